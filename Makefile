@@ -5,18 +5,19 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: help env lint docs test drills demo demo-errors bench bench-writer bench-ingest bench-formats bench-sinks bench-sites bench-live-edge bench-batch-end bench-worker-send bench-peers bench-flow lock clean
+.PHONY: help env lint docs test drills demo demo-errors demo-sites bench bench-writer bench-ingest bench-formats bench-sinks bench-sites bench-live-edge bench-batch-end bench-worker-send bench-peers bench-flow lock clean
 
 help:
 	@echo "make demo    real Kafka, Spark, PostgreSQL and a lake, a week of real ads joined and counted, and the proof"
 	@echo "make demo-errors  errors over HTTP and from old files, into a lake and PostgreSQL, and the sums"
+	@echo "make demo-sites  two sites and a central one: mirrors, mergers, a dispatcher, profiles, and the proof"
 	@echo "make test    every test, on real servers that it starts and stops"
 	@echo "make drills  the long drills, an hour: SEED=n chooses the faults, the report is .drills/SEED.json"
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make docs    these pages and the API reference as a site, in build/site"
 	@echo "make bench   speed against plain Spark, and against services on Node, FastAPI and Go"
 	@echo "make bench-sinks  speed of Kafka to Kafka and to PostgreSQL, beside plain Spark and Kafka Connect"
-	@echo "make bench-sites  speed of a mirror, beside MirrorMaker 2, and of a merger, in twenty minutes"
+	@echo "make bench-sites  speed of a mirror, beside MirrorMaker 2, of a merger, a dispatcher and profiles, and a cut link, in an hour"
 	@echo "make bench-formats  speed of JSON, nested JSON and Avro, in memory and from Kafka to a lake"
 	@echo "make bench-flow  speed of joins, de-duplication, statistics and the ledger, beside others (FLOW=\"join dedup\": parts)"
 	@echo "make bench-peers  speed against Kafka Workers, Kafka Connect, Flink and Quix Streams, in an hour"
@@ -50,6 +51,9 @@ demo: env
 demo-errors: env
 	cd $(ROOT) && $(BIN)/python examples/error_tracking/demo.py
 
+demo-sites: env
+	cd $(ROOT) && $(BIN)/python examples/ad_sites/demo.py
+
 bench: bench-writer bench-ingest
 
 bench-writer: env
@@ -68,6 +72,9 @@ bench-sinks: env
 bench-sites: env
 	cd $(ROOT) && $(BIN)/python -m bench.mirror
 	cd $(ROOT) && $(BIN)/python -m bench.merger
+	cd $(ROOT) && $(BIN)/python -m bench.dispatcher
+	cd $(ROOT) && $(BIN)/python -m bench.loader
+	cd $(ROOT) && $(BIN)/python -m bench.cut_link
 
 bench-live-edge: env
 	cd $(ROOT) && $(BIN)/python -m bench.live_edge

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from bench.driver import OnCommit, WriteOnce
 from bench.mirror_copies import copy_name, follow_copy, follow_topic
-from bench.peers.programs import check_running, end, started
+from bench.peers.programs import running
 from bench.setup import Setup
 
+ROOT = Path(__file__).resolve().parents[1]
 KAFKA = '[project]\nname = "bench"\nmodules = ["flow"]\n\n[kafka]\nbootstrap_servers = "{}"\n'
 
 
@@ -20,6 +21,20 @@ def open_mirror(setup: Setup, *, target: str) -> WriteOnce:
 
     def write_once(out: Path, on_commit: OnCommit) -> None:
         with _instances(setup, "mirror", out, mirror_project(setup, target, out.name)) as check:
+            follow_copy(setup, target, out.name, on_commit, check)
+
+    return write_once
+
+
+def open_client_copy(setup: Setup, *, target: str) -> WriteOnce:
+    """The function returned copies by the client library alone, with a process a thread."""
+
+    def write_once(out: Path, on_commit: OnCommit) -> None:
+        copy = copy_name(out.name, setup.topic)
+        program = (sys.executable, "-m", "bench.client_copy", setup.bootstrap, target, setup.topic)
+        shares = [range(setup.partitions)[n :: setup.threads] for n in range(setup.threads)]
+        commands = [(*program, copy, ",".join(map(str, share))) for share in shares]
+        with running(commands, ROOT) as check:
             follow_copy(setup, target, out.name, on_commit, check)
 
     return write_once
@@ -44,17 +59,8 @@ def _instances(
     for name, text in project.items():
         (out / name).write_text(text)
     command = (sys.executable, "-m", "headrace.cli", kind, "run", out.name)
-    instances = [started(command, folder=out) for _ in range(setup.threads)]
-
-    def check() -> None:
-        for instance in instances:
-            check_running(instance)
-
-    try:
+    with running([command] * setup.threads, out) as check:
         yield check
-    finally:
-        for instance in instances:
-            end(instance)
 
 
 def mirror_project(setup: Setup, target: str, name: str) -> dict[str, str]:

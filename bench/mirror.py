@@ -1,5 +1,7 @@
 """From a topic of one broker to a topic of another: headrace's mirror beside MirrorMaker 2.
 
+A loop of the client library alone shows what of the mirror's cost is the library's.
+
 Every system copies the same topic from its start to a new topic at the other broker, twice to warm
 up and then once a round, in turn; after each run the copy must hold every record once, in its
 partition and in order, otherwise the system has no figures. With 1 and 2 tasks or instances.
@@ -76,6 +78,10 @@ def _headrace(target: str, _: Java) -> Open:
     return partial(headrace_site.open_mirror, target=target)
 
 
+def _client_copy(target: str, _: Java) -> Open:
+    return partial(headrace_site.open_client_copy, target=target)
+
+
 def _mirror_maker(target: str, java: Java, *, exactly_once: bool) -> Open:
     maker = mirror_maker.prepare(java)
     start = mirror_maker.open_mirror_maker
@@ -85,6 +91,7 @@ def _mirror_maker(target: str, java: Java, *, exactly_once: bool) -> Open:
 _MIRROR_MAKER = mirror_maker.WORKER | mirror_maker.SETTINGS | mirror_maker.TUNING
 SYSTEMS = {
     "headrace": System(_headrace, "exactly once", {}),
+    "confluent-kafka": System(_client_copy, "at most once", {}),
     RIVAL: System(partial(_mirror_maker, exactly_once=False), "at least once", _MIRROR_MAKER),
     f"{RIVAL}-exactly-once": System(
         partial(_mirror_maker, exactly_once=True),

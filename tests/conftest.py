@@ -21,6 +21,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests import servers
 from tests.drills.run import DrillReports, DrillRun
+from tests.integration.cassandra_server import CREATE_KEYSPACE, KEYSPACE, CassandraServer
 from tests.integration.postgres_server import PostgresServer
 from tests.integration.redis_server import RedisServer
 from tests.integration.s3_server import S3Server
@@ -228,6 +229,19 @@ def redis_server(
 
 
 @pytest.fixture(scope="session")
+def cassandra(
+    stop_at_end: StopAtEnd, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[CassandraServer]:
+    """A Cassandra of this process, with a keyspace: ``.url()``. Use stores of your own."""
+    server = CassandraServer(tmp_path_factory.mktemp("cassandra"))
+    stop_at_end(server.folder)
+    server.start()
+    server.query(CREATE_KEYSPACE.format(KEYSPACE))
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="session")
 def s3(own_folder: Path, stop_at_end: StopAtEnd) -> Iterator[S3Server]:
     """An S3 server of this process: ``.settings``, ``.create_bucket(name)``. Use your own."""
     server = S3Server(own_folder / "s3")
@@ -238,11 +252,11 @@ def s3(own_folder: Path, stop_at_end: StopAtEnd) -> Iterator[S3Server]:
 
 
 @pytest.fixture(scope="session")
-def spark(java: Java, own_folder: Path) -> Iterator[SparkSession]:
+def spark(java: Java, jars: Jars, own_folder: Path) -> Iterator[SparkSession]:
     """The one Spark of this process, as the product itself would start it."""
     session = start_session(
         "headrace tests",
-        SparkSettings(),
+        SparkSettings(config={"spark.jars": ",".join(map(str, jars("spark-kafka")))}),
         master="local[2]",
         java=java.environ(),
         state=own_folder,

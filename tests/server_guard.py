@@ -21,10 +21,9 @@ def _stop_postgres(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _stop_redis(folder: Path) -> None:
-    process = folder / "redis.pid"
-    if process.exists():
-        os.kill(int(process.read_text()), signal.SIGKILL)
+def _kill(pid_file: Path) -> None:
+    if pid_file.exists():
+        os.kill(int(pid_file.read_text()), signal.SIGKILL)
 
 
 def _stop(folders: list[Path]) -> None:
@@ -36,7 +35,8 @@ def _stop(folders: list[Path]) -> None:
         stop_cluster(folder)
         stop_hdfs(folder)
         _stop_postgres(folder)
-        _stop_redis(folder)
+        _kill(folder / "redis.pid")
+        _kill(folder / "cassandra.pid")
         ServerProcess("s3", folder / "s3").kill()
 
 

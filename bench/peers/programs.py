@@ -6,7 +6,8 @@ import atexit
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from headrace.runtime.process import child_environ
@@ -51,6 +52,22 @@ def check_running(process: subprocess.Popen[str]) -> None:
     """Raises RuntimeError when it has ended."""
     if (code := process.poll()) is not None:
         raise RuntimeError(f"the program ended with code {code}; see the log")
+
+
+@contextmanager
+def running(commands: Iterable[Sequence[str]], folder: Path) -> Iterator[Callable[[], None]]:
+    """Runs programs beside the block; gives what raises RuntimeError when one has ended."""
+    programs = [started(command, folder=folder) for command in commands]
+
+    def check() -> None:
+        for program in programs:
+            check_running(program)
+
+    try:
+        yield check
+    finally:
+        for program in programs:
+            end(program)
 
 
 class Conversation:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from headrace.dispatcher.declaration import Dispatcher, DispatchMode, Home
 from headrace.errors import (
     EventRejectedError,
     EventsNotDeliveredError,
@@ -111,6 +112,8 @@ __all__ = [
     "DeadLetterLimit",
     "DeadLetters",
     "DeclaredRows",
+    "DispatchMode",
+    "Dispatcher",
     "Distinct",
     "EpochMillis",
     "EventProducer",
@@ -119,6 +122,7 @@ __all__ = [
     "Fault",
     "Guarantee",
     "HeadraceError",
+    "Home",
     "InvalidRecordError",
     "Join",
     "Json",

@@ -497,3 +497,92 @@ MERGER_PARTITION_METRICS = (
     ),
 )
 """Of one partition; at /metrics ``headrace_merger_partition_<name>``."""
+
+DISPATCHER_METRICS = (
+    Metric(
+        "records",
+        "records",
+        "records that were sent, over all targets; they are at the target",
+        "standing still while `read` rises: nothing is routed to the targets",
+        is_counter=True,
+    ),
+    Metric(
+        "read",
+        "records",
+        "records that were read, once for each target",
+        "standing still with a lag: the source's site does not respond",
+        is_counter=True,
+    ),
+    Metric(
+        "restarts",
+        "restarts",
+        "times that the query of a target was started again",
+        "rising: the log says why; one for each outage of a site is normal",
+        is_counter=True,
+    ),
+    Metric(
+        "waiting_sites",
+        "sites",
+        "targets that get nothing now",
+        "above 0: `headrace status` says why",
+    ),
+    Metric(
+        "refused_partitions",
+        "partitions",
+        "partitions that can't be gone on with, counted at each target",
+        "above 0: `headrace dispatcher list` says why, and what to do",
+    ),
+    Metric(
+        "lag_records",
+        "records",
+        "offsets from the committed positions to the end of the source, over all targets",
+        "above what comes in during `commit_every`: a target is away, or more arrives than is sent",
+    ),
+)
+"""Of one instance of a dispatcher; at /metrics ``headrace_dispatcher_<name>``, counts with
+``_total``."""
+
+DISPATCHER_PARTITION_METRICS = (
+    Metric(
+        "lag_records",
+        "records",
+        "offsets from the committed position to the end of the source's partition, by target",
+        "one far above the others: most records go to that partition",
+    ),
+    Metric(
+        "refused",
+        "1 or 0",
+        "it can't be gone on with to that target",
+        "1: `headrace dispatcher list` says why, and what to do",
+    ),
+)
+"""Of one partition and target; at /metrics ``headrace_dispatcher_partition_<name>``."""
+
+DISPATCHER_SITE_METRICS = (
+    Metric(
+        "records",
+        "records",
+        "records that were sent to the target",
+        "standing still while those of other targets rise: it is away, or nothing is for it",
+        is_counter=True,
+    ),
+    Metric(
+        "lag_records",
+        "records",
+        "offsets from the committed positions to the end of the source",
+        "above what comes in during `commit_every`: it is away, or more arrives than is sent",
+    ),
+    Metric(
+        "waiting",
+        "1 or 0",
+        "it gets nothing now",
+        "1: `headrace status` says why",
+    ),
+    Metric(
+        "commit_age_seconds",
+        "s",
+        "age of the last commit of the target's position",
+        "above twice `commit_every`: the site does not respond, or the query stands still",
+    ),
+)
+"""Of one target; at /metrics ``headrace_dispatcher_site_<name>``, counts with ``_total``."""

@@ -82,15 +82,16 @@ class Project:
     def profile(self, store: str, user: str | int) -> Profile | None:
         """Returns what a store of profiles holds of a user now; None: no live row, no marker.
 
-        It opens a connection each time: a service that reads many profiles asks Redis itself, by
-        the keys that :mod:`headrace.sinks.profiles` lists.
+        It opens a connection each time: a service that reads many profiles asks the database
+        itself, by the keys and columns that :mod:`headrace.sinks.profiles` lists.
 
         Args:
             store: its name, as a pipeline declares it.
             user: value of the key column.
 
         Raises:
-            ExtraMissingError: if the client is missing, which ``headrace[redis]`` installs.
+            ExtraMissingError: if the client is missing, which ``headrace[redis]`` or
+                ``headrace[cassandra]`` installs.
             NotDeclaredError: if no pipeline writes such a store.
             SinkUnavailableError: if the store does not answer within 30 seconds.
             SinkError: if the store refuses.

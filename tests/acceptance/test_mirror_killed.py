@@ -16,8 +16,8 @@ from tests.kafka_topics import make_topic
 from headrace.kafka.client import client_config, consumer, producer
 from headrace.kafka.group_member import SESSION_SECONDS
 from headrace.mirror.link import Link
-from headrace.mirror.origin import origins
 from headrace.settings.model import KafkaSettings
+from headrace.transfer.origin import origins
 
 PARTITIONS = 4
 INSTANCES = 2

@@ -7,8 +7,12 @@ import re
 import pytest
 
 from headrace import Join, classify, count_windows, deduplicate, enrich, fan_out, filter_rows
+from headrace.dispatcher.status import DispatcherStatus
 from headrace.merger.status import MergerStatus
 from headrace.metrics import (
+    DISPATCHER_METRICS,
+    DISPATCHER_PARTITION_METRICS,
+    DISPATCHER_SITE_METRICS,
     MERGER_METRICS,
     MERGER_PARTITION_METRICS,
     METRICS,
@@ -42,13 +46,21 @@ _TITLES = {
     "Of a worker": WORKER_METRICS,
     "Of a mirror": MIRROR_METRICS,
     "Of a merger": MERGER_METRICS,
-    "Prometheus": (*PARTITION_METRICS, *MIRROR_PARTITION_METRICS, *MERGER_PARTITION_METRICS),
+    "Of a dispatcher": DISPATCHER_METRICS,
+    "Prometheus": (
+        *PARTITION_METRICS,
+        *MIRROR_PARTITION_METRICS,
+        *MERGER_PARTITION_METRICS,
+        *DISPATCHER_SITE_METRICS,
+        *DISPATCHER_PARTITION_METRICS,
+    ),
 }
 _STATES = {
     "Of a pipeline": PipelineState,
     "Of a worker": InstanceState,
     "Of a mirror": TransferState,
     "Of a merger": TransferState,
+    "Of a dispatcher": TransferState,
     "Prometheus": (),
 }
 _PARTS_OF_OTHERS = {"topic", "partition", "processing_timestamp_ms"}
@@ -83,8 +95,9 @@ def test_every_field_of_the_status_is_documented(sections: dict[str, str]) -> No
         ("Of a worker", worker),
         ("Of a mirror", MirrorStatus("any").to_json()),
         ("Of a merger", MergerStatus("any").to_json()),
+        ("Of a dispatcher", DispatcherStatus("any").to_json()),
     ):
-        wanted = fields.keys() - {"pipeline", "worker", "mirror", "merger"}
+        wanted = fields.keys() - {"pipeline", "worker", "mirror", "merger", "dispatcher"}
         assert not [name for name in wanted if f"`{name}`" not in sections[title]]
 
 

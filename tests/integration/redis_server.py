@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import time
 from importlib.resources import files
 from pathlib import Path
 
 import redis
+from tests.integration.server_process import ServerProcess
 
 from headrace.runtime.ports import free_ports
 from headrace.settings import SecretUrl
@@ -18,15 +18,14 @@ _SECONDS = 30
 PID_FILE = "redis.pid"
 
 
-class RedisServer:
+class RedisServer(ServerProcess):
     """Keeps nothing on disk: what is started again is empty."""
 
     def __init__(self, folder: Path, password: str = "") -> None:
+        super().__init__(folder, PID_FILE)
         (self.port,) = free_ports(1)
         self.url = SecretUrl(f"redis://:{password}@127.0.0.1:{self.port}/0")
         self._password = password
-        self.folder = folder
-        self._process: subprocess.Popen | None = None
 
     def start(self) -> None:
         command = [_SERVER, "--bind", "127.0.0.1", "--port", str(self.port), "--save", ""]
@@ -39,16 +38,6 @@ class RedisServer:
             assert self._process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.02)
-
-    def signal(self, number: signal.Signals) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    def kill(self) -> None:
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-        (self.folder / PID_FILE).unlink(missing_ok=True)
 
     def command(self, *words: str) -> object:
         """What a command answers."""

@@ -42,6 +42,14 @@ clicks_to_lake = Pipeline("clicks-to-lake{suffix}", clicks, Lake("clicks", parti
 async def copy(record, send):
     send("copies{suffix}", record.value)
 """
+PROFILES = """
+
+from datetime import timedelta
+from headrace import Profiles
+
+profiles = Profiles("users{suffix}", key="event_id", ttl=timedelta(days=1), forget=True)
+clicks_to_profiles = Pipeline("clicks-to-profiles{suffix}", clicks, profiles)
+"""
 SETTINGS = """
 [project]
 name = "bare"
@@ -57,7 +65,6 @@ MISSING = {
     "ingest": "ingest",
     "load-offline-files . --into raw_item --postgres postgresql://127.0.0.1:1/x": "postgres",
     "pause a b/0": "spark",
-    "profile u": "redis",
     "run": "spark",
     "spool list": "ingest",
     "workers run copy{suffix} --on spark": "spark",
@@ -152,6 +159,13 @@ def test_a_base_install_has_every_command_that_needs_no_more(bare, project):
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_base_install_has_mirrors_and_mergers(bare):
+    imported = "headrace.control.transfer_run, headrace.control.accepted_ranges"
+    command = [bare().folder / "bin" / "python", "-c", f"import {imported}"]
+    done = subprocess.run(command, capture_output=True, check=False, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_versions_say_what_is_not_installed(bare):
     versions = json.loads(bare().run("version", "--json").stdout)
     assert versions["pyspark"] == "not installed"
@@ -165,6 +179,28 @@ def test_a_command_without_its_extra_names_it_and_starts_nothing(bare, project, 
     assert done.returncode == 1
     assert f"pip install 'headrace[{extra}]'" in json.loads(done.stdout)["message"]
     assert not done.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "extra"), [("redis://h", "redis"), ("cassandra://h/site", "cassandra")]
+)
+def test_the_address_of_a_store_says_which_extra_a_profile_needs(bare, project, url, extra):
+    with (project.folder / "flow.py").open("a") as flow:
+        flow.write(PROFILES.format(suffix=project.suffix))
+    with (project.folder / "headrace.toml").open("a") as settings:
+        settings.write(f'[sinks.profiles]\nurl = "{url}"\n')
+    done = bare().run("profile", "u", "--json", "--project", project.folder)
+    assert done.returncode == 1
+    assert f"pip install 'headrace[{extra}]'" in json.loads(done.stdout)["message"]
+
+
+def test_the_extra_cassandra_reads_a_profile(bare, project, cassandra):
+    with (project.folder / "flow.py").open("a") as flow:
+        flow.write(PROFILES.format(suffix=project.suffix))
+    with (project.folder / "headrace.toml").open("a") as settings:
+        settings.write(f'[sinks.profiles]\nurl = "{cassandra.url().reveal()}"\n')
+    done = bare("cassandra").run("profile", "u", "--json", "--project", project.folder)
+    assert json.loads(done.stdout)["message"].startswith("The store has no profile of this user")
 
 
 def test_a_module_that_imports_a_missing_extra_is_named_with_it(bare, project):
@@ -237,6 +273,6 @@ def test_the_extra_avro_writes_events_and_is_named_where_it_is_missing(bare, pro
 
 
 def test_the_extra_all_brings_what_each_of_them_brings(bare):
-    extras = ("avro", "ingest", "postgres", "recount", "redis", "s3", "spark", "stats")
+    extras = ("avro", "cassandra", "ingest", "postgres", "recount", "redis", "s3", "spark", "stats")
     brought = {name for extra in extras for name in bare(extra).required}
     assert bare("all").required.keys() == brought

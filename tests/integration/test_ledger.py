@@ -82,6 +82,17 @@ def test_every_record_is_in_one_fate_and_windows_balance_with_the_table(flow):
     assert START_MS + HOUR_MS < complete.timestamp() * 1000 < START_MS + 3 * HOUR_MS
 
 
+def test_a_pipeline_that_began_with_an_empty_topic_knows_all_rows(flow):
+    pipeline = flow.pipeline()
+    flow.send([])
+    run(flow, pipeline)
+    flow.send(click(n) for n in range(20))  # of just now
+    run(flow, pipeline)
+    result = balance(flow, pipeline)
+    assert totals(result) == {"read": 20, Fate.OUT: 20}
+    assert WindowState.UNKNOWN not in states(result)
+
+
 def test_a_side_table_takes_late_events_and_what_it_rejects_is_dead(flow):
     pipeline = flow.pipeline(late_data=Lake("late"))
     send_hours(flow, range(4))

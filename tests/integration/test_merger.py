@@ -23,9 +23,9 @@ from headrace.merger.merging import LATE_HEADER
 from headrace.merger.plan import ClockSource, MergePlan
 from headrace.mirror.instance import MirrorInstance
 from headrace.mirror.link import Link
-from headrace.mirror.origin import ORIGIN
 from headrace.model import TopicPartition
 from headrace.settings.model import KafkaSettings
+from headrace.transfer.origin import ORIGIN
 from headrace.transfer.site_times import SITE_TIMES, ensure_site_times, site_time_key
 
 HEADRACE = Path(sys.executable).with_name("headrace")

@@ -37,11 +37,11 @@ from headrace.kafka.sending import ProducerRecord
 from headrace.kafka.transactions import TransactionalProducer
 from headrace.mirror.instance import MirrorInstance
 from headrace.mirror.link import Link
-from headrace.mirror.origin import ORIGIN
 from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
 from headrace.settings.model import KafkaSettings
 from headrace.transfer import instance as instance_module
+from headrace.transfer.origin import ORIGIN
 
 HEADRACE = Path(sys.executable).with_name("headrace")
 SECONDS = 90

@@ -1,4 +1,4 @@
-"""Pipelines into profiles: fused, behind steps, repeated, and while Redis is away."""
+"""Pipelines into profiles of each database: fused, behind steps, repeated; and without Redis."""
 
 import json
 import signal
@@ -7,12 +7,17 @@ from contextlib import closing
 from datetime import timedelta
 
 import pytest
+from tests.integration.cassandra_server import KEYSPACE
 from tests.integration.flow import NOW_MS, Flow, click
 from tests.integration.redis_server import RedisServer
 
 from headrace import BatchLimits, Latest, Profiles
+from headrace.control.project import LoadedProject
+from headrace.control.reconcile import ReconcileRequest, reconcile
+from headrace.pipelines.ledger.windows import WindowState
 from headrace.pipelines.progress import PipelineState
 from headrace.settings import Secret
+from headrace.settings.model import KafkaSettings
 from headrace.sinks.profiles.registry import open_store
 
 TTL = timedelta(days=1)
@@ -39,6 +44,16 @@ def server(tmp_path, stop_at_end):
     server.kill()
 
 
+@pytest.fixture(params=["redis", "cassandra"])
+def url(request):
+    """The address of an empty store, in each database."""
+    if request.param == "redis":
+        return request.getfixturevalue("server").url
+    cassandra = request.getfixturevalue("cassandra")
+    cassandra.query(f"DROP TABLE IF EXISTS {KEYSPACE}.headrace_profiles")
+    return cassandra.url()
+
+
 @pytest.fixture
 def flow(broker, spark, tmp_path, server):
     made = Flow(broker, spark, tmp_path)
@@ -46,16 +61,16 @@ def flow(broker, spark, tmp_path, server):
     return made
 
 
-def profiles(server):
-    with closing(open_store(server.url, "users", TTL)) as store:
+def profiles(url):
+    with closing(open_store(url, "users", TTL)) as store:
         read = [store.read(f"c{number}") for number in range(3)]
     return [profile and (profile.fields, profile.lists, profile.expires) for profile in read]
 
 
-def latest(server):
+def latest(url):
     return [
         profile and [entry.values["n"] for entry in profile[1]["clicks"]]
-        for profile in profiles(server)
+        for profile in profiles(url)
     ]
 
 
@@ -64,7 +79,8 @@ def built(flow, path, **changes):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_profiles_are_those_of_the_topic_also_when_it_is_read_again(flow, path, server):
+def test_profiles_are_those_of_the_topic_also_when_it_is_read_again(flow, path, url):
+    flow.sinks = {"profiles": {"url": url}}
     pipeline = built(flow, path)
     events = [click(n) for n in range(600)]
     bad = [b"not json", click(7, event_id="x" * 1_000, category="")]
@@ -73,18 +89,18 @@ def test_profiles_are_those_of_the_topic_also_when_it_is_read_again(flow, path, 
     assert outcome.state is PipelineState.FINISHED, outcome.reason
     assert (outcome.rows_out, outcome.dead_letters) == (600, 2)
     assert outcome.figures["profile_expired_rows"] == 1
-    assert latest(server) == [[597, 594, 591], [598, 595, 592], [599, 596, 593]]
-    assert [fields["price"].value for fields, _, _ in profiles(server)] == [149.25, 149.5, 149.75]
+    assert latest(url) == [[597, 594, 591], [598, 595, 592], [599, 596, 593]]
+    assert [fields["price"].value for fields, _, _ in profiles(url)] == [149.25, 149.5, 149.75]
     assert {stored.letter.reason for stored in flow.dead()} == {"not-json", "bad-key"}
-    before = profiles(server)
+    before = profiles(url)
     flow.forget_newest_commit(path)
     assert flow.run(pipeline)[path].state is PipelineState.FINISHED
-    assert profiles(server) == before
+    assert profiles(url) == before
     flow.send(events)
     flow.reset(pipeline, "earliest")
     outcome = flow.run(pipeline)[path]
     assert (outcome.state, outcome.rows_out) == (PipelineState.FINISHED, 1_200)
-    assert profiles(server) == before
+    assert profiles(url) == before
 
 
 def test_a_server_that_hangs_is_waited_for_and_uses_up_no_restart(flow, server):
@@ -108,30 +124,46 @@ def test_a_server_that_hangs_is_waited_for_and_uses_up_no_restart(flow, server):
     outcome = flow.run(pipeline, once=False, observe=observe, stop=stop)["fused"]
     assert (outcome.state, outcome.rows_out) == (PipelineState.STOPPED, 600), outcome.reason
     assert len(reasons) == 2
-    assert latest(server) == [[597, 594, 591], [598, 595, 592], [599, 596, 593]]
+    assert latest(server.url) == [[597, 594, 591], [598, 595, 592], [599, 596, 593]]
 
 
 def test_a_store_that_was_lost_comes_back_from_the_topic(flow, server):
     pipeline = built(flow, "fused")
     flow.send([click(n) for n in range(60)])
     assert flow.run(pipeline)["fused"].rows_out == 60
-    before = profiles(server)
+    before = profiles(server.url)
     server.kill()
     flow.send([click(n) for n in range(3)])
     outcome = flow.run(pipeline)["fused"]
     assert outcome.state is PipelineState.FAILED
     assert "Redis" in outcome.reason
     server.start()
-    assert latest(server) == [None, None, None]
+    assert latest(server.url) == [None, None, None]
     flow.reset(pipeline, "earliest")
     assert flow.run(pipeline)["fused"].rows_out == 63
-    assert profiles(server) == before
+    assert profiles(server.url) == before
 
 
-def test_a_field_says_which_event_set_it(flow, server):
+def test_a_field_says_which_event_set_it(flow, url):
+    flow.sinks = {"profiles": {"url": url}}
     flow.send([click(n, category="c0", price=None if n == 9 else n) for n in range(10)])
     assert flow.run(built(flow, "fused"))["fused"].rows_out == 10
-    [(fields, _, expires), *_] = profiles(server)
+    [(fields, _, expires), *_] = profiles(url)
     assert (fields["price"].event_id, fields["price"].value) == ("e8", 8)
     newest = json.loads(click(9))["event_time"]
     assert expires.timestamp() == pytest.approx(newest / 1_000 + 86_400)
+
+
+def test_the_ledger_accounts_for_rows_that_are_expired(flow, server):
+    pipeline = built(flow, "fused")
+    flow.send([*(click(n) for n in range(60)), *(click(n, event_time=OLD) for n in range(60, 65))])
+    outcome = flow.run(pipeline)["fused"]
+    assert outcome.figures["profile_expired_rows"] == 5
+    settings = flow.settings(kafka=KafkaSettings(bootstrap_servers=flow.broker.bootstrap_servers))
+    project = LoadedProject(settings, {}, {"fused": pipeline})
+    [shown] = reconcile(project, [pipeline], ReconcileRequest()).pipelines
+    assert sum(window.read for window in shown.windows) == 65
+    assert shown.windows[0].state is WindowState.BALANCED
+    assert not shown.is_unbalanced
+    [counted] = reconcile(project, [pipeline], ReconcileRequest(recount=True)).pipelines
+    assert {window.state for window in counted.windows} == {WindowState.UNKNOWN}

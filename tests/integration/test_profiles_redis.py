@@ -23,6 +23,7 @@ from tests.contracts.profile_store import (
     profile_of,
     wait_until,
 )
+from tests.integration.profile_project import write_project
 from tests.integration.redis_server import RedisServer
 
 from headrace import Latest, Profiles, Project
@@ -38,6 +39,7 @@ from headrace.errors import (
 from headrace.settings import Secret
 from headrace.sinks.api import SinkContext
 from headrace.sinks.profiles.registry import open_store
+from headrace.sinks.profiles.store import ProfileChange
 from headrace.testing import SinkContract, SinkLab
 from headrace.testing.sink_contract import batch, row
 
@@ -61,6 +63,12 @@ class TestRedisProfileStore(ProfileStoreContract):
         until_ms = (now_us + TTL_US) // 1_000
         left = [redis_server.command("PTTL", key) for key in keys]
         assert all(0 < each <= until_ms - now_us // 1_000 + 1 for each in left)
+
+    def test_a_row_that_is_too_old_leaves_no_key(self, store, user, redis_server):
+        old = store.now_us() - TTL_US
+        events = [Event(old, "views", "e", 1), Event(old, "country", "e", 1)]
+        store.merge([change_of(user, *events)])
+        assert redis_server.command("KEYS", f"*{user}*") == []
 
     def test_what_is_forgotten_trimmed_or_too_old_is_no_longer_stored(
         self, store, user, redis_server
@@ -245,6 +253,40 @@ def profiles(redis_server, name, users):
     return [each and (each.fields, each.lists, each.forgotten, each.expires) for each in read]
 
 
+def test_a_shorter_ttl_of_one_writer_brings_nothing_back_to_another(redis_server):
+    name, short = uuid.uuid4().hex, timedelta(seconds=1)
+    with (
+        closing(open_store(redis_server.url, name, TTL)) as store,
+        closing(open_store(redis_server.url, name, short)) as shorter,
+    ):
+        begun_us = store.now_us()
+        old = [change_of(user, Event(begun_us - 5, "views", "old", 1)) for user in ("u", "v")]
+        store.merge(old)
+        store.merge([ProfileChange("v", forgotten_us=begun_us)])
+        clicks = [change_of(user, Event(begun_us + 1, "clicks", "c", 1)) for user in ("u", "v")]
+        shorter.merge(clicks)
+        wait_until(lambda: shorter.read("u") is None)
+        # The hash is there for as long as the list that it names, and so is the marker.
+        shorter.merge([ProfileChange("u", forgotten_us=store.now_us())])
+        shorter.merge([change_of("v", Event(store.now_us(), "clicks", "d", 1))])
+        wait_until(lambda: shorter.read("v") is None)
+        store.merge(old)
+        for user in ("u", "v"):
+            assert "views" not in store.read(user).lists
+
+
+def test_the_documented_rights_are_enough(own_server):
+    rights = "+select +eval +evalsha +script|load +time +info +@hash +@sortedset +pttl +pexpireat"
+    own_server.command("ACL", "SETUSER", "site", "on", ">secret", "~headrace:*", *rights.split())
+    url = f"redis://site:secret@127.0.0.1:{own_server.port}/1"
+    with closing(open_store(Secret(url), "users", TTL)) as store:
+        now_us = store.now_us()
+        events = [Event(now_us, "views", "e", 1), Event(now_us, "country", "e", 1)]
+        store.merge([change_of("u", *events), ProfileChange("v", forgotten_us=now_us)])
+        assert store.read("u").fields["country"].value == 1
+        assert store.danger() == ""
+
+
 def test_one_user_with_many_rows_costs_redis_a_list(redis_server):
     name = uuid.uuid4().hex
     now = datetime.now(UTC)
@@ -383,6 +425,26 @@ def test_a_full_server_is_named_with_a_remedy_and_takes_the_rows_later(own_serve
         write_to(store)
 
 
+def test_a_full_redis_still_forgets(own_server):
+    with closing(opened(own_server)) as store:
+        now_us = store.now_us()
+        store.merge([change_of("u", Event(now_us, "views", "e", 1), Event(now_us, "country", "e"))])
+        own_server.command("CONFIG", "SET", "maxmemory", "1mb")
+        store.merge([ProfileChange("u", forgotten_us=now_us)])
+        profile = store.read("u")
+        assert (profile.fields, profile.lists) == ({}, {})
+        assert own_server.command("KEYS", "*") == [b"headrace:{users:u}"]
+
+
+def test_a_state_that_passes_is_waited_for(own_server):
+    with closing(opened(own_server)) as store:
+        own_server.command("CONFIG", "SET", "min-replicas-to-write", "1")
+        with pytest.raises(SinkUnavailableError, match="NOREPLICAS"):
+            write_to(store)
+        own_server.command("CONFIG", "SET", "min-replicas-to-write", "0")
+        write_to(store)
+
+
 def test_a_replica_takes_rows_when_it_is_the_primary(own_server):
     with closing(opened(own_server)) as store:
         own_server.command("REPLICAOF", "127.0.0.1", "1")
@@ -486,32 +548,12 @@ def test_an_attempt_that_was_cut_off_is_repeated_without_a_trace(own_server):
     assert profiles(own_server, "users", ["u"]) == first
 
 
-FLOW = """
-from datetime import datetime, timedelta
-from headrace import Latest, Pipeline, Profiles, Topic
-
-
-class Event:
-    user: int
-    at: datetime
-    item: str
-
-
-events = Topic("events", event=Event, event_time="at")
-load = Pipeline(
-    "load", events, Profiles("{store}", key="user", ttl=timedelta(days=1), fields=("item",))
-)
-"""
-
-
 @pytest.fixture
 def project(tmp_path, redis_server):
     """The folder of a project with a store of its own, which has a profile of user 7."""
     store = uuid.uuid4().hex
-    (tmp_path / "flow.py").write_text(FLOW.format(store=store))
     (tmp_path / "redis-url").write_text(redis_server.url.reveal())
-    settings = '[project]\nname = "any"\nmodules = ["flow"]\n[sinks.profiles]\n'
-    (tmp_path / "headrace.toml").write_text(settings + 'url = { file = "redis-url" }\n')
+    write_project(tmp_path, store, '{ file = "redis-url" }')
     with closing(open_store(redis_server.url, store, timedelta(days=1))) as opened:
         opened.merge([change_of("7", Event(opened.now_us(), "item", "", "shoes"))])
     return tmp_path

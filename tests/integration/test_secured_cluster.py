@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -255,6 +257,27 @@ def test_a_mirror_names_what_is_forbidden_at_its_target(
     expected = resource.format(topic=made, group=group, id=instance._id)
     named = (error.operation, error.resource, error.principal)
     assert named == (operation, f"{expected} at site central", f"User:{user}")
+
+
+def test_a_dispatcher_logs_in_at_both_sites(project, made):
+    """Spark's source and sink are Java clients, which have other names for all of it."""
+    settings = project()
+    toml = settings.root / "headrace.toml"
+    own = toml.read_text().partition("[kafka]")[2]
+    toml.write_text(f"{toml.read_text()}\n[sites.other.kafka]{own}")
+    away = f"{made}.away"
+    declare(settings, made, away)
+    with (settings.root / "flow.py").open("a") as flow:
+        flow.write(f"\nd = headrace.Dispatcher('d', t0, {{'other': {away!r}}})\n")
+    for command in (["apply"], ["dispatcher", "run", "d", "--once"]):
+        subprocess.run(
+            [sys.executable, "-m", "headrace.cli", *command],
+            cwd=settings.root,
+            env=os.environ | {"ADS_PASSWORD": PASSWORD},
+            check=True,
+        )
+    place = TopicPartition(away, 0)
+    assert client.high_watermarks(broker_config(settings), [place]) == {place: 1}
 
 
 def test_a_topic_that_may_not_be_created_is_named(project, topic):

@@ -7,6 +7,7 @@ import click
 from headrace import __version__
 from headrace.cli.commands import pipelines, project, services
 from headrace.cli.commands.dead_letters import dead_letters
+from headrace.cli.commands.dispatchers import dispatcher
 from headrace.cli.commands.ingest import ingest, tokens
 from headrace.cli.commands.ledger import reconcile
 from headrace.cli.commands.mergers import merger
@@ -14,6 +15,7 @@ from headrace.cli.commands.mirrors import mirror
 from headrace.cli.commands.offline_files import load_offline_files
 from headrace.cli.commands.profiles import profile
 from headrace.cli.commands.reprocess import reprocess
+from headrace.cli.commands.sites import sites
 from headrace.cli.commands.size import size
 from headrace.cli.commands.spool import spool
 from headrace.cli.commands.topics import produce, tail
@@ -60,6 +62,8 @@ for subcommand in (
     mirror,
     profile,
     merger,
+    dispatcher,
+    sites,
     dead_letters,
     version,
 ):

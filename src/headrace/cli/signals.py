@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 SLICE_SECONDS = 0.2
@@ -35,14 +36,24 @@ def stop_on_signal(on_stop: Callable[[], None]) -> Iterator[threading.Event]:
         is_first = False
         reaction.request()
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield reaction.stop
-    finally:
-        reaction.end()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with _handled_by(handle):
+        try:
+            yield reaction.stop
+        finally:
+            reaction.end()
     reaction.raise_failure()
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
+    """Handles SIGINT and SIGTERM by ``handler`` for as long as the context lasts."""
+    handled = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, handler) for number in handled}
+    try:
+        yield
+    finally:
+        for number, former in before.items():
+            signal.signal(number, former)
 
 
 class _Reaction:
@@ -94,13 +105,8 @@ def interrupt_on_sigterm() -> Iterator[None]:
 
     Ctrl-C works also where a shell ignores it for its jobs: in the background of a script.
     """
-    handled = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, signal.default_int_handler) for number in handled}
-    try:
+    with _handled_by(signal.default_int_handler):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def beside_main_thread(action: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -115,3 +121,18 @@ def beside_main_thread(action: Callable[..., Any], *arguments: Any, **options: A
         while not result.done():
             wait([result], timeout=SLICE_SECONDS)
         return result.result()
+
+
+def until_signal(action: Callable[..., Any], *arguments: Any) -> Any:
+    """Runs :func:`beside_main_thread` what only reads; Ctrl-C and SIGTERM end the process at once.
+
+    An orderly end waits for Spark's jobs, and one while Spark starts leaves its JVM running: Python
+    removes the folder that the JVM is to write its port to. A JVM whose Python is gone ends by
+    itself.
+    """
+
+    def end(number: int, _frame: object) -> None:
+        os._exit(128 + number)
+
+    with _handled_by(end):
+        return beside_main_thread(action, *arguments)

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeAlias
 
+from headrace.dispatcher.declaration import Dispatcher
 from headrace.errors import Problem
 from headrace.merger.declaration import Merger
 from headrace.mirror.declaration import Mirror
@@ -25,12 +26,12 @@ from headrace.settings import PROJECT_FILE, Settings
 from headrace.settings.document import key_lines
 from headrace.workers import Worker
 
-Declared: TypeAlias = Topic | Pipeline | Worker | Mirror | Merger
+Declared: TypeAlias = Topic | Pipeline | Worker | Mirror | Merger | Dispatcher
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """A topic, pipeline, worker, mirror or merger, and where it is declared."""
+    """A topic, pipeline, worker, mirror, merger or dispatcher, and where it is declared."""
 
     value: Declared
     file: str
@@ -190,7 +191,7 @@ def _syntax(file: str) -> ast.Module:
 
 def _values(values: object) -> Iterator[Declared]:
     for value in values:  # type: ignore[attr-defined]
-        if isinstance(value, Topic | Pipeline | Worker | Mirror | Merger):
+        if isinstance(value, Topic | Pipeline | Worker | Mirror | Merger | Dispatcher):
             yield value
         elif isinstance(value, list | tuple):
             yield from _values(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+from headrace.control.accepted_ranges import keep_accepted
 from headrace.control.project import LoadedProject
 from headrace.control.site_clusters import own_cluster
 from headrace.errors import (
@@ -23,6 +24,7 @@ from headrace.kafka.client import (
 )
 from headrace.kafka.groups import ConsumerGroup, describe_group
 from headrace.merger.declaration import Merger
+from headrace.merger.last_records import last_times
 from headrace.merger.plan import ClockSource, MergePlan
 from headrace.merger.position import InputPosition, committed_offset, positions_of
 from headrace.merger.starts import find_loss, find_starts
@@ -158,7 +160,7 @@ def _merged(
     first, end = log
     begin = first if position is None else position.offset
     return MergedPartition(
-        f"{source.topic}/{source.partition}",
+        source.path,
         None if position is None else begin,
         end,
         None if end is None else max(end - begin, 0),
@@ -185,7 +187,7 @@ class AcceptedGap:
 
 
 def accept_gap(project: LoadedProject, merger: Merger, partition: TopicPartition) -> AcceptedGap:
-    """Lets a partition of a source go on behind records that it has lost.
+    """Lets a partition of a source go on behind records that it has lost; the ledger keeps that.
 
     Raises:
         MergerRunningError: if an instance runs.
@@ -193,6 +195,7 @@ def accept_gap(project: LoadedProject, merger: Merger, partition: TopicPartition
         MergerNoPartitionError, MergerNoLeaderError: if the partition can't be read or written.
         AuthorizationError: if an ACL is missing.
         BrokerUnreachableError: if the brokers do not answer.
+        SinkError: if the ledger can't be written; nothing is accepted then.
     """
     plan = plan_of(project, merger)
     members = describe_group(plan.config, plan.group).members
@@ -201,8 +204,18 @@ def accept_gap(project: LoadedProject, merger: Merger, partition: TopicPartition
     output = TopicPartition(plan.target, partition.partition)
     offsets = committed(plan.config, plan.group, plan.inputs_of(output))
     loss = find_loss(plan, output, offsets)
-    name = f"{partition.topic}/{partition.partition}"
+    name = partition.path
     if loss is None or loss.source != partition:
         raise MergerNotRefusedError(merger.name, name)
-    commit(plan.config, plan.group, [committed_offset(partition, loss.accepted)])
+    live = describe(plan.config, [partition.topic, plan.target])
+    with keep_accepted(
+        project.settings,
+        plan.group,
+        partition,
+        (live[partition.topic].topic_id, live[plan.target].topic_id),
+        (loss.next_offset, loss.accepted.offset),
+        loss.reason,
+        time_ms=last_times(plan.config, [output]).get(output, 0),
+    ):
+        commit(plan.config, plan.group, [committed_offset(partition, loss.accepted)])
     return AcceptedGap(name, loss.next_offset, loss.accepted.offset, loss.reason)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from confluent_kafka import TopicPartition as ConsumerOffset
 
+from headrace.control.accepted_ranges import keep_accepted
 from headrace.control.site_clusters import cluster_of, own_cluster
 from headrace.errors import (
+    BrokerUnreachableError,
     MirrorGapError,
     MirrorLossError,
     MirrorNotRefusedError,
@@ -83,12 +86,14 @@ class MirrorStanding:
         source: the site that the records come from.
         group: the consumer group at the target, with its members.
         partitions: of the source's topics.
+        unreachable: why nothing more can be told; empty: it can.
     """
 
     mirror: str
     source: str
     group: ConsumerGroup
     partitions: tuple[MirroredPartition, ...]
+    unreachable: str = ""
 
     @property
     def refused(self) -> tuple[MirroredPartition, ...]:
@@ -101,13 +106,26 @@ class MirrorStanding:
         return sum(partition.lag or 0 for partition in self.partitions)
 
 
-def mirror_standing(settings: Settings, mirror: Mirror) -> MirrorStanding:
-    """Returns how far a mirror has come, and which partitions can't be copied on.
+def mirror_standings(settings: Settings, mirrors: Iterable[Mirror]) -> list[MirrorStanding]:
+    """Returns how far each mirror has come, and which partitions can't be copied on.
+
+    A site that does not respond is told of as such; the others are not held up by it.
 
     Raises:
         AuthorizationError: if an ACL is missing at a site.
-        BrokerUnreachableError: if the brokers of a site do not answer.
     """
+    return [_standing(settings, mirror) for mirror in mirrors]
+
+
+def _standing(settings: Settings, mirror: Mirror) -> MirrorStanding:
+    try:
+        return _known_standing(settings, mirror)
+    except BrokerUnreachableError as error:
+        group = ConsumerGroup("unknown", ())
+        return MirrorStanding(mirror.name, mirror.source, group, (), str(error))
+
+
+def _known_standing(settings: Settings, mirror: Mirror) -> MirrorStanding:
     link = link_of(settings, mirror)
     with naming_site(link.source_site):
         live = describe(link.source, link.copies)
@@ -142,8 +160,8 @@ def _mirrored(
     if isinstance(refusal, MirrorLossError):
         begin = refusal.next_offset
     return MirroredPartition(
-        f"{source.topic}/{source.partition}",
-        f"{copy.topic}/{copy.partition}",
+        source.path,
+        copy.path,
         position.offset if position else None,
         end,
         None if end is None else max(end - begin, 0),
@@ -171,7 +189,7 @@ class AcceptedLoss:
 def accept_loss(
     settings: Settings, mirror: Mirror, partition: TopicPartition, to: int | None = None
 ) -> AcceptedLoss:
-    """Lets a partition go on behind records that are not mirrored.
+    """Lets a partition go on behind records that are not mirrored; the ledger keeps that.
 
     Args:
         settings: the project's deployment.
@@ -188,6 +206,7 @@ def accept_loss(
         PartitionMissingError: if the source's topic has no such partition.
         AuthorizationError: if an ACL is missing at a site.
         BrokerUnreachableError: if the brokers of a site do not answer.
+        SinkError: if the ledger can't be written; nothing is accepted then.
     """
     link = link_of(settings, mirror)
     with naming_site(link.target_site):
@@ -198,7 +217,7 @@ def accept_loss(
     copy = link.copy_of(partition)
     starts = find_starts(link, committed_positions(link, [copy]))
     refusal, start = starts.refused.get(partition), starts.positions.get(partition)
-    name = f"{partition.topic}/{partition.partition}"
+    name = partition.path
     if refusal is not None and not isinstance(refusal, MirrorLossError):
         raise refusal
     if to is not None:
@@ -211,9 +230,20 @@ def accept_loss(
         raise MirrorNotRefusedError(mirror.name, name)
     topic_id = describe(link.source, [partition.topic])[partition.topic].topic_id
     offset = ConsumerOffset(copy.topic, copy.partition, after, Position(after, topic_id).metadata)
-    with naming_site(link.target_site):
-        commit(link.target, link.group, [offset])
     is_known = isinstance(refusal, MirrorGapError) or refusal is None
+    with naming_site(link.target_site):
+        end, _ = latest_offsets(link.target, [copy])[copy]
+        target_id = describe(link.target, [copy.topic])[copy.topic].topic_id
+        with keep_accepted(
+            settings,
+            link.group,
+            partition,
+            (topic_id, target_id),
+            (before, after),
+            "they were left out" if refusal is None else str(refusal),
+            target_end=None if is_known else end,
+        ):
+            commit(link.target, link.group, [offset])
     return AcceptedLoss(name, before, after, after - before if is_known else None)
 
 
@@ -228,5 +258,5 @@ def _check_offset(link: Link, partition: TopicPartition, offset: int) -> None:
     with naming_site(link.source_site):
         first, end = watermarks(link.source, [partition])[partition]
     if not first <= offset <= end:
-        name = f"{partition.topic}/{partition.partition}"
+        name = partition.path
         raise MirrorOffsetError(link.name, link.source_site, name, offset, first, end)

@@ -24,7 +24,7 @@ def read_profile(project: LoadedProject, store: str, user: str) -> Profile | Non
     """Returns what a store holds of a user; None: nothing.
 
     Raises:
-        ExtraMissingError: if ``headrace[redis]`` is not installed.
+        ExtraMissingError: if the client of the store is not installed.
         NotDeclaredError: if no pipeline writes such a store.
         SinkUnavailableError: if the store does not answer.
         SinkError: if it refuses.

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
-from headrace.control import merger_rules, mirror_rules, worker_rules
+from headrace.control import dispatcher_rules, merger_rules, mirror_rules, worker_rules
 from headrace.control.declarations import (
     Declaration,
     Declared,
     field_location,
     find_declarations,
 )
+from headrace.control.dispatcher_rules import dispatcher_faults
 from headrace.control.durability import (
     pipeline_warnings,
     topic_contradictions,
@@ -24,6 +26,7 @@ from headrace.control.pipeline_rules import is_typed, missing_settings, pipeline
 from headrace.control.retention_rules import retention_faults
 from headrace.control.topic_rules import topic_faults
 from headrace.control.worker_rules import sends_dead_letters, worker_faults
+from headrace.dispatcher.declaration import Dispatcher
 from headrace.errors import Problem, ProjectError
 from headrace.merger.declaration import Merger
 from headrace.mirror.declaration import Mirror
@@ -35,8 +38,8 @@ from headrace.sinks.api import Sink
 from headrace.sinks.registry import installed_kinds
 from headrace.workers import Worker
 
-Named = TypeVar("Named", Topic, Pipeline, Worker, Mirror, Merger)
-Reader: TypeAlias = Pipeline | Worker | Mirror | Merger
+Named = TypeVar("Named", Topic, Pipeline, Worker, Mirror, Merger, Dispatcher)
+Reader: TypeAlias = Pipeline | Worker | Mirror | Merger | Dispatcher
 """What reads topics, as a consumer group."""
 
 
@@ -51,6 +54,7 @@ class LoadedProject:
         workers: every declared worker.
         mirrors: every declared mirror.
         mergers: every declared merger.
+        dispatchers: every declared dispatcher.
         warnings: declarations that are valid and do not do what is expected of them, and what the
             HTTP service lacks.
     """
@@ -61,6 +65,7 @@ class LoadedProject:
     workers: Mapping[str, Worker] = field(default_factory=dict)
     mirrors: Mapping[str, Mirror] = field(default_factory=dict)
     mergers: Mapping[str, Merger] = field(default_factory=dict)
+    dispatchers: Mapping[str, Dispatcher] = field(default_factory=dict)
     warnings: tuple[Problem, ...] = ()
 
     @property
@@ -119,6 +124,7 @@ def load_project(settings: Settings) -> LoadedProject:
         _by_name(declarations, Worker),
         _by_name(declarations, Mirror),
         _by_name(declarations, Merger),
+        _by_name(declarations, Dispatcher),
         warnings,
     )
 
@@ -133,7 +139,7 @@ def _nothing_declared(settings: Settings) -> Problem:
     return Problem(
         str(settings.root / PROJECT_FILE),
         1,
-        f"no Topic, Pipeline, Worker, Mirror or Merger in {modules}",
+        f"no Topic, Pipeline, Worker, Mirror, Merger or Dispatcher in {modules}",
         "",
     )
 
@@ -167,6 +173,8 @@ def _own_faults(value: Declared, settings: Settings) -> Iterable[Fault]:
         return [*_pipeline_faults(value), *missing_settings(value, settings.sinks)]
     if isinstance(value, Mirror):
         return mirror_faults(value, settings)
+    if isinstance(value, Dispatcher):
+        return dispatcher_faults(value, settings)
     return merger_faults(value) if isinstance(value, Merger) else worker_faults(value)
 
 
@@ -216,9 +224,14 @@ def _faults_between(declarations: list[Declaration]) -> Iterator[tuple[Declarati
         for each in declarations
         if isinstance(each.value, Merger) and merger_rules.is_typed(each.value)
     ]
+    dispatchers = [
+        each
+        for each in declarations
+        if isinstance(each.value, Dispatcher) and dispatcher_rules.is_typed(each.value)
+    ]
     # What has parts of wrong types is left out: it has been reported, and the rules below
     # rely on types.
-    readers = [*pipelines, *workers, *mirrors, *mergers]
+    readers = [*pipelines, *workers, *mirrors, *mergers, *dispatchers]
     yield from _same_names(topics)
     yield from _same_names(readers)
     yield from _same_groups(readers)
@@ -227,6 +240,7 @@ def _faults_between(declarations: list[Declaration]) -> Iterator[tuple[Declarati
     yield from _dead_letter_topics(topics, readers)
     yield from _shared_targets(pipelines)
     yield from _written_beside_mergers(readers)
+    yield from _dispatched_twice(dispatchers)
 
 
 def _same_names(declarations: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:
@@ -321,15 +335,19 @@ def _dead_letter_topics(
 
 
 def _shared_targets(pipelines: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:
-    """Faults of pipelines that write to one target, each beside the first of them."""
-    first: dict[tuple[str, str], tuple[Declaration, str, Sink]] = {}
+    """Faults of pipelines that write to one target, each beside the first one it does not fit."""
+    writers: defaultdict[tuple[str, str], list[tuple[Declaration, str, Sink]]] = defaultdict(list)
     for declaration, pipeline in _pipelines(pipelines):
         for sink in pipeline.sinks:
-            mine = (declaration, pipeline.name, sink)
-            earlier, owner, other = first.setdefault((sink.kind, sink.resolved_target), mine)
-            for fault in sink.faults_beside(other):
-                message = f"{fault.message} in pipeline {owner!r}"
-                yield declaration, Fault(message, f"see {earlier.file}:{earlier.line}")
+            earlier = writers[sink.kind, sink.resolved_target]
+            for place, owner, other in earlier:
+                faults = list(sink.faults_beside(other))
+                for fault in faults:
+                    message = f"{fault.message} in pipeline {owner!r}"
+                    yield declaration, Fault(message, f"see {place.file}:{place.line}")
+                if faults:
+                    break
+            earlier.append((declaration, pipeline.name, sink))
 
 
 def _written_beside_mergers(
@@ -346,6 +364,25 @@ def _written_beside_mergers(
             if earlier is not declaration:
                 who = f"{_kind(reader)} {reader.name!r}"
                 message = f"{who} writes to {topic.name!r}, the target of {earlier.value.name!r}"
+                yield declaration, Fault(message, f"see {earlier.file}:{earlier.line}")
+
+
+def _dispatched_twice(
+    dispatchers: list[Declaration],
+) -> Iterator[tuple[Declaration, Fault]]:
+    """A dispatcher goes on behind the last record of its source at the target: it must be its."""
+    first: dict[tuple[str, str, str], Declaration] = {}
+    for declaration in dispatchers:
+        dispatcher = declaration.value
+        if not isinstance(dispatcher, Dispatcher):
+            continue
+        for site, topic in dispatcher.targets.items():
+            earlier = first.setdefault((dispatcher.source.name, site, topic), declaration)
+            if earlier is not declaration:
+                message = (
+                    f"dispatcher {dispatcher.name!r} sends {dispatcher.source.name!r} to {topic!r} "
+                    f"at {site!r}, as {earlier.value.name!r} does"
+                )
                 yield declaration, Fault(message, f"see {earlier.file}:{earlier.line}")
 
 
@@ -367,4 +404,6 @@ def _read(reader: Reader) -> tuple[Topic, ...]:
         return tuple(source.topic for source in reader.sources)
     if isinstance(reader, Merger):
         return tuple(reader.sources)
+    if isinstance(reader, Dispatcher):
+        return (reader.source,)
     return reader.topics if isinstance(reader, Worker) else ()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from math import lcm
 
+from headrace.control.link_balances import DeclaredLink, LinkBalance, balance_links
 from headrace.control.project import LoadedProject
 from headrace.control.services import broker_config, lake_uri
 from headrace.control.sinks import sink_context
@@ -93,14 +94,24 @@ class PipelineBalance:
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """The balances of pipelines."""
+    """The balances of pipelines and links."""
 
     pipelines: tuple[PipelineBalance, ...]
+    links: tuple[LinkBalance, ...] = ()
 
     @property
     def is_unbalanced(self) -> bool:
         """Whether one of them is."""
-        return any(pipeline.is_unbalanced for pipeline in self.pipelines)
+        pipelines = any(pipeline.is_unbalanced for pipeline in self.pipelines)
+        return pipelines or any(link.is_unbalanced for link in self.links)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether something has not reported, so that what it shows proves nothing."""
+        windows = [each.windows for each in self.pipelines] + [each.windows for each in self.links]
+        reasons = [each.unknown for each in self.pipelines] + [each.unknown for each in self.links]
+        states = {window.state for shown in windows for window in shown}
+        return any(reasons) or WindowState.UNKNOWN in states
 
 
 @dataclass(frozen=True)
@@ -109,23 +120,41 @@ class ReconcileRequest:
 
     Attributes:
         times: the windows that hold one of these times; empty: all windows.
-        recount: whether to count the rows of the tables, too.
+        since: windows that begin before it are left out.
+        recount: whether to count the rows of the tables, and the records of links, too.
     """
 
     times: Collection[datetime] = ()
+    since: datetime | None = None
     recount: bool = False
+
+    def shows(self, start: datetime | None, length: int) -> bool:
+        """Returns whether a window is asked for, by its start and its length in seconds."""
+        if self.since is not None and (start is None or start < self.since):
+            return False
+        times = [time.timestamp() for time in self.times]
+        return not times or any(
+            start is not None and 0 <= time - start.timestamp() < length for time in times
+        )
 
 
 def reconcile(
-    project: LoadedProject, pipelines: Sequence[Pipeline], request: ReconcileRequest
+    project: LoadedProject,
+    pipelines: Sequence[Pipeline],
+    request: ReconcileRequest,
+    links: Sequence[DeclaredLink] = (),
 ) -> Reconciliation:
-    """Reads the ledgers of ``pipelines`` and compares their hops. Changes nothing.
+    """Compares the hops of pipelines by their ledgers, and both ends of links. Changes nothing.
 
     Raises:
         SinkError: if a ledger or a table can't be read.
         ServerStartError: if the lake is on the embedded HDFS, which is down.
+        AuthorizationError: if an ACL is missing at a site.
     """
-    return Reconciliation(tuple(_balance(project, each, request) for each in pipelines))
+    return Reconciliation(
+        tuple(_balance(project, each, request) for each in pipelines),
+        balance_links(project, links, request.shows, recount=request.recount),
+    )
 
 
 def _balance(
@@ -188,7 +217,7 @@ class _PipelineReconciliation:
         windows = tuple(
             window
             for window in balance.windows(counted, side_recount)
-            if self._is_requested(window.start, balance.window_seconds)
+            if self._request.shows(window.start, balance.window_seconds)
         )
         breaks = tuple(balance.breaks(self._positions(entries)))
         letters = self._letters(balance) if self._request.recount else LetterRecount()
@@ -207,12 +236,6 @@ class _PipelineReconciliation:
             return folder.counted(None)
         name = CheckpointIds(self._pipeline.name, 0).reprocess
         return folder.counted(self._recorded.versions([name]).get(name, 0))
-
-    def _is_requested(self, start: datetime | None, length: int) -> bool:
-        times = [time.timestamp() for time in self._request.times]
-        return not times or any(
-            start is not None and 0 <= time - start.timestamp() < length for time in times
-        )
 
     def _done(self, checkpoints: Collection[int], numbers: CheckpointFolder) -> dict[int, int]:
         """By checkpoint, the last batch that the sink holds."""

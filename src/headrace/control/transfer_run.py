@@ -1,15 +1,17 @@
-"""Runs an instance of a mirror or a merger, and shows how those of this machine are doing."""
+"""Runs instances of mirrors and mergers, and shows how those here are doing, dispatchers too."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from headrace.control.mergers import plan_of
 from headrace.control.mirrors import link_of
 from headrace.control.project import LoadedProject
+from headrace.dispatcher.status import DispatcherStatus
 from headrace.merger.declaration import Merger
 from headrace.merger.instance import MergerInstance
 from headrace.merger.status import MergerStatus
@@ -18,10 +20,10 @@ from headrace.mirror.instance import MirrorInstance
 from headrace.mirror.status import MirrorStatus
 from headrace.runtime.prometheus import serving
 from headrace.settings import Settings
-from headrace.transfer.instance import TransferProgress
 from headrace.transfer.prometheus import exposition
 from headrace.transfer.status import Status, TransferState, TransferStatus, TransferStatusFolder
 
+_LOG = logging.getLogger("headrace.transfer")
 _OBSERVE_SECONDS = 1.0
 AnyStatus = TypeVar("AnyStatus", bound=TransferStatus, covariant=True)  # noqa: PLC0105
 
@@ -42,7 +44,7 @@ class TransferRunOptions:
 class _Instance(Protocol[AnyStatus]):
     def stop(self) -> None: ...
 
-    def run(self, observe: Callable[[TransferProgress], None]) -> None: ...
+    def run(self, observe: Callable[[Any], None]) -> None: ...
 
     def status(self) -> AnyStatus: ...
 
@@ -51,7 +53,7 @@ class TransferRun(Generic[Status]):
     """One instance in this process, with its status for others to see. Used once.
 
     Args:
-        name: of the mirror or merger.
+        name: of the mirror, merger or dispatcher.
         instance: that is to run.
         folder: of its status.
         options: how it is to run.
@@ -67,7 +69,7 @@ class TransferRun(Generic[Status]):
         self._name, self._instance, self._folder, self._options = name, instance, folder, options
 
     def stop(self) -> None:
-        """Ends it: what is in its transaction is committed. From any thread."""
+        """Ends it: what is in a transaction is committed. From any thread."""
         self._instance.stop()
 
     def run(self, observe: Callable[[Status], None]) -> None:
@@ -93,14 +95,18 @@ class TransferRun(Generic[Status]):
                     seen_at = time.monotonic()
                     show(self._instance.status())
 
+            _LOG.info("%s: begins", self._name)
             try:
                 self._instance.run(seen)
             except BaseException as error:
                 reason = str(error) or type(error).__name__
                 failed = replace(self._instance.status(), state=TransferState.FAILED, reason=reason)
                 self._folder.write(failed)
+                _LOG.error("%s: failed: %s", self._name, reason)
                 raise
-            show(replace(self._instance.status(), state=TransferState.STOPPED))
+            ended = replace(self._instance.status(), state=TransferState.STOPPED, reason="")
+            show(ended)
+            _LOG.info("%s: stopped, %d records written", self._name, ended.records)
 
 
 def mirror_run(
@@ -121,6 +127,11 @@ def merger_run(
     return TransferRun(merger.name, instance, _mergers(project.settings), options)
 
 
+def dispatcher_statuses(settings: Settings) -> list[DispatcherStatus]:
+    """Returns what every instance of a dispatcher here wrote last. Connects to nothing."""
+    return dispatcher_folder(settings).read()
+
+
 def mirror_statuses(settings: Settings) -> list[MirrorStatus]:
     """Returns what every instance of a mirror on this machine wrote last. Connects to nothing."""
     return _mirrors(settings).read()
@@ -137,3 +148,8 @@ def _mirrors(settings: Settings) -> TransferStatusFolder[MirrorStatus]:
 
 def _mergers(settings: Settings) -> TransferStatusFolder[MergerStatus]:
     return TransferStatusFolder(settings.state / "status" / "mergers", MergerStatus)
+
+
+def dispatcher_folder(settings: Settings) -> TransferStatusFolder[DispatcherStatus]:
+    """Returns the folder of the statuses of dispatchers."""
+    return TransferStatusFolder(settings.state / "status" / "dispatchers", DispatcherStatus)

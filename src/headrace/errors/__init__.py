@@ -39,6 +39,7 @@ HeadraceError                         base
 │   ├── TableMismatchError
 │   ├── TransferRecordError           transfers: a record can't be written as it is
 │   │   ├── MirrorRecordError         mirrors
+│   │   ├── DispatcherRecordError     dispatchers
 │   │   └── MergerRecordError         mergers
 │   ├── MergerRefusedError            a partition can't be merged on, others can
 │   │   ├── MergerNoPartitionError
@@ -46,6 +47,13 @@ HeadraceError                         base
 │   │   └── MergerLossError           its source lacks what comes next
 │   ├── MergerNotRefusedError
 │   ├── MergerRunningError
+│   ├── DispatcherRefusedError        dispatchers: a partition can't be sent on, others can
+│   │   ├── DispatcherNoPartitionError
+│   │   ├── DispatcherNoLeaderError
+│   │   └── DispatcherLossError       its source lacks what comes next
+│   ├── DispatcherCoresError
+│   ├── DispatcherNotRefusedError
+│   ├── DispatcherRunningError
 │   ├── MirrorRefusedError            mirrors: a partition can't be copied on, others can
 │   │   ├── MirrorTopicMissingError
 │   │   ├── MirrorNoLeaderError
@@ -85,6 +93,7 @@ HeadraceError                         base
 │       ├── ProfileStoreUnavailableError  the store of profiles can't be used now
 │       └── StorageUnavailableError   the storage of the lake does not answer
 ├── ProfileMissingError               the store has no profile of this user
+├── DispatcherFailedError             dispatchers: the query of a target has failed
 ├── WorkerError                       workers: an instance of a worker can't go on
 │   ├── ProcessingFailedError         a record failed, and the worker stops at failures
 │   ├── ProcessingTimeoutError        a record was not processed in time
@@ -125,6 +134,17 @@ from headrace.errors.checkpoints import (
     QueryChangedError,
     TableBehindCheckpointError,
     TableMismatchError,
+)
+from headrace.errors.dispatchers import (
+    DispatcherCoresError,
+    DispatcherFailedError,
+    DispatcherLossError,
+    DispatcherNoLeaderError,
+    DispatcherNoPartitionError,
+    DispatcherNotRefusedError,
+    DispatcherRecordError,
+    DispatcherRefusedError,
+    DispatcherRunningError,
 )
 from headrace.errors.ingest import (
     IngestFailedError,
@@ -263,6 +283,15 @@ __all__ = [
     "ConditionalWritesError",
     "CounterReusedError",
     "DeadLetterLimitError",
+    "DispatcherCoresError",
+    "DispatcherFailedError",
+    "DispatcherLossError",
+    "DispatcherNoLeaderError",
+    "DispatcherNoPartitionError",
+    "DispatcherNotRefusedError",
+    "DispatcherRecordError",
+    "DispatcherRefusedError",
+    "DispatcherRunningError",
     "EventRejectedError",
     "EventsNotDeliveredError",
     "ExtraMissingError",

@@ -18,7 +18,10 @@ class BrokerUnreachableError(FactsError):
 
     @property
     def remedy(self) -> str:
-        return "Start it (`headrace up` for the embedded one) or correct [kafka] in headrace.toml."
+        return (
+            "Start it (`headrace up` for the embedded one), or correct [kafka] or "
+            "[sites.NAME.kafka] in headrace.toml."
+        )
 
 
 @dataclass(eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.errors.base import FactsError
 
@@ -137,14 +137,18 @@ class ProfileStoreFullError(SinkError):
 
 @dataclass(eq=False)
 class ProfileStoreAccessError(SinkError):
-    """The store of profiles refuses access."""
+    """The store of profiles refuses access.
+
+    ``permissions`` is a sentence on what the user needs.
+    """
+
+    permissions: str = field(repr=False)
 
     @property
     def remedy(self) -> str:
         return (
-            "Correct user and password in `url` of [sinks.profiles] in headrace.toml. The user "
-            "needs the commands EVAL, EVALSHA, SCRIPT LOAD, TIME, those of hashes and sorted sets, "
-            "HDEL and PEXPIREAT on the keys `headrace:*`."
+            "Correct user and password in `url` of [sinks.profiles] in headrace.toml. "
+            f"{self.permissions}"
         )
 
 

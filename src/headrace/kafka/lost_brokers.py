@@ -7,6 +7,7 @@ asks no broker any more, and reports no error.
 
 from __future__ import annotations
 
+import logging
 import time
 
 import confluent_kafka
@@ -15,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from headrace.kafka.client import ALWAYS_THERE, ClientConfig, without_producer_settings
 
+_LOG = logging.getLogger("headrace.kafka")
 IDLE_SECONDS = 30.0
 _ANSWER_SECONDS = 2.0  # a connected broker answers within milliseconds
 _CONNECT_SECONDS = 5.0  # a new client connects and logs in first
@@ -55,7 +57,7 @@ def has_lost_brokers(config: ClientConfig, client: confluent_kafka.Consumer | Ad
     """Whether brokers answer another client, and not ``client``."""
     if _is_answered(client, _ANSWER_SECONDS):
         return False
-    another = AdminClient(without_producer_settings(dict(config)))
+    another = AdminClient(without_producer_settings(dict(config)), logger=_LOG)
     if not _is_answered(another, _CONNECT_SECONDS):
         return False
     return not _is_answered(client, _RECONNECT_SECONDS)

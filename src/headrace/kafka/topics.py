@@ -172,6 +172,17 @@ def topic_states(config: ClientConfig, topics: Iterable[str]) -> dict[str, Topic
     }
 
 
+def compacted(config: ClientConfig, topics: Sequence[str]) -> set[str]:
+    """Returns those of ``topics``, which exist, that are compacted.
+
+    Raises:
+        AuthorizationError: if an ACL is missing.
+        BrokerUnreachableError: if the brokers do not answer.
+    """
+    configs = _describe_configs(config, topics)
+    return {name for name, (config, _) in configs.items() if "compact" in config["cleanup.policy"]}
+
+
 def apply_changes(config: ClientConfig, changes: Sequence[TopicChange]) -> None:
     """Applies changes in order, without those that are refused.
 

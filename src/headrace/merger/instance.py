@@ -43,25 +43,27 @@ class MergerInstance(TransferInstance[OutputPosition]):
         progress, merging = self.progress, self.carrier
         status = MergerStatus(
             self._plan.name,
+            state=progress.state,
+            reason=progress.unreachable,
             records=progress.moved.records,
             value_bytes=progress.moved.value_bytes,
             late=progress.moved.late,
             restarts=progress.restarts,
-            refused={_name(output): str(why) for output, why in sorted(progress.refused.items())},
+            refused={output.path: str(why) for output, why in sorted(progress.refused.items())},
         )
         if not isinstance(merging, Merging):
             return status
         return replace(
             status,
-            lags={_name(source): lag for source, lag in sorted(merging.lags().items())},
+            lags={source.path: lag for source, lag in sorted(merging.lags().items())},
             sorted_to_ms={
-                _name(output): time_ms for output, time_ms in sorted(merging.sorted_to_ms().items())
+                output.path: time_ms for output, time_ms in sorted(merging.sorted_to_ms().items())
             },
             waits_for={
-                _name(output): [_name(source) for source in sources]
+                output.path: [source.path for source in sources]
                 for output, sources in sorted(merging.waits_for().items())
             },
-            idle=[_name(source) for source in sorted(merging.idle())],
+            idle=[source.path for source in sorted(merging.idle())],
         )
 
 
@@ -110,7 +112,3 @@ class _MergerTransfer:
         committed: Sequence[confluent_kafka.TopicPartition],
     ) -> Starts[OutputPosition]:
         return find_starts(self._plan, partitions, committed)
-
-
-def _name(partition: TopicPartition) -> str:
-    return f"{partition.topic}/{partition.partition}"

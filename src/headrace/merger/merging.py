@@ -49,6 +49,7 @@ _FULL_RECORDS_ALONE = 1_000  # each of them is a request of its own
 _ASK_SECONDS = 0.2
 # Brokers forget offsets of topics that no member subscribes to, a week after they were committed.
 _COMMIT_ALL_SECONDS = 3600.0
+_WARN_SECONDS = 60.0
 # Of all inputs together; an input that is ahead of the others is read no further beyond its share.
 _WAITING_RECORDS = 400_000
 _WAITING_BYTES = 128 * 1024 * 1024
@@ -101,6 +102,8 @@ class Merging:
         self._is_partial = False
         self._ready: set[TopicPartition] = set()
         self._commit_all_at = 0.0
+        self._late_since_warning = 0
+        self._warn_at = 0.0
 
     @property
     def is_full(self) -> bool:
@@ -217,6 +220,7 @@ class Merging:
         if is_due:
             self._commit_all_at = time.monotonic() + _COMMIT_ALL_SECONDS
         counts, self._uncommitted = self._uncommitted, MovedRecords()
+        self._warn_of_late(counts.late)
         return counts
 
     def check_topics(self) -> None:
@@ -233,6 +237,20 @@ class Merging:
         """Gives up what is not committed."""
         self._writer.close()
         self._reader.close()
+
+    def _warn_of_late(self, records: int) -> None:
+        """Logs, at most once a minute, how many records are in the topic of late ones."""
+        self._late_since_warning += records
+        if self._late_since_warning and time.monotonic() >= self._warn_at:
+            _LOG.warning(
+                "%s: %d records were late, and went to %s: what is sent later than %g s after "
+                "its time is late, as after an outage of the Kafka of a site",
+                self._plan.name,
+                self._late_since_warning,
+                self._plan.late,
+                self._plan.allowed_lateness_ms / 1000,
+            )
+            self._late_since_warning, self._warn_at = 0, time.monotonic() + _WARN_SECONDS
 
     def _new_input(
         self, source: TopicPartition, place: int, start: InputPosition

@@ -77,4 +77,4 @@ class MergePlan:
 
     def named(self, partition: TopicPartition) -> tuple[str, str]:
         """Returns the names of the merger and of a partition, for an error."""
-        return self.name, f"{partition.topic}/{partition.partition}"
+        return self.name, partition.path

@@ -15,11 +15,11 @@ from headrace.kafka.client import consumer, describe
 from headrace.kafka.headers import headers_of
 from headrace.kafka.lost_brokers import IdleCheck
 from headrace.mirror.link import Link
-from headrace.mirror.origin import ORIGIN, origin_prefix, origins
 from headrace.mirror.positions import Position
 from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
 from headrace.transfer.instance import MovedRecords, SourceChangedError
+from headrace.transfer.origin import ORIGIN, origin_prefix, origins
 from headrace.transfer.site_times import SITE_TIMES, SourceEnds, site_time_key
 from headrace.transfer.target import naming_site
 from headrace.transfer.writing import Rejection, TransferWriter
@@ -120,7 +120,7 @@ class Copier:
         self._uncommitted = MovedRecords()
         self._source_ends = SourceEnds(link.source) if link.tells_times else None
         self._told_ms = 0
-        self._sites = {link.source_site, link.target_site}
+        self._passed_sites = link.passed_sites
 
     @property
     def is_full(self) -> bool:
@@ -294,7 +294,7 @@ class Copier:
 
     def _is_loop(self, headers: Any) -> bool:
         """Whether a record has been at the target before, or came back to the source."""
-        return any(origin.site in self._sites for origin in origins(headers))
+        return any(origin.site in self._passed_sites for origin in origins(headers))
 
     def _note(self, partition: _Partition | None, message: Any, error: KafkaError) -> None:
         """Handles what the reader is told beside records."""

@@ -28,16 +28,18 @@ class MirrorInstance(TransferInstance[Position]):
         progress, copier = self.progress, self.carrier
         lags = copier.lags() if isinstance(copier, Copier) else {}
         refused = {
-            _name(self._link.source_of(copy)): str(why)
+            self._link.source_of(copy).path: str(why)
             for copy, why in sorted(progress.refused.items())
         }
         return MirrorStatus(
             self._link.name,
+            state=progress.state,
+            reason=progress.unreachable,
             records=progress.moved.records,
             value_bytes=progress.moved.value_bytes,
             loops_skipped=progress.moved.loops_skipped,
             restarts=progress.restarts,
-            lags={_name(source): lag for source, lag in sorted(lags.items())},
+            lags={source.path: lag for source, lag in sorted(lags.items())},
             refused=refused,
         )
 
@@ -69,7 +71,3 @@ class _MirrorTransfer:
             {copy_of(source): refusal for source, refusal in starts.refused.items()},
             frozenset(map(copy_of, starts.awaited)),
         )
-
-
-def _name(partition: TopicPartition) -> str:
-    return f"{partition.topic}/{partition.partition}"

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from headrace.errors import MirrorRecordError
 from headrace.kafka.client import ClientConfig
 from headrace.model import TopicPartition
+from headrace.transfer.columns import origin_sites
 from headrace.transfer.target import TransferTarget
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,23 @@ class Link:
             self.commit_seconds,
         )
 
+    @property
+    def passed_sites(self) -> frozenset[str]:
+        """Sites whose records are a loop: they were at the target, or came back to the source."""
+        return frozenset({self.source_site, self.target_site})
+
+    def is_sent(self, headers: Column) -> Column:
+        """Returns whether records are to be copied: all that are no loop.
+
+        Args:
+            headers: of the records, none of them null.
+        """
+        from pyspark.sql import functions as f
+
+        sites = f.array(*map(f.lit, sorted(self.passed_sites)))
+        return ~f.arrays_overlap(origin_sites(headers), sites)
+
     def record_error(self, source: TopicPartition, offset: int, reason: str) -> MirrorRecordError:
         """Returns the error of a record that can't be copied."""
-        partition = f"{source.topic}/{source.partition}"
+        partition = source.path
         return MirrorRecordError(self.name, self.source_site, partition, offset, reason)

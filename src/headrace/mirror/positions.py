@@ -32,9 +32,9 @@ from headrace.kafka.client import (
 )
 from headrace.kafka.log_cuts import Seen, find_cuts
 from headrace.mirror.link import Link
-from headrace.mirror.tail import last_origins
 from headrace.model import TopicPartition
 from headrace.transfer.instance import Starts
+from headrace.transfer.tail import Copies, last_origins
 from headrace.transfer.target import naming_site
 
 _NO_EPOCH = -1
@@ -162,7 +162,7 @@ def _unready(
 ) -> MirrorRefusedError | None:
     """Returns why a partition can't be read or written at all."""
     copy = link.copy_of(source)
-    partition, target = f"{source.topic}/{source.partition}", f"{copy.topic}/{copy.partition}"
+    partition, target = source.path, copy.path
     if topic is None:
         return MirrorTopicMissingError(link.name, link.source_site, partition)
     if source.partition in topic.leaderless:
@@ -191,7 +191,10 @@ def _starts(
     known: Mapping[TopicPartition, Position | None],
     held: Mapping[TopicPartition, _Held],
 ) -> dict[TopicPartition, Position]:
-    tails = last_origins(link, [link.copy_of(source) for source in known if known[source] is None])
+    unknown = {link.copy_of(source): source for source in known if known[source] is None}
+    tails = last_origins(
+        Copies(link.target, link.group, link.target_site, link.source_site, unknown)
+    )
     starts: dict[TopicPartition, Position] = {}
     for source, position in known.items():
         first, origin = held[source].first, tails.get(link.copy_of(source))
@@ -229,7 +232,7 @@ def _cuts(link: Link, starts: Mapping[TopicPartition, Position]) -> dict[TopicPa
 def _loss(
     link: Link, source: TopicPartition, start: Position, held: _Held, cut: int | None
 ) -> MirrorLossError | None:
-    partition = f"{source.topic}/{source.partition}"
+    partition = source.path
     where = (link.name, link.source_site, partition, start.offset)
     if start.topic_id not in {"", held.topic_id}:
         return MirrorRecreatedError(*where, start.topic_id, held.topic_id, held.first)

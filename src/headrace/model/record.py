@@ -15,6 +15,11 @@ class TopicPartition:
     def __str__(self) -> str:
         return f"{self.topic}[{self.partition}]"
 
+    @property
+    def path(self) -> str:
+        """``topic/partition``, as commands take it and messages show it."""
+        return f"{self.topic}/{self.partition}"
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:

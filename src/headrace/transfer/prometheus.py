@@ -1,8 +1,11 @@
-"""Metrics of an instance of a mirror or a merger, as Prometheus reads them."""
+"""Metrics of an instance of a mirror, a merger or a dispatcher, as Prometheus reads them."""
 
 from __future__ import annotations
 
 from headrace.metrics import (
+    DISPATCHER_METRICS,
+    DISPATCHER_PARTITION_METRICS,
+    DISPATCHER_SITE_METRICS,
     MERGER_METRICS,
     MERGER_PARTITION_METRICS,
     MIRROR_METRICS,
@@ -14,11 +17,12 @@ from headrace.transfer.status import TransferState, TransferStatus
 _METRICS = {
     "mirror": (MIRROR_METRICS, MIRROR_PARTITION_METRICS),
     "merger": (MERGER_METRICS, MERGER_PARTITION_METRICS),
+    "dispatcher": (DISPATCHER_METRICS, DISPATCHER_PARTITION_METRICS),
 }
 
 
 def exposition(status: TransferStatus) -> str:
-    """Returns every metric of an instance and of its partitions.
+    """Returns every metric of an instance, of its partitions, and of its targets.
 
     What is not known yet has no sample.
     """
@@ -33,11 +37,18 @@ def exposition(status: TransferStatus) -> str:
     for metric in partition_metrics:
         values = [(labels | _place(name), n) for name, n in sorted(samples[metric.name].items())]
         lines += metric_lines(f"{prefix}partition_", metric, values)
+    by_site = status.site_samples
+    for metric in DISPATCHER_SITE_METRICS if by_site else ():
+        known = sorted((site, n) for site, n in by_site[metric.name].items() if n is not None)
+        lines += metric_lines(
+            f"{prefix}site_", metric, [(labels | {"site": s}, n) for s, n in known]
+        )
     meaning = "the state of the instance: 1 for it"
     lines += state_lines(f"{prefix}state", meaning, TransferState, [(labels, status.state)])
     return "\n".join(lines) + "\n"
 
 
 def _place(partition: str) -> dict[str, str]:
-    topic, _, number = partition.rpartition("/")
-    return {"topic": topic, "partition": number}
+    *site, topic, number = partition.split("/")
+    place = {"topic": topic, "partition": number}
+    return place | {"site": site[0]} if site else place

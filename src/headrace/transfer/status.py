@@ -1,4 +1,4 @@
-"""How instances of mirrors and mergers are doing, for others to see."""
+"""How instances of mirrors, mergers and dispatchers are doing, for others to see."""
 
 from __future__ import annotations
 
@@ -19,8 +19,12 @@ class TransferState(enum.StrEnum):
     """The state of an instance."""
 
     RUNNING = "running"
+    WAITING = "waiting"
     STOPPED = "stopped"
     FAILED = "failed"
+
+
+_ENDED = frozenset({TransferState.STOPPED, TransferState.FAILED})
 
 
 @dataclass(frozen=True)
@@ -28,10 +32,10 @@ class TransferStatus:
     """Counts since the instance began, and how things stand. Names are those of the metrics.
 
     Attributes:
-        name: of the mirror or merger; in JSON and metrics under its :attr:`kind`.
+        name: of the mirror, merger or dispatcher; in JSON and metrics under its :attr:`kind`.
         state: of the instance.
         instance: host and process id.
-        reason: why it failed.
+        reason: why it waits for a site, or has failed.
         records: that were written to the target and committed.
         value_bytes: of their values.
         restarts: how often it began anew from what is committed.
@@ -81,6 +85,11 @@ class TransferStatus:
         refused = dict.fromkeys(self.lags, 0) | dict.fromkeys(self.refused, 1)
         return {"lag_records": lags, "refused": refused}
 
+    @property
+    def site_samples(self) -> Mapping[str, Mapping[str, float | None]]:
+        """Returns the values of the metrics of targets, by metric and site; empty: it has one."""
+        return {}
+
     def to_json(self) -> dict[str, Any]:
         """Returns the fields and figures by name."""
         fields = asdict(self)
@@ -125,7 +134,7 @@ class TransferStatusFolder(Generic[Status]):
     def forget(self, name: str) -> None:
         """Removes what ended instances of a mirror or merger left."""
         for status in self.read():
-            if status.name == name and status.state is not TransferState.RUNNING:
+            if status.name == name and status.state in _ENDED:
                 self._path(status).unlink(missing_ok=True)
 
     def _path(self, status: Status) -> Path:
@@ -133,8 +142,7 @@ class TransferStatusFolder(Generic[Status]):
 
 
 def _with_liveness(status: Status) -> Status:
-    is_ended = status.state is not TransferState.RUNNING
-    if is_ended or time.time() - status.updated_ms / 1000 < STALE_AFTER_SECONDS:
+    if status.state in _ENDED or time.time() - status.updated_ms / 1000 < STALE_AFTER_SECONDS:
         return status
     reason = f"no heartbeat for {STALE_AFTER_SECONDS:.0f} s; the process may have been killed"
     return replace(status, state=TransferState.FAILED, reason=reason)

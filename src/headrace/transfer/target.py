@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from headrace.errors import AuthorizationError, TransferRecordError
+from headrace.errors import AuthorizationError, BrokerUnreachableError, TransferRecordError
 from headrace.kafka.client import ClientConfig
 from headrace.model import TopicPartition
 
@@ -41,13 +41,16 @@ class TransferTarget:
 
 @contextlib.contextmanager
 def naming_site(site: str) -> Iterator[None]:
-    """Names the site in the error of a missing ACL: an operator of two clusters has to know which.
+    """Names the site in errors: an operator of two clusters has to know which.
 
     Raises:
-        AuthorizationError: if the block inside raises one.
+        AuthorizationError, BrokerUnreachableError: if the block inside raises one.
     """
     try:
         yield
+    except BrokerUnreachableError as error:
+        reason = f"of site {site}: {error.reason}"
+        raise BrokerUnreachableError(error.bootstrap_servers, reason) from error
     except AuthorizationError as error:
         resource = f"{error.resource} at site {site}"
         raise AuthorizationError(error.operation, resource, error.principal) from error

@@ -100,6 +100,7 @@ class TransferWriter:
             {"client.id": process_name()} | dict(target.config),
             _WRITING | (_ONE_BY_ONE if one_by_one else {}) | {"transactional.id": transactional_id},
         )
+        self._produce = self._producer.produce
         self._failures: list[tuple[str, KafkaError]] = []
         self._rejected: dict[TopicPartition, Rejection] = {}
         self._is_open = False
@@ -123,9 +124,27 @@ class TransferWriter:
             if self._one_by_one
             else self._delivered
         )
-        while not self._is_queued(source, target, message, headers, report):
-            # The queue is full: reports that are taken make room, and only polls take them.
-            self.poll(_POLL_SECONDS)
+        _, timestamp_ms = message.timestamp()
+        record = (
+            target.topic,
+            message.value(),
+            message.key(),
+            target.partition,
+            report,
+            None,  # the other name of `report`
+            timestamp_ms if timestamp_ms > 0 else 1,  # 0: the client takes the clock's
+            headers,
+        )
+        while True:
+            try:
+                self._produce(*record)  # arguments by name take half as long again
+            except BufferError:
+                # The queue is full: reports that are taken make room, and only polls take them.
+                self.poll(_POLL_SECONDS)
+            except KafkaException as error:
+                raise self._not_queued(source, message, error.args[0]) from error
+            else:
+                return
 
     def tell(self, topic: str, key: bytes, value: bytes) -> None:
         """Puts a record of the instance's own into the transaction. Raises as :meth:`send`."""
@@ -181,36 +200,17 @@ class TransferWriter:
         with contextlib.suppress(KafkaException):
             self._producer.abort_transaction(_CLOSE_SECONDS)
 
-    def _is_queued(
-        self,
-        source: TopicPartition,
-        target: TopicPartition,
-        message: Any,
-        headers: list[Any],
-        report: Any,
-    ) -> bool:
-        try:
-            self._producer.produce(
-                target.topic,
-                message.value(),
-                message.key(),
-                target.partition,
-                report,
-                timestamp=max(message.timestamp()[1], 1),  # 0: the client takes the clock's
-                headers=headers,
-            )
-        except BufferError:
-            return False
-        except KafkaException as error:
-            cause = error.args[0]
-            if is_of_record(cause) or cause.name() == "_INVALID_ARG":
-                raise self._target.record_error(source, message.offset(), cause.str()) from error
-            self.poll()
-            self._check_failures()
-            raise self._cause(cause.str()) from error
-        return True
+    def _not_queued(self, source: TopicPartition, message: Any, cause: KafkaError) -> Exception:
+        """Returns why the client does not take a record. Raises as :meth:`send`."""
+        if is_of_record(cause) or cause.name() == "_INVALID_ARG":
+            return self._target.record_error(source, message.offset(), cause.str())
+        self.poll()
+        self._check_failures()
+        return self._cause(cause.str())
 
     def _delivered(self, error: KafkaError | None, message: Any) -> None:
+        if error is None and message.offset() is not None:
+            return  # as of nearly all records
         failure = delivery_failure(error, message)
         if failure is not None:
             self._failures.append((message.topic(), failure))

@@ -117,6 +117,9 @@ def test_a_new_project_is_valid_and_says_what_comes_next(tmp_path):
         "topics": ["page-views"],
         "pipelines": ["page-views-to-lake"],
         "workers": [],
+        "mirrors": [],
+        "mergers": [],
+        "dispatchers": [],
         "problems": [],
         "warnings": [],
     }

@@ -23,18 +23,22 @@ from headrace.cli.views.dead_letters import (
 )
 from headrace.cli.views.ingest import NewToken, Serving, TokenList
 from headrace.cli.views.lifecycle import PausedPartitions, Stopping
-from headrace.cli.views.mirrors import mirroring
+from headrace.cli.views.mergers import MergerStandings
+from headrace.cli.views.mirrors import MirrorStandings, mirroring
 from headrace.cli.views.pipelines import Compacted, PipelineCheckpoint
 from headrace.cli.views.services import ProjectStatus, fetching
 from headrace.cli.views.size import SizeResult, measuring
 from headrace.control.checkpoints import CheckpointStatus, PartitionPositions
 from headrace.control.dead_letters import TopicDeadLetters
 from headrace.control.measuring import Consumed, Measurement, Produced, Sending
+from headrace.control.mergers import MergerStanding
+from headrace.control.mirrors import MirrorStanding
 from headrace.control.services import ClusterAddress, Server, Services
 from headrace.control.sizing import TopicLoad, size
 from headrace.errors import TopicRecreatedError
 from headrace.ingest.tokens.token import Token
 from headrace.kafka.dead_letters import StoredDeadLetter
+from headrace.kafka.groups import ConsumerGroup
 from headrace.kafka.replay import Replay
 from headrace.mirror.status import MirrorStatus
 from headrace.model import DeadLetter, TopicPartition
@@ -89,6 +93,7 @@ SERVICES = Services(
     (Server("kafka broker 1", "127.0.0.1:9", 7),),
 )
 
+NO_MEMBERS = ConsumerGroup("Empty", ())
 MIRROR = MirrorStatus("warsaw", instance="host-1", refused={"clicks/2": "clicks/2 is gone [again]"})
 SHOWN = [
     (
@@ -158,6 +163,16 @@ SHOWN = [
         Serving("http://127.0.0.1:80", 2, ("clicks",)),
         "  POST http://127.0.0.1:80/v1/topics/clicks/events",
         {"address": "http://127.0.0.1:80", "workers": 2, "topics": ["clicks"]},
+    ),
+    (
+        MirrorStandings((MirrorStanding("warsaw", "waw", NO_MEMBERS, ()),)),
+        "warsaw: no instance runs",
+        {},
+    ),
+    (
+        MergerStandings((MergerStanding("merge-clicks", "clicks", NO_MEMBERS, ()),)),
+        "merge-clicks: no instance runs",
+        {},
     ),
     (
         NewToken(TOKEN, "hr_secret"),

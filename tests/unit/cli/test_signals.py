@@ -54,6 +54,28 @@ def test_a_second_signal_ends_the_process():
     assert sorted(told) == ["deaf\n", "stopping\n"]
 
 
+READS = """
+import time
+from headrace.cli.signals import until_signal
+
+def act():
+    print("ready", flush=True)
+    time.sleep(600)
+
+until_signal(act)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_only_reads_ends_at_once(number):
+    command = [sys.executable, "-c", READS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(number)
+        assert process.communicate(timeout=60) == (b"", b"")
+    assert process.returncode == 128 + number
+
+
 class SignalledStream(io.RawIOBase):
     """Gets a signal in the middle of its first write."""
 

@@ -146,6 +146,7 @@ def test_a_field_that_can_not_be_a_column_is_a_problem_at_its_own_line(
 
 REGISTRY = '[schema_registry]\nurl = "http://127.0.0.1:8081"\n'
 DATABASE = '[sinks.postgres]\nurl = "postgresql://db/stats"\n'
+STORES = f'{DATABASE}[sinks.profiles]\nurl = "redis://127.0.0.1:1/0"\n'
 
 
 @pytest.mark.parametrize(
@@ -434,6 +435,18 @@ def test_a_pipeline_that_could_not_run_is_a_problem_at_its_line(problems, argume
         ),
         (
             """\
+            from datetime import timedelta
+            from headrace import Latest, Profiles
+            def users(**kept):
+                return Profiles("users", key="id", ttl=timedelta(days=1), event_time="at", **kept)
+            p = Pipeline("p", source=clicks, sink=users(forget=True))
+            q = Pipeline("q", source=clicks, sink=users(lists={"views": Latest(3)}))
+            r = Pipeline("r", source=clicks, sink=users(lists={"views": Latest(10)}))
+            """,
+            "store 'users' has 10 entries in 'views' here and 3 there in pipeline 'q'",
+        ),
+        (
+            """\
             from headrace import Postgres
             t = Postgres("t")
             p = Pipeline("p", source=clicks, sink=t, late_data=Postgres("public.t"))
@@ -457,7 +470,7 @@ def test_a_pipeline_that_could_not_run_is_a_problem_at_its_line(problems, argume
     ],
 )
 def test_declarations_that_contradict_each_other_are_a_problem(problems, body, message):
-    found = problems(body, more=DATABASE)
+    found = problems(body, more=STORES)
     assert message in found[0][1]
     assert found[0][0] == dedent(body).count("\n")
 
@@ -498,7 +511,7 @@ def test_a_module_named_as_one_of_pythons_own_is_a_problem(problems):
 
 def test_a_project_that_declares_nothing_is_a_problem(problems):
     [(_, text)] = problems("", head="x = 1\n")
-    assert "no Topic, Pipeline, Worker, Mirror or Merger" in text
+    assert "no Topic, Pipeline, Worker, Mirror, Merger or Dispatcher" in text
 
 
 def test_what_a_module_prints_does_not_reach_stdout(write, capsys):

@@ -13,10 +13,10 @@ from headrace.kafka.client import LiveTopic
 from headrace.mirror import copying
 from headrace.mirror.copying import Copier
 from headrace.mirror.link import Link
-from headrace.mirror.origin import ORIGIN
 from headrace.mirror.positions import Position
 from headrace.model import TopicPartition
 from headrace.transfer.instance import SourceChangedError
+from headrace.transfer.origin import ORIGIN
 from headrace.transfer.site_times import SITE_TIMES
 from headrace.transfer.writing import Rejection
 

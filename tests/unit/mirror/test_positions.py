@@ -17,9 +17,9 @@ from headrace.kafka.client import LiveTopic
 from headrace.kafka.log_cuts import Seen
 from headrace.mirror import positions
 from headrace.mirror.link import Link
-from headrace.mirror.origin import Origin
 from headrace.mirror.positions import Position, find_starts, positions_of
 from headrace.model import TopicPartition
+from headrace.transfer.origin import Origin
 
 SOURCE, TARGET = {"bootstrap.servers": "s:1"}, {"bootstrap.servers": "t:1"}
 LINK = Link(
@@ -54,8 +54,8 @@ class Sites:
         self.asked.append((topic, seen))
         return {p: self.cuts[topic] for p in seen if topic in self.cuts}
 
-    def last_origins(self, _, copies):
-        return {copy: self.tails[copy] for copy in copies if copy in self.tails}
+    def last_origins(self, copies):
+        return {copy: self.tails[copy] for copy in copies.sources if copy in self.tails}
 
 
 @pytest.fixture

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import confluent_kafka
 import pytest
 
-from headrace.errors import MirrorRecordError, MirrorTopicMissingError
+from headrace.errors import (
+    BrokerUnreachableError,
+    MirrorRecordError,
+    MirrorTopicMissingError,
+)
 from headrace.kafka.transactions import TransactionUnsettledError
 from headrace.mirror import instance as mirror_module
 from headrace.mirror.instance import MirrorInstance
@@ -16,6 +21,7 @@ from headrace.mirror.positions import Position
 from headrace.model import TopicPartition
 from headrace.transfer import instance as instance_module
 from headrace.transfer.instance import MovedRecords, Starts
+from headrace.transfer.status import TransferState
 from headrace.transfer.writing import RejectedBatchError, Rejection
 
 LINK = Link("m", "g", "waw", "central", {}, {"bootstrap.servers": "t:1"}, {"a": "waw.a"})
@@ -27,6 +33,7 @@ class World:
 
     def __init__(self):
         self.calls, self.copies, self.rejections = [], [], []
+        self.away, self.away_at_start = None, []
         self.starts = Starts({SOURCE: Position(0)}, {}, frozenset())
 
     def member(self, config, group, topics, *, on_assigned, **_):
@@ -51,13 +58,17 @@ class World:
             move=self.copy,
             commit=self.commit,
             close=lambda: self.calls.append("abort"),
-            check_topics=lambda: None,
+            check_topics=self.check_topics,
             is_full=False,
         )
 
     def commit(self, _):
         self.calls.append("commit")
         return MovedRecords(1)
+
+    def check_topics(self):
+        if self.away:
+            raise self.away
 
     def copy(self, _):
         act = self.copies.pop(0)
@@ -67,6 +78,8 @@ class World:
 
     def find_starts(self, *_):
         self.calls.append("find starts")
+        if self.away_at_start:
+            raise self.away_at_start.pop()
         return self.starts
 
 
@@ -131,3 +144,31 @@ def test_a_partition_that_waits_is_looked_at_again(world, monkeypatch):
 def test_a_member_has_the_name_of_its_process(world):
     run(world)
     assert world.client_id == instance_module.process_name()
+
+
+def test_an_instance_says_that_it_waits_for_a_site_until_it_answers(world, monkeypatch):
+    monkeypatch.setattr(instance_module, "_WAITING_EVERY_SECONDS", 0.0)
+    states = []
+    instance = MirrorInstance(replace(LINK, commit_seconds=0.0))
+
+    def site(away):
+        world.away = away
+
+    error = BrokerUnreachableError("s:1", "no answer")
+    world.copies = [lambda: site(error), lambda: site(None), instance.stop]
+    world.assign({COPY})
+    instance.run(lambda seen: states.append((seen.state, seen.unreachable)))
+    running = (TransferState.RUNNING, "")
+    assert states == [(TransferState.WAITING, str(error)), running, running]
+
+
+def test_an_instance_waits_for_a_site_that_is_away_when_it_begins(world):
+    error = BrokerUnreachableError("s:1", "no answer")
+    world.away_at_start = [error]
+    instance = MirrorInstance(LINK)
+    seen = []
+    world.copies = [instance.stop]
+    world.assign({COPY})
+    instance.run(lambda progress: seen.append(progress.state))
+    assert seen[0] is TransferState.WAITING
+    assert seen[-1] is TransferState.RUNNING

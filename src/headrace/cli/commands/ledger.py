@@ -1,4 +1,4 @@
-"""reconcile: shows whether every event of a pipeline is accounted for."""
+"""reconcile: shows whether every event of pipelines and links is accounted for."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli import parameters
-from headrace.cli.session import UNBALANCED, Session, command
+from headrace.cli.session import UNBALANCED, Session, command, unknown
+from headrace.cli.signals import until_signal
 
 if TYPE_CHECKING:
     from headrace.control.reconcile import Reconciliation
 
 
 @command("headrace reconcile impressions-to-lake --recount", extra="spark")
-@click.argument("pipelines", nargs=-1, metavar="[PIPELINE]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option(
     "--window",
     "times",
@@ -23,21 +24,39 @@ if TYPE_CHECKING:
     multiple=True,
     help="Show the window that holds this time only; can be repeated.",
 )
-@click.option("--recount", is_flag=True, help="Count the rows of the tables, too.")
+@click.option("--since", type=parameters.Time(), help="Leave out windows that begin before it.")
+@click.option("--recount", is_flag=True, help="Count rows, and the records of links, too.")
+@click.option("--strict", is_flag=True, help="Exit code 6 also when something is unknown.")
 def reconcile(
-    session: Session, pipelines: tuple[str, ...], *, times: tuple[datetime, ...], recount: bool
+    session: Session,
+    names: tuple[str, ...],
+    *,
+    times: tuple[datetime, ...],
+    since: datetime | None,
+    recount: bool,
+    strict: bool,
 ) -> Reconciliation:
     """Show whether all events are accounted for.
 
-    For each window of event time: events read, and what became of them. A difference is shown with
-    the hop where events are missing or too many, and the exit code is 6. Works beside a running
-    pipeline, and changes nothing.
+    NAME is a pipeline, mirror, merger or dispatcher; by default all. For each window of event time:
+    events read, and what became of them. A difference is shown with the hop where events are
+    missing or too many, and the exit code is 6. Works beside what runs, and changes nothing.
+
+    Of mirrors, mergers and dispatchers, --recount reads all records of both ends.
     """
+    from headrace.control.link_balances import declared_links
     from headrace.control.reconcile import ReconcileRequest
     from headrace.control.reconcile import reconcile as compare
 
-    chosen = session.pipelines(pipelines)
-    result = compare(session.project, chosen, ReconcileRequest(times, recount))
-    if result.is_unbalanced:
+    project = session.project
+    declared = {*project.pipelines, *(link.name for link in declared_links(project))}
+    for name in names:
+        if name not in declared:
+            raise unknown("pipeline, mirror, merger or dispatcher", name, sorted(declared))
+    links = declared_links(project, names)
+    pipelines = [each for each in project.pipelines.values() if each.name in names or not names]
+    request = ReconcileRequest(times, since, recount)
+    result: Reconciliation = until_signal(compare, project, pipelines, request, links)
+    if result.is_unbalanced or (strict and result.is_unknown):
         session.exit_code = UNBALANCED
     return result

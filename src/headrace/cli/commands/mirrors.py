@@ -63,14 +63,13 @@ def run(
 def list_(session: Session) -> MirrorStandings:
     """Show instances, lag and refused partitions of each mirror.
 
-    The exit code is 3 when a partition is refused.
+    The exit code is 3 when a site does not respond, or a partition is refused.
     """
     from headrace.cli.views.mirrors import MirrorStandings
-    from headrace.control.mirrors import mirror_standing
+    from headrace.control.mirrors import mirror_standings
 
-    mirrors = session.project.mirrors.values()
-    standings = tuple(mirror_standing(session.settings, declared) for declared in mirrors)
-    if any(standing.refused for standing in standings):
+    standings = tuple(mirror_standings(session.settings, session.project.mirrors.values()))
+    if any(standing.refused or standing.unreachable for standing in standings):
         session.exit_code = REFUSED
     return MirrorStandings(standings)
 

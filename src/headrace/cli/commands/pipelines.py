@@ -77,7 +77,9 @@ def run(  # noqa: PLR0913 - one for each option
     if not chosen:
         raise click.UsageError(_nothing_to_run(tuple(session.project.workers)))
     # Before Spark is started, which takes seconds.
-    for extra in {pipeline.sink.extra for pipeline in chosen} - {""}:
+    settings = session.settings.sinks
+    extras = {each.sink.extra_for(settings.get(each.sink.kind, {})) for each in chosen}
+    for extra in extras - {""}:
         require_extra(extra)
     own_metrics = list(dict.fromkeys(metric for each in chosen for metric in each.metrics))
     deployment = deployment_of(session, master)

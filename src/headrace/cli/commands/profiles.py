@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headrace.cli.views.profiles import ShownProfile
 
 
-@command("headrace profile u1 --store users", extra="redis")
+@command("headrace profile u1 --store users")
 @click.argument("user")
 @click.option("--store", help="Which store of profiles; required if the project declares several.")
 def profile(session: Session, user: str, *, store: str | None) -> ShownProfile:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.session import CHANGES, REFUSED, Session, command
+from headrace.cli.signals import until_signal
 from headrace.errors import ProjectError
 from headrace.settings import environment
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from headrace.cli.views.project import CheckResult
     from headrace.control.new_project import NewProject
     from headrace.control.plan import AppliedPlan, Plan
+    from headrace.control.step_rules import StepFindings
 
 
 @command("headrace init ads && cd ads && headrace up")
@@ -37,7 +39,9 @@ def check(session: Session) -> CheckResult:
     from headrace.control.step_rules import check_steps
 
     project = session.project
-    steps = check_steps(project.settings, project.pipelines.values(), environment())
+    steps: StepFindings = until_signal(
+        check_steps, project.settings, project.pipelines.values(), environment()
+    )
     if steps.problems:
         raise ProjectError(list(steps.problems))
     return CheckResult(
@@ -45,6 +49,9 @@ def check(session: Session) -> CheckResult:
         tuple(project.topics),
         tuple(project.pipelines),
         tuple(project.workers),
+        tuple(project.mirrors),
+        tuple(project.mergers),
+        tuple(project.dispatchers),
         (),
         (*project.warnings, *steps.warnings),
     )

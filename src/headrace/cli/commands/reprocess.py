@@ -88,8 +88,10 @@ def reprocess(  # noqa: PLR0913 - one for each option
     request = ReprocessRequest(TimeRange(start, end), tasks, accept_loss)
     if dry_run:
         return plan_reprocessing(session.project, declared, request)
-    if declared.sink.extra:  # before Spark is started, which takes seconds
-        require_extra(declared.sink.extra)
+    sink = declared.sink
+    # Before Spark is started, which takes seconds.
+    if extra := sink.extra_for(session.settings.sinks.get(sink.kind, {})):
+        require_extra(extra)
     deployment = deployment_of(session, master)
     log_to_file(session, log_format, Subject("pipeline", pipeline))
     with (

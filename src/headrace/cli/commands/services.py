@@ -43,7 +43,11 @@ def status(session: Session) -> ProjectStatus:
     from headrace.cli.views.services import ProjectStatus
     from headrace.control import services, workers
     from headrace.control.pipeline_progress import pipeline_progress
-    from headrace.control.transfer_run import merger_statuses, mirror_statuses
+    from headrace.control.transfer_run import (
+        dispatcher_statuses,
+        merger_statuses,
+        mirror_statuses,
+    )
 
     settings = session.settings
     return ProjectStatus(
@@ -52,6 +56,7 @@ def status(session: Session) -> ProjectStatus:
         tuple(workers.progress(settings)),
         tuple(mirror_statuses(settings)),
         tuple(merger_statuses(settings)),
+        tuple(dispatcher_statuses(settings)),
     )
 
 

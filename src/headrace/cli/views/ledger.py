@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.markup import escape
 
 from headrace.cli.screen import Screen, table
 from headrace.cli.views import view
+from headrace.control.link_balances import LinkBalance
 from headrace.control.reconcile import PipelineBalance, Reconciliation, ReprocessedTimes
+from headrace.link_ledger.accepted import AcceptedRange
 from headrace.pipelines.ledger.windows import Break, Imbalance, WindowBalance, WindowState
 
 MAX_BALANCED = 24
@@ -25,6 +27,8 @@ _STYLES = {
 def _reconciled(result: Reconciliation, screen: Screen) -> None:
     for pipeline in result.pipelines:
         _show(pipeline, screen)
+    for link in result.links:
+        _show_link(link, screen)
 
 
 def _show(balance: PipelineBalance, screen: Screen) -> None:
@@ -41,37 +45,62 @@ def _show(balance: PipelineBalance, screen: Screen) -> None:
         screen.line(f"  [yellow]unknown[/]: {escape(balance.letters.unknown)}")
     for times in balance.reprocessed:
         screen.line(f"  reprocessed: {_reprocessed(times)}")
-    balanced = [each for each in balance.windows if each.state is WindowState.BALANCED]
-    hidden = set(map(id, balanced[:-MAX_BALANCED]))
-    fates = list(dict.fromkeys(fate for window in balance.windows for fate in window.fates))
     has_side = any(window.side_rows is not None for window in balance.windows)
     tables = ("in table", "in side table") if has_side else ("in table",)
+    _show_windows(balance.windows, tables, "no event time", screen)
+
+
+def _show_link(link: LinkBalance, screen: Screen) -> None:
+    ends = f"{escape(link.source)} to {escape(link.target)}"
+    name = f"[bold]{link.kind} {escape(link.name)}[/]: {ends}"
+    if link.unknown:
+        screen.line(f"{name}: [yellow]unknown[/], {escape(link.unknown)}")
+        return
+    screen.line(f"{name}, windows of {link.window_seconds} s")
+    for range_ in link.left_out:
+        screen.line(f"  left out: {escape(_left_out(range_))}")
+    if link.windows:
+        _show_windows(link.windows, ("in target",), "no time", screen)
+    else:
+        screen.line("  no windows")
+
+
+def _show_windows(
+    shown: Sequence[WindowBalance], tables: tuple[str, ...], no_time: str, screen: Screen
+) -> None:
+    balanced = [each for each in shown if each.state is WindowState.BALANCED]
+    hidden = set(map(id, balanced[:-MAX_BALANCED]))
+    fates = list(dict.fromkeys(fate for window in shown for fate in window.fates))
     figures = tuple(range(2, 3 + len(fates) + len(tables)))
     windows = table("window", "state", "read", *fates, *tables, "", right=figures)
-    for window in balance.windows:
+    for window in shown:
         if id(window) not in hidden:
             counts = [str(window.fates.get(fate, 0)) for fate in fates]
             counted = (window.rows, window.side_rows)[: len(tables)]
             rows = ["" if number is None else str(number) for number in counted]
             state = f"[{_STYLES.get(window.state, 'default')}]{window.state}[/]"
-            windows.add_row(
-                _time(window), state, str(window.read), *counts, *rows, escape(_detail(window))
-            )
+            time = no_time if window.start is None else f"{window.start:%Y-%m-%d %H:%M:%S} UTC"
+            cells = (time, state, str(window.read), *counts, *rows)
+            windows.add_row(*cells, escape(_detail(window)))
     screen.out.print(windows, highlight=False)
     if hidden:
         screen.line(f"{len(hidden)} earlier windows are balanced.")
+
+
+def _left_out(range_: AcceptedRange) -> str:
+    source, offsets = range_.source.path, range_.offsets
+    what = (
+        f"what was in {source} before; it goes on at offset {range_.end:,}"
+        if offsets is None
+        else f"{offsets:,} offsets, {range_.start:,} to {range_.end - 1:,} of {source}"
+    )
+    return f"{what}, accepted {range_.accepted:%Y-%m-%d %H:%M:%S} UTC: {range_.reason}"
 
 
 def _reprocessed(times: ReprocessedTimes) -> str:
     changed = f"{times.added:,} rows added, {times.removed:,} removed"
     between = f"{times.start.isoformat()} to {times.end.isoformat()}"
     return f"{times.records:,} records that came {between}: {changed}"
-
-
-def _time(window: WindowBalance) -> str:
-    if window.start is None:
-        return "no event time"
-    return window.start.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _break(gap: Break) -> str:
@@ -93,4 +122,4 @@ def _amount(difference: Imbalance) -> str:
     if difference.number:
         events = abs(difference.number)
         return f"{events} {'missing' if difference.number > 0 else 'too many'}"
-    return "as many events, but others" if difference.ids_differ else "other sizes of events"
+    return "same number, other events" if difference.ids_differ else "same events, other sizes"

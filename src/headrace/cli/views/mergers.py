@@ -48,6 +48,8 @@ def _standings(result: MergerStandings, screen: Screen) -> None:
             cells = [""] * len(cells)
     screen.out.print(mergers)
     for standing in result.mergers:
+        if not standing.group.members:
+            screen.warning(f"{standing.merger}: no instance runs")
         for refusal in standing.refused:
             screen.warning(refusal)
 

@@ -13,6 +13,7 @@ from headrace.cli.screen import Screen, table
 from headrace.cli.views import view
 from headrace.cli.views.transfers import live_figures
 from headrace.control.mirrors import AcceptedLoss
+from headrace.transfer.status import TransferState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +43,10 @@ def _standings(result: MirrorStandings, screen: Screen) -> None:
         mirrors.add_row(*map(escape, cells), *figures)
     screen.out.print(mirrors)
     for standing in result.mirrors:
+        if standing.unreachable:
+            screen.warning(f"{standing.mirror}: {standing.unreachable}")
+        elif not standing.group.members:
+            screen.warning(f"{standing.mirror}: no instance runs")
         for partition in standing.refused:
             screen.warning(partition.refused)
 
@@ -84,6 +89,8 @@ def _text(status: MirrorStatus) -> str:
         f"{status.partitions:,} partitions",
         f"lag {status.lag_records:,}",
     ]
+    if status.state is TransferState.WAITING:
+        figures.append(f"waits: {status.reason}")
     if status.loops_skipped:
         figures.append(f"{status.loops_skipped:,} records of a loop skipped")
     if status.refused:

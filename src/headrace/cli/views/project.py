@@ -34,6 +34,9 @@ class CheckResult:
     topics: tuple[str, ...]
     pipelines: tuple[str, ...]
     workers: tuple[str, ...]
+    mirrors: tuple[str, ...]
+    mergers: tuple[str, ...]
+    dispatchers: tuple[str, ...]
     problems: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
 
@@ -53,8 +56,9 @@ def _created(project: NewProject, screen: Screen) -> None:
 @view.register
 def _checked(result: CheckResult, screen: Screen) -> None:
     declared = f"{len(result.topics)} topic(s), {len(result.pipelines)} pipeline(s)"
-    if result.workers:
-        declared += f", {len(result.workers)} worker(s)"
+    for kind in ("worker", "mirror", "merger", "dispatcher"):
+        if number := len(getattr(result, f"{kind}s")):
+            declared += f", {number} {kind}(s)"
     for warning in result.warnings:
         where = f"[bold]{escape(warning.file)}:{warning.line}[/]"
         screen.out.print(f"{where}: [yellow]{escape(warning.message)}", soft_wrap=True)

@@ -15,10 +15,11 @@ from headrace.cli import progress_view, worker_view
 from headrace.cli.encoding import merged
 from headrace.cli.output import Live, PrintLine
 from headrace.cli.screen import Screen, status_line
-from headrace.cli.views import mergers, mirrors, view
+from headrace.cli.views import dispatchers, mergers, mirrors, view
 from headrace.control.services import Services
 
 if TYPE_CHECKING:
+    from headrace.dispatcher.status import DispatcherStatus
     from headrace.merger.status import MergerStatus
     from headrace.mirror.status import MirrorStatus
     from headrace.pipelines.progress import PipelineProgress
@@ -31,13 +32,14 @@ _NOT_STARTED = "not started yet (`headrace up`)"
 
 @dataclass(frozen=True)
 class ProjectStatus:
-    """The project's servers, and the progress of pipelines, workers, mirrors and mergers."""
+    """The project's servers, and the progress of what runs."""
 
     services: Services
     pipelines: tuple[PipelineProgress, ...]
     workers: tuple[WorkerProgress, ...]
     mirrors: tuple[MirrorStatus, ...] = ()
     mergers: tuple[MergerStatus, ...] = ()
+    dispatchers: tuple[DispatcherStatus, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns the servers' members beside those of what runs."""
@@ -46,6 +48,7 @@ class ProjectStatus:
             "workers": self.workers,
             "mirrors": self.mirrors,
             "mergers": self.mergers,
+            "dispatchers": self.dispatchers,
         }
         return merged(self.services, progress)
 
@@ -73,8 +76,14 @@ def _status(status: ProjectStatus, screen: Screen) -> None:
         screen.out.print(mirrors.summary(status.mirrors))
     if status.mergers:
         screen.out.print(mergers.summary(status.mergers))
-    if not (status.pipelines or status.workers or status.mirrors or status.mergers):
+    if status.dispatchers:
+        screen.out.print(dispatchers.summary(status.dispatchers))
+    if not (status.pipelines or status.workers or _transfers(status)):
         screen.out.print("Nothing has run yet (`headrace run`, `headrace workers run`).")
+
+
+def _transfers(status: ProjectStatus) -> tuple[object, ...]:
+    return (*status.mirrors, *status.mergers, *status.dispatchers)
 
 
 @contextmanager

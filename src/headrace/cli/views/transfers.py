@@ -1,4 +1,4 @@
-"""What `mirror run` and `merger run` show while they run."""
+"""What `mirror run`, `merger run` and `dispatcher run` show while they run."""
 
 from __future__ import annotations
 

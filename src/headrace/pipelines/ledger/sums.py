@@ -12,8 +12,9 @@ HASH_MODULUS = 2**64
 class Hop(enum.StrEnum):
     """A place where events come in and go out, or are counted again.
 
-    :mod:`headrace.pipelines.ledger` has the table of all but DEAD_LETTERS: the dead-letter topics,
-    whose letters ``reconcile`` counts.
+    :mod:`headrace.pipelines.ledger` has the table of all but two. DEAD_LETTERS: the dead-letter
+    topics, whose letters ``reconcile`` counts. TARGET: the topic that a link writes, see
+    :mod:`headrace.link_ledger`.
     """
 
     OFFSETS = "offsets"
@@ -24,6 +25,7 @@ class Hop(enum.StrEnum):
     TABLE = "table"
     SIDE_TABLE = "side table"
     DEAD_LETTERS = "dead letters"
+    TARGET = "target"
 
 
 class Fate(enum.StrEnum):
@@ -34,7 +36,8 @@ class Fate(enum.StrEnum):
     unique table. LATE went where the declaration sends late events; DEAD is a dead letter.
     COPIED: rows that a step made of it beyond the first, as a negative number: they were not read.
     UNKNOWN: it went into a step that does not count what it drops, or makes other rows of it.
-    KEPT, EXPIRED, UNMATCHED and WAITING are those of :mod:`headrace.pipelines.join.tally`.
+    KEPT, EXPIRED, UNMATCHED and WAITING are those of :mod:`headrace.pipelines.join.tally`. LEFT_OUT
+    is of links alone; :mod:`headrace.link_ledger` has what fates mean there.
     """
 
     IN = "in"
@@ -49,6 +52,7 @@ class Fate(enum.StrEnum):
     DEAD = "dead"
     COPIED = "copied"
     UNKNOWN = "unknown"
+    LEFT_OUT = "left out"
 
 
 FATES = tuple(fate for fate in Fate if fate is not Fate.IN)

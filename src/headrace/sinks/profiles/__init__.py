@@ -1,4 +1,4 @@
-"""Sink ``profiles``: profiles of users in Redis, which a site reads while it serves requests.
+"""Sink ``profiles``: profiles of users, in Redis or Cassandra, which a site reads as it serves.
 
     Profiles(
         "users",
@@ -14,10 +14,10 @@
     )
 
 A profile has *fields*, each with the newest value of a column, and *lists* of the latest events.
-The address of the store is in headrace.toml::
+The address of the store is in headrace.toml; its scheme says which database it is::
 
     [sinks.profiles]
-    url = "redis://:${PASSWORD}@cache/0"
+    url = "redis://:${PASSWORD}@cache/0"  # or "cassandra://user:${PASSWORD}@node1,node2/keyspace"
 
 **A profile is a function of the rows that were written and of the time.** Order, repetitions and
 the number of writers do not change it. So a batch may be written again, a topic may be read again
@@ -44,16 +44,18 @@ the end of a profile       ``ttl`` after the newest event time of its fields, it
 Guarantees:
 - At least once, without a trace of repeated rows. Tasks write to the store, and readers see rows of
   a batch before its commit. The rows of one user that a task writes at once are merged in the task,
-  and go in together: a reader sees all of them or none. With more than a thousand entries of a user
-  they go in by parts.
-- The clock is that of Redis. A replay of old rows prolongs no profile, since the end is computed
-  from event times: rows that are not live any more are dropped, and counted in
-  ``profile_expired_rows``.
+  and go in together: a reader sees all of them or none. With more than a thousand entries of a
+  user, in Cassandra also with more than 6 MiB, they go in by parts.
+- The clock is that of Redis, or of the node of Cassandra that is asked. A replay of old rows
+  prolongs no profile, since the end is computed from event times: rows that are not live any more
+  are dropped, and counted in ``profile_expired_rows``.
 - A row that forgets leaves a marker until its own ``ttl`` has passed. Rows before it that come
   later, such as those of a topic that is read again, are dropped.
-- What the store loses, it does not get back by itself: an asynchronous replica that takes over
-  lacks the last writes, and with ``maxmemory-policy`` other than ``noeviction`` Redis removes
-  profiles and markers. ``headrace reprocess``, or a reset to ``earliest``, writes them again.
+- What the store loses, it does not get back by itself: a replica of Redis that takes over lacks
+  the last writes, with ``maxmemory-policy`` other than ``noeviction`` Redis removes profiles and
+  markers, and nodes of Cassandra that are killed may lack what they have taken in the last 100 ms,
+  unless another replica has it. ``headrace reprocess``, or a reset to ``earliest``, writes them
+  again.
 
 ========================================= =====================================================
 a row with                                gets
@@ -95,6 +97,25 @@ reader leaves out what has an event time of ``ttl`` ago or more, as ``Project.pr
 
 A user takes some 250 bytes of Redis 6.2, 30 and its texts for each field, 400 for each list, and
 for each entry 130, its JSON and twice its id: 55 KB for 200 entries with 100 bytes of JSON.
+
+**In Cassandra**, all rows of a user are one partition of the table ``headrace_profiles``:
+
+=========================== ======================================================================
+column                      content
+=========================== ======================================================================
+``store``, ``user``         the partition
+``kind``, ``name``          ``field`` and its name, ``entry`` and its list, or ``forgotten``
+``at_us``                   event time in microseconds, the greatest first
+``digest``                  of ``event_id``, ``json`` and ``max_entries``
+``event_id``                of an entry
+``json``                    ``["EVENT_ID", VALUE]`` of a field, the values of an entry
+``max_entries``             how many the list keeps: what its newest entry says, counts
+=========================== ======================================================================
+
+Rows are added, never changed: of one name, those with greater versions count. A reader leaves out
+what has an event time of ``ttl`` ago or more, or up to that of a row ``forgotten``, and entries
+beyond ``max_entries``; such rows may still lie there. A row expires a minute after it is not live
+any more. Timestamps of writes are event times, so that deletions take older rows that come later.
 
 What it does not do: record positions, so ``checkpoint reset --to table`` has no place to begin at;
 keep what lists have trimmed; replace an entry or field of older code by one with the same event

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
     from headrace.sinks.profiles.declaration import Profiles
 
 MAX_KEY_BYTES = 1_024
+"""Of a key, and of an event id."""
 MAX_VALUE_BYTES = 64 * 1_024
 # Later times, with the longest ttl, are no exact scores of Redis any more.
 MAX_TIME_US = 2**52
 _ID_BYTES = 16
 _UNREADABLE = object()
-"""Stands for a time that Python does not know."""
+"""Stands for a value that Python can't hold, such as a text that is not UTF-8."""
 
 
 @dataclass(frozen=True)
@@ -128,9 +130,9 @@ class RowMerger:
         self._expired_us = now_us - spec.ttl_us
         self._count = rows.num_rows
         self._columns = {name: _values(rows[name]) for name in dict.fromkeys(spec.values)}
-        self._users = rows[spec.key].to_pylist()
+        self._users = _values(rows[spec.key])
         self._times = _times_us(rows[spec.event_time])
-        self._ids = None if spec.event_id is None else rows[spec.event_id].to_pylist()
+        self._ids = None if spec.event_id is None else _values(rows[spec.event_id])
         self._encoder = msgspec.json.Encoder(enc_hook=_json_value)
         self._changes: dict[str, ProfileChange] = {}
 
@@ -149,16 +151,14 @@ class RowMerger:
                     self._add(row)
             except _RejectedError as error:
                 result.rejected.append(RejectedRow(index, *error.args))
-        result.changes = [
-            change for change in self._changes.values() if _finish(change, self._spec)
-        ]
+        result.changes = [change for change in self._changes.values() if _finish(change)]
         return result
 
     def _row(self, index: int) -> _Row:
         key, at, spec = self._users[index], self._times[index], self._spec
-        user = "" if key is None else str(key)
+        user = "" if key is None or key is _UNREADABLE else str(key)
         if not user or len(user.encode()) > MAX_KEY_BYTES:
-            sentence = f"column {spec.key!r} is the key, and is null, empty or too long"
+            sentence = f"column {spec.key!r} is the key, and is null, empty, too long or not UTF-8"
             raise _RejectedError("bad-key", sentence)
         if at is None:
             sentence = f"column {spec.event_time!r} is the event time, and is null"
@@ -175,7 +175,15 @@ class RowMerger:
         if event_id is None or event_id == "":
             sentence = f"column {self._spec.event_id!r} is the event id, and is null or empty"
             raise _RejectedError("missing-value", sentence)
-        return str(event_id)
+        if event_id is _UNREADABLE:
+            sentence = f"column {self._spec.event_id!r} is the event id, and is not UTF-8"
+            raise _RejectedError("wrong-value", sentence)
+        text = str(event_id)
+        if (size := len(text.encode())) > MAX_KEY_BYTES:
+            name = self._spec.event_id
+            sentence = f"column {name!r} is the event id, and has {size:,} bytes"
+            raise _RejectedError("row-too-large", f"{sentence}, of {MAX_KEY_BYTES:,}")
+        return text
 
     def _forgets(self, index: int) -> bool:
         forget = self._spec.forget
@@ -211,7 +219,8 @@ class RowMerger:
     def _fields(self, row: _Row) -> Iterator[tuple[str, Version]]:
         for name in self._spec.fields:
             value = self._columns[name][row.index]
-            if value is not None:
+            # JSON has null for NaN and infinity, which are no values here either.
+            if value is not None and not (isinstance(value, float) and not math.isfinite(value)):
                 yield name, Version(row.at_us, self._json([row.event_id, value], name))
 
     def _entries(self, row: _Row) -> Iterator[tuple[str, str, Version]]:
@@ -225,7 +234,10 @@ class RowMerger:
         try:
             encoded = self._encoder.encode(value)
         except _UnreadableError:
-            sentence = f"{name!r} holds a time outside the years 1 to 9999"
+            sentence = (
+                f"{name!r} holds a time outside the years 1 to 9999, a text that is not UTF-8, or "
+                "a map whose keys are lists or structs"
+            )
             raise _RejectedError("wrong-value", sentence) from None
         if len(encoded) > MAX_VALUE_BYTES:
             sentence = f"{name!r} has {len(encoded):,} bytes as JSON, of {MAX_VALUE_BYTES:,}"
@@ -234,7 +246,7 @@ class RowMerger:
 
 
 class _UnreadableError(Exception):
-    """A value stands for one that Python does not know."""
+    """A value stands for one that Python can't hold."""
 
 
 def _json_value(value: object) -> str:
@@ -249,7 +261,7 @@ def _keep_greater(versions: dict[str, Version], name: str, version: Version) -> 
         versions[name] = version
 
 
-def _finish(change: ProfileChange, spec: RowsSpec) -> bool:
+def _finish(change: ProfileChange) -> bool:
     """Leaves out what the change itself forgets; returns whether anything is left."""
     forgotten = change.forgotten_us
     if forgotten is not None:
@@ -258,7 +270,6 @@ def _finish(change: ProfileChange, spec: RowsSpec) -> bool:
             entries.entries = _after(forgotten, entries.entries)
     for entries in change.lists.values():
         _trim(entries)
-    change.lists = {name: change.lists[name] for name in spec.lists if name in change.lists}
     return forgotten is not None or bool(change.fields or change.lists)
 
 
@@ -280,14 +291,14 @@ def _hash(at_us: int, text: str) -> str:
 def _values(column: pa.ChunkedArray) -> list[Any]:
     try:
         return list(column.to_pylist(maps_as_pydicts="lossy"))
-    except (OverflowError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return [_value(scalar) for scalar in column]
 
 
 def _value(scalar: pa.Scalar) -> Any:
     try:
         return scalar.as_py(maps_as_pydicts="lossy")
-    except (OverflowError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return _UNREADABLE
 
 

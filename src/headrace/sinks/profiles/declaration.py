@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headrace.metrics import Metric
 from headrace.model.fault import Fault
-from headrace.runtime.extras import require_extra
+from headrace.settings import Secret
 from headrace.sinks.api import (
     DeclaredRows,
     Guarantee,
@@ -22,7 +22,7 @@ from headrace.sinks.api import (
 )
 from headrace.sinks.profiles.latest import Latest, Where
 from headrace.sinks.profiles.metrics import PROFILE_METRICS
-from headrace.sinks.profiles.registry import open_store
+from headrace.sinks.profiles.registry import extra_of, open_store
 from headrace.sinks.profiles.rules import ProfileRules, faults_of_two
 from headrace.sinks.profiles.store import Profile
 
@@ -77,7 +77,6 @@ class Profiles(Sink, Reprocessable):
     event_time: str | None = None
 
     kind: ClassVar[str] = "profiles"
-    extra: ClassVar[str] = "redis"
     required_settings: ClassVar[tuple[str, ...]] = (URL,)
     guarantee: ClassVar[Guarantee] = Guarantee.AT_LEAST_ONCE
     metrics: ClassVar[tuple[Metric, ...]] = PROFILE_METRICS
@@ -86,6 +85,10 @@ class Profiles(Sink, Reprocessable):
     def target(self) -> str:
         """Name of the store."""
         return self.store
+
+    def extra_for(self, settings: Mapping[str, Secret]) -> str:
+        """Returns the extra of the database that ``url`` names."""
+        return extra_of(settings[URL]) if URL in settings else ""
 
     def faults(self, rows: DeclaredRows) -> Iterator[Fault]:
         """Yields everything wrong with the declaration."""
@@ -100,14 +103,13 @@ class Profiles(Sink, Reprocessable):
         yield from faults_of_two(self, other)
 
     def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
-        """Looks at the rows' columns, and whether Redis answers.
+        """Looks at the rows' columns, and whether the store answers.
 
         Raises:
-            ExtraMissingError: if ``headrace[redis]`` is not installed.
+            ExtraMissingError: if the client of the store is not installed.
             SinkError: if the rows lack a column or one has another type, or the store refuses.
             SinkUnavailableError: if the store does not answer.
         """
-        require_extra(self.extra)
         from headrace.sinks.profiles.changes import RowsSpec
         from headrace.sinks.profiles.writer import ProfilesDriver, ProfilesWriter
 
@@ -123,7 +125,7 @@ class Profiles(Sink, Reprocessable):
             user: value of the key column, as text.
 
         Raises:
-            ExtraMissingError: if ``headrace[redis]`` is not installed.
+            ExtraMissingError: if the client of the store is not installed.
             SinkUnavailableError: if the store does not answer.
             SinkError: if it refuses.
         """

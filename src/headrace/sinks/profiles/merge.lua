@@ -15,6 +15,7 @@ end
 
 local time = redis.call("TIME")
 local ttl = tonumber(take())
+local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local expired = tonumber(time[1]) * 1000000 + tonumber(time[2]) - ttl
 local forgotten_text = take()
 local newest = -math.huge
@@ -26,6 +27,9 @@ end
 
 -- Lua compares texts by the server's locale, other writers by bytes.
 local function is_greater(left, right)
+  if left == right then
+    return false
+  end
   for place = 1, math.min(#left, #right) do
     local a, b = left:byte(place), right:byte(place)
     if a ~= b then
@@ -61,25 +65,26 @@ local function store(name, value)
   end
 end
 
--- Returns the event time up to which rows are not live, after it has removed them.
-local function prune_fields()
-  local forgotten = math.max(tonumber(forgotten_text) or -math.huge,
+local function forgotten_until()
+  return math.max(tonumber(forgotten_text) or -math.huge,
     tonumber(stored["@forgotten"]) or -math.huge)
-  if forgotten > expired then
-    store("@forgotten", text(forgotten))
-    newest = math.max(newest, forgotten)
-  elseif stored["@forgotten"] then
-    redis.call("HDEL", profile, "@forgotten")
-    stored["@forgotten"] = nil
-  end
-  local floor = math.max(forgotten, expired)
+end
+
+local function prune_fields(floor)
   for name, value in pairs(stored) do
     if name:byte() ~= 64 and tonumber(string.match(value, "^%S+")) <= floor then
       redis.call("HDEL", profile, name)
       stored[name] = nil
     end
   end
-  return floor
+end
+
+-- One that has expired stays with the hash: another writer may have a longer ttl.
+local function keep_marker(forgotten)
+  if forgotten > expired then
+    store("@forgotten", text(forgotten))
+    newest = math.max(newest, forgotten)
+  end
 end
 
 local function remove(list, ids)
@@ -129,8 +134,12 @@ local function merge_entry(list, id, at, json)
   end
 end
 
+-- Never earlier: with a shorter ttl, the hash would end before lists that this change leaves alone.
 local function expire(key, at)
-  redis.call("PEXPIREAT", key, text(math.floor((at + ttl) / 1000) + 1))
+  local until_ms = math.floor((at + ttl) / 1000) + 1
+  if redis.call("PTTL", key) < until_ms - now_ms then
+    redis.call("PEXPIREAT", key, text(until_ms))
+  end
 end
 
 local function merge_list(list, floor)
@@ -167,11 +176,15 @@ local function known_lists()
 end
 
 read_stored()
-local floor = prune_fields()
+local forgotten = forgotten_until()
+local floor = math.max(forgotten, expired)
 local lists = known_lists()
+-- Removals first: a full Redis takes no other command before a script has written something.
+prune_fields(floor)
 for _, name in ipairs(lists) do
   prune_list(profile .. ":" .. name, floor)
 end
+keep_marker(forgotten)
 merge_fields(floor)
 for _ = 1, tonumber(take()) do
   local name = take()

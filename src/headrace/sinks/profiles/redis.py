@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from importlib.resources import files
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,6 +21,7 @@ from headrace.errors import (
 from headrace.runtime.extras import require_extra
 from headrace.settings import Secret
 from headrace.sinks.profiles.store import (
+    MAX_ENTRIES_AT_ONCE,
     ListChange,
     Profile,
     ProfileChange,
@@ -28,6 +29,7 @@ from headrace.sinks.profiles.store import (
     ProfileField,
     ProfileStore,
     Version,
+    time_of,
 )
 
 if TYPE_CHECKING:
@@ -35,13 +37,15 @@ if TYPE_CHECKING:
 
 NAME = "Redis"
 _CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 30.0
-MAX_ENTRIES_AT_ONCE = 1_000
 # What is sent before answers are read: enough to hide the network, little to hold in memory.
 _MAX_PIPELINED, _MAX_PIPELINED_BYTES = 500, 4 * 2**20
 _MAX_LOADS = 3
 # Redis 6 puts the error of a command in a script into a sentence: the client knows no class for it.
-_IN_SCRIPT = re.compile(r": -(OOM|READONLY)\b|^(BUSY) ")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_IN_SCRIPT = re.compile(r": -(OOM|READONLY|MISCONF|NOREPLICAS)\b|^(BUSY|MISCONF|NOREPLICAS)\b")
+_PERMISSIONS = (
+    "The user needs the commands SELECT, EVAL, EVALSHA, SCRIPT LOAD, TIME and INFO, and those of "
+    "hashes and sorted sets, PTTL and PEXPIREAT on the keys `headrace:*`."
+)
 _Call: TypeAlias = tuple[str, bytes]
 """The key and the argument of merge.lua."""
 
@@ -171,7 +175,7 @@ def translated_errors() -> Iterator[None]:
     try:
         yield
     except (redis.exceptions.AuthenticationError, redis.exceptions.NoPermissionError) as error:
-        raise ProfileStoreAccessError(NAME, str(error)) from error
+        raise ProfileStoreAccessError(NAME, str(error), _PERMISSIONS) from error
     except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError) as error:
         raise ProfileStoreUnavailableError(NAME, str(error) or type(error).__name__) from error
     except redis.exceptions.RedisError as error:
@@ -185,6 +189,8 @@ def _translated(error: redis.exceptions.RedisError) -> SinkError:
     code = next(filter(None, match.groups())) if (match := _IN_SCRIPT.search(text)) else ""
     if code == "OOM" or isinstance(error, redis.exceptions.OutOfMemoryError):
         return ProfileStoreFullError(NAME, text)
+    if "can't run this command" in text:  # of a command in a script, a sentence without a code
+        return ProfileStoreAccessError(NAME, text, _PERMISSIONS)
     passing = (
         redis.exceptions.ClusterDownError,  # also of a replica that has lost its primary
         redis.exceptions.ReadOnlyError,
@@ -249,21 +255,16 @@ def _profile(store: str, user: str, ttl_us: int, stored: _Stored) -> Profile | N
         if not name.startswith("@")
         for at, _, json in (value.partition(" "),)
     }
-    fields = {name: _field(each) for name, each in versions.items() if each.at_us > floor}
+    fields = {name: ProfileField.of(each) for name, each in versions.items() if each.at_us > floor}
     lists = {name.decode(): _entries(ids, texts, floor) for name, ids, texts in stored.lists}
     return Profile(
         store,
         user,
         fields=dict(sorted(fields.items())),
         lists={name: entries for name, entries in lists.items() if entries},
-        forgotten=_time(forgotten) if forgotten > expired else None,
-        expires=_time(newest + ttl_us),
+        forgotten=time_of(forgotten) if forgotten > expired else None,
+        expires=time_of(newest + ttl_us),
     )
-
-
-def _field(version: Version) -> ProfileField:
-    event_id, value = msgspec.json.decode(version.json)
-    return ProfileField(value, _time(version.at_us), event_id)
 
 
 def _entries(
@@ -271,12 +272,8 @@ def _entries(
 ) -> tuple[ProfileEntry, ...]:
     entries = zip(ranked[::2], ranked[1::2], texts, strict=True)
     return tuple(
-        ProfileEntry(_time(at_us), event_id.decode(), msgspec.json.decode(text))
+        ProfileEntry(time_of(at_us), event_id.decode(), msgspec.json.decode(text))
         for event_id, score, text in entries
         # Some servers write a score with an exponent.
         if text is not None and (at_us := int(float(score))) > floor
     )
-
-
-def _time(microseconds: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=microseconds)

@@ -8,7 +8,12 @@ from headrace.errors import SinkError
 from headrace.settings import Secret
 from headrace.sinks.profiles.store import ProfileStore
 
-_REDIS = ("redis", "rediss", "unix")
+_EXTRAS = {"redis": "redis", "rediss": "redis", "unix": "redis", "cassandra": "cassandra"}
+
+
+def extra_of(url: Secret) -> str:
+    """Returns the extra that the store of a URL needs; empty: there is no such store."""
+    return _EXTRAS.get(url.reveal().partition("://")[0], "")
 
 
 def open_store(url: Secret, store: str, ttl: timedelta) -> ProfileStore:
@@ -18,9 +23,14 @@ def open_store(url: Secret, store: str, ttl: timedelta) -> ProfileStore:
         ExtraMissingError: if its client is not installed.
         SinkError: if there is no store for the URL.
     """
-    if url.reveal().partition("://")[0] not in _REDIS:
-        schemes = ", ".join(f"{scheme}://" for scheme in _REDIS)
-        raise SinkError(f"profiles {store}", f"its URL begins with none of {schemes}")
-    from headrace.sinks.profiles.redis import RedisProfileStore
+    extra = extra_of(url)
+    if extra == "redis":
+        from headrace.sinks.profiles.redis import RedisProfileStore
 
-    return RedisProfileStore(url, store, ttl)
+        return RedisProfileStore(url, store, ttl)
+    if extra == "cassandra":
+        from headrace.sinks.profiles.cassandra import CassandraProfileStore
+
+        return CassandraProfileStore(url, store, ttl)
+    schemes = ", ".join(f"{scheme}://" for scheme in _EXTRAS)
+    raise SinkError(f"profiles {store}", f"its URL begins with none of {schemes}")

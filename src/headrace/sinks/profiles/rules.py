@@ -67,6 +67,8 @@ class ProfileRules:
                 yield from self._list(name, latest)
         if not is_a(sink.forget, bool):
             yield from self._where("Profiles.forget", sink.forget)
+            if sink.forget == {}:
+                yield Fault("Profiles.forget is {}", '{"kind": "forget"}, or True for every row')
         if not (sink.fields or sink.lists or sink.forget):
             yield Fault("Profiles keeps nothing", 'fields=("country",) or lists={...}')
 
@@ -115,11 +117,23 @@ class ProfileRules:
 
 
 def faults_of_two(sink: Profiles, other: Profiles) -> Iterator[Fault]:
-    """Yields a fault for what two declarations say of one store in two ways."""
+    """Yields a fault for what two declarations say of one store in two ways.
+
+    What is no declaration of a list is a fault of its own, and not compared.
+    """
     store = f"store {sink.store!r}"
     if sink.ttl != other.ttl:
-        yield Fault(f"{store} has ttl {sink.ttl!r} here and {other.ttl!r}")
-    for name in sorted(sink.lists.keys() & other.lists.keys()):
-        here, there = sink.lists[name].max_entries, other.lists[name].max_entries
+        yield Fault(f"{store} has ttl {sink.ttl} here and {other.ttl} there")
+    lists, others = _lists(sink), _lists(other)
+    for name in sorted(lists.keys() & others.keys()):
+        here, there = lists[name].max_entries, others[name].max_entries
         if here != there:
-            yield Fault(f"{store} has {here!r} entries in {name!r} here and {there!r}")
+            yield Fault(f"{store} has {here!r} entries in {name!r} here and {there!r} there")
+        if (sink.event_id is None) != (other.event_id is None):
+            message = f"list {name!r} of {store} has entries by event id, and others without one"
+            yield Fault(message, "both with `event_id`, or lists of their own")
+
+
+def _lists(sink: Profiles) -> dict[str, Latest]:
+    lists = sink.lists if isinstance(sink.lists, Mapping) else {}
+    return {name: latest for name, latest in lists.items() if isinstance(latest, Latest)}

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, Protocol, Self
+
+import msgspec
+
+MAX_ENTRIES_AT_ONCE = 1_000
+"""Of a change that readers see as a whole."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def time_of(microseconds: int) -> datetime:
+    """Returns an event time, given in microseconds since 1970."""
+    return _EPOCH + timedelta(microseconds=microseconds)
 
 
 class Version(NamedTuple):
@@ -63,6 +74,12 @@ class ProfileField:
     value: Any
     event_time: datetime
     event_id: str
+
+    @classmethod
+    def of(cls, version: Version) -> Self:
+        """Reads the pair of event id and value that a change has as JSON."""
+        event_id, value = msgspec.json.decode(version.json)
+        return cls(value, time_of(version.at_us), event_id)
 
 
 @dataclass(frozen=True)
@@ -125,7 +142,8 @@ class ProfileStore(Protocol):
 
         Merging is associative, commutative and idempotent: a change may be merged in parts, again,
         or beside any other. One change is visible as a whole, or not at all, unless it has more
-        than a thousand entries. Event times are from -2**52 to 2**52.
+        than a thousand entries, or 6 MiB of names, ids and JSON. Event times are from -2**52 to
+        2**52.
         """
 
     def read(self, user: str) -> Profile | None:

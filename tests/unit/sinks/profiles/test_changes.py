@@ -1,6 +1,7 @@
 """What a task makes of its rows before it asks the store."""
 
 import json
+import math
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
@@ -108,6 +109,34 @@ def test_old_rows_are_counted_and_not_sent():
     assert (result.expired, [change.user for change in result.changes]) == (1, ["1"])
     result = merged([row(0)], now=NOON + TTL)
     assert (result.expired, result.changes) == (1, [])
+
+
+@pytest.mark.parametrize("number", [None, math.nan, math.inf, -math.inf])
+def test_a_number_that_is_none_leaves_the_field_as_it_is(number):
+    sink = Profiles("u", key="user", ttl=TTL, fields=("price",), event_id="event")
+    schema = SCHEMA.append(pa.field("price", pa.float64()))
+    [change] = merged([row(0, price=1.5), row(1, price=number)], sink, schema).changes
+    assert change.fields == {"price": Version(at(0), '["e0",1.5]')}
+
+
+def test_an_event_id_has_a_length_at_most():
+    assert merged([row(0, event="é" * 512)]).rejected == []
+    [rejected] = merged([row(0, event="é" * 513)]).rejected
+    assert rejected.reason == "row-too-large"
+    assert "column 'event' is the event id, and has 1,026 bytes, of 1,024" in rejected.detail
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"), [("user", "bad-key"), ("event", "wrong-value"), ("item", "wrong-value")]
+)
+def test_a_text_that_is_not_utf8_is_a_row_of_its_own(column, reason):
+    schema = SCHEMA.set(0, pa.field("user", pa.string()))
+    rows = pa.Table.from_pylist([row(0, user="u"), row(1, user="v")], schema)
+    bad = pa.array([b"u", b"\xff"]).view(pa.string())
+    rows = rows.set_column(schema.get_field_index(column), schema.field(column), bad)
+    found = RowMerger(RowsSpec.of(SINK, "at", schema), rows, NOON_US).merged()
+    assert [(each.index, each.reason) for each in found.rejected] == [(1, reason)]
+    assert len(found.changes) == 1
 
 
 def test_a_row_that_says_nothing_makes_no_change():

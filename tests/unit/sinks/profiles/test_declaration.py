@@ -8,6 +8,7 @@ import pytest
 
 from headrace import Guarantee, Latest, Postgres, Profiles
 from headrace.model import FieldType
+from headrace.settings import Secret
 from headrace.sinks.api import DeclaredRows
 from headrace.sinks.registry import installed_kinds
 
@@ -30,6 +31,21 @@ PROFILES = Profiles(
     forget={"is_new": False},
     event_id="number",
 )
+
+
+@pytest.mark.parametrize(
+    ("url", "extra"),
+    [
+        ("redis://h", "redis"),
+        ("rediss://h", "redis"),
+        ("unix:///s", "redis"),
+        ("cassandra://h/site", "cassandra"),
+        ("http://h", ""),
+    ],
+)
+def test_the_extra_is_that_of_the_database_that_the_address_names(url, extra):
+    assert PROFILES.extra_for({"url": Secret(url)}) == extra
+    assert PROFILES.extra_for({}) == ""
 
 
 def views(*arguments, **changes):
@@ -66,12 +82,15 @@ def views(*arguments, **changes):
         (views(5, where={"kind": 5}), "Profiles.lists['views'].where: 'kind' is string", "long"),
         (views(5, where={"kind": None}), "Profiles.lists['views'].where: None is no", "a text"),
         ({"forget": {"price": 5}}, "Profiles.forget: 'price' is decimal", "long"),
+        ({"forget": {}}, "Profiles.forget is {}", "True for every row"),
         ({"forget": "kind"}, "Profiles.forget is 'kind'", '{"kind": "view"}'),
         ({"fields": (), "lists": {}, "forget": False}, "Profiles keeps nothing", "fields=("),
     ],
 )
 def test_each_mistake_is_a_fault_with_its_field_and_a_remedy(changes, message, remedy):
-    [fault] = replace(PROFILES, **changes).faults(ROWS)
+    declared = replace(PROFILES, **changes)
+    [fault] = declared.faults(ROWS)
+    assert list(declared.faults_beside(declared)) == []
     assert fault.message.startswith(message)
     assert remedy in fault.remedy
 
@@ -103,9 +122,11 @@ def test_two_pipelines_write_a_store_in_one_way():
     clicks = replace(PROFILES, fields=(), lists={"clicks": Latest(50), "views": Latest(200)})
     assert list(PROFILES.faults_beside(clicks)) == []
     [fault] = PROFILES.faults_beside(replace(clicks, lists={"views": Latest(5)}))
-    assert fault.message == "store 'users' has 200 entries in 'views' here and 5"
+    assert fault.message == "store 'users' has 200 entries in 'views' here and 5 there"
     [fault] = PROFILES.faults_beside(replace(clicks, ttl=timedelta(days=7)))
-    assert "has ttl datetime.timedelta(days=30) here" in fault.message
+    assert fault.message == "store 'users' has ttl 30 days, 0:00:00 here and 7 days, 0:00:00 there"
+    [fault] = PROFILES.faults_beside(replace(PROFILES, fields=(), event_id=None))
+    assert "'views' of store 'users' has entries by event id, and others without" in fault.message
     [fault] = PROFILES.faults_beside(Postgres("users"))
     assert fault.message == "store 'users' is written by Profiles here and by Postgres"
 

@@ -6,11 +6,10 @@ import confluent_kafka
 import pytest
 from tests.mock_brokers import MockBrokers
 
-from headrace.mirror import tail
-from headrace.mirror.link import Link
-from headrace.mirror.origin import ORIGIN, Origin
-from headrace.mirror.tail import last_origins
 from headrace.model import TopicPartition
+from headrace.transfer import tail
+from headrace.transfer.origin import ORIGIN, Origin
+from headrace.transfer.tail import Copies, last_origins, offsets_since
 
 COPY = TopicPartition("waw.a", 0)
 
@@ -22,8 +21,9 @@ def brokers():
     return made
 
 
-def link_to(brokers):
-    return Link("m", "headrace.mirror.m", "waw", "central", {}, brokers.config, {"a": "waw.a"})
+def copies_at(brokers):
+    sources = {COPY: TopicPartition("a", 0)}
+    return Copies(brokers.config, "headrace.mirror.m", "central", "waw", sources)
 
 
 def append(brokers, *offsets, topic="a"):
@@ -34,14 +34,23 @@ def append(brokers, *offsets, topic="a"):
         assert sender.flush(30) == 0
 
 
-def test_the_last_record_of_the_link_is_looked_for_behind_those_of_others(brokers):
+def test_the_last_record_of_the_source_is_looked_for_behind_those_of_others(brokers):
     append(brokers, 3, 4)
     append(brokers, *range(40), topic="other")
-    assert last_origins(link_to(brokers), [COPY]) == {COPY: Origin("waw", "a", 0, 4)}
+    assert last_origins(copies_at(brokers)) == {COPY: Origin("waw", "a", 0, 4)}
+
+
+@pytest.mark.parametrize(("floor", "offsets"), [(0, [3, 4, 7]), (1, [4, 7]), (9, None)])
+def test_all_records_of_the_source_from_a_place_on_are_told(brokers, floor, offsets):
+    append(brokers, 3, 4)
+    append(brokers, 5, 6, topic="other")
+    append(brokers, 7)
+    expected = {} if offsets is None else {COPY: offsets}
+    assert offsets_since(copies_at(brokers), {COPY: floor}) == expected
 
 
 def test_a_copy_without_records_tells_nothing(brokers):
-    assert last_origins(link_to(brokers), [COPY]) == {}
+    assert last_origins(copies_at(brokers)) == {}
 
 
 @pytest.mark.parametrize(("removed", "origins"), [(2, {COPY: Origin("waw", "a", 0, 2)}), (3, {})])
@@ -56,4 +65,4 @@ def test_records_that_retention_removes_meanwhile_are_read_past(
         return consumer(*arguments)
 
     monkeypatch.setattr(tail, "consumer", delete_first)
-    assert last_origins(link_to(brokers), [COPY]) == origins
+    assert last_origins(copies_at(brokers)) == origins

@@ -1,7 +1,7 @@
-"""Where a mirrored record comes from: the header ``headrace-origin``.
+"""Where a record of another site comes from: the header ``headrace-origin``.
 
-Every mirror adds one at the end, so a record that came over two links has two of them. The value
-is text: ``site/topic/partition/offset``.
+Every mirror and dispatcher adds one at the end: a record that came over two links has two of them.
+The value is text: ``site/topic/partition/offset``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from dataclasses import dataclass
 ORIGIN = "headrace-origin"
 """The name of the header."""
 
-_VALUE = re.compile(rb"([A-Za-z0-9_-]+)/([A-Za-z0-9._-]+)/(\d{1,10})/(\d{1,19})")
+ORIGIN_PATTERN = "([A-Za-z0-9_-]+)/([A-Za-z0-9._-]+)/([0-9]{1,10})/([0-9]{1,19})"
+"""A regular expression of the whole value: site, topic, partition and offset."""
+
+_VALUE = re.compile(ORIGIN_PATTERN.encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Where a mirrored record says that it comes from."""
 
-from headrace.mirror.origin import ORIGIN, Origin, origin_prefix, origins
+from headrace.transfer.origin import ORIGIN, Origin, origin_prefix, origins
 
 
 def test_an_origin_is_read_as_it_was_written():

@@ -1,0 +1,44 @@
+"""Runs instances of dispatchers, which need Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+
+from headrace.control.dispatchers import dispatcher_session, routes_of
+from headrace.control.project import LoadedProject
+from headrace.control.transfer_run import TransferRun, TransferRunOptions, dispatcher_folder
+from headrace.dispatcher.declaration import Dispatcher
+from headrace.dispatcher.instance import DispatcherInstance
+from headrace.dispatcher.status import DispatcherStatus
+from headrace.settings import environment
+
+
+def dispatcher_run(
+    project: LoadedProject,
+    dispatcher: Dispatcher,
+    options: TransferRunOptions,
+    sites: Collection[str] = (),
+    *,
+    once: bool = False,
+) -> TransferRun[DispatcherStatus]:
+    """Returns an instance of a dispatcher.
+
+    Args:
+        project: that declares it.
+        dispatcher: which one.
+        options: how it is to run.
+        sites: its targets; empty: all.
+        once: end when what the topic holds now is sent.
+
+    Raises:
+        NotDeclaredError: if headrace.toml has no such site.
+        BrokerUnreachableError: if an embedded broker was never started.
+    """
+    settings = project.settings
+    routes = routes_of(project, dispatcher, sites)
+    session = partial(dispatcher_session, settings, dispatcher, len(routes), environment())
+    instance = DispatcherInstance(
+        dispatcher.name, routes, session, settings.restart, settings.state, once=once
+    )
+    return TransferRun(dispatcher.name, instance, dispatcher_folder(settings), options)

@@ -1,0 +1,197 @@
+"""Whether the topics of sites fit each other: the same key in the same partition, and nothing lost.
+
+A project declares its own topics; those at other sites belong to other projects. What both must
+have in common is seen only where both clusters are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from headrace.control.project import LoadedProject
+from headrace.control.site_clusters import cluster_of
+from headrace.errors import BrokerUnreachableError
+from headrace.kafka.topics import TopicState, topic_states
+from headrace.model.fault import Fault
+from headrace.settings import Settings
+from headrace.transfer.target import naming_site
+
+ORIGIN_BYTES = 400
+"""What a mirror or a dispatcher adds to a record: headers, and the names of site and topic."""
+_MS_PER_HOUR = 3_600_000
+_FOR_EVER = -1
+
+
+@dataclass(frozen=True)
+class TopicLink:
+    """A topic that is copied, or sent, from one site to another.
+
+    Attributes:
+        by: what copies it, such as ``mirror warsaw``.
+        source_site: the site where it is read.
+        source: its name there.
+        target_site: the site where it is written.
+        target: its name there.
+        keeps_times: whether the records' own timestamps are written.
+    """
+
+    by: str
+    source_site: str
+    source: str
+    target_site: str
+    target: str
+    keeps_times: bool
+
+    def __str__(self) -> str:
+        return (
+            f"{self.by}, {self.source} at {self.source_site} to {self.target} at {self.target_site}"
+        )
+
+
+@dataclass(frozen=True)
+class LinkCheck:
+    """What was found of a link.
+
+    Attributes:
+        link: which one.
+        faults: what is wrong, each with its remedy; empty: it is as it must be.
+        unreachable: the site that did not respond, so that nothing is known; empty: both did.
+    """
+
+    link: TopicLink
+    faults: tuple[Fault, ...]
+    unreachable: str = ""
+
+
+def topic_links(project: LoadedProject) -> list[TopicLink]:
+    """Returns what the project's mirrors and dispatchers copy from site to site."""
+    own = project.settings.site
+    mirrored = [
+        TopicLink(f"mirror {mirror.name}", mirror.source, name, own, topic.name, keeps_times=True)
+        for mirror in project.mirrors.values()
+        for name, topic in mirror.topics.items()
+    ]
+    dispatched = [
+        TopicLink(
+            f"dispatcher {dispatcher.name}",
+            own,
+            dispatcher.source.name,
+            site,
+            name,
+            keeps_times=False,
+        )
+        for dispatcher in project.dispatchers.values()
+        for site, name in dispatcher.targets.items()
+    ]
+    return mirrored + dispatched
+
+
+def check_links(project: LoadedProject) -> list[LinkCheck]:
+    """Returns what is wrong between the topics of each link.
+
+    Raises:
+        AuthorizationError: if an ACL is missing at a site.
+        NotDeclaredError: if headrace.toml has no such site.
+    """
+    return [_check(project.settings, link) for link in topic_links(project)]
+
+
+def _check(settings: Settings, link: TopicLink) -> LinkCheck:
+    states: list[TopicState | None] = []
+    for site, topic in ((link.source_site, link.source), (link.target_site, link.target)):
+        try:
+            with naming_site(site):
+                config = cluster_of(settings, site).client_config()
+                states.append(topic_states(config, [topic]).get(topic))
+        except BrokerUnreachableError:
+            return LinkCheck(link, (), unreachable=site)
+    return LinkCheck(link, tuple(link_faults(settings, link, *states)))
+
+
+def link_faults(
+    settings: Settings, link: TopicLink, source: TopicState | None, target: TopicState | None
+) -> Iterator[Fault]:
+    """Yields what is wrong between two topics, as they are.
+
+    Args:
+        settings: the project's deployment.
+        link: between them.
+        source: the topic that is read; ``None``: it does not exist.
+        target: the topic that is written; ``None``: it does not exist.
+    """
+    if source is None or target is None:
+        yield from _missing(link, source, target)
+        return
+    yield from _partitions(link, source, target)
+    yield from _sizes(link, source, target)
+    yield from _times(link, target)
+    yield from _retention(settings, link, source)
+
+
+def _missing(
+    link: TopicLink, source: TopicState | None, target: TopicState | None
+) -> Iterable[Fault]:
+    places = (
+        (link.source_site, link.source, source),
+        (link.target_site, link.target, target),
+    )
+    return [
+        Fault(
+            f"there is no topic {topic} at {site}", "`headrace apply` in the project of that site"
+        )
+        for site, topic, state in places
+        if state is None
+    ]
+
+
+def _partitions(link: TopicLink, source: TopicState, target: TopicState) -> Iterator[Fault]:
+    counts = source.live.partitions, target.live.partitions
+    if counts[0] != counts[1]:
+        yield Fault(
+            f"{link.source} has {counts[0]} partitions at {link.source_site}, and {link.target} "
+            f"has {counts[1]} at {link.target_site}",
+            "declare the same number at both: otherwise a key is in different partitions, and "
+            "partitions that the target lacks are not sent",
+        )
+
+
+def _sizes(link: TopicLink, source: TopicState, target: TopicState) -> Iterator[Fault]:
+    largest, taken = (int(state.config["max.message.bytes"]) for state in (source, target))
+    # Kafka's own default at both is what most have, and few records are as large as that.
+    needed = largest + ORIGIN_BYTES if "max.message.bytes" in source.overrides else largest
+    if taken < needed:
+        yield Fault(
+            f"{link.source} takes {largest} bytes at {link.source_site}, and {link.target} takes "
+            f"{taken} at {link.target_site}",
+            f'config={{"max.message.bytes": "{largest + ORIGIN_BYTES}"}} for {link.target}: a copy '
+            "is larger than its record by some headers",
+        )
+
+
+def _times(link: TopicLink, target: TopicState) -> Iterator[Fault]:
+    if link.keeps_times and target.config.get("message.timestamp.type") == "LogAppendTime":
+        yield Fault(
+            f"{link.target} at {link.target_site} has message.timestamp.type LogAppendTime",
+            "CreateTime: records keep their own times",
+        )
+
+
+def _retention(settings: Settings, link: TopicLink, source: TopicState) -> Iterator[Fault]:
+    other = link.target_site if link.source_site == settings.site else link.source_site
+    cut_hours = settings.longest_cuts.get(other)
+    kept_ms = int(source.config["retention.ms"])
+    if cut_hours is None or kept_ms == _FOR_EVER or "delete" not in source.config["cleanup.policy"]:
+        return
+    if kept_ms < cut_hours * _MS_PER_HOUR:
+        yield Fault(
+            f"{link.source} at {link.source_site} keeps records for {kept_ms / _MS_PER_HOUR:g} "
+            f"hours, and sites.{other}.longest_cut_hours is {cut_hours:g}",
+            "give it a longer retention: what a cut outlasts is lost",
+        )
+    elif source.config.get("retention.bytes", "-1") != "-1":
+        yield Fault(
+            f"{link.source} at {link.source_site} keeps {source.config['retention.bytes']} bytes "
+            f"of a partition, and sites.{other}.longest_cut_hours is {cut_hours:g}",
+            "take retention.bytes away: records may go before the retention is over",
+        )

@@ -1,0 +1,32 @@
+"""The ledger of links: whether what one topic holds is in the topic that a link writes.
+
+A link is a mirror's topic, a merger, or one target of a dispatcher. Its two ends are topics that
+hold every record, so that both are counted, and nothing is kept beside them. Of a link's own state,
+only the committed positions are used.
+
+**What is counted.** Of each partition and window of record time: how many records, the bytes of
+their values, and the sum modulo 2^64 of a hash of key, value and time, by fate. The time is that
+of the record at the source; a dispatcher keeps it in the header ``headrace-timestamp``. Spark
+counts, with its own Kafka source and its own expressions, on as many cores as it has.
+
+**What must hold.** Records of the source that the position says are done = those at the target +
+those in a merger's topic of late records. What a record's fate is at the source:
+
+=========== =====================================================================================
+fate        the record
+=========== =====================================================================================
+out         is before the position, and to be sent
+filtered    is not to be sent: it has been at the target, or a dispatcher's routes leave it out
+waiting     is to be sent, and at or after the position: it may be at the target, or not
+left out    is of a range that a user has accepted to leave out
+late        (at the target) is in the merger's topic of late records
+=========== =====================================================================================
+
+**In which order.** First the position, then the ends of the target, once no transaction is open
+before them; then the ends of the source. So all that is done by the position is among what is read
+of the target, and all that is read of the target is among what is read of the source.
+
+**What is compared.** Retention removes records from either end. Copies name their records, so of a
+mirror and a dispatcher what both ends hold is compared, to the offset. A merger's records do not,
+so windows are compared that begin after what was removed, and a window beyond that.
+"""

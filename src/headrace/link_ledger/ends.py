@@ -1,0 +1,137 @@
+"""What the two ends of a link hold, as brokers say."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+
+from headrace.kafka.client import (
+    ClientConfig,
+    describe,
+    earliest_offsets,
+    high_watermarks,
+    latest_offsets,
+)
+from headrace.kafka.topics import compacted
+from headrace.model import OffsetRange, TopicPartition
+from headrace.transfer.target import naming_site
+
+_SETTLE_SECONDS = 15.0  # transactions of a mirror and of a merger end after ten
+_POLL_SECONDS = 0.2
+
+
+class UnknownPartitions:
+    """Numbers of partitions that can't be compared, each with the first reason that was noted."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[int, str] = {}
+
+    def note(self, partition: TopicPartition, reason: str) -> None:
+        """Notes a sentence that says why."""
+        self._reasons.setdefault(partition.partition, reason)
+
+    def note_all(self, reasons: Mapping[TopicPartition, str]) -> None:
+        """Notes the sentences of several partitions."""
+        for partition, reason in reasons.items():
+            self.note(partition, reason)
+
+    def note_outside(self, held: OffsetRange, offset: int, done: str) -> None:
+        """Notes a source without the record that is next to be ``done``: copied, or merged."""
+        if not held.start <= offset <= held.end:
+            path = held.partition.path
+            offsets = f"has offsets {held.start} to {held.end - 1}"
+            self.note(held.partition, f"{path} {offsets}, and is to be {done} from {offset} on")
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._reasons
+
+    @property
+    def numbers(self) -> set[int]:
+        """The numbers of the partitions."""
+        return set(self._reasons)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The sentences."""
+        return tuple(self._reasons.values())
+
+
+def led_partitions(
+    config: ClientConfig, site: str, topics: Collection[str]
+) -> tuple[dict[TopicPartition, str], dict[TopicPartition, str]]:
+    """Returns the topic ids of partitions that can be counted, and why others can't.
+
+    Raises:
+        AuthorizationError: if an ACL is missing at the site.
+        BrokerUnreachableError: if its brokers do not answer.
+    """
+    with naming_site(site):
+        live = describe(config, topics)
+        compacted_topics = compacted(config, list(live))
+    led: dict[TopicPartition, str] = {}
+    unknown: dict[TopicPartition, str] = {}
+    for name, topic in live.items():
+        for each in topic.all_partitions:
+            if name in compacted_topics:
+                unknown[each] = f"{name} is compacted at site {site}: not all of its records stay"
+            elif each.partition in topic.leaderless:
+                unknown[each] = f"no broker of site {site} leads {each.path}"
+            else:
+                led[each] = topic.topic_id
+    return led, unknown
+
+
+def settled_ranges(
+    config: ClientConfig, site: str, partitions: Iterable[TopicPartition]
+) -> tuple[dict[TopicPartition, OffsetRange], dict[TopicPartition, str]]:
+    """Returns what partitions hold now, without anything still in a transaction.
+
+    Waits up to 15 s for the end of transactions that are open.
+
+    Returns:
+        the ranges, and why those of other partitions are not known.
+
+    Raises:
+        AuthorizationError: if an ACL is missing at the site.
+        BrokerUnreachableError: if its brokers do not answer.
+    """
+    partitions = list(partitions)
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    with naming_site(site):
+        written = high_watermarks(config, partitions)
+        while True:
+            ends = {each: end for each, (end, _) in latest_offsets(config, partitions).items()}
+            open_ = {each for each, end in ends.items() if end < written[each]}
+            if not open_ or time.monotonic() > deadline:
+                break
+            time.sleep(_POLL_SECONDS)
+        firsts = earliest_offsets(config, partitions)
+    reason = "a transaction is open at its end"
+    return _ranges(firsts, ends, open_), {each: f"{each.path}: {reason}" for each in open_}
+
+
+def ranges_now(
+    config: ClientConfig, site: str, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, OffsetRange]:
+    """Returns what partitions hold now, up to the first transaction that is open.
+
+    Raises:
+        AuthorizationError: if an ACL is missing at the site.
+        BrokerUnreachableError: if its brokers do not answer.
+    """
+    with naming_site(site):
+        firsts = earliest_offsets(config, partitions)
+        ends = {each: end for each, (end, _) in latest_offsets(config, partitions).items()}
+    return _ranges(firsts, ends)
+
+
+def _ranges(
+    firsts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    left_out: Collection[TopicPartition] = (),
+) -> dict[TopicPartition, OffsetRange]:
+    return {
+        each: OffsetRange(each, min(firsts[each], end), end)
+        for each, end in ends.items()
+        if each not in left_out
+    }

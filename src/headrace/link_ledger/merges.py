@@ -1,0 +1,212 @@
+"""Topics that a merger writes one of, in the order of time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from headrace.kafka.client import committed
+from headrace.link_ledger.accepted import AcceptedRange, in_force
+from headrace.link_ledger.count import LinkCount
+from headrace.link_ledger.ends import UnknownPartitions, led_partitions, ranges_now, settled_ranges
+from headrace.link_ledger.records import (
+    LinkKey,
+    by_partition,
+    first_values,
+    greatest_values,
+    heads,
+    read_records,
+    sums_by_fate,
+)
+from headrace.merger.merging import LATE_HEADER
+from headrace.merger.plan import MergePlan
+from headrace.merger.position import InputPosition, positions_of
+from headrace.model import OffsetRange, TopicPartition
+from headrace.pipelines.ledger.sums import Fate, Sums
+from headrace.transfer.columns import own_time_ms
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+
+
+@dataclass(frozen=True)
+class MergedTopics:
+    """A merger, of which the records of all topics are counted.
+
+    Attributes:
+        plan: of the merger.
+        site: of its cluster.
+        accepted: reads the ranges that were left out, the oldest first.
+    """
+
+    plan: MergePlan
+    site: str
+    accepted: Callable[[], Sequence[AcceptedRange]]
+
+    def count(self, spark: SparkSession, window_seconds: int) -> LinkCount:
+        """Counts the records of the sources, of the target and of the late topic.
+
+        Raises:
+            AuthorizationError: if an ACL is missing.
+            BrokerUnreachableError: if the brokers do not answer.
+            NotCountedError: if records were removed meanwhile, or can't be read.
+        """
+        return _Counting(spark, self, window_seconds).count()
+
+
+class _Counting:
+    """One count of a merger, by the numbers of its partitions."""
+
+    def __init__(self, spark: SparkSession, link: MergedTopics, window_seconds: int) -> None:
+        self._spark, self._plan, self._window_seconds = spark, link.plan, window_seconds
+        self._site, self._link = link.site, link
+        self._unknown = UnknownPartitions()
+        self._accepted: list[AcceptedRange] = []
+
+    def count(self) -> LinkCount:
+        """Returns the count."""
+        plan = self._plan
+        topics = (*plan.topics, plan.target, plan.late)
+        led, leaderless = led_partitions(plan.config, self._site, topics)
+        self._unknown.note_all(leaderless)
+        numbers = sorted({each.partition for each in led} | self._unknown.numbers)
+        for number in numbers:
+            for each in (TopicPartition(topic, number) for topic in topics):
+                if each not in led and each not in leaderless:
+                    self._unknown.note(each, f"there is no {each.path}")
+        target_ids = {each.partition: led[each] for each in led if each.topic == plan.target}
+        numbers = self._known(numbers)
+        inputs = [TopicPartition(topic, n) for topic in plan.topics for n in numbers]
+        positions = positions_of(committed(plan.config, plan.group, inputs))
+        self._accepted = [
+            each
+            for each in in_force(self._link.accepted(), led, target_ids)
+            # What was not committed after it was written is not left out.
+            if (at := positions.get(each.source)) is not None and each.end <= at.offset
+        ]
+        self._check_ids(positions, led)
+        outputs = [TopicPartition(t, n) for t in (plan.target, plan.late) for n in numbers]
+        written, open_ = settled_ranges(plan.config, self._site, outputs)
+        self._unknown.note_all(open_)
+        read = ranges_now(plan.config, self._site, inputs)
+        for source, range_ in read.items():
+            if (at := positions.get(source)) is not None:
+                self._unknown.note_outside(range_, at.offset, "merged")
+        numbers = self._known(numbers)
+        written, read = _of(numbers, written), _of(numbers, read)
+        from_ms = self._from_ms([*written.values(), *read.values()])
+        numbers = self._known(numbers)
+        source_fate = _source_fate(positions)
+        return LinkCount(
+            {number: TopicPartition(plan.target, number).path for number in numbers},
+            self._sums(_of(numbers, read).values(), source_fate, from_ms),
+            self._sums(_of(numbers, written).values(), _target_fate(plan), from_ms),
+            unknown=self._unknown.reasons,
+            accepted=self._accepted,
+        )
+
+    def _known(self, numbers: Iterable[int]) -> list[int]:
+        return [number for number in numbers if number not in self._unknown]
+
+    def _check_ids(
+        self,
+        positions: Mapping[TopicPartition, InputPosition | None],
+        led: Mapping[TopicPartition, str],
+    ) -> None:
+        """Notes topics that were made again: their offsets are others than those of positions.
+
+        Brokers remove the offsets of a topic that is deleted; each position names all topics.
+        """
+        known: dict[TopicPartition, str] = {}
+        for source, at in positions.items():
+            for topic, topic_id in ({} if at is None else at.topics).items():
+                known[TopicPartition(topic, source.partition)] = topic_id
+        for source, topic_id in known.items():
+            if led.get(source, topic_id) != topic_id:
+                reason = f"{source.path} was deleted and made again, and is not merged on"
+                self._unknown.note(source, reason)
+
+    def _from_ms(self, ranges: Collection[OffsetRange]) -> dict[int, int]:
+        """Returns, by partition, the time from which on all logs hold what there was.
+
+        That is after the window of what was removed, and one window more: the order of records is
+        not that of their times.
+        """
+        from pyspark.sql import functions as f
+
+        from_ms: dict[int, int] = {}
+        for accepted in self._accepted:
+            after = self._after(accepted.time_ms or 0)
+            from_ms[accepted.partition] = max(from_ms.get(accepted.partition, 0), after)
+        cut = [each for each in ranges if each.start > 0]
+        first: dict[TopicPartition, int] = {}
+        if first_offsets := heads(cut):
+            config, group = self._plan.config, self._plan.group
+            records = read_records(self._spark, config, group, first_offsets)
+            past_ms = f.least(own_time_ms(), f.lit(time.time_ns() // 1_000_000))
+            is_late = f.col("topic") == self._plan.late
+            first = first_values(records.where(~is_late), past_ms)
+            # Late records are in no order at all.
+            first |= greatest_values(records.where(is_late), past_ms)
+        for each in cut:
+            number, path = each.partition.partition, each.partition.path
+            if each.partition in first:
+                after = self._after(first[each.partition])
+                from_ms[number] = max(from_ms.get(number, 0), after)
+            elif each.start < each.end:
+                self._unknown.note(
+                    each.partition, f"no record is among the first offsets of {path}"
+                )
+            else:
+                self._unknown.note(each.partition, f"{path} holds no record any more")
+        return from_ms
+
+    def _after(self, time_ms: int) -> int:
+        window_ms = self._window_seconds * 1000
+        late_ms = self._plan.allowed_lateness_ms
+        return (time_ms + max(window_ms, late_ms)) // window_ms * window_ms + window_ms
+
+    def _sums(
+        self, ranges: Iterable[OffsetRange], fate: Column, from_ms: Mapping[int, int]
+    ) -> dict[LinkKey, Sums]:
+        held = [range_ for range_ in ranges if range_.span]
+        if not held:
+            return {}
+        records = read_records(self._spark, self._plan.config, self._plan.group, held)
+        records = records.where(own_time_ms() >= by_partition(from_ms, 0))
+        return sums_by_fate(records, fate, own_time_ms(), self._window_seconds)
+
+
+def _of(
+    numbers: Collection[int], ranges: Mapping[TopicPartition, OffsetRange]
+) -> dict[TopicPartition, OffsetRange]:
+    return {each: range_ for each, range_ in ranges.items() if each.partition in numbers}
+
+
+def _source_fate(positions: Mapping[TopicPartition, InputPosition | None]) -> Column:
+    """OUT: it is written. A record may be, although others of lower offsets wait."""
+    from pyspark.sql import functions as f
+
+    offset, time_ms = f.col("offset"), own_time_ms()
+    written = [
+        (f.col("topic") == source.topic)
+        & (f.col("partition") == source.partition)
+        & (
+            (offset < at.offset)
+            | ((offset < at.read_to) & (time_ms <= at.written.time_ms - 1 + at.written.with_equal))
+        )
+        for source, at in positions.items()
+        if at is not None
+    ]
+    is_written = reduce(lambda left, right: left | right, written, f.lit(False))
+    return f.when(is_written, Fate.OUT).otherwise(Fate.WAITING)
+
+
+def _target_fate(plan: MergePlan) -> Column:
+    from pyspark.sql import functions as f
+
+    is_late = f.exists(f.col("headers"), lambda header: header["key"] == LATE_HEADER)
+    return f.when(f.col("topic") == plan.target, Fate.OUT).when(is_late, Fate.LATE)

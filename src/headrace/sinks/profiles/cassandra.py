@@ -1,0 +1,358 @@
+"""Profiles in Cassandra: a partition of each user, with a row of each version.
+
+A row is never changed: its version is in its key, so that any order and repetition of writes makes
+the same set of rows, and no rule of Cassandra for equal timestamps is asked. Readers choose.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import msgspec
+
+from headrace.runtime.extras import require_extra
+from headrace.settings import Secret
+from headrace.sinks.profiles.cassandra_connection import (
+    CassandraAddress,
+    CassandraConnection,
+    translated_errors,
+)
+from headrace.sinks.profiles.store import (
+    MAX_ENTRIES_AT_ONCE,
+    Profile,
+    ProfileChange,
+    ProfileEntry,
+    ProfileField,
+    ProfileStore,
+    Version,
+    time_of,
+)
+
+if TYPE_CHECKING:
+    from cassandra.cluster import ResponseFuture
+    from cassandra.query import BoundStatement
+
+# A batch is one mutation, of which Cassandra takes half a segment of its commit log: 16 MiB.
+MAX_BATCH_BYTES = 8 * 2**20
+# What is sent before answers are read: enough to hide the network, little to hold in memory.
+_MAX_IN_FLIGHT, _MAX_IN_FLIGHT_BYTES = 64, 8 * 2**20
+_MIN_ENTRIES_BETWEEN_TRIMS = 100
+_FIELD, _ENTRY, _FORGOTTEN = "field", "entry", "forgotten"
+_DIGEST_BYTES = 16
+_SECOND = 1_000_000
+# Deletions with a timestamp below zero can't be stored.
+_MIN_TIMESTAMP = 1
+# Rows stay a little longer, for clocks of nodes that differ. Readers leave them out.
+_GRACE_SECONDS = 60
+# Cassandra refuses to expire rows later than in 20 years, and than on 2038-01-19 while its
+# storage_compatibility_mode is that of version 4, as by default.
+_MAX_TTL_SECONDS, _MAX_EXPIRY_SECONDS = 630_720_000, 2**31 - 86_400
+_UUID_EPOCH = 0x01B21DD213814000  # 1970 in the units of time UUIDs: 100 ns since 1582
+
+_INSERT = """
+INSERT INTO {table} (store, user, kind, name, at_us, digest, event_id, json, max_entries)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?
+"""
+_DELETE_OLDER = """
+DELETE FROM {table} USING TIMESTAMP ?
+WHERE store = ? AND user = ? AND kind = ? AND name = ? AND at_us < ?
+"""
+_DELETE_USER = "DELETE FROM {table} USING TIMESTAMP ? WHERE store = ? AND user = ?"
+_SELECT_USER = """
+SELECT kind, name, at_us, event_id, json, max_entries, now() AS clock FROM {table}
+WHERE store = ? AND user = ?
+"""
+_SELECT_ENTRIES = """
+SELECT at_us, event_id FROM {table} WHERE store = ? AND user = ? AND kind = 'entry' AND name = ?
+"""
+_SELECT_CLOCK = "SELECT now() AS clock FROM system.local"
+
+
+class CassandraProfileStore(ProfileStore):
+    """See :class:`ProfileStore`; :mod:`headrace.sinks.profiles` says which rows there are.
+
+    It connects when it is first asked, and creates the table if there is none.
+
+    Args:
+        url: ``cassandra://[user:password@]host[:port][,host...]/keyspace``, with the options
+            ``consistency``, by default LOCAL_QUORUM, and ``timeout``, by default 30 seconds.
+        store: name of the store.
+        ttl: how long rows live.
+
+    Raises:
+        ExtraMissingError: if the client of Cassandra is not installed.
+        SinkError: if the URL is none.
+    """
+
+    def __init__(self, url: Secret, store: str, ttl: timedelta) -> None:
+        require_extra("cassandra")
+        self._address = CassandraAddress.of(url)
+        self._store, self._ttl_us = store, ttl // timedelta(microseconds=1)
+        self._open: CassandraConnection | None = None
+
+    def now_us(self) -> int:
+        with translated_errors(self._address):
+            return _clock_us(self._connection.session.execute(_SELECT_CLOCK).one().clock)
+
+    def danger(self) -> str:
+        with translated_errors(self._address):
+            facts = self._connection.keyspace_facts
+        keyspace = f"keyspace {self._address.keyspace!r}"
+        if facts is not None and not facts.durable_writes:
+            return (
+                f"{keyspace} has `durable_writes = false`: a node that stops loses what it has in "
+                "memory; set it to true"
+            )
+        if facts is not None and facts.min_replicas == 1 and facts.nodes > 1:
+            return (
+                f"{keyspace} has one replica on {facts.nodes} nodes: the profiles of a node that "
+                "is lost are lost; raise its replication factor to 3"
+            )
+        return ""
+
+    def merge(self, changes: Iterable[ProfileChange]) -> None:
+        now_us = self.now_us()
+        lists: set[tuple[str, str, int]] = set()
+        with translated_errors(self._address):
+            sending = _Sending(self._connection)
+            for change in changes:
+                for batch in _batches(self._writes(change, now_us)):
+                    sending.send(batch)
+                lists.update(_lists_to_trim(change))
+            sending.finish()
+            for user, name, max_entries in lists:
+                self._trim(user, name, max_entries)
+
+    def read(self, user: str) -> Profile | None:
+        with translated_errors(self._address):
+            select = self._connection.prepared(_SELECT_USER).bind((self._store, user))
+            select.fetch_size = None  # in pages, it would be read at several moments
+            rows = list(self._connection.session.execute(select))
+        return _profile(self._store, user, self._ttl_us, rows) if rows else None
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+
+    @property
+    def _connection(self) -> CassandraConnection:
+        if self._open is None:
+            self._open = CassandraConnection(self._address)
+        return self._open
+
+    def _writes(self, change: ProfileChange, now_us: int) -> Iterator[_Write]:
+        """Yields what adds the rows of a change that are live."""
+        user, forgotten = change.user, change.forgotten_us
+        floor = now_us - self._ttl_us
+        if forgotten is not None and forgotten > floor:
+            yield from self._forget(user, forgotten, now_us)
+            floor = forgotten
+        for name, version in change.fields.items():
+            if version.at_us > floor:
+                yield self._insert(user, _Row(_FIELD, name, version), now_us)
+                yield self._delete_older(user, _FIELD, name, version.at_us)
+        for name, part in change.lists.items():
+            for event_id, version in part.entries.items():
+                if version.at_us > floor:
+                    row = _Row(_ENTRY, name, version, event_id, part.max_entries)
+                    yield self._insert(user, row, now_us)
+
+    def _forget(self, user: str, forgotten_us: int, now_us: int) -> Iterator[_Write]:
+        # Where it has no timestamp of its own, readers alone leave out what the marker forgets.
+        if forgotten_us >= _MIN_TIMESTAMP:
+            yield _Write(_DELETE_USER, (forgotten_us, self._store, user))
+        yield self._insert(user, _Row(_FORGOTTEN, "", Version(forgotten_us, "")), now_us)
+
+    def _insert(self, user: str, row: _Row, now_us: int) -> _Write:
+        timestamp = max(row.version.at_us, _MIN_TIMESTAMP)
+        if row.kind == _FORGOTTEN:
+            timestamp += 1  # the deletion of its batch takes what has its own timestamp
+        seconds = (row.version.at_us + self._ttl_us - now_us) // _SECOND + 1 + _GRACE_SECONDS
+        if seconds > _MAX_TTL_SECONDS or now_us // _SECOND + seconds > _MAX_EXPIRY_SECONDS:
+            seconds = 0  # it does not expire
+        values = (self._store, user, *row.values, timestamp, seconds)
+        return _Write(_INSERT, values, is_entry=row.kind == _ENTRY)
+
+    def _delete_older(self, user: str, kind: str, name: str, at_us: int) -> _Write:
+        """Returns what deletes older rows of a name, whenever they come."""
+        timestamp = max(at_us - 1, _MIN_TIMESTAMP)
+        return _Write(_DELETE_OLDER, (timestamp, self._store, user, kind, name, at_us))
+
+    def _trim(self, user: str, name: str, max_entries: int) -> None:
+        """Deletes entries that are no longer among the latest, and never will be again."""
+        connection = self._connection
+        select = connection.prepared(_SELECT_ENTRIES).bind((self._store, user, name))
+        select.fetch_size = max_entries + _MIN_ENTRIES_BETWEEN_TRIMS
+        ids: set[str] = set()
+        last_us = 0
+        for entry in connection.session.execute(select):
+            if len(ids) < max_entries:
+                ids.add(entry.event_id)
+                last_us = entry.at_us
+            elif entry.at_us < last_us:
+                delete = self._delete_older(user, _ENTRY, name, last_us)
+                connection.session.execute(delete.bound(connection))
+                return
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of the table, without its user."""
+
+    kind: str
+    name: str
+    version: Version
+    event_id: str = ""
+    max_entries: int = 0
+
+    @property
+    def values(self) -> tuple[str, str, int, bytes, str, str, int]:
+        """Columns in the order of the statement. Rows with other values have another digest."""
+        content = f"{self.max_entries} {len(self.event_id)} {self.event_id}{self.version.json}"
+        digest = hashlib.blake2b(content.encode(), digest_size=_DIGEST_BYTES).digest()
+        at_us, json = self.version
+        return self.kind, self.name, at_us, digest, self.event_id, json, self.max_entries
+
+
+@dataclass(frozen=True)
+class _Write:
+    """A statement on the rows of one user."""
+
+    statement: str
+    values: tuple[str | int | bytes, ...]
+    is_entry: bool = False
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of its values."""
+        sizes = (len(each.encode()) for each in self.values if isinstance(each, str))
+        return sum(sizes) + 8 * len(self.values)
+
+    def bound(self, connection: CassandraConnection) -> BoundStatement:
+        """Returns what the client executes."""
+        return connection.prepared(self.statement).bind(self.values)
+
+
+class _Sending:
+    """Sends batches, some of them before the answers to others have come.
+
+    Args:
+        connection: to send them on.
+    """
+
+    def __init__(self, connection: CassandraConnection) -> None:
+        self._connection = connection
+        self._in_flight: deque[tuple[ResponseFuture, int]] = deque()
+        self._bytes = 0
+
+    def send(self, writes: Sequence[_Write]) -> None:
+        """Sends writes on one user, which take effect at one moment."""
+        from cassandra.query import BatchStatement, BatchType
+
+        # One partition, one mutation: it is atomic without the log of batches.
+        batch = BatchStatement(BatchType.UNLOGGED)
+        for write in writes:
+            batch.add(write.bound(self._connection))
+        size = sum(write.size for write in writes)
+        while self._in_flight and (
+            len(self._in_flight) >= _MAX_IN_FLIGHT or self._bytes + size > _MAX_IN_FLIGHT_BYTES
+        ):
+            self._await_first()
+        self._in_flight.append((self._connection.session.execute_async(batch), size))
+        self._bytes += size
+
+    def finish(self) -> None:
+        """Returns when all are in the store."""
+        while self._in_flight:
+            self._await_first()
+
+    def _await_first(self) -> None:
+        future, size = self._in_flight.popleft()
+        self._bytes -= size
+        future.result()
+
+
+def _batches(writes: Iterable[_Write]) -> Iterator[list[_Write]]:
+    """Yields the writes in as few batches as Cassandra takes."""
+    batch: list[_Write] = []
+    entries = size = 0
+    for write in writes:
+        is_full = entries + write.is_entry > MAX_ENTRIES_AT_ONCE
+        if batch and (is_full or size + write.size > MAX_BATCH_BYTES):
+            yield batch
+            batch, entries, size = [], 0, 0
+        batch.append(write)
+        entries += write.is_entry
+        size += write.size
+    if batch:
+        yield batch
+
+
+def _lists_to_trim(change: ProfileChange) -> Iterator[tuple[str, str, int]]:
+    """Yields lists to trim: once for about as many entries as they keep.
+
+    Event ids choose when, so that a change that is repeated, such as after a kill, trims as well.
+    """
+    for name, part in change.lists.items():
+        period = max(part.max_entries, _MIN_ENTRIES_BETWEEN_TRIMS)
+        if any(zlib.crc32(event_id.encode()) % period == 0 for event_id in part.entries):
+            yield change.user, name, part.max_entries
+
+
+def _clock_us(clock: UUID) -> int:
+    return (clock.time - _UUID_EPOCH) // 10
+
+
+def _profile(store: str, user: str, ttl_us: int, rows: Sequence[Any]) -> Profile | None:
+    expired = _clock_us(rows[0].clock) - ttl_us
+    live = [row for row in rows if row.at_us > expired]
+    markers = [row.at_us for row in live if row.kind == _FORGOTTEN]
+    forgotten = max(markers, default=None)
+    if forgotten is not None:
+        live = [row for row in live if row.kind != _FORGOTTEN and row.at_us > forgotten]
+    newest = max((*(row.at_us for row in live), *markers), default=None)
+    if newest is None:
+        return None
+    fields, lists = _by_name(live, _FIELD), _by_name(live, _ENTRY)
+    return Profile(
+        store,
+        user,
+        fields={
+            name: ProfileField.of(Version(newest.at_us, newest.json))
+            for name, (newest, *_) in fields.items()
+        },
+        lists={name: _entries(versions) for name, versions in lists.items()},
+        forgotten=None if forgotten is None else time_of(forgotten),
+        expires=time_of(newest + ttl_us),
+    )
+
+
+def _by_name(rows: Sequence[Any], kind: str) -> dict[str, list[Any]]:
+    """Returns rows of a kind by name, the greatest version first."""
+    chosen = [row for row in rows if row.kind == kind]
+    chosen.sort(key=lambda row: (row.at_us, row.json, row.max_entries), reverse=True)
+    names: dict[str, list[Any]] = {}
+    for row in chosen:
+        names.setdefault(row.name, []).append(row)
+    return dict(sorted(names.items()))
+
+
+def _entries(versions: Sequence[Any]) -> tuple[ProfileEntry, ...]:
+    # The greatest version of an event id comes first, and stays.
+    events: dict[str, Any] = {}
+    for version in versions:
+        events.setdefault(version.event_id, version)
+    latest = sorted(events.values(), key=lambda row: (row.at_us, row.event_id), reverse=True)
+    # How many a list keeps is what its newest entry says.
+    return tuple(
+        ProfileEntry(time_of(row.at_us), row.event_id, msgspec.json.decode(row.json))
+        for row in latest[: latest[0].max_entries]
+    )

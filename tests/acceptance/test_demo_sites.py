@@ -1,0 +1,41 @@
+"""`make demo-sites`: what comes in at two sites is joined at the centre, comes home, and agrees."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+IGNORED = shutil.ignore_patterns(".headrace", ".sites", "__pycache__")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A copy of the example and of the one whose data it takes."""
+    for name in ("ad_sites", "ad_serving"):
+        shutil.copytree(EXAMPLES / name, tmp_path / name, ignore=IGNORED)
+    return tmp_path / "ad_sites"
+
+
+def test_lake_counts_and_profiles_are_those_of_the_raw_file(project: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, str(project / "demo.py")],
+        cwd=project.parent,
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "They agree." in ended.stdout
+    assert "They balance." in ended.stdout
+    command = [sys.executable, "-m", "headrace.cli", "status", "--json"]
+    answer = subprocess.run(command, cwd=project, capture_output=True, check=True).stdout
+    status = json.loads(answer)
+    assert not any(server["running"] for server in status["servers"])
+    (dispatcher,) = status["dispatchers"]
+    assert dispatcher["records"] == 287

@@ -1,0 +1,460 @@
+"""What `reconcile` says of both ends of mirrors, mergers and dispatchers, on real clusters."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+import confluent_kafka
+import pytest
+from tests.integration.dispatcher_project import DispatcherProject
+from tests.kafka_topics import make_topic
+
+from headrace.control import mirrors
+from headrace.control.link_balances import declared_links
+from headrace.control.mergers import plan_of
+from headrace.control.mirrors import accept_loss, link_of
+from headrace.control.project import load_project
+from headrace.errors import BrokerUnreachableError
+from headrace.kafka.client import (
+    admin_request,
+    client_config,
+    commit,
+    committed,
+    describe,
+    latest_offsets,
+    producer,
+)
+from headrace.kafka.topics import delete_topic
+from headrace.link_ledger import ends
+from headrace.link_ledger.balance import link_windows
+from headrace.link_ledger.records import (
+    NotCountedError,
+    first_values,
+    read_records,
+)
+from headrace.merger.instance import MergerInstance
+from headrace.merger.merging import LATE_HEADER
+from headrace.mirror.instance import MirrorInstance
+from headrace.mirror.positions import Position
+from headrace.model import OffsetRange, TopicPartition
+from headrace.pipelines.ledger.sums import Fate
+from headrace.pipelines.ledger.windows import WindowState
+from headrace.settings import load_settings
+from headrace.settings.model import KafkaSettings
+from headrace.transfer.columns import own_time_ms
+from headrace.transfer.origin import ORIGIN
+
+PARTITIONS = 2
+SECONDS = 60
+WINDOW = 60
+BEGAN = int(time.time()) // 3600 * 3600 - 7200
+OPEN, CLOSING, BALANCED, UNBALANCED, UNKNOWN = WindowState
+
+
+class Linked:
+    """A central site with its own cluster, and waw: a mirror, a merger of two topics."""
+
+    def __init__(self, folder, own, other, name):
+        self.folder, self.name = folder, name
+        self.own, self.other = (client_config(KafkaSettings(), each) for each in (own, other))
+        self.copy, self.local = f"waw.{name}", f"local.{name}"
+        (folder / "headrace.toml").write_text(
+            '[project]\nname = "demo"\nmodules = ["flow"]\nsite = "central"\n'
+            f'[kafka]\nbootstrap_servers = "{own}"\n'
+            f'[sites.waw.kafka]\nbootstrap_servers = "{other}"\n'
+            f"[ledger]\nwindow_seconds = {WINDOW}\n"
+            '[spark]\nmaster = "local[2]"\n[spark.config]\n"spark.driver.memory" = "512m"\n'
+        )
+        (folder / "flow.py").write_text(
+            "from datetime import timedelta\nfrom headrace import Merger, Mirror, Topic\n"
+            f'copy = Topic("{self.copy}", partitions={PARTITIONS})\n'
+            f'local = Topic("{self.local}", partitions={PARTITIONS})\n'
+            f'merged = Topic("{name}", partitions={PARTITIONS})\n'
+            f'late = Topic("{name}.late", partitions={PARTITIONS})\n'
+            f'waw = Mirror("waw", source="waw", topics={{"{name}": copy}})\n'
+            'merge = Merger("merge", [copy, local], merged, late, '
+            "idle_timeout=timedelta(seconds=5))\n"
+        )
+        make_topic(self.other, name, PARTITIONS)
+        for topic in (self.copy, self.local, name, f"{name}.late"):
+            make_topic(self.own, topic, PARTITIONS)
+        self.project = load_project(load_settings(folder, environ={}))
+        self.mirror, self.merger = self.project.mirrors["waw"], self.project.mergers["merge"]
+
+    @property
+    def link(self):
+        return link_of(self.project.settings, self.mirror)
+
+    def write(self, config, topic, seconds, partition=0, **record):
+        """Records at the given seconds after the beginning; ``record``: of each of them."""
+        sender = producer(config)
+        for n, second in enumerate(seconds):
+            sender.produce(
+                topic,
+                partition=partition,
+                timestamp=(BEGAN + second) * 1000,
+                **({"key": f"k{n}", "value": f"v{n}"} | record),
+            )
+        assert sender.flush(30) == 0
+
+    def write_copies(self, offsets, partition=0, value="v{}"):
+        """Copies as a mirror would write them, of records at as many seconds as their offsets."""
+        sender = producer(self.own)
+        for offset in offsets:
+            sender.produce(
+                self.copy,
+                value.format(offset).encode(),
+                f"k{offset}".encode(),
+                partition,
+                timestamp=(BEGAN + offset) * 1000,
+                headers=[(ORIGIN, f"waw/{self.name}/{partition}/{offset}".encode())],
+            )
+        assert sender.flush(30) == 0
+
+    def commit_mirror(self, offset, partition=0, topic_id=None):
+        topic_id = topic_id or describe(self.other, [self.name])[self.name].topic_id
+        metadata = Position(offset, topic_id).metadata
+        at = confluent_kafka.TopicPartition(self.copy, partition, offset, metadata)
+        commit(self.own, self.mirror.consumer_group, [at])
+
+    def delete_before(self, config, topic, offset, partition=0):
+        at = confluent_kafka.TopicPartition(topic, partition, offset)
+        admin_request(config, lambda client: client.delete_records([at])[at].result())
+
+    @contextmanager
+    def running(self, instance):
+        thread = threading.Thread(target=instance.run, args=(lambda _: None,))
+        thread.start()
+        try:
+            yield
+        finally:
+            instance.stop()
+            thread.join(SECONDS)
+        assert not thread.is_alive()
+
+    def until_committed(self, config, group, topics):
+        """Waits until the positions are the ends, by topics of the group to those of the ends."""
+        deadline = time.monotonic() + SECONDS
+        while True:
+            places = [TopicPartition(topic, n) for topic in topics for n in range(PARTITIONS)]
+            at = {(o.topic, o.partition): o.offset for o in committed(self.own, group, places)}
+            ends_ = {
+                (topic, n): latest_offsets(config, [TopicPartition(end, n)])[
+                    TopicPartition(end, n)
+                ][0]
+                for topic, end in topics.items()
+                for n in range(PARTITIONS)
+            }
+            if at == ends_:
+                return
+            assert time.monotonic() < deadline, (at, ends_)
+            time.sleep(0.2)
+
+    def mirror_all(self):
+        with self.running(MirrorInstance(self.link)):
+            self.until_committed(self.other, self.mirror.consumer_group, {self.copy: self.name})
+
+    def merge_all(self):
+        names = {topic: topic for topic in (self.copy, self.local)}
+        with self.running(MergerInstance(plan_of(self.project, self.merger))):
+            self.until_committed(self.own, self.merger.consumer_group, names)
+
+    def counted(self, spark, name):
+        [link] = declared_links(self.project, [name])
+        return link.open().count(spark, WINDOW)
+
+    def windows(self, spark, name):
+        """By number of the window since the beginning."""
+        windows = link_windows(self.counted(spark, name), WINDOW, time.time())
+        return {int(each.start.timestamp() - BEGAN) // WINDOW: each for each in windows}
+
+
+@pytest.fixture(scope="module")
+def other(start_cluster):
+    return start_cluster().bootstrap_servers
+
+
+@pytest.fixture
+def linked(tmp_path, broker, other, topic):
+    return Linked(tmp_path, broker.bootstrap_servers, other, topic("clicks"))
+
+
+def texts(window):
+    return [(each.number, each.partition) for each in window.differences]
+
+
+def test_what_a_mirror_copies_balances_by_window(spark, linked):
+    linked.write(linked.other, linked.name, [0, 1, 70, 5, 190])
+    linked.write(linked.other, linked.name, [2, 3], partition=1, value=None)
+    linked.write(linked.other, linked.name, [4], partition=1, key=None)
+    loop = [(ORIGIN, b"central/a/0/1"), (ORIGIN, b"par/a/0/1")]
+    linked.write(linked.other, linked.name, [6, 75], headers=loop)
+    linked.write(linked.other, linked.name, [7], headers=[(ORIGIN, b"par/a/0/1"), ("h", b"\xff")])
+    linked.mirror_all()
+    windows = linked.windows(spark, "waw")
+    assert {number: (each.state, each.read, each.rows) for number, each in windows.items()} == {
+        0: (BALANCED, 8, 7),
+        1: (BALANCED, 2, 1),
+        3: (BALANCED, 1, 1),
+    }
+    assert windows[0].fates == {Fate.OUT: 7, Fate.FILTERED: 1}
+
+
+@pytest.mark.parametrize(
+    ("copies", "value", "number"),
+    [([0, 2], "v{}", 1), ([0, 1, 2, 2], "v{}", -1), ([0, 1, 2], "V{}", 0), ([0, 2, 2], "v{}", 0)],
+)
+def test_a_difference_names_window_and_partition(spark, linked, copies, value, number):
+    linked.write(linked.other, linked.name, [0, 1, 2, 63, 64, 65])
+    linked.write_copies([0, 1, 2], partition=1)  # of no record that there is
+    linked.commit_mirror(0, partition=1)
+    linked.write_copies(copies, value=value)
+    linked.write_copies([63])
+    linked.commit_mirror(3)
+    windows = linked.windows(spark, "waw")
+    assert windows[0].state is UNBALANCED
+    assert texts(windows[0]) == [(number, f"{linked.copy}/0"), (-3, f"{linked.copy}/1")]
+
+
+def test_records_behind_the_position_may_be_there_or_not(spark, linked):
+    linked.write(linked.other, linked.name, [0, 1, 2, 3, 62, 63])
+    linked.write_copies([0, 1, 2])
+    linked.commit_mirror(2)
+    windows = linked.windows(spark, "waw")
+    assert (windows[0].state, windows[0].fates) == (CLOSING, {Fate.OUT: 2, Fate.WAITING: 2})
+    assert windows[1].fates == {Fate.WAITING: 2}
+    linked.write_copies([3, 3])
+    assert texts(linked.windows(spark, "waw")[0]) == [(-1, f"{linked.copy}/0")]
+
+
+def test_what_retention_has_left_at_both_ends_is_compared(spark, linked):
+    linked.write(linked.other, linked.name, range(0, 200, 10))
+    linked.mirror_all()
+    linked.delete_before(linked.own, linked.copy, 4)
+    states = {n: (each.state, each.read) for n, each in linked.windows(spark, "waw").items()}
+    assert states == {0: (BALANCED, 2), 1: (BALANCED, 6), 2: (BALANCED, 6), 3: (BALANCED, 2)}
+    linked.delete_before(linked.other, linked.name, 8)
+    states = {n: (each.state, each.read) for n, each in linked.windows(spark, "waw").items()}
+    assert states == {1: (BALANCED, 4), 2: (BALANCED, 6), 3: (BALANCED, 2)}
+    linked.delete_before(linked.own, linked.copy, -1)
+    assert linked.windows(spark, "waw") == {}
+
+
+def test_an_open_transaction_at_the_target_is_no_loss(spark, linked, monkeypatch):
+    monkeypatch.setattr(ends, "_SETTLE_SECONDS", 1.0)
+    linked.write(linked.other, linked.name, [0, 1])
+    linked.mirror_all()
+    writer = confluent_kafka.Producer(linked.own | {"transactional.id": linked.name})
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    writer.produce(linked.copy, b"x", partition=0)
+    writer.flush(30)
+    count = linked.counted(spark, "waw")
+    assert count.unknown == (f"{linked.copy}/0: a transaction is open at its end",)
+    writer.abort_transaction(30)
+    assert [each.state for each in linked.windows(spark, "waw").values()] == [BALANCED]
+
+
+def test_a_topic_that_was_made_again_is_unknown_until_it_is_accepted(spark, linked):
+    linked.write(linked.other, linked.name, [0, 1, 2])
+    linked.mirror_all()
+    delete_topic(linked.other, linked.name)
+    make_topic(linked.other, linked.name, PARTITIONS)
+    linked.write(linked.other, linked.name, [100, 101])
+    count = linked.counted(spark, "waw")
+    assert "made again" in count.unknown[0]
+    for number in range(PARTITIONS):
+        accept_loss(linked.project.settings, linked.mirror, TopicPartition(linked.name, number))
+    linked.mirror_all()
+    windows = linked.windows(spark, "waw")
+    assert {n: (each.state, each.read) for n, each in windows.items()} == {1: (BALANCED, 2)}
+    [first, _] = linked.counted(spark, "waw").accepted
+    assert (first.offsets, first.end) == (None, 0)
+
+
+def test_what_was_accepted_of_a_topic_before_it_was_made_again_counts_no_more(spark, linked):
+    partition = TopicPartition(linked.name, 0)
+    linked.write(linked.other, linked.name, range(6))
+    accept_loss(linked.project.settings, linked.mirror, partition, to=3)
+    linked.mirror_all()
+    assert linked.windows(spark, "waw")[0].fates == {Fate.OUT: 3, Fate.LEFT_OUT: 3}
+    delete_topic(linked.own, linked.copy)  # to copy everything anew
+    make_topic(linked.own, linked.copy, PARTITIONS)
+    linked.mirror_all()
+    assert linked.windows(spark, "waw")[0].fates == {Fate.OUT: 6}
+    assert linked.counted(spark, "waw").accepted == []
+
+
+def test_a_record_that_is_lost_is_missed_while_others_wait(spark, linked):
+    linked.write(linked.other, linked.name, [0, 1, 2, 3])
+    linked.write_copies([0, 2])
+    linked.commit_mirror(2)
+    assert texts(linked.windows(spark, "waw")[0]) == [(1, f"{linked.copy}/0")]
+
+
+def test_a_loss_that_nobody_has_accepted_is_unknown(spark, linked):
+    linked.write(linked.other, linked.name, [0, 1])
+    linked.mirror_all()
+    linked.write(linked.other, linked.name, range(2, 10))
+    linked.delete_before(linked.other, linked.name, 5)
+    [reason] = linked.counted(spark, "waw").unknown
+    assert reason == f"{linked.name}/0 has offsets 5 to 9, and is to be copied from 2 on"
+
+
+def test_times_that_are_no_dates_are_in_a_window_of_their_own(spark, linked):
+    for time_ms in (b"1700000000000000", b"-1", b"x"):
+        headers = [("headrace-timestamp", time_ms)]
+        linked.write(linked.other, linked.name, [0], headers=headers)
+    linked.mirror_all()
+    windows = link_windows(linked.counted(spark, "waw"), WINDOW, time.time())
+    assert [(each.start and each.start.year, each.read, each.state) for each in windows] == [
+        (None, 2, BALANCED),
+        (1970, 1, BALANCED),
+    ]
+
+
+def test_an_accepted_loss_is_in_the_ledger(spark, linked):
+    linked.write(linked.other, linked.name, [0, 1])
+    linked.mirror_all()
+    linked.write(linked.other, linked.name, range(2, 10))
+    linked.delete_before(linked.other, linked.name, 5)
+    partition = TopicPartition(linked.name, 0)
+    accept_loss(linked.project.settings, linked.mirror, partition)
+    linked.mirror_all()
+    linked.write(linked.other, linked.name, range(60, 65))
+    accept_loss(linked.project.settings, linked.mirror, partition, to=12)
+    linked.mirror_all()
+    count = linked.counted(spark, "waw")
+    ranges = [(each.start, each.end, each.offsets) for each in count.accepted]
+    assert ranges == [(2, 5, 3), (10, 12, 2)]
+    windows = linked.windows(spark, "waw")
+    assert windows[1].fates == {Fate.OUT: 3, Fate.LEFT_OUT: 2}
+    assert {each.state for each in windows.values()} == {BALANCED}
+
+
+def test_an_accept_whose_commit_fails_leaves_nothing_out(spark, linked, monkeypatch):
+    linked.write(linked.other, linked.name, range(6))
+
+    def fail(*_):
+        raise BrokerUnreachableError("127.0.0.1:1", "they do not answer")
+
+    partition = TopicPartition(linked.name, 0)
+    monkeypatch.setattr(mirrors, "commit", fail)
+    with pytest.raises(BrokerUnreachableError):
+        accept_loss(linked.project.settings, linked.mirror, partition, to=3)
+    linked.mirror_all()
+    assert linked.windows(spark, "waw")[0].fates == {Fate.OUT: 6}
+
+
+def test_a_merger_balances_with_what_is_late(spark, linked):
+    linked.write(linked.own, linked.copy, [0, 10, 70])
+    linked.write(linked.own, linked.local, [5, 65, 190])
+    linked.write(linked.own, linked.local, [2], partition=1)
+    linked.merge_all()
+    linked.write(linked.own, linked.copy, [3, 3, 200])
+    linked.merge_all()
+    windows = linked.windows(spark, "merge")
+    assert {n: (each.state, each.read, each.rows) for n, each in windows.items()} == {
+        0: (BALANCED, 6, 4),
+        1: (BALANCED, 2, 2),
+        3: (BALANCED, 2, 2),
+    }
+    assert windows[0].fates == {Fate.OUT: 4, Fate.LATE: 2}
+    late = f"{linked.name}.late"
+    linked.write(linked.own, late, [4], headers=[(LATE_HEADER, b"late")])
+    linked.write(linked.own, late, [66])  # of somebody else
+    windows = linked.windows(spark, "merge")
+    assert texts(windows[0]) == [(-1, f"{linked.name}/0")]
+    assert windows[1].state is BALANCED
+
+
+def test_a_source_of_a_merger_that_was_made_again_is_unknown(spark, linked):
+    linked.write(linked.own, linked.copy, [0])
+    linked.write(linked.own, linked.local, [1])
+    linked.merge_all()
+    delete_topic(linked.own, linked.local)
+    make_topic(linked.own, linked.local, PARTITIONS)
+    reasons = linked.counted(spark, "merge").unknown
+    assert [reason.split(" ", 1)[0] for reason in reasons] == [
+        f"{linked.local}/{n}" for n in range(PARTITIONS)
+    ]
+
+
+def test_a_mergers_windows_behind_what_was_removed_are_compared(spark, linked):
+    linked.write(linked.own, linked.copy, range(0, 600, 10))
+    linked.write(linked.own, linked.local, range(0, 600, 10))
+    linked.merge_all()
+    linked.delete_before(linked.own, linked.name, 30)  # of 120
+    windows = linked.windows(spark, "merge")
+    assert (min(windows), max(windows)) == (4, 9)
+    assert {(each.state, each.read) for each in windows.values()} == {(BALANCED, 12)}
+    linked.delete_before(linked.own, linked.copy, 36)
+    assert min(linked.windows(spark, "merge")) == 8
+
+
+def test_records_that_are_removed_while_they_are_counted_are_no_loss(spark, linked):
+    linked.write(linked.own, linked.local, range(20))
+    place = TopicPartition(linked.local, 0)
+    records = read_records(spark, linked.own, linked.name, [OffsetRange(place, 0, 20)])
+    linked.delete_before(linked.own, linked.local, 5)
+    with pytest.raises(NotCountedError):
+        first_values(records, own_time_ms())
+
+
+def test_a_dispatcher_balances_by_the_time_at_the_source(spark, tmp_path, broker, other, topic):
+    name = topic("clicks")
+    servers = {"central": broker.bootstrap_servers, "waw": other, "par": other}
+    project = DispatcherProject(
+        tmp_path, servers, name, targets={"waw": f"{name}.events"}, related={"par": ["waw"]}
+    )
+    project.make_topics()
+    project.write(range(5))
+    project.write(range(5, 12), headers=[(ORIGIN, b"par/a/0/1")])
+    project.once()
+    answer, *_ = project.command("reconcile", "--recount", "--json").splitlines()
+    [link] = json.loads(answer)["links"]
+    assert (link["kind"], link["name"], link["unknown"]) == ("dispatcher", "dispatch", "")
+    windows = link["windows"]
+    assert {window["state"] for window in windows} <= {"balanced", "open"}
+    fates = [window["fates"].get(name, 0) for window in windows for name in ("out", "filtered")]
+    assert (sum(fates[::2]), sum(fates[1::2])) == (7, 5)
+    assert sum(window["rows"] for window in windows) == 7
+    assert "dispatch" in project.command("reconcile")
+    sender = producer(project.configs["waw"])
+    origin = [(ORIGIN, f"central/{name}/0/7".encode())]
+    sender.produce(f"{name}.events", b"x", partition=0, headers=origin)
+    assert sender.flush(30) == 0
+    text = project.command("reconcile", "dispatch", "--recount", exit_code=6)
+    assert f"1 too many at target ({name}.events/0)" in text
+
+
+def test_a_site_that_is_away_is_unknown(tmp_path, broker, topic):
+    name, servers = topic("clicks"), broker.bootstrap_servers
+    (tmp_path / "headrace.toml").write_text(
+        '[project]\nname = "demo"\nmodules = ["flow"]\n'
+        f'[kafka]\nbootstrap_servers = "{servers}"\n[sites.waw.kafka]\n'
+        'bootstrap_servers = "127.0.0.1:1"\n[spark.config]\n"spark.driver.memory" = "512m"\n'
+    )
+    (tmp_path / "flow.py").write_text(
+        "from headrace import Mirror, Topic\n"
+        f'copy = Topic("{name}", partitions=1)\n'
+        'mirror = Mirror("waw", source="waw", topics={"a": copy})\n'
+    )
+    ended = subprocess.run(
+        [sys.executable, "-m", "headrace.cli", "reconcile", "--recount", "--strict", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert ended.returncode == 6, ended.stderr
+    [link] = json.loads(ended.stdout)["links"]
+    assert (link["windows"], "127.0.0.1:1" in link["unknown"]) == ([], True)
+    command = [sys.executable, "-m", "headrace.cli", "mirror", "list", "--json"]
+    listed = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, text=True)
+    assert listed.returncode == 3
+    [mirror] = json.loads(listed.stdout)["mirrors"]
+    assert "of site waw" in mirror["unreachable"]

@@ -1,0 +1,410 @@
+"""Profiles in a real Cassandra: the contracts of stores and sinks, and what its troubles do."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.contracts.profile_store import (
+    SECOND,
+    TTL,
+    TTL_US,
+    Event,
+    ProfileStoreContract,
+    change_of,
+    profile_of,
+    time_of,
+)
+from tests.integration.cassandra_server import CREATE_KEYSPACE, KEYSPACE, CassandraServer
+from tests.integration.profile_project import write_project
+
+from headrace import Latest, Profiles
+from headrace.cli import main
+from headrace.errors import (
+    ProfileStoreAccessError,
+    ProfileStoreUnavailableError,
+    SinkError,
+    SinkUnavailableError,
+)
+from headrace.settings import Secret
+from headrace.sinks.api import SinkContext
+from headrace.sinks.profiles.registry import open_store
+from headrace.sinks.profiles.store import ListChange, ProfileChange, Version
+from headrace.testing import SinkContract, SinkLab
+from headrace.testing.sink_contract import row
+
+YEARS = timedelta(days=36_500)
+YEAR_US = 365 * 86_400 * SECOND
+PASSWORD = "cassandra"  # of the role that a new server has
+
+
+@pytest.fixture(scope="module")
+def connect(cassandra):
+    return lambda: open_store(cassandra.url(), "users", TTL)
+
+
+def stored_rows(cassandra, user, store="users"):
+    """The rows of a user, also those that readers leave out."""
+    select = f"SELECT kind, json, TTL(json) AS ttl FROM {KEYSPACE}.headrace_profiles"
+    where = " WHERE store = %s AND user = %s"
+    return cassandra.query(select + where, parameters=(store, user))
+
+
+class TestCassandraProfileStore(ProfileStoreContract):
+    def test_rows_expire_when_they_are_no_longer_live_and_a_minute_later_at_most(
+        self, store, user, cassandra
+    ):
+        now_us = store.now_us()
+        day = 86_400 * SECOND
+        events = [Event(now_us - day, "views", "e", 1), Event(now_us + day, "country", "e", 1)]
+        store.merge([change_of(user, *events, Event(now_us - 2 * day, ""))])
+        left = {each.kind: each.ttl - TTL.total_seconds() for each in stored_rows(cassandra, user)}
+        assert left.keys() == {"entry", "field", "forgotten"}
+        for kind, days in {"entry": -1, "field": 1, "forgotten": -2}.items():
+            assert 0 < left[kind] - days * 86_400 <= 61
+
+    def test_what_is_replaced_forgotten_or_too_old_is_no_longer_stored(
+        self, store, user, cassandra
+    ):
+        now_us, secret = store.now_us(), uuid.uuid4().hex
+        for number in (0, 5, 3, 9, 1):
+            store.merge([change_of(user, Event(now_us + number, "country", "e", number))])
+        assert [each.json for each in stored_rows(cassandra, user)] == ['["e",9]']
+        store.merge([change_of(user, Event(now_us + 20, "views", secret, secret))])
+        late = [
+            change_of(user, Event(at_us, name, secret, secret))
+            for at_us in (now_us + 20, now_us - TTL_US)
+            for name in ("views", "country")
+        ]
+        for change in (change_of(user, Event(now_us + 20, "")), *late):
+            store.merge([change])
+            assert [each.kind for each in stored_rows(cassandra, user)] == ["forgotten"]
+
+    def test_a_list_that_gets_one_entry_at_a_time_does_not_grow_without_bound(
+        self, store, user, cassandra
+    ):
+        now_us = store.now_us()
+        store.merge(change_of(user, Event(now_us + n, "views", f"e{n}", n)) for n in range(3_000))
+        assert len(stored_rows(cassandra, user)) < 500
+        expected = ["e2999", "e2998", "e2997"]
+        assert [entry.event_id for entry in store.read(user).lists["views"]] == expected
+
+    def test_a_change_of_six_mebibytes_is_one_and_values_may_have_one(self, store, user):
+        now_us = store.now_us()
+        entries = {f"e{n:03}": Version(now_us + n, json.dumps("x" * 6_000)) for n in range(1_000)}
+        change = ProfileChange(user, lists={"views": ListChange(1_000, entries)})
+        lengths = set()
+        with closing(open_store(store_url(store), "users", TTL)) as reader:
+            with ThreadPoolExecutor(1) as pool:
+                merging = pool.submit(store.merge, [change])
+                while not merging.done():
+                    profile = reader.read(user)
+                    lengths.add(0 if profile is None else len(profile.lists["views"]))
+            merging.result()
+            lengths.add(len(reader.read(user).lists["views"]))
+        assert lengths <= {0, 1_000}
+        large = {f"f{n}": Version(now_us, json.dumps(["e", "x" * 2**20])) for n in range(20)}
+        store.merge([ProfileChange(user, fields=large)])
+        assert {len(each.value) for each in store.read(user).fields.values()} == {2**20}
+
+    def test_a_longer_list_is_one_when_its_events_are_written_again(self, store, user):
+        now_us = store.now_us()
+        entries = {f"e{n}": Version(now_us + n, "{}") for n in range(3)}
+        for max_entries, length in ((1, 1), (3, 3), (2, 3)):
+            change = ProfileChange(user, lists={"views": ListChange(max_entries, entries)})
+            store.merge([change])
+            assert len(store.read(user).lists["views"]) == length
+
+    def test_a_change_that_is_merged_again_changes_nothing(self, store, user, cassandra):
+        now_us = store.now_us()
+        events = [Event(now_us, "views", "e", 1), Event(now_us, "country", "e", 1)]
+        change = change_of(user, *events, Event(now_us - 1, ""))
+        for _ in range(3):
+            store.merge([change])
+            assert len(stored_rows(cassandra, user)) == 3
+
+
+def store_url(store):
+    address = store._address
+    return Secret(f"cassandra://127.0.0.1:{address.hosts[0][1]}/{address.keyspace}")
+
+
+class TestProfiles(SinkContract):
+    @pytest.fixture
+    def lab(self, cassandra):
+        name = f"lab-{uuid.uuid4().hex}"
+        sink = Profiles(name, key="id", ttl=YEARS, lists={"all": Latest(5)}, event_time="at")
+        context = SinkContext("p", "unused", {}, {"url": cassandra.url()}, "at")
+
+        def read():
+            with closing(open_store(cassandra.url(), name, YEARS)) as store:
+                store.now_us()  # makes the table
+                select = f"SELECT DISTINCT store, user FROM {KEYSPACE}.headrace_profiles"
+                users = [each.user for each in cassandra.query(select) if each.store == name]
+                profiles = [store.read(user) for user in users]
+            return [
+                {"id": int(each.user), "at": entry.event_time, **entry.values}
+                for each in profiles
+                for entry in each.lists["all"]
+            ]
+
+        return SinkLab(sink, context, read, bad_row={**row(9), "id": None})
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_event_times_before_1970_and_far_in_the_future_have_their_order_on_disk_too(
+    cassandra, seed
+):
+    chance, user = random.Random(seed), uuid.uuid4().hex
+    times = [-40 * YEAR_US, -20 * YEAR_US, -1, 0, 1, 2, 2**52]
+    with closing(open_store(cassandra.url(), "old", YEARS)) as store:
+        changes = [change_of(user, Event(at_us, "country", "e", at_us)) for at_us in times]
+        changes += [change_of(user, Event(at_us, "views", f"e{at_us}", 1)) for at_us in times[:3]]
+        changes += [change_of(user, Event(at_us, "")) for at_us in (-30 * YEAR_US, -YEAR_US)]
+        for half in (changes * 2, changes):
+            chance.shuffle(half)
+            store.merge(half)
+            cassandra.nodetool("flush", KEYSPACE)
+        cassandra.nodetool("compact", KEYSPACE)
+        profile = store.read(user)
+        assert profile.fields["country"].value == 2**52
+        assert [entry.event_id for entry in profile.lists["views"]] == ["e-1"]
+        assert profile.forgotten == time_of(-YEAR_US)
+        assert profile.expires == time_of(2**52) + YEARS
+        for at_us in (0, 1):
+            store.merge([change_of(user, Event(at_us, ""))])
+            cassandra.nodetool("flush", KEYSPACE)
+            profile = store.read(user)
+            assert (profile.forgotten, dict(profile.lists)) == (time_of(at_us), {})
+
+
+def test_writers_that_create_the_table_at_once_all_can_write(cassandra):
+    keyspace = f"k{uuid.uuid4().hex}"
+    cassandra.query(CREATE_KEYSPACE.format(keyspace))
+
+    def write(number):
+        with closing(open_store(cassandra.url(keyspace), "users", TTL)) as store:
+            store.merge([change_of("u", Event(store.now_us(), "views", f"e{number}", 1))])
+            return store.read("u")
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(write, range(6)))
+    assert len(write(6).lists["views"]) == 3
+    cassandra.query(f"DROP KEYSPACE {keyspace}")
+
+
+def test_a_keyspace_that_may_lose_profiles_is_warned_of(cassandra):
+    assert danger(cassandra.url()) == ""
+    keyspace = f"k{uuid.uuid4().hex}"
+    cassandra.query(CREATE_KEYSPACE.format(keyspace) + " AND durable_writes = false")
+    assert "`durable_writes = false`" in danger(cassandra.url(keyspace))
+    cassandra.query(f"DROP KEYSPACE {keyspace}")
+
+
+def danger(url):
+    with closing(open_store(url, "users", TTL)) as store:
+        return store.danger()
+
+
+def test_a_keyspace_that_is_missing_is_an_error_with_the_statement_for_it(cassandra):
+    with pytest.raises(SinkError, match='CREATE KEYSPACE "nowhere" WITH replication') as raised:
+        danger(cassandra.url("nowhere"))
+    assert f"127.0.0.1:{cassandra.port}/nowhere" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("cassandra://u:hunter2@h", "names no keyspace"),
+        ("cassandra://u:hunter2@h:9042/", "names no keyspace"),
+        ("cassandra://u:hunter2@/site", "URL is not valid"),
+        ("cassandra://u:hunter2@h/a-b", "URL is not valid"),
+        ("cassandra://u:hunter2@h:x/site", "URL is not valid"),
+        ("cassandra://u:hunter2@h/site?consistency=MOST", "option 'consistency'"),
+        ("cassandra://u:hunter2@h/site?timeout=0", "option 'timeout'"),
+        ("cassandra://u:hunter2@h/site?ssl=true", "option 'ssl'"),
+        ("cassandras://u:hunter2@h/site", "begins with none of"),
+    ],
+)
+def test_an_address_that_is_none_is_an_error_that_does_not_show_it(url, message):
+    with pytest.raises(SinkError, match=message) as raised:
+        open_store(Secret(url), "users", TTL)
+    assert "hunter2" not in str(raised.value)
+
+
+WRITER = """
+import json, random, sys
+from datetime import timedelta
+from headrace.settings import Secret
+from headrace.sinks.profiles.registry import open_store
+from tests.contracts.profile_store import TTL, Event, change_of
+
+url, seed, texts = sys.argv[1], sys.argv[2], sys.stdin.read()
+parts = [(user, [Event(*event) for event in part]) for user, part in json.loads(texts)]
+chance = random.Random(seed)
+store = open_store(Secret(url), "users", TTL)
+while True:
+    chance.shuffle(parts)
+    for user, part in parts:
+        store.merge([change_of(user, *part)])
+        print("merged", flush=True)
+"""
+
+
+def test_writers_that_are_killed_leave_what_a_repetition_completes(cassandra, connect):
+    chance = random.Random(1)
+    with closing(connect()) as store:
+        now_us = store.now_us()
+        events = {uuid.uuid4().hex: events_of(chance, now_us) for _ in range(3)}
+        parts = [
+            (user, some[at : at + 4]) for user, some in events.items() for at in range(0, 200, 4)
+        ]
+        for seed in range(4):
+            kill_writers(cassandra, seed, parts, merges=chance.randrange(20, 60))
+        store.merge(change_of(user, *part) for user, part in parts)
+        for user, rows in events.items():
+            assert store.read(user) == profile_of("users", user, rows, now_us)
+
+
+def events_of(chance, now_us):
+    """200 rows with ties, some of which forget."""
+    names = ["views", "clicks", "country", "device"]
+    return [
+        Event(now_us - chance.randrange(50) * SECOND, "")
+        if chance.random() < 0.01
+        else Event(
+            now_us - chance.randrange(40) * SECOND, chance.choice(names), f"e{number // 2}", number
+        )
+        for number in range(200)
+    ]
+
+
+def kill_writers(server, seed, parts, merges):
+    """Two processes write the parts in different orders, and are killed while they do."""
+    texts = json.dumps(
+        [(user, [list(vars(each).values()) for each in part]) for user, part in parts]
+    )
+    url, root = server.url().reveal(), Path(__file__).parents[2]
+    pipe = subprocess.PIPE
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, url, f"{seed} {number}"],
+            stdin=pipe,
+            stdout=pipe,
+            cwd=root,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    for writer in writers:
+        with writer.stdin:
+            writer.stdin.write(texts)
+    for writer in writers:
+        for _ in range(merges):
+            assert writer.stdout.readline() == "merged\n"
+        writer.kill()
+    for writer in writers:
+        writer.wait()
+        writer.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory, stop_at_end):
+    server = CassandraServer(tmp_path_factory.mktemp("own"), PASSWORD, keeps_all=True)
+    stop_at_end(server.folder)
+    server.start()
+    server.query(CREATE_KEYSPACE.format(KEYSPACE))
+    yield server
+    server.kill()
+
+
+def test_a_server_that_is_killed_comes_back_with_what_it_has_acknowledged(own_server):
+    with closing(open_store(own_server.url(options="?timeout=5"), "users", TTL)) as store:
+        now_us = store.now_us()
+        changes = [
+            change_of(
+                f"u{n}", Event(now_us, "country", "e", "x" * 100), Event(now_us, "views", "e", n)
+            )
+            for n in range(500)
+        ]
+        store.merge(changes)
+        store.merge([change_of("u0", Event(now_us, ""))])
+        own_server.kill()
+        with pytest.raises(SinkUnavailableError) as raised:
+            store.merge(changes)
+        assert PASSWORD + "@" not in str(raised.value)
+    own_server.start()
+    with closing(open_store(own_server.url(), "users", TTL)) as store:
+        assert store.read("u499").lists["views"][0].values == 499
+        store.merge(changes)
+        assert (store.read("u0").fields, store.read("u0").lists) == ({}, {})
+
+
+def test_a_server_that_does_not_respond_is_waited_for_until_the_time_out(own_server):
+    with closing(open_store(own_server.url(options="?timeout=0.5"), "users", TTL)) as store:
+        change = change_of("waiting", Event(store.now_us(), "country", "e", 1))
+        own_server.signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(SinkUnavailableError):
+                store.merge([change])
+        finally:
+            own_server.signal(signal.SIGCONT)
+    with closing(open_store(own_server.url(), "users", TTL)) as store:
+        store.merge([change])
+        assert store.read("waiting") is not None
+
+
+@pytest.mark.parametrize(
+    ("login", "message"),
+    [
+        ("cassandra:the-wrong-one@", "user and password"),
+        ("", "SELECT and MODIFY on the table `headrace_profiles`"),
+        ("reader:secret@", "SELECT and MODIFY on the table `headrace_profiles`"),
+    ],
+)
+def test_a_role_that_may_not_write_is_told_what_is_needed(own_server, login, message):
+    with closing(open_store(own_server.url(), "users", TTL)) as store:
+        store.now_us()  # makes the table
+    own_server.query(
+        "CREATE ROLE IF NOT EXISTS reader WITH PASSWORD = 'secret' AND LOGIN = true",
+        f"GRANT SELECT ON KEYSPACE {KEYSPACE} TO reader",
+    )
+    url = Secret(f"cassandra://{login}127.0.0.1:{own_server.port}/{KEYSPACE}")
+    with (
+        closing(open_store(url, "users", TTL)) as store,
+        pytest.raises(ProfileStoreAccessError, match=message) as raised,
+    ):
+        store.merge([change_of("u", Event(store.now_us(), "country", "e", 1))])
+    assert not any(word in str(raised.value) for word in ("the-wrong-one", "secret"))
+
+
+@pytest.mark.parametrize("hosts", ["127.0.0.1:1,127.0.0.1:2", "nowhere.invalid:9042"])
+def test_nodes_that_do_not_respond_are_named(hosts):
+    url = Secret(f"cassandra://u:hunter2@{hosts}/{KEYSPACE}")
+    with (
+        closing(open_store(url, "users", TTL)) as store,
+        pytest.raises(ProfileStoreUnavailableError) as raised,
+    ):
+        store.read("u")
+    assert f"Cassandra {hosts}/{KEYSPACE}" in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_profile_is_shown_by_a_command(tmp_path, cassandra, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    store = uuid.uuid4().hex
+    write_project(tmp_path, store, f'"{cassandra.url().reveal()}"')
+    with closing(open_store(cassandra.url(), store, timedelta(days=1))) as opened:
+        opened.merge([change_of("7", Event(opened.now_us(), "item", "", "shoes"))])
+    shown = CliRunner().invoke(main, ["profile", "7", "--json", "--project", str(tmp_path)])
+    assert json.loads(shown.stdout)["fields"]["item"]["value"] == "shoes"
+    missing = CliRunner().invoke(main, ["profile", "8", "--project", str(tmp_path)])
+    assert (missing.exit_code, "user '8'" in missing.output) == (1, True)

@@ -1,0 +1,121 @@
+"""Whether topics of two sites fit: the rules, and the command on real clusters."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from tests.kafka_topics import make_topic
+
+from headrace.control.project import load_project
+from headrace.control.site_checks import TopicLink, check_links, link_faults, topic_links
+from headrace.kafka.client import LiveTopic, client_config
+from headrace.kafka.topics import TopicState
+from headrace.settings import load_settings
+from headrace.settings.model import KafkaSettings
+
+HOUR_MS = 3_600_000
+MIRRORED = TopicLink("mirror waw", "waw", "clicks", "central", "waw.clicks", keeps_times=True)
+SENT = TopicLink("dispatcher d", "central", "clicks", "waw", "events", keeps_times=False)
+CONFIG = {
+    "max.message.bytes": "1048588",
+    "message.timestamp.type": "CreateTime",
+    "retention.ms": str(24 * HOUR_MS),
+    "retention.bytes": "-1",
+    "cleanup.policy": "delete",
+}
+
+
+def state(partitions=4, **changes):
+    own = {name.replace("_", "."): value for name, value in changes.items()}
+    live = LiveTopic("t", "id", partitions, 1, frozenset())
+    return TopicState(live, CONFIG | own, frozenset(own))
+
+
+@pytest.fixture
+def settings(tmp_path):
+    (tmp_path / "headrace.toml").write_text(
+        '[project]\nname = "demo"\nmodules = ["flow"]\n[kafka]\nbootstrap_servers = "a:1"\n'
+        '[sites.waw]\nlongest_cut_hours = 24\n[sites.waw.kafka]\nbootstrap_servers = "b:1"\n'
+    )
+    return load_settings(tmp_path, environ={})
+
+
+@pytest.mark.parametrize("link", [MIRRORED, SENT])
+def test_topics_that_are_alike_fit(settings, link):
+    assert list(link_faults(settings, link, state(), state())) == []
+
+
+@pytest.mark.parametrize(
+    ("link", "source", "target", "message"),
+    [
+        (MIRRORED, None, state(), "there is no topic clicks at waw"),
+        (SENT, state(), None, "there is no topic events at waw"),
+        (MIRRORED, state(8), state(4), "clicks has 8 partitions at waw, and waw.clicks has 4"),
+        (SENT, state(4), state(8), "clicks has 4 partitions at central, and events has 8"),
+        (
+            SENT,
+            state(max_message_bytes="2000000"),
+            state(max_message_bytes="2000000"),
+            "takes 2000000 bytes at central, and events takes 2000000 at waw",
+        ),
+        (SENT, state(), state(max_message_bytes="1000"), "takes 1048588 bytes at central"),
+        (MIRRORED, state(), state(message_timestamp_type="LogAppendTime"), "LogAppendTime"),
+        (MIRRORED, state(retention_ms=str(HOUR_MS)), state(), "at waw keeps records for 1 hours"),
+        (SENT, state(retention_ms=str(HOUR_MS)), state(), "at central keeps records for 1 hours"),
+        (SENT, state(retention_bytes="1000"), state(), "keeps 1000 bytes of a partition"),
+    ],
+)
+def test_what_does_not_fit_is_named(settings, link, source, target, message):
+    [fault] = link_faults(settings, link, source, target)
+    assert message in fault.message
+    assert fault.remedy
+
+
+@pytest.mark.parametrize(
+    ("link", "source", "target"),
+    [
+        (SENT, state(), state(message_timestamp_type="LogAppendTime")),
+        (SENT, state(max_message_bytes="2000000"), state(max_message_bytes="2000400")),
+        (MIRRORED, state(retention_ms="-1", retention_bytes="-1"), state(retention_ms="1")),
+        (MIRRORED, state(cleanup_policy="compact", retention_ms="1"), state()),
+    ],
+)
+def test_what_harms_nothing_is_no_fault(settings, link, source, target):
+    assert list(link_faults(settings, link, source, target)) == []
+
+
+def test_the_command_compares_what_is_there(tmp_path, broker, topic):
+    """One cluster is both sites: only the names of the topics tell them apart."""
+    name, servers = topic("clicks"), broker.bootstrap_servers
+    (tmp_path / "headrace.toml").write_text(
+        f'[project]\nname = "demo"\nmodules = ["flow"]\n[kafka]\nbootstrap_servers = "{servers}"\n'
+        f'[sites.waw.kafka]\nbootstrap_servers = "{servers}"\n'
+        '[sites.par.kafka]\nbootstrap_servers = "127.0.0.1:1"\n'
+    )
+    (tmp_path / "flow.py").write_text(
+        "from headrace import Dispatcher, Mirror, Topic\n"
+        f'copy, clicks = Topic("waw.{name}", partitions=2), Topic("{name}", partitions=2)\n'
+        f'mirror = Mirror("waw", source="waw", topics={{"{name}": copy}})\n'
+        f'd = Dispatcher("d", clicks, {{"waw": "{name}.away", "par": "x"}})\n'
+    )
+    config = client_config(KafkaSettings(), servers)
+    make_topic(config, name, 2)
+    make_topic(config, f"waw.{name}", 3)
+    project = load_project(load_settings(tmp_path, environ={}))
+    assert [str(link.by) for link in topic_links(project)] == ["mirror waw", *["dispatcher d"] * 2]
+    mirrored, sent, away = check_links(project)
+    assert "has 2 partitions at waw" in mirrored.faults[0].message
+    assert f"there is no topic {name}.away at waw" in sent.faults[0].message
+    assert (away.unreachable, away.faults) == ("par", ())
+    ended = subprocess.run(
+        [sys.executable, "-m", "headrace.cli", "sites", "check", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert ended.returncode == 3
+    assert [link["unreachable"] for link in json.loads(ended.stdout)["links"]] == ["", "", "par"]

@@ -1,0 +1,51 @@
+"""What accepting a loss of a dispatcher commits, and keeps in the ledger."""
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+
+from headrace.control import dispatchers
+from headrace.control.dispatchers import accept_dispatch
+from headrace.dispatcher.positions import RoutePosition
+from headrace.dispatcher.route import Route
+from headrace.errors import DispatcherLossError
+from headrace.kafka.client import LiveTopic
+from headrace.model import TopicPartition
+from headrace.transfer.instance import Starts
+
+PARTITION = TopicPartition("clicks", 0)
+ROUTE = Route("d", "headrace.dispatcher.d.waw", "central", "waw", {}, {}, "clicks", "events")
+TARGET_END = 5_000
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "accepted", "scan_from", "target_end"),
+    [
+        ("id", 1_200, 4_000, None),  # records are gone: copies of later ones may be there
+        ("id", 900, TARGET_END, TARGET_END),  # truncated: offsets mean other records
+        ("new", 0, TARGET_END, TARGET_END),  # made again
+        ("new", 1_200, TARGET_END, TARGET_END),
+    ],
+)
+def test_copies_of_other_records_are_not_looked_for(
+    monkeypatch, topic_id, accepted, scan_from, target_end
+):
+    loss = DispatcherLossError("d", "waw", PARTITION.path, 1_000, accepted, "it is gone")
+    before = RoutePosition(1_000, "id", 4_000, "host-1")
+    committed, kept = {}, []
+    for name, value in {
+        "routes_of": lambda *_: [ROUTE],
+        "find_starts": lambda _: Starts({}, {PARTITION: loss}, frozenset()),
+        "live_topic": lambda *_: LiveTopic("clicks", topic_id, 1, 1, frozenset()),
+        "committed_positions": lambda *_: {PARTITION: before},
+        "latest_offsets": lambda _, copies: dict.fromkeys(copies, (TARGET_END, 0)),
+        "commit_positions": lambda _, positions: committed.update(positions),
+        "keep_accepted": lambda *given, **named: nullcontext(kept.append((given, named))),
+    }.items():
+        monkeypatch.setattr(dispatchers, name, value)
+    accept_dispatch(SimpleNamespace(settings=None), SimpleNamespace(name="d"), "waw", PARTITION)
+    assert committed == {PARTITION: RoutePosition(accepted, topic_id, scan_from, "host-1")}
+    [(given, named)] = kept
+    assert given[2:5] == (PARTITION, (topic_id, topic_id), (1_000, accepted))
+    assert named == {"target_end": target_end}

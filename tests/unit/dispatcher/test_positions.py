@@ -1,0 +1,168 @@
+"""Where a route goes on, by what its two clusters say."""
+
+from __future__ import annotations
+
+import confluent_kafka
+import pytest
+
+from headrace.dispatcher import positions
+from headrace.dispatcher.positions import (
+    RoutePosition,
+    commit_positions,
+    committed_positions,
+    find_starts,
+)
+from headrace.dispatcher.route import Route
+from headrace.errors import (
+    DispatcherLossError,
+    DispatcherNoLeaderError,
+    DispatcherNoPartitionError,
+)
+from headrace.kafka.client import LiveTopic
+from headrace.model import TopicPartition
+
+ROUTE = Route(
+    "d",
+    "headrace.dispatcher.d.waw",
+    "central",
+    "waw",
+    {"bootstrap.servers": "c:1"},
+    {"bootstrap.servers": "w:1"},
+    "clicks",
+    "events",
+)
+ZERO, ONE = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
+EIGHT = RoutePosition(8, "id", 20, "host-1")
+
+
+class Sites:
+    """What the clusters say: the source has offsets 0 to 9 of both partitions."""
+
+    def __init__(self):
+        self.topics = {
+            "clicks": LiveTopic("clicks", "id", 2, 1),
+            "events": LiveTopic("events", "target-id", 2, 1),
+        }
+        self.firsts, self.end = {}, 10
+        self.committed, self.since = {}, {}
+
+    def describe(self, _, names):
+        return {name: self.topics[name] for name in names if name in self.topics}
+
+    def earliest(self, _, partitions):
+        return {partition: self.firsts.get(partition, 0) for partition in partitions}
+
+    def latest(self, _, partitions):
+        return dict.fromkeys(partitions, (self.end, 0))
+
+    def offsets(self, config, group, copies):
+        assert (config, group) == (ROUTE.target, ROUTE.group)
+        return [
+            confluent_kafka.TopicPartition("events", copy.partition, at.offset, at.metadata)
+            for copy in copies
+            if (at := self.committed.get(copy.partition)) is not None
+        ]
+
+    def offsets_since(self, copies, floors):
+        assert floors.keys() == copies.sources.keys()
+        return _by_copy(self.since, copies)
+
+
+def _by_copy(values, copies):
+    return {copy: values[copy.partition] for copy in copies.sources if copy.partition in values}
+
+
+@pytest.fixture
+def sites(monkeypatch):
+    made = Sites()
+    monkeypatch.setattr(positions, "describe", made.describe)
+    monkeypatch.setattr(positions, "earliest_offsets", made.earliest)
+    monkeypatch.setattr(positions, "latest_offsets", made.latest)
+    monkeypatch.setattr(positions, "committed", made.offsets)
+    monkeypatch.setattr(positions, "offsets_since", made.offsets_since)
+    return made
+
+
+def test_a_position_is_read_as_it_was_committed(sites, monkeypatch):
+    sent = []
+    monkeypatch.setattr(positions, "commit", lambda *arguments: sent.append(arguments))
+    commit_positions(ROUTE, {ONE: EIGHT})
+    [(config, group, [offset])] = sent
+    assert (config, group) == (ROUTE.target, ROUTE.group)
+    assert (offset.topic, offset.partition, offset.offset) == ("events", 1, 8)
+    sites.committed[1] = EIGHT
+    assert committed_positions(ROUTE, [ZERO, ONE]) == {ONE: EIGHT}
+
+
+@pytest.mark.parametrize("metadata", ["", "id", "id 20", "id x host-1"])
+def test_an_offset_that_others_committed_is_an_offset_alone(sites, monkeypatch, metadata):
+    offset = confluent_kafka.TopicPartition("events", 0, 8, metadata)
+    monkeypatch.setattr(positions, "committed", lambda *_: [offset])
+    assert committed_positions(ROUTE, [ZERO]) == {ZERO: RoutePosition(8)}
+
+
+def test_a_route_begins_with_the_first_record(sites):
+    sites.firsts[ONE] = 4
+    starts = find_starts(ROUTE)
+    assert starts.positions == {ZERO: RoutePosition(0, "id"), ONE: RoutePosition(4, "id")}
+    assert starts.refused == {}
+
+
+def test_a_committed_position_is_where_it_goes_on(sites):
+    sites.committed[0] = EIGHT
+    assert find_starts(ROUTE).positions[ZERO] == EIGHT
+
+
+@pytest.mark.parametrize(
+    ("known", "first", "end", "accepted", "reason"),
+    [
+        (RoutePosition(8, "old-id", 0, "h"), 2, 10, 2, "made again"),
+        (RoutePosition(3, "id", 0, "h"), 7, 10, 7, "4 offsets are gone, 3 to 6"),
+        (RoutePosition(8, "id", 0, "h"), 0, 5, 5, "its log ends at offset 5"),
+    ],
+)
+def test_a_record_that_is_gone_is_a_loss_of_its_partition(
+    sites, known, first, end, accepted, reason
+):
+    sites.committed = {0: known, 1: RoutePosition(5, "id", 0, "h")}
+    sites.firsts[ZERO], sites.end = first, end
+    starts = find_starts(ROUTE)
+    loss = starts.refused[ZERO]
+    assert isinstance(loss, DispatcherLossError)
+    assert (loss.accepted_offset, loss.partition, loss.site) == (accepted, "clicks/0", "waw")
+    assert reason in loss.reason
+    assert starts.positions.keys() == {ONE}
+
+
+@pytest.mark.parametrize(("sent", "is_lost"), [([3, 6], False), ([3, 5], True), ([], True)])
+def test_records_that_were_sent_before_they_went_are_no_loss(sites, sent, is_lost):
+    sites.committed = {0: RoutePosition(3, "id", 20, "h"), 1: EIGHT}
+    sites.firsts[ZERO], sites.since[0] = 7, sent
+    starts = find_starts(ROUTE)
+    assert (ZERO in starts.refused) == is_lost
+    if not is_lost:
+        assert starts.positions[ZERO] == RoutePosition(7, "id", 20, "h")
+
+
+@pytest.mark.parametrize("missing", ["clicks", "events"])
+def test_a_topic_that_does_not_exist_is_named(sites, missing):
+    del sites.topics[missing]
+    with pytest.raises(DispatcherNoPartitionError, match=missing):
+        find_starts(ROUTE)
+
+
+def test_a_partition_that_the_target_lacks_is_refused(sites):
+    sites.topics["events"] = LiveTopic("events", "target-id", 1, 1)
+    starts = find_starts(ROUTE)
+    assert isinstance(starts.refused[ONE], DispatcherNoPartitionError)
+    assert starts.positions.keys() == {ZERO}
+
+
+@pytest.mark.parametrize(("topic", "site"), [("clicks", "central"), ("events", "waw")])
+def test_a_partition_without_a_leader_holds_up_no_other(sites, topic, site):
+    sites.topics[topic] = LiveTopic(topic, "id", 2, 1, frozenset({1}))
+    starts = find_starts(ROUTE)
+    refusal = starts.refused[ONE]
+    assert isinstance(refusal, DispatcherNoLeaderError)
+    assert (refusal.site, refusal.partition) == (site, f"{topic}/1")
+    assert starts.positions.keys() == {ZERO}
