@@ -168,11 +168,8 @@ def drill_run(request: pytest.FixtureRequest, record_property: Any) -> DrillRun:
 
 
 @pytest.fixture(scope="session")
-def start_cluster(java: Java, jars: Jars, own_folder: Path, stop_at_end: StopAtEnd) -> StartCluster:
-    """``start_cluster(brokers=1, config={...}, ports=())``: a cluster of one's own.
-
-    Give ``folder`` to start one again on the same data. Whatever still runs is stopped at the end.
-    """
+def new_cluster(java: Java, jars: Jars, own_folder: Path, stop_at_end: StopAtEnd) -> StartCluster:
+    """As ``start_cluster``, for a cluster that runs until the end of the session."""
     numbers = itertools.count(1)
 
     def start(
@@ -191,10 +188,30 @@ def start_cluster(java: Java, jars: Jars, own_folder: Path, stop_at_end: StopAtE
     return start
 
 
+@pytest.fixture(scope="module")
+def start_cluster(new_cluster: StartCluster) -> Iterator[StartCluster]:
+    """``start_cluster(brokers=1, config={...}, ports=())``: a cluster of one's own.
+
+    Give ``folder`` to start one again on the same data. Whatever still runs is killed at the end of
+    the module: an idle broker takes memory and time from the tests of others.
+    """
+    started: list[EmbeddedCluster] = []
+
+    def start(**options: Any) -> RunningCluster:
+        running = new_cluster(**options)
+        started.append(running.cluster)
+        return running
+
+    yield start
+    for cluster in started:
+        for broker in cluster.status().brokers:
+            cluster.kill(broker.node)
+
+
 @pytest.fixture(scope="session")
-def broker(start_cluster: StartCluster, server_folder: Path) -> RunningCluster:
+def broker(new_cluster: StartCluster, server_folder: Path) -> RunningCluster:
     """One broker shared by all: ``.bootstrap_servers``. Use topics and groups of your own."""
-    return start_cluster(folder=server_folder / "shared")
+    return new_cluster(folder=server_folder / "shared")
 
 
 @pytest.fixture(scope="session")
@@ -228,11 +245,11 @@ def redis_server(
     server.kill()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cassandra(
     stop_at_end: StopAtEnd, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[CassandraServer]:
-    """A Cassandra of this process, with a keyspace: ``.url()``. Use stores of your own."""
+    """A Cassandra of the module, with a keyspace: ``.url()``. Use stores of your own."""
     server = CassandraServer(tmp_path_factory.mktemp("cassandra"))
     stop_at_end(server.folder)
     server.start()
