@@ -44,7 +44,7 @@ class MergerInstance(TransferInstance[OutputPosition]):
         status = MergerStatus(
             self._plan.name,
             state=progress.state,
-            reason=progress.unreachable,
+            reason=progress.reason,
             records=progress.moved.records,
             value_bytes=progress.moved.value_bytes,
             late=progress.moved.late,

@@ -67,11 +67,9 @@ _READING = {
 class Merging:
     """Merges into the partitions it was given. Used on one thread, until it raises.
 
-    When it is there, no transaction of its id is open any more, and what was committed is certain.
-
     Args:
         plan: the merger and its cluster.
-        transactional_id: of this instance alone.
+        transactional_id: of this one alone.
         site_times: what mirrors say; it changes while it is read.
         rejections: records that the target refuses; not ``None``: it refused some, so that each
             record is sent in a batch of its own.

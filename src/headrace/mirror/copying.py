@@ -90,11 +90,9 @@ class _Partition:
 class Copier:
     """Copies the partitions it was given. Used on one thread, until it raises.
 
-    When it is there, no transaction of its id is open any more, and what was committed is certain.
-
     Args:
         link: the mirror and its clusters.
-        transactional_id: of this instance alone.
+        transactional_id: of this one alone.
         rejections: records that the target refuses; not ``None``: it refused some, so that each
             record is sent in a batch of its own.
 

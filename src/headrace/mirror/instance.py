@@ -34,7 +34,7 @@ class MirrorInstance(TransferInstance[Position]):
         return MirrorStatus(
             self._link.name,
             state=progress.state,
-            reason=progress.unreachable,
+            reason=progress.reason,
             records=progress.moved.records,
             value_bytes=progress.moved.value_bytes,
             loops_skipped=progress.moved.loops_skipped,

@@ -20,9 +20,10 @@ from headrace.kafka.lost_brokers import BrokersLostError
 from headrace.kafka.transactions import TransactionFencedError, TransactionUnsettledError
 from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
+from headrace.transfer.open_transactions import OpenTransactions
 from headrace.transfer.status import TransferState
 from headrace.transfer.target import TransferTarget
-from headrace.transfer.writing import RejectedBatchError, Rejection
+from headrace.transfer.writing import RejectedBatchError, Rejection, end_transaction
 
 _LOG = logging.getLogger("headrace.transfer")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
@@ -139,10 +140,10 @@ class Transfer(Protocol[Start]):
     def carrier(
         self, transactional_id: str, rejections: Mapping[TopicPartition, Rejection] | None
     ) -> Carrier[Start]:
-        """Returns a carrier without partitions. No transaction of the id is open any more.
+        """Returns a carrier without partitions.
 
         Args:
-            transactional_id: of the instance alone.
+            transactional_id: of this carrier alone.
             rejections: by partition of the source, a record that the target refuses; not ``None``:
                 it refused some, so that each record is to be sent in a batch of its own.
         """
@@ -168,6 +169,7 @@ class TransferProgress:
         refused: those that can't be moved on, and why.
         restarts: how often it began anew from what is committed.
         unreachable: why a site did not answer when it was asked last; empty: it did.
+        stuck: offsets of the target at which transactions are open that do not end.
     """
 
     moved: MovedRecords = field(default_factory=MovedRecords)
@@ -175,6 +177,18 @@ class TransferProgress:
     refused: dict[TopicPartition, RefusedError] = field(default_factory=dict)
     restarts: int = 0
     unreachable: str = ""
+    stuck: dict[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def reason(self) -> str:
+        """Returns why it waits, or its readers do; empty: they do not."""
+        if self.unreachable or not self.stuck:
+            return self.unreachable
+        partition, offset = min(self.stuck.items())
+        return (
+            f"a transaction in {partition.path} is open since offset {offset:,} and does not end: "
+            "readers of committed records wait there"
+        )
 
     @property
     def state(self) -> TransferState:
@@ -195,7 +209,8 @@ class TransferInstance(Generic[Start]):
         self.carrier: Carrier[Start] | None = None
         self._transfer, self._target = transfer, transfer.target
         self._stopping = threading.Event()
-        self._id = f"{self._target.group}.{uuid.uuid4()}"
+        self._id = ""
+        self._open_transactions = OpenTransactions(self._target.config)
         self._rejections: dict[TopicPartition, Rejection] | None = None
         self._waiting: set[TopicPartition] = set()
         self._start_at = 0.0
@@ -264,10 +279,25 @@ class TransferInstance(Generic[Start]):
             self._check_at = time.monotonic() + _WAITING_EVERY_SECONDS
             try:
                 self.carrier.check_topics()
+                with self._target.naming():
+                    stuck = self._open_transactions.stuck(self.progress.partitions)
             except BrokerUnreachableError as error:  # the reader waits for them
                 self.progress.unreachable = str(error)
             else:
                 self.progress.unreachable = ""
+                self._note_stuck(stuck)
+
+    def _note_stuck(self, stuck: Mapping[TopicPartition, int]) -> None:
+        self.progress.stuck = dict(stuck)
+        for partition, offset in stuck.items():
+            _LOG.error(
+                "%s: a transaction in %s is open since offset %d and does not end, so that readers "
+                "of committed records wait there; an operator has to end it with "
+                "`kafka-transactions.sh find-hanging` and `abort`",
+                self._target.name,
+                partition,
+                offset,
+            )
 
     def _commit_or_interrupt(self) -> None:
         try:
@@ -280,8 +310,8 @@ class TransferInstance(Generic[Start]):
         if not self._waiting or time.monotonic() < self._start_at:
             return
         self._start_at = time.monotonic() + _START_EVERY_SECONDS
-        if self.carrier is None:  # first: it ends what a former one of this instance left open
-            self.carrier = self._transfer.carrier(self._id, self._rejections)
+        if self.carrier is None:  # first: what is committed is to be certain
+            self.carrier = self._new_carrier()
         else:  # what follows may take longer than a transaction
             self._commit()
         try:
@@ -300,6 +330,17 @@ class TransferInstance(Generic[Start]):
         if self._waiting:
             self._start_at = time.monotonic() + _WAITING_EVERY_SECONDS
         self._note(starts)
+
+    def _new_carrier(self) -> Carrier[Start]:
+        """Ends what the former one left open, and makes one with an id of its own.
+
+        Brokers that are killed can forget to end a transaction. The next one of the same id would
+        then commit its records, too.
+        """
+        if self._id:
+            end_transaction(self._target, self._id)
+        self._id = f"{self._target.group}.{uuid.uuid4()}"
+        return self._transfer.carrier(self._id, self._rejections)
 
     def _note_unknown(self, error: KafkaException) -> None:
         now = time.monotonic()

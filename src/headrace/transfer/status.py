@@ -35,7 +35,7 @@ class TransferStatus:
         name: of the mirror, merger or dispatcher; in JSON and metrics under its :attr:`kind`.
         state: of the instance.
         instance: host and process id.
-        reason: why it waits for a site, or has failed.
+        reason: why it waits for a site, its readers wait, or it has failed.
         records: that were written to the target and committed.
         value_bytes: of their values.
         restarts: how often it began anew from what is committed.

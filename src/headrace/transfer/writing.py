@@ -80,11 +80,9 @@ class RejectedBatchError(Exception):
 class TransferWriter:
     """Writes records. Used on one thread, until it raises anything but TransferRecordError.
 
-    When it is there, no transaction of its id is open any more, and what was committed is certain.
-
     Args:
         target: where it writes.
-        transactional_id: of this instance alone.
+        transactional_id: of this writer alone.
         one_by_one: send each record in a batch of its own, so that a refusal names the record.
 
     Raises:
@@ -270,3 +268,13 @@ class TransferWriter:
                 raise forbidden(self._target.config, operation, resource)
         except AuthorizationError as error:
             return error
+
+
+def end_transaction(target: TransferTarget, transactional_id: str) -> None:
+    """Ends what a writer has left open: it is committed, if it was to be, or else given up.
+
+    Raises:
+        TransactionUnsettledError: if the target's brokers do not answer.
+        AuthorizationError: if an ACL is missing.
+    """
+    TransferWriter(target, transactional_id).close()

@@ -32,7 +32,8 @@ class World:
     """A member with one partition, and copiers that do in turn what ``copies`` says."""
 
     def __init__(self):
-        self.calls, self.copies, self.rejections = [], [], []
+        self.calls, self.copies, self.rejections, self.ids = [], [], [], []
+        self.stuck = {}
         self.away, self.away_at_start = None, []
         self.starts = Starts({SOURCE: Position(0)}, {}, frozenset())
 
@@ -50,8 +51,14 @@ class World:
         self.calls.append("ask")
         return [confluent_kafka.TopicPartition("waw.a", 0, 5)]
 
-    def copier(self, _, __, rejections):
+    def end(self, target, transactional_id):
+        assert target.group == "g"
+        assert transactional_id == self.ids[-1]
+        self.calls.append("end")
+
+    def copier(self, _, transactional_id, rejections):
         self.calls.append("new copier")
+        self.ids.append(transactional_id)
         self.rejections.append(rejections)
         return SimpleNamespace(
             add=lambda _: None,
@@ -87,6 +94,12 @@ class World:
 def world(monkeypatch):
     made = World()
     monkeypatch.setattr(instance_module, "GroupMember", made.member)
+    monkeypatch.setattr(instance_module, "end_transaction", made.end)
+    monkeypatch.setattr(
+        instance_module,
+        "OpenTransactions",
+        lambda _: SimpleNamespace(stuck=lambda _: made.stuck),
+    )
     monkeypatch.setattr(mirror_module, "Copier", made.copier)
     monkeypatch.setattr(mirror_module, "find_starts", made.find_starts)
     monkeypatch.setattr(instance_module, "_RESTART_SECONDS", 0.0)
@@ -105,10 +118,29 @@ def run(world, *copies):
 
 def test_positions_are_asked_for_when_the_former_transaction_has_ended(world):
     progress = run(world, TransactionUnsettledError("no answer"))
-    first, second = ("new copier", "ask", "find starts"), ("abort", "new copier", "ask")
-    assert world.calls[:6] == [*first, *second]
+    first, second = ("new copier", "ask", "find starts"), ("abort", "end", "new copier", "ask")
+    assert world.calls[:7] == [*first, *second]
     assert world.calls[-2:] == ["abort", "leave"]
     assert progress.restarts == 1
+
+
+def test_no_transaction_follows_another_one_of_an_id_that_brokers_may_have_forgotten(world):
+    run(world, TransactionUnsettledError("no answer"), TransactionUnsettledError("no answer"))
+    assert len(set(world.ids)) == 3
+
+
+def test_a_transaction_that_could_not_be_ended_is_ended_later(world, monkeypatch):
+    answers = [TransactionUnsettledError("no answer"), None]
+
+    def end(*arguments):
+        if answer := answers.pop(0):
+            raise answer
+        world.end(*arguments)
+
+    monkeypatch.setattr(instance_module, "end_transaction", end)
+    run(world, TransactionUnsettledError("no answer"))
+    assert world.calls.count("end") == 1
+    assert len(set(world.ids)) == 2
 
 
 def test_what_came_before_a_record_that_can_not_be_copied_is_committed(world):
@@ -172,3 +204,18 @@ def test_an_instance_waits_for_a_site_that_is_away_when_it_begins(world):
     instance.run(lambda progress: seen.append(progress.state))
     assert seen[0] is TransferState.WAITING
     assert seen[-1] is TransferState.RUNNING
+
+
+def test_an_instance_says_where_a_transaction_stops_readers(world, monkeypatch):
+    monkeypatch.setattr(instance_module, "_WAITING_EVERY_SECONDS", 0.0)
+    reasons = []
+    instance = MirrorInstance(replace(LINK, commit_seconds=0.0))
+    world.copies = [lambda: world.stuck.update({COPY: 1_234}), world.stuck.clear, instance.stop]
+    world.assign({COPY})
+    instance.run(lambda seen: reasons.append((seen.state, seen.reason)))
+    stuck = (
+        "a transaction in waw.a/0 is open since offset 1,234 and does not end: readers of "
+        "committed records wait there"
+    )
+    running = TransferState.RUNNING
+    assert reasons == [(running, stuck), (running, ""), (running, "")]

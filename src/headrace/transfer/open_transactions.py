@@ -1,0 +1,38 @@
+"""Transactions that do not end: who reads committed records waits there, and is told nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from headrace.kafka.client import ClientConfig, high_watermarks, latest_offsets
+from headrace.model import TopicPartition
+
+
+class OpenTransactions:
+    """Looks for transactions that stay open. Used on one thread.
+
+    Args:
+        config: librdkafka's settings of the cluster.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._config = config
+        self._seen: Mapping[TopicPartition, int] = {}
+
+    def stuck(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Returns the last stable offsets of partitions that have stood still since the last call.
+
+        Calls are to be further apart than a transaction may take. A partition that is read to its
+        end does not stand still.
+
+        Raises:
+            AuthorizationError: if an ACL is missing.
+            BrokerUnreachableError: if the brokers do not answer.
+            TopicMissingError: if a topic does not exist.
+        """
+        latest = latest_offsets(self._config, partitions)
+        stable = {each: offset for each, (offset, _) in latest.items()}
+        ends = high_watermarks(self._config, partitions)
+        is_open = {each: offset for each, offset in stable.items() if offset < ends[each]}
+        before, self._seen = self._seen, is_open
+        return {each: offset for each, offset in is_open.items() if before.get(each) == offset}

@@ -1,0 +1,46 @@
+"""Transactions that stay open at a real broker: who notices them, and who ends them."""
+
+from __future__ import annotations
+
+import pytest
+from tests.kafka_topics import make_topic
+
+from headrace.errors import TransferRecordError
+from headrace.kafka.client import client_config, producer
+from headrace.model import TopicPartition
+from headrace.settings.model import KafkaSettings
+from headrace.transfer.open_transactions import OpenTransactions
+from headrace.transfer.target import TransferTarget
+from headrace.transfer.writing import end_transaction
+
+
+@pytest.fixture
+def target(broker, topic):
+    config, name = client_config(KafkaSettings(), broker.bootstrap_servers), topic()
+    make_topic(config, name, 2)
+    return TransferTarget("m", f"headrace.{name}", config, (name,), TransferRecordError)
+
+
+def test_a_partition_in_which_a_transaction_stays_open_is_stuck_until_it_is_ended(target):
+    [topic] = target.topics
+    partitions = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    transactional_id = f"{target.group}.one"
+    limits = {"transaction.timeout.ms": "60000", "message.timeout.ms": "60000"}
+    writer = producer(target.config, limits | {"transactional.id": transactional_id})
+    writer.init_transactions()
+    writer.begin_transaction()
+    writer.produce(topic, b"committed", partition=0)
+    writer.commit_transaction()
+    looked = OpenTransactions(target.config)
+    assert looked.stuck(partitions) == {}
+    writer.begin_transaction()
+    writer.produce(topic, b"open", partition=0)
+    assert writer.flush(30) == 0
+    assert looked.stuck(partitions) == {}  # it may have begun this moment
+    assert looked.stuck(partitions) == {partitions[0]: 2}
+    assert looked.stuck(partitions[1:]) == {}
+    assert looked.stuck(partitions) == {}  # it was not looked at the time before
+    end_transaction(target, transactional_id)
+    assert looked.stuck(partitions) == {}
+    with pytest.raises(Exception, match="fenced"):
+        writer.commit_transaction(30)
