@@ -37,8 +37,6 @@ STAGES = (
     ("impressions-to-lake", "impressions-to-stats", "clicks-with-impressions"),
     ("clicks-to-lake", "clicks-to-stats", "conversions-with-clicks"),
 )
-# The rows of a topic are not counted again: the pipelines that read it count them.
-INTO_TOPIC = "clicks-with-impressions"
 CHILD_GRACE_SECONDS = 60
 INTERRUPTED = 130
 UNBALANCED = 6
@@ -261,11 +259,7 @@ def show_ledger(reconciled: list[dict[str, Any]]) -> None:
 def ledger() -> list[dict[str, Any]]:
     """Returns what `headrace reconcile` says of each pipeline, with its table counted again."""
     names = [name for stage in STAGES for name in stage]
-    recounted = [name for name in names if name != INTO_TOPIC]
-    balances = [
-        *answer("reconcile", INTO_TOPIC, codes=(0, UNBALANCED))["pipelines"],
-        *answer("reconcile", "--recount", *recounted, codes=(0, UNBALANCED))["pipelines"],
-    ]
+    balances = answer("reconcile", "--recount", codes=(0, UNBALANCED))["pipelines"]
     return sorted(balances, key=lambda pipeline: names.index(pipeline["pipeline"]))
 
 

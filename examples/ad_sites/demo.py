@@ -50,7 +50,6 @@ STAGES = (
     ("impressions-to-lake", "clicks-with-impressions"),
     ("clicks-to-lake", "clicks-to-stats"),
 )
-INTO_TOPIC = "clicks-with-impressions"
 """The rows of a topic are not counted again: the pipelines that read it count them."""
 LATEST = 3
 PATIENCE_SECONDS = 180
@@ -419,10 +418,8 @@ def hops(sites: dict[str, Path]) -> Iterator[HopStates]:
     centre = reconciled(HERE, "--recount")
     for link in centre["links"]:
         yield hop(f"{link['kind']} {link['name']}: {link['source']} to {link['target']}", link)
-    [into_topic] = reconciled(HERE, INTO_TOPIC)["pipelines"]
     for pipeline in centre["pipelines"]:
-        known = into_topic if pipeline["pipeline"] == INTO_TOPIC else pipeline
-        yield hop(f"pipeline {known['pipeline']}", known)
+        yield hop(f"pipeline {pipeline['pipeline']}", pipeline)
     for site, folder in sites.items():
         [loader] = reconciled(folder)["pipelines"]
         yield hop(f"pipeline {loader['pipeline']} at {site}", loader)

@@ -10,7 +10,7 @@ from tests.integration.test_pipeline_sinks import Database
 from tests.integration.test_planted_defects import found, hour
 
 from headrace import Postgres, Source, WriteMode
-from headrace.control.reconcile import ReconcileRequest
+from headrace.control.reconcile import ReconcileRequest, Reconciliation
 from headrace.errors import SinkError
 from headrace.model import Metadata
 from headrace.pipelines.ledger.windows import WindowState
@@ -80,12 +80,14 @@ def test_ids_that_the_column_may_show_in_another_form_are_not_compared(made):
     assert found(balance(flow, pipeline)) == {("table", hour(0), 1)}
 
 
-def test_rows_that_replace_others_can_not_be_counted(made):
+def test_of_rows_that_replace_others_the_other_hops_are_compared(made):
     flow, pipeline, _ = made(Postgres("clicks", WriteMode.UPSERT, ("event_id",)))
-    assert {window.unknown for window in balance(flow, pipeline).windows} == {
-        "the rows of postgres clicks can't be counted"
-    }
-    assert found(balance(flow, pipeline, request=ReconcileRequest())) == set()
+    recounted = balance(flow, pipeline)
+    assert recounted.not_recounted == ("postgres clicks",)
+    assert not Reconciliation((recounted,)).is_unknown
+    without = balance(flow, pipeline, request=ReconcileRequest())
+    assert without.not_recounted == ()
+    assert recounted.windows == without.windows
 
 
 def test_a_snapshot_is_of_one_moment(made):

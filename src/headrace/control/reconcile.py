@@ -72,6 +72,8 @@ class PipelineBalance:
         breaks: gaps and overlaps of the offsets that were read.
         windows: those asked for, the oldest first.
         letters: how many dead letters are missing in their topics, with a recount.
+        not_recounted: sinks that keep no rows which can be counted, with a recount. Their windows
+            are judged by the other hops.
         reprocessed: time ranges that were read once more, the oldest first.
         unknown: why nothing is known, as a sentence; empty: something is.
     """
@@ -83,6 +85,7 @@ class PipelineBalance:
     unknown: str = ""
     letters: LetterRecount = field(default_factory=LetterRecount)
     reprocessed: tuple[ReprocessedTimes, ...] = ()
+    not_recounted: tuple[str, ...] = ()
 
     @property
     def is_unbalanced(self) -> bool:
@@ -178,6 +181,7 @@ class _PipelineReconciliation:
         self._settings: Settings = project.settings
         self._pipeline = pipeline
         self._request = request
+        self._not_recounted: list[str] = []
         self._lake = lake_uri(self._settings)
         sink, context = pipeline.sink, sink_context(self._settings, pipeline, pipeline.sink)
         # What the sink holds comes first: an entry is written before its batch is committed.
@@ -228,6 +232,7 @@ class _PipelineReconciliation:
             windows,
             letters=letters,
             reprocessed=tuple(_by_times(reprocessed)),
+            not_recounted=tuple(self._not_recounted),
         )
 
     def _reprocessed(self) -> list[ReprocessedEntry]:
@@ -267,29 +272,37 @@ class _PipelineReconciliation:
             return CompletenessBounds(allowed_us)
         return CompletenessBounds(allowed_us, ends)
 
-    def _recount(self, balance: Balance) -> Recount:
-        sink = self._pipeline.sink
-        rule = self._rule(balance, sink)
-        if isinstance(rule, Recount):
-            return rule
-        if self._counts is not None:
-            return added_counts(self._counts, rule, balance.changed)
-        if self._rows is not None:
-            return recount(self._rows, rule, balance.changed)
-        return _not_countable(sink)
-
-    def _recount_side_table(
-        self, balance: Balance, entries: Sequence[LedgerEntry]
-    ) -> Recount | None:
-        """Counts the side table: its rows are events as they were read, whatever steps change."""
-        sink = self._pipeline.side_table
-        if sink is None:
+    def _recount(self, balance: Balance) -> Recount | None:
+        """Counts the rows of the sink; None: it keeps none that can be counted."""
+        sink, counts, rows = self._pipeline.sink, self._counts, self._rows
+        if counts is None and rows is None and not _keeps_each_row(sink):
+            self._not_recounted.append(sink.label)
             return None
         rule = self._rule(balance, sink)
         if isinstance(rule, Recount):
             return rule
-        if not (isinstance(sink, Recountable) and sink.keeps_each_row):
-            return _not_countable(sink)
+        if counts is not None:
+            return added_counts(counts, rule, balance.changed)
+        if rows is not None:
+            return recount(rows, rule, balance.changed)
+        return Recount(failure=f"{sink.label} is not there")
+
+    def _recount_side_table(
+        self, balance: Balance, entries: Sequence[LedgerEntry]
+    ) -> Recount | None:
+        """Counts the side table: its rows are events as they were read, whatever steps change.
+
+        Returns None: there is none, or it keeps no rows that can be counted.
+        """
+        sink = self._pipeline.side_table
+        if sink is None:
+            return None
+        if not _keeps_each_row(sink):
+            self._not_recounted.append(sink.label)
+            return None
+        rule = self._rule(balance, sink)
+        if isinstance(rule, Recount):
+            return rule
         if self._side_rows is None:
             return Recount()  # nothing was written to it yet
         newest = max(entries, key=lambda entry: (entry.checkpoint, entry.last))
@@ -335,8 +348,8 @@ class _PipelineReconciliation:
             return LetterRecount(unknown="Kafka does not respond, so dead letters are not counted")
 
 
-def _not_countable(sink: Sink) -> Recount:
-    return Recount(failure=f"the rows of {sink.label} can't be counted")
+def _keeps_each_row(sink: Sink) -> bool:
+    return isinstance(sink, Recountable) and sink.keeps_each_row
 
 
 def _last_ended(folder: CheckpointFolder, number: int) -> int:

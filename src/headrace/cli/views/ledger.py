@@ -43,6 +43,8 @@ def _show(balance: PipelineBalance, screen: Screen) -> None:
         screen.line(f"  [bold red]unbalanced[/]: {escape(text)}")
     if balance.letters.unknown:
         screen.line(f"  [yellow]unknown[/]: {escape(balance.letters.unknown)}")
+    for sink in balance.not_recounted:
+        screen.line(f"  not recounted: {escape(sink)} keeps no rows that can be counted")
     for times in balance.reprocessed:
         screen.line(f"  reprocessed: {_reprocessed(times)}")
     has_side = any(window.side_rows is not None for window in balance.windows)
