@@ -38,7 +38,11 @@ lint: env
 docs: env
 	cd $(ROOT) && $(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs/site -d build/site-cache . build/site
 
-test: env
+$(VENV)/.quick-java: $(VENV)/.installed
+	cd $(ROOT) && $(BIN)/python -m tests.quick_java
+	touch $@
+
+test: $(VENV)/.quick-java
 	cd $(ROOT) && $(BIN)/python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
 
 drills: env

@@ -25,6 +25,7 @@ from tests.integration.cassandra_server import CREATE_KEYSPACE, KEYSPACE, Cassan
 from tests.integration.postgres_server import PostgresServer
 from tests.integration.redis_server import RedisServer
 from tests.integration.s3_server import S3Server
+from tests.quick_java import hasten_spark, hastened_kafka
 from tests.servers import ServerGuard
 
 from headrace.kafka.embedded import EmbeddedCluster
@@ -62,6 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if _is_worker(config):
         return
+    if config.option.drills == "short":
+        hasten_spark()
     if config.option.seed is None:
         config.option.seed = random.SystemRandom().randrange(2**32)
     config.stash[_GUARD] = ServerGuard()
@@ -183,7 +186,8 @@ def new_cluster(java: Java, jars: Jars, own_folder: Path, stop_at_end: StopAtEnd
         settings = EmbeddedKafka(brokers=brokers, ports=ports, heap_mb=512)
         cluster = EmbeddedCluster(folder, settings, java, jars("kafka"), config=config)
         stop_at_end(folder)
-        return RunningCluster(cluster, cluster.start(), folder)
+        with hastened_kafka(java):
+            return RunningCluster(cluster, cluster.start(), folder)
 
     return start
 

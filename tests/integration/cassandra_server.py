@@ -163,7 +163,7 @@ class CassandraServer(ServerProcess):
         log_settings.write_text(_LOGBACK)
         jvm = Jvm(find_java(os.environ), self.folder, tuple(_jars()))
         main = "org.apache.cassandra.service.CassandraDaemon"
-        executable, *rest = jvm.server(main, heap_mb=512)
+        executable, *rest = jvm.quick(main, heap_mb=512)
         properties = {
             "cassandra.config": settings.as_uri(),
             "cassandra.storagedir": self.folder,

@@ -1,0 +1,104 @@
+"""JVMs of tests that start with half the work: most of them end soon.
+
+``python -m tests.quick_java`` makes archives of the classes that Spark and Kafka load at their
+start, beside the environment; ``make test`` does. Without them all works, and takes longer.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from headrace.kafka.embedded import EmbeddedCluster
+from headrace.pipelines.session import start_session
+from headrace.runtime.cache import cache_folder
+from headrace.runtime.jars import fetch
+from headrace.runtime.java import Java, find_java
+from headrace.settings.model import EmbeddedKafka, SparkSettings
+
+SPARK, KAFKA = "spark", "kafka"
+_OPTIONS_OF_SPARK = "SPARK_SUBMIT_OPTS"  # Spark's own, of the JVM of a driver
+_OPTIONS_OF_JAVA = "JDK_JAVA_OPTIONS"
+# Code that is compiled well pays for its compilation later than most tests end.
+_COMPILE_FAST = "-XX:TieredStopAtLevel=1"
+
+
+def hasten_spark() -> None:
+    """Lets drivers of Spark that this process starts begin sooner, and those of its children."""
+    os.environ[_OPTIONS_OF_SPARK] = _options(SPARK, find_java(os.environ))
+
+
+@contextmanager
+def hastened_kafka(java: Java) -> Iterator[None]:
+    """Lets brokers that are started inside begin sooner."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(_OPTIONS_OF_JAVA, _options(KAFKA, java))
+        yield
+
+
+def _options(of: str, java: Java) -> str:
+    archive = _archive(of, java)
+    if not archive.exists():
+        return _COMPILE_FAST
+    # Where the archive is one of other jars, the JVM does without it, and is not to say so.
+    return f"{_COMPILE_FAST} -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:class+path=off"
+
+
+def _archive(of: str, java: Java) -> Path:
+    return Path(sys.prefix) / f"{of}-java-{java.version}.jsa"
+
+
+def _made_at_exit(of: str, java: Java) -> str:
+    return f"-XX:ArchiveClassesAtExit={_archive(of, java)} -Xlog:cds=off"
+
+
+def _archive_spark(java: Java, jars: list[Path], folder: Path) -> None:
+    os.environ[_OPTIONS_OF_SPARK] = _made_at_exit(SPARK, java)
+    settings = SparkSettings(config={"spark.jars": ",".join(map(str, jars))})
+    session = start_session(
+        "archive", settings, master="local[2]", java=java.environ(), state=folder
+    )
+    rows = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+    query = (
+        rows.dropDuplicates(["value"])
+        .writeStream.option("checkpointLocation", str(folder / "checkpoint"))
+        .foreachBatch(lambda batch, _: batch.groupBy("value").count().collect())
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(60)
+    query.stop()
+    session.stop()
+    # The archive is written when the JVM ends, and that is when it is told nothing any more.
+    process = session.sparkContext._gateway.proc
+    process.stdin.close()
+    process.wait(120)
+
+
+def _archive_kafka(java: Java, jars: list[Path], folder: Path) -> None:
+    os.environ[_OPTIONS_OF_JAVA] = _made_at_exit(KAFKA, java)
+    cluster = EmbeddedCluster(folder, EmbeddedKafka(brokers=1, ports=(), heap_mb=512), java, jars)
+    cluster.start()
+    cluster.stop()
+    del os.environ[_OPTIONS_OF_JAVA]
+
+
+def main() -> None:
+    java, cache = find_java(os.environ), cache_folder(os.environ)
+    jars = {
+        group: fetch(group, java, cache=cache, on_progress=lambda *_: None)
+        for group in ("kafka", "spark-kafka")
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        _archive_kafka(java, jars["kafka"], Path(folder))
+        _archive_spark(java, jars["spark-kafka"], Path(folder))
+
+
+if __name__ == "__main__":
+    main()
