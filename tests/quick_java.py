@@ -46,8 +46,8 @@ def _options(of: str, java: Java) -> str:
     archive = _archive(of, java)
     if not archive.exists():
         return _COMPILE_FAST
-    # Where the archive is one of other jars, the JVM does without it, and is not to say so.
-    return f"{_COMPILE_FAST} -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:class+path=off"
+    # Of an archive that does not fit, a JVM would say so where `--json` says other things.
+    return f"{_COMPILE_FAST} -XX:SharedArchiveFile={archive} -Xlog:disable"
 
 
 def _archive(of: str, java: Java) -> Path:
@@ -55,7 +55,7 @@ def _archive(of: str, java: Java) -> Path:
 
 
 def _made_at_exit(of: str, java: Java) -> str:
-    return f"-XX:ArchiveClassesAtExit={_archive(of, java)} -Xlog:cds=off"
+    return f"-XX:ArchiveClassesAtExit={_archive(of, java)} -Xlog:disable"
 
 
 def _archive_spark(java: Java, jars: list[Path], folder: Path) -> None:
@@ -98,6 +98,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         _archive_kafka(java, jars["kafka"], Path(folder))
         _archive_spark(java, jars["spark-kafka"], Path(folder))
+    assert all(_archive(of, java).exists() for of in (SPARK, KAFKA))
 
 
 if __name__ == "__main__":

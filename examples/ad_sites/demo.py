@@ -50,7 +50,6 @@ STAGES = (
     ("impressions-to-lake", "clicks-with-impressions"),
     ("clicks-to-lake", "clicks-to-stats"),
 )
-"""The rows of a topic are not counted again: the pipelines that read it count them."""
 LATEST = 3
 PATIENCE_SECONDS = 180
 STOP_SECONDS = 60

@@ -72,13 +72,15 @@ def test_it_ends_with_0_when_lake_and_postgres_hold_what_the_raw_file_holds(
 
 
 @pytest.mark.parametrize(
-    "signal_", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "a polite kill"]
+    ("signal_", "moment"),
+    [(signal.SIGINT, "running"), (signal.SIGTERM, "Replay")],
+    ids=["Ctrl-C, Spark is up", "a polite kill, Kafka is up"],
 )
 def test_interrupted_it_stops_what_it_started(
-    demo: subprocess.Popen[str], project: Path, signal_: signal.Signals
+    demo: subprocess.Popen[str], project: Path, signal_: signal.Signals, moment: str
 ) -> None:
     assert demo.stdout is not None
-    told = next(line for line in demo.stdout if "running" in line)  # Spark is up
+    told = next(line for line in demo.stdout if moment in line)
     demo.send_signal(signal_)
     rest, _ = demo.communicate()
     assert demo.returncode == 130, told + rest

@@ -97,6 +97,18 @@ class TestCassandraProfileStore(ProfileStoreContract):
         expected = ["e2999", "e2998", "e2997"]
         assert [entry.event_id for entry in store.read(user).lists["views"]] == expected
 
+    def test_a_row_without_its_values_is_none(self, store, user, cassandra):
+        now_us = store.now_us()
+        store.merge([change_of(user, Event(now_us, "country", "e", 1))])
+        into = f"INTO {KEYSPACE}.headrace_profiles (store, user, kind, name, at_us, digest)"
+        insert = f"INSERT {into} VALUES ('users', %s, %s, %s, %s, 0x00)"
+        for kind, name in (("field", "country"), ("entry", "views"), ("forgotten", "")):
+            cassandra.query(insert, parameters=(user, kind, name, now_us + 1))
+        profile = store.read(user)
+        assert {name: field.value for name, field in profile.fields.items()} == {"country": 1}
+        assert not any(profile.lists.values())
+        assert profile.forgotten is None
+
     def test_a_change_of_six_mebibytes_is_one_and_values_may_have_one(self, store, user):
         now_us = store.now_us()
         entries = {f"e{n:03}": Version(now_us + n, json.dumps("x" * 6_000)) for n in range(1_000)}

@@ -90,6 +90,16 @@ def test_of_rows_that_replace_others_the_other_hops_are_compared(made):
     assert recounted.windows == without.windows
 
 
+def test_a_table_that_is_not_there_any_more_is_unknown(made):
+    flow, pipeline, database = made()
+    database.execute("DROP TABLE clicks")
+    recounted = balance(flow, pipeline)
+    assert recounted.not_recounted == ()
+    assert {window.unknown for window in recounted.windows} == {
+        "postgres clicks is not there any more"
+    }
+
+
 def test_a_snapshot_is_of_one_moment(made):
     flow, pipeline, database = made()
     context = pipeline.sink_context(pipeline.sink, flow.lake, {}, flow.sinks, {})

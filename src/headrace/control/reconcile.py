@@ -275,7 +275,7 @@ class _PipelineReconciliation:
     def _recount(self, balance: Balance) -> Recount | None:
         """Counts the rows of the sink; None: it keeps none that can be counted."""
         sink, counts, rows = self._pipeline.sink, self._counts, self._rows
-        if counts is None and rows is None and not _keeps_each_row(sink):
+        if counts is None and not _tells_rows_apart(sink):
             self._not_recounted.append(sink.label)
             return None
         rule = self._rule(balance, sink)
@@ -285,7 +285,7 @@ class _PipelineReconciliation:
             return added_counts(counts, rule, balance.changed)
         if rows is not None:
             return recount(rows, rule, balance.changed)
-        return Recount(failure=f"{sink.label} is not there")
+        return Recount(failure=f"{sink.label} is not there any more")
 
     def _recount_side_table(
         self, balance: Balance, entries: Sequence[LedgerEntry]
@@ -297,7 +297,7 @@ class _PipelineReconciliation:
         sink = self._pipeline.side_table
         if sink is None:
             return None
-        if not _keeps_each_row(sink):
+        if not (isinstance(sink, Recountable) and sink.keeps_each_row):
             self._not_recounted.append(sink.label)
             return None
         rule = self._rule(balance, sink)
@@ -348,8 +348,8 @@ class _PipelineReconciliation:
             return LetterRecount(unknown="Kafka does not respond, so dead letters are not counted")
 
 
-def _keeps_each_row(sink: Sink) -> bool:
-    return isinstance(sink, Recountable) and sink.keeps_each_row
+def _tells_rows_apart(sink: Sink) -> bool:
+    return isinstance(sink, Recountable) and sink.tells_rows_apart
 
 
 def _last_ended(folder: CheckpointFolder, number: int) -> int:

@@ -468,6 +468,11 @@ class Recountable(abc.ABC):
         """
 
     @property
+    def tells_rows_apart(self) -> bool:
+        """Whether a row is one that was written; if not, every snapshot is None."""
+        return True
+
+    @property
     def keeps_each_row(self) -> bool:
         """Whether a snapshot has each row that commits took, and is None only before the first."""
         return False

@@ -169,7 +169,7 @@ class TransferProgress:
         refused: those that can't be moved on, and why.
         restarts: how often it began anew from what is committed.
         unreachable: why a site did not answer when it was asked last; empty: it did.
-        stuck: offsets of the target at which transactions are open that do not end.
+        stuck: offsets of the target at which transactions have been open for half a minute.
     """
 
     moved: MovedRecords = field(default_factory=MovedRecords)
@@ -182,11 +182,11 @@ class TransferProgress:
     @property
     def reason(self) -> str:
         """Returns why it waits, or its readers do; empty: they do not."""
-        if self.unreachable or not self.stuck:
+        if not self.stuck:
             return self.unreachable
         partition, offset = min(self.stuck.items())
         return (
-            f"a transaction in {partition.path} is open since offset {offset:,} and does not end: "
+            f"a transaction in {partition.path} is open since offset {offset:,} and has not ended: "
             "readers of committed records wait there"
         )
 
@@ -215,7 +215,7 @@ class TransferInstance(Generic[Start]):
         self._waiting: set[TopicPartition] = set()
         self._start_at = 0.0
         self._unknown_since: float | None = None
-        self._commit_at = self._check_at = 0.0
+        self._commit_at = self._check_at = self._look_at = 0.0
         self._member = GroupMember(
             {"client.id": process_name()} | dict(self._target.config),
             self._target.group,
@@ -256,6 +256,7 @@ class TransferInstance(Generic[Start]):
         with self._target.naming():
             self._member.poll()
         self._begin_waiting()
+        self._look_for_stuck()
         if self.carrier is None:
             self._stopping.wait(_TAKE_SECONDS)
             return
@@ -279,25 +280,32 @@ class TransferInstance(Generic[Start]):
             self._check_at = time.monotonic() + _WAITING_EVERY_SECONDS
             try:
                 self.carrier.check_topics()
-                with self._target.naming():
-                    stuck = self._open_transactions.stuck(self.progress.partitions)
             except BrokerUnreachableError as error:  # the reader waits for them
                 self.progress.unreachable = str(error)
             else:
-                self.progress.unreachable = ""
-                self._note_stuck(stuck)
+                if self._unknown_since is None:
+                    self.progress.unreachable = ""
 
-    def _note_stuck(self, stuck: Mapping[TopicPartition, int]) -> None:
-        self.progress.stuck = dict(stuck)
-        for partition, offset in stuck.items():
+    def _look_for_stuck(self) -> None:
+        """Notes transactions that stay open: who reads committed records is told nothing."""
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + _WAITING_EVERY_SECONDS
+        try:
+            with self._target.naming():
+                stuck = self._open_transactions.stuck(self.progress.partitions | self._waiting)
+        except BrokerUnreachableError:  # what waits for them says so
+            return
+        for partition, offset in stuck.items() - self.progress.stuck.items():
             _LOG.error(
-                "%s: a transaction in %s is open since offset %d and does not end, so that readers "
-                "of committed records wait there; an operator has to end it with "
-                "`kafka-transactions.sh find-hanging` and `abort`",
+                "%s: a transaction in %s is open since offset %d and has not ended, so that readers"
+                " of committed records wait there; if `kafka-transactions.sh find-hanging` names "
+                "it, an operator has to end it with `abort`",
                 self._target.name,
                 partition,
                 offset,
             )
+        self.progress.stuck = stuck
 
     def _commit_or_interrupt(self) -> None:
         try:
@@ -345,6 +353,7 @@ class TransferInstance(Generic[Start]):
     def _note_unknown(self, error: KafkaException) -> None:
         now = time.monotonic()
         self._unknown_since = self._unknown_since or now
+        self.progress.unreachable = f"the target does not tell committed offsets: {error}"
         if now - self._unknown_since < _HUNG_SECONDS:
             _LOG.info("%s: cannot fetch committed offsets, retrying: %s", self._target.name, error)
             return
@@ -392,6 +401,9 @@ class TransferInstance(Generic[Start]):
         self.progress.partitions -= partitions
         for partition in partitions:
             self.progress.refused.pop(partition, None)
+            self.progress.stuck.pop(partition, None)
+        if not self._waiting:
+            self._unknown_since = None
 
     def _interrupt(self, why: object) -> None:
         """Gives up the transaction; all partitions begin again from what is committed."""

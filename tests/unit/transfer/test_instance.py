@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import confluent_kafka
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import (
     BrokerUnreachableError,
@@ -214,8 +215,36 @@ def test_an_instance_says_where_a_transaction_stops_readers(world, monkeypatch):
     world.assign({COPY})
     instance.run(lambda seen: reasons.append((seen.state, seen.reason)))
     stuck = (
-        "a transaction in waw.a/0 is open since offset 1,234 and does not end: readers of "
+        "a transaction in waw.a/0 is open since offset 1,234 and has not ended: readers of "
         "committed records wait there"
     )
     running = TransferState.RUNNING
     assert reasons == [(running, stuck), (running, ""), (running, "")]
+
+
+def test_an_instance_that_is_not_told_its_positions_says_so_and_looks_why(world, monkeypatch):
+    monkeypatch.setattr(instance_module, "_WAITING_EVERY_SECONDS", 0.0)
+    refusal = KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
+    answers = [refusal, refusal, [confluent_kafka.TopicPartition("waw.a", 0, 5)]]
+    reasons = []
+
+    def committed(_):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            world.stuck = {COPY: 7} if len(answers) == 1 else {}
+            raise answer
+        world.stuck = {}
+        return answer
+
+    monkeypatch.setattr(world, "committed", committed)
+    world.copies = [lambda: None, lambda: None]
+    instance = MirrorInstance(replace(LINK, commit_seconds=0.0))
+    world.copies.append(instance.stop)
+    world.assign({COPY})
+    instance.run(lambda seen: reasons.append((seen.state, seen.reason)))
+    waiting, running = TransferState.WAITING, TransferState.RUNNING
+    assert reasons[0][0] is waiting
+    assert reasons[0][1].startswith("the target does not tell committed offsets")
+    assert reasons[1][0] is waiting
+    assert reasons[1][1].startswith("a transaction in waw.a/0 is open since offset 7")
+    assert reasons[-1] == (running, "")

@@ -165,11 +165,16 @@ class Postgres(Sink, Recountable, Reprocessable):
             SinkUnavailableError: if the server does not answer.
             TableMismatchError: if the table was made again since a pipeline wrote to it.
         """
-        if self.mode is not WriteMode.APPEND:
+        if not self.tells_rows_apart:
             return None
         from headrace.sinks.postgres.snapshot import postgres_snapshot
 
         return postgres_snapshot(context.settings[URL], self.table)
+
+    @property
+    def tells_rows_apart(self) -> bool:
+        """Returns whether the mode is APPEND."""
+        return self.mode is WriteMode.APPEND
 
     def reprocessing_fault(
         self,

@@ -313,7 +313,8 @@ def _clock_us(clock: UUID) -> int:
 
 def _profile(store: str, user: str, ttl_us: int, rows: Sequence[Any]) -> Profile | None:
     expired = _clock_us(rows[0].clock) - ttl_us
-    live = [row for row in rows if row.at_us > expired]
+    # Written again with a longer `ttl`, an expired row can come back without its values.
+    live = [row for row in rows if row.at_us > expired and row.json is not None]
     markers = [row.at_us for row in live if row.kind == _FORGOTTEN]
     forgotten = max(markers, default=None)
     if forgotten is not None:
