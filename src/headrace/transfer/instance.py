@@ -256,7 +256,6 @@ class TransferInstance(Generic[Start]):
         with self._target.naming():
             self._member.poll()
         self._begin_waiting()
-        self._look_for_stuck()
         if self.carrier is None:
             self._stopping.wait(_TAKE_SECONDS)
             return
@@ -285,17 +284,23 @@ class TransferInstance(Generic[Start]):
             else:
                 if self._unknown_since is None:
                     self.progress.unreachable = ""
+                self._look_for_stuck()
 
     def _look_for_stuck(self) -> None:
         """Notes transactions that stay open: who reads committed records is told nothing."""
         if time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + _WAITING_EVERY_SECONDS
+        unknown = set() if self._unknown_since is None else self._waiting
         try:
             with self._target.naming():
-                stuck = self._open_transactions.stuck(self.progress.partitions | self._waiting)
-        except BrokerUnreachableError:  # what waits for them says so
+                stuck = self._open_transactions.stuck(self.progress.partitions | unknown)
+        except BrokerUnreachableError:  # whoever writes there says so
             return
+        except KafkaException as error:
+            if meaning(error.args[0]) in _WAITED_FOR:
+                return
+            raise
         for partition, offset in stuck.items() - self.progress.stuck.items():
             _LOG.error(
                 "%s: a transaction in %s is open since offset %d and has not ended, so that readers"
@@ -354,6 +359,7 @@ class TransferInstance(Generic[Start]):
         now = time.monotonic()
         self._unknown_since = self._unknown_since or now
         self.progress.unreachable = f"the target does not tell committed offsets: {error}"
+        self._look_for_stuck()
         if now - self._unknown_since < _HUNG_SECONDS:
             _LOG.info("%s: cannot fetch committed offsets, retrying: %s", self._target.name, error)
             return
