@@ -295,7 +295,7 @@ class TransferInstance(Generic[Start]):
         try:
             with self._target.naming():
                 stuck = self._open_transactions.stuck(self.progress.partitions | unknown)
-        except BrokerUnreachableError:  # whoever writes there says so
+        except BrokerUnreachableError:  # the carrier says so
             return
         except KafkaException as error:
             if meaning(error.args[0]) in _WAITED_FOR:
