@@ -7,8 +7,8 @@ start, beside the environment; ``make test`` does. Without them all works, and t
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -95,9 +95,11 @@ def main() -> None:
         group: fetch(group, java, cache=cache, on_progress=lambda *_: None)
         for group in ("kafka", "spark-kafka")
     }
-    with tempfile.TemporaryDirectory() as folder:
-        _archive_kafka(java, jars["kafka"], Path(folder))
-        _archive_spark(java, jars["spark-kafka"], Path(folder))
+    # It stays: a JVM takes an archive only if the jars that it was made of are still there.
+    folder = Path(sys.prefix) / "quick-java"
+    shutil.rmtree(folder, ignore_errors=True)
+    _archive_kafka(java, jars["kafka"], folder)
+    _archive_spark(java, jars["spark-kafka"], folder)
     assert all(_archive(of, java).exists() for of in (SPARK, KAFKA))
 
 
