@@ -159,4 +159,4 @@ def wait_for(condition: Callable[[], bool], what: str, seconds: float = 240) -> 
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}"
-        time.sleep(0.1)
+        time.sleep(0.5)

@@ -110,7 +110,7 @@ def test_kills_of_the_driver_lose_and_repeat_no_click(
 ):
     """By id fused and behind a step, and the last of a user; a machine loses its indexes, too."""
     count = drill_run.size(short=20_000, long=200_000)
-    kills = drill_run.size(short=2, long=10)
+    kills = drill_run.size(short=1, long=10)
     indexes = tmp_path / "indexes"
     indexes.mkdir()
     monkeypatch.setenv("TMPDIR", str(indexes))

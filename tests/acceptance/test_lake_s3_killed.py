@@ -42,7 +42,7 @@ def test_lost_machines_and_lost_answers_lose_and_repeat_nothing(
     """Each kill takes the machine: the next run has an empty ``.headrace``."""
     monkeypatch.setenv("S3_SECRET", SECRET_KEY)
     events = drill_run.size(short=30_000, long=150_000)
-    kills = drill_run.size(short=2, long=10)
+    kills = drill_run.size(short=1, long=10)
     proxy = FaultyProxy(s3, lambda method, path: commits(method, path) and chance(drill_run, 0.3))
     bucket = s3.create_bucket("drill")
     project = OnS3(tmp_path / "drill", start_cluster().bootstrap_servers, bucket, proxy, s3)

@@ -80,7 +80,7 @@ def test_kills_of_the_driver_leave_nothing_unaccounted_for(
 ):
     """With and without steps, into lake and PostgreSQL; a checkpoint is lost in between."""
     events = drill_run.size(short=20_000, long=100_000)
-    kills = drill_run.size(short=2, long=10)
+    kills = drill_run.size(short=1, long=10)
     url = postgres.create_database(f"ledger_{uuid.uuid4().hex[:8]}")
     project = Project(tmp_path / "drill", start_cluster().bootstrap_servers)
     (project.folder / "flow.py").write_text(FLOW)
@@ -98,7 +98,7 @@ def test_kills_of_the_driver_leave_nothing_unaccounted_for(
         finally:
             kill_session(process)
         reconciled(project)
-        if kill == 1:
+        if kill == min(1, kills - 1):
             shutil.rmtree(Path(project.lake) / "_headrace" / "checkpoints" / "stepped")
     project.call("run", "--once")
     balances = reconciled(project)

@@ -18,7 +18,7 @@ def test_kills_of_a_reprocessing_beside_a_live_run_lose_and_repeat_nothing(
     start_cluster, tmp_path, drill_run
 ):
     events = drill_run.size(short=30_000, long=200_000)
-    kills = drill_run.size(short=3, long=10)
+    kills = drill_run.size(short=1, long=10)
     project = Project(tmp_path / "drill", start_cluster().bootstrap_servers, batch=5_000)
     flow = project.folder / "flow.py"
     flow.write_text(flow.read_text().replace("metadata=(", "metadata=(Metadata.TOPIC, "))

@@ -17,7 +17,7 @@ from tests.acceptance.project import HEADRACE, Project, kill_session, wait_for
 
 from headrace.runtime.ports import free_ports
 
-EVENTS = 100_000
+EVENTS = 50_000
 
 
 class StandaloneCluster:

@@ -63,7 +63,7 @@ WHERE (expected.events, expected.total) IS DISTINCT FROM (counted.events, counte
 def test_kills_of_the_driver_count_every_event_once(start_cluster, tmp_path, postgres, drill_run):
     """Both paths at once, beside the counts of what was sent."""
     events = drill_run.size(short=20_000, long=100_000)
-    kills = drill_run.size(short=2, long=10)
+    kills = drill_run.size(short=1, long=10)
     url = postgres.create_database(f"kill_{uuid.uuid4().hex[:8]}")
     project = Project(tmp_path / "drill", start_cluster().bootstrap_servers)
     (project.folder / "flow.py").write_text(FLOW)

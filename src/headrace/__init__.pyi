@@ -1,0 +1,185 @@
+from .control.event_producer import EventProducer
+from .dispatcher.declaration import Dispatcher, DispatchMode, Home
+from .errors import (
+    EventRejectedError,
+    EventsNotDeliveredError,
+    HeadraceError,
+    SinkError,
+    SinkUnavailableError,
+    TableMismatchError,
+)
+from .merger.declaration import Merger
+from .metrics import Metric
+from .mirror.declaration import Mirror
+from .model import (
+    Avro,
+    BatchLimits,
+    ByAccount,
+    ByField,
+    ByHash,
+    ByKey,
+    ByShard,
+    DeadLetterLimit,
+    EpochMillis,
+    Json,
+    Metadata,
+    Precision,
+    Random,
+    Raw,
+    Source,
+    Spread,
+    Start,
+    Topic,
+)
+from .model.fault import Fault
+from .pipelines.join.declaration import Join, Match
+from .pipelines.late_data.declaration import LateData
+from .pipelines.pipeline import Pipeline
+from .pipelines.transforms.classify import classify
+from .pipelines.transforms.count_windows import count_windows
+from .pipelines.transforms.deduplicate import deduplicate
+from .pipelines.transforms.enrich import enrich
+from .pipelines.transforms.fan_out import fan_out
+from .pipelines.transforms.filter_rows import filter_rows
+from .pipelines.transforms.transform import Transform
+from .project import Project
+from .settings import Secret
+from .sinks.api import (
+    CommitRejection,
+    CommitResult,
+    DeclaredRows,
+    Guarantee,
+    PositionStore,
+    RejectedRow,
+    RejectedValues,
+    Sink,
+    SinkContext,
+    SinkDriver,
+    TaskWriter,
+    Transaction,
+)
+from .sinks.kafka.declaration import Kafka
+from .sinks.lake.declaration import Lake
+from .sinks.lake.layout import UnsafeValues
+from .sinks.lake.unique.declaration import Unique
+from .sinks.postgres.declaration import Postgres, WriteMode
+from .sinks.postgres.stats.declaration import Stats
+from .sinks.postgres.stats.measures import Count, Distinct, Sum
+from .sinks.profiles.declaration import Profiles
+from .sinks.profiles.latest import Latest
+from .sinks.profiles.store import Profile, ProfileEntry, ProfileField
+from .workers import (
+    BatchWorkerTask,
+    DeadLetters,
+    InvalidRecordError,
+    KeyHash,
+    OneToOne,
+    RecordStatusObserver,
+    Retry,
+    RetryTopics,
+    RoundRobin,
+    Send,
+    Skip,
+    Stop,
+    Worker,
+    WorkerPartitioner,
+    WorkerRecord,
+    WorkerSubpartition,
+    WorkerTask,
+    worker,
+)
+
+__version__: str
+
+__all__ = [
+    "Avro",
+    "BatchLimits",
+    "BatchWorkerTask",
+    "ByAccount",
+    "ByField",
+    "ByHash",
+    "ByKey",
+    "ByShard",
+    "CommitRejection",
+    "CommitResult",
+    "Count",
+    "DeadLetterLimit",
+    "DeadLetters",
+    "DeclaredRows",
+    "DispatchMode",
+    "Dispatcher",
+    "Distinct",
+    "EpochMillis",
+    "EventProducer",
+    "EventRejectedError",
+    "EventsNotDeliveredError",
+    "Fault",
+    "Guarantee",
+    "HeadraceError",
+    "Home",
+    "InvalidRecordError",
+    "Join",
+    "Json",
+    "Kafka",
+    "KeyHash",
+    "Lake",
+    "LateData",
+    "Latest",
+    "Match",
+    "Merger",
+    "Metadata",
+    "Metric",
+    "Mirror",
+    "OneToOne",
+    "Pipeline",
+    "PositionStore",
+    "Postgres",
+    "Precision",
+    "Profile",
+    "ProfileEntry",
+    "ProfileField",
+    "Profiles",
+    "Project",
+    "Random",
+    "Raw",
+    "RecordStatusObserver",
+    "RejectedRow",
+    "RejectedValues",
+    "Retry",
+    "RetryTopics",
+    "RoundRobin",
+    "Secret",
+    "Send",
+    "Sink",
+    "SinkContext",
+    "SinkDriver",
+    "SinkError",
+    "SinkUnavailableError",
+    "Skip",
+    "Source",
+    "Spread",
+    "Start",
+    "Stats",
+    "Stop",
+    "Sum",
+    "TableMismatchError",
+    "TaskWriter",
+    "Topic",
+    "Transaction",
+    "Transform",
+    "Unique",
+    "UnsafeValues",
+    "Worker",
+    "WorkerPartitioner",
+    "WorkerRecord",
+    "WorkerSubpartition",
+    "WorkerTask",
+    "WriteMode",
+    "classify",
+    "count_windows",
+    "deduplicate",
+    "enrich",
+    "fan_out",
+    "filter_rows",
+    "worker",
+]
