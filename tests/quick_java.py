@@ -34,6 +34,11 @@ def hasten_spark() -> None:
     os.environ[_OPTIONS_OF_SPARK] = _options(SPARK, find_java(os.environ))
 
 
+def quick_spark(java: Java) -> dict[str, str]:
+    """The environment of Spark's master and workers; executors inherit it."""
+    return {_OPTIONS_OF_JAVA: _options(SPARK, java)}
+
+
 @contextmanager
 def hastened_kafka(java: Java) -> Iterator[None]:
     """Lets brokers that are started inside begin sooner."""

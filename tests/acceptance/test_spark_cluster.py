@@ -14,6 +14,7 @@ from pathlib import Path
 import pyspark
 import pytest
 from tests.acceptance.project import HEADRACE, Project, kill_session, wait_for
+from tests.quick_java import quick_spark
 
 from headrace.runtime.ports import free_ports
 
@@ -29,6 +30,7 @@ class StandaloneCluster:
         self._environ = (
             os.environ
             | java.environ()
+            | quick_spark(java)
             | {
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 "SPARK_DAEMON_MEMORY": "256m",
