@@ -39,11 +39,17 @@ def quick_spark(java: Java) -> dict[str, str]:
     return {_OPTIONS_OF_JAVA: _options(SPARK, java)}
 
 
+def quick_kafka(java: Java) -> dict[str, str]:
+    """The environment of a command that starts brokers; a JVM says on stderr that it has it."""
+    return {_OPTIONS_OF_JAVA: _options(KAFKA, java)}
+
+
 @contextmanager
 def hastened_kafka(java: Java) -> Iterator[None]:
     """Lets brokers that are started inside begin sooner."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(_OPTIONS_OF_JAVA, _options(KAFKA, java))
+        for name, value in quick_kafka(java).items():
+            patch.setenv(name, value)
         yield
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 from deltalake import DeltaTable
+from tests.quick_java import quick_kafka
+
+from headrace.runtime.java import Java
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ad_serving"
 CLICKS = {"all": 80, "men": 115, "women": 92}
@@ -35,11 +39,16 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def demo(project: Path) -> Iterator[subprocess.Popen[str]]:
+def demo(project: Path, java: Java) -> Iterator[subprocess.Popen[str]]:
     """The demo, begun in another folder."""
     command = [sys.executable, str(project / "demo.py")]
     process = subprocess.Popen(
-        command, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd="/",
+        env=os.environ | quick_kafka(java),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     yield process
     process.terminate()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.quick_java import quick_kafka
+
+from headrace.runtime.java import Java
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 IGNORED = shutil.ignore_patterns(".headrace", ".sites", "__pycache__")
@@ -22,12 +26,13 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "ad_sites"
 
 
-def test_lake_counts_and_profiles_are_those_of_the_raw_file(project: Path) -> None:
+def test_lake_counts_and_profiles_are_those_of_the_raw_file(project: Path, java: Java) -> None:
     ended = subprocess.run(
         [sys.executable, str(project / "demo.py")],
         cwd=project.parent,
         capture_output=True,
         check=False,
+        env=os.environ | quick_kafka(java),
         text=True,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.quick_java import quick_kafka
 
+from headrace.runtime.java import Java
 from headrace.runtime.ports import free_ports
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "error_tracking"
@@ -30,11 +33,16 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def demo(project: Path) -> Iterator[subprocess.Popen[str]]:
+def demo(project: Path, java: Java) -> Iterator[subprocess.Popen[str]]:
     """The demo, begun in another folder."""
     command = [sys.executable, str(project / "demo.py")]
     process = subprocess.Popen(
-        command, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd="/",
+        env=os.environ | quick_kafka(java),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     yield process
     process.terminate()

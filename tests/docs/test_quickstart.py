@@ -11,14 +11,17 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from tests.quick_java import quick_kafka
+
+from headrace.runtime.java import Java
 
 BIN = Path(sys.executable).parent
 
 
 @pytest.fixture
-def environ() -> dict[str, str]:
+def environ(java: Java) -> dict[str, str]:
     """An environment whose commands are those of headrace's own."""
-    return os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    return os.environ | quick_kafka(java) | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
 
 
 @pytest.fixture

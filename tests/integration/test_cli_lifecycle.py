@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tests.quick_java import quick_kafka
 
 from headrace.control.services import broker_config
 from headrace.kafka.client import producer
@@ -26,14 +28,15 @@ PIPELINE = "page-views-to-lake"
 class Commands:
     """headrace commands in one project's folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, environ: dict[str, str]) -> None:
+        self.folder, self._environ = folder, environ
 
     def __call__(self, *arguments: str, code: int = 0) -> dict:
         """What a command answers in JSON: its last line."""
         done = subprocess.run(
             [HEADRACE, *arguments, "--json"],
             cwd=self.folder,
+            env=self._environ,
             capture_output=True,
             text=True,
             check=False,
@@ -97,12 +100,12 @@ class Commands:
 
 
 @pytest.fixture(scope="module")
-def headrace(tmp_path_factory, jars) -> Iterator[Commands]:
+def headrace(tmp_path_factory, jars, java) -> Iterator[Commands]:
     """A new project whose broker is up."""
     jars("kafka")
     folder = tmp_path_factory.mktemp("cli") / "views"
     subprocess.run([HEADRACE, "init", folder], check=True, capture_output=True)
-    commands = Commands(folder)
+    commands = Commands(folder, os.environ | quick_kafka(java))
     try:
         commands("up")
         yield commands
