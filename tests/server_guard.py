@@ -13,6 +13,11 @@ import signal
 import sys
 from pathlib import Path
 
+# Imported at the start: at the end, the checkout may be gone.
+from headrace.kafka.embedded import stop_cluster
+from headrace.runtime.hdfs import stop_hdfs
+from headrace.runtime.process import ServerProcess
+
 
 def _stop_postgres(folder: Path) -> None:
     lock = folder / "data" / "postmaster.pid"
@@ -27,10 +32,6 @@ def _kill(pid_file: Path) -> None:
 
 
 def _stop(folders: list[Path]) -> None:
-    from headrace.kafka.embedded import stop_cluster
-    from headrace.runtime.hdfs import stop_hdfs
-    from headrace.runtime.process import ServerProcess
-
     for folder in folders:
         stop_cluster(folder)
         stop_hdfs(folder)

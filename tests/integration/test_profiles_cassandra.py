@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from cassandra import ReadTimeout
 from click.testing import CliRunner
 from tests.contracts.profile_store import (
     SECOND,
@@ -96,6 +97,30 @@ class TestCassandraProfileStore(ProfileStoreContract):
         assert len(stored_rows(cassandra, user)) < 500
         expected = ["e2999", "e2998", "e2997"]
         assert [entry.event_id for entry in store.read(user).lists["views"]] == expected
+
+    def test_a_list_of_few_ids_that_are_seen_often_does_not_grow_without_bound(
+        self, store, user, cassandra
+    ):
+        now_us = store.now_us()
+        seen = (Event(now_us + n, "views", f"e{n % 2}", n) for n in range(3_000))
+        store.merge(change_of(user, each) for each in seen)
+        assert len(stored_rows(cassandra, user)) < 500
+        [last, former] = store.read(user).lists["views"]
+        assert (last.event_id, former.event_id) == ("e1", "e0")
+        assert last.event_time > former.event_time == time_of(now_us + 2_998)
+
+    def test_a_list_that_can_not_be_trimmed_is_written_all_the_same(
+        self, store, user, monkeypatch, caplog
+    ):
+        def fail(*_):
+            raise ReadTimeout("too few replicas answered")
+
+        monkeypatch.setattr(store, "_trim", fail)
+        now_us = store.now_us()
+        store.merge(change_of(user, Event(now_us + n, "views", f"e{n}", n)) for n in range(1_000))
+        assert store.read(user).lists["views"][0].event_id == "e999"
+        [warning] = [each for each in caplog.records if each.name.startswith("headrace.")]
+        assert "too few replicas answered" in warning.getMessage()
 
     def test_a_row_without_its_values_is_none(self, store, user, cassandra):
         now_us = store.now_us()
@@ -214,21 +239,21 @@ def test_writers_that_create_the_table_at_once_all_can_write(cassandra):
 
 
 def test_a_keyspace_that_may_lose_profiles_is_warned_of(cassandra):
-    assert danger(cassandra.url()) == ""
+    assert durability_warning(cassandra.url()) == ""
     keyspace = f"k{uuid.uuid4().hex}"
     cassandra.query(CREATE_KEYSPACE.format(keyspace) + " AND durable_writes = false")
-    assert "`durable_writes = false`" in danger(cassandra.url(keyspace))
+    assert "`durable_writes = false`" in durability_warning(cassandra.url(keyspace))
     cassandra.query(f"DROP KEYSPACE {keyspace}")
 
 
-def danger(url):
+def durability_warning(url):
     with closing(open_store(url, "users", TTL)) as store:
-        return store.danger()
+        return store.durability_warning()
 
 
 def test_a_keyspace_that_is_missing_is_an_error_with_the_statement_for_it(cassandra):
     with pytest.raises(SinkError, match='CREATE KEYSPACE "nowhere" WITH replication') as raised:
-        danger(cassandra.url("nowhere"))
+        durability_warning(cassandra.url("nowhere"))
     assert f"127.0.0.1:{cassandra.port}/nowhere" in str(raised.value)
 
 
@@ -241,6 +266,8 @@ def test_a_keyspace_that_is_missing_is_an_error_with_the_statement_for_it(cassan
         ("cassandra://u:hunter2@h/a-b", "URL is not valid"),
         ("cassandra://u:hunter2@h:x/site", "URL is not valid"),
         ("cassandra://u:hunter2@h/site?consistency=MOST", "option 'consistency'"),
+        ("cassandra://u:hunter2@h/site?consistency=ANY", "option 'consistency'"),
+        ("cassandra://u:hunter2@h/site?consistency=SERIAL", "option 'consistency'"),
         ("cassandra://u:hunter2@h/site?timeout=0", "option 'timeout'"),
         ("cassandra://u:hunter2@h/site?ssl=true", "option 'ssl'"),
         ("cassandras://u:hunter2@h/site", "begins with none of"),

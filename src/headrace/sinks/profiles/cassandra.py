@@ -7,6 +7,7 @@ the same set of rows, and no rule of Cassandra for equal timestamps is asked. Re
 from __future__ import annotations
 
 import hashlib
+import logging
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ from uuid import UUID
 
 import msgspec
 
+from headrace.errors import SinkUnavailableError
 from headrace.runtime.extras import require_extra
 from headrace.settings import Secret
 from headrace.sinks.profiles.cassandra_connection import (
@@ -65,15 +67,22 @@ _DELETE_OLDER = """
 DELETE FROM {table} USING TIMESTAMP ?
 WHERE store = ? AND user = ? AND kind = ? AND name = ? AND at_us < ?
 """
+_DELETE_ENTRY = """
+DELETE FROM {table} USING TIMESTAMP ?
+WHERE store = ? AND user = ? AND kind = 'entry' AND name = ? AND at_us = ? AND digest = ?
+"""
 _DELETE_USER = "DELETE FROM {table} USING TIMESTAMP ? WHERE store = ? AND user = ?"
 _SELECT_USER = """
 SELECT kind, name, at_us, event_id, json, max_entries, now() AS clock FROM {table}
 WHERE store = ? AND user = ?
 """
 _SELECT_ENTRIES = """
-SELECT at_us, event_id FROM {table} WHERE store = ? AND user = ? AND kind = 'entry' AND name = ?
+SELECT at_us, digest, event_id FROM {table}
+WHERE store = ? AND user = ? AND kind = 'entry' AND name = ?
 """
 _SELECT_CLOCK = "SELECT now() AS clock FROM system.local"
+
+_log = logging.getLogger(__name__)
 
 
 class CassandraProfileStore(ProfileStore):
@@ -102,7 +111,7 @@ class CassandraProfileStore(ProfileStore):
         with translated_errors(self._address):
             return _clock_us(self._connection.session.execute(_SELECT_CLOCK).one().clock)
 
-    def danger(self) -> str:
+    def durability_warning(self) -> str:
         with translated_errors(self._address):
             facts = self._connection.keyspace_facts
         keyspace = f"keyspace {self._address.keyspace!r}"
@@ -122,14 +131,19 @@ class CassandraProfileStore(ProfileStore):
         now_us = self.now_us()
         lists: set[tuple[str, str, int]] = set()
         with translated_errors(self._address):
-            sending = _Sending(self._connection)
+            sender = _BatchSender(self._connection)
             for change in changes:
-                for batch in _batches(self._writes(change, now_us)):
-                    sending.send(batch)
+                for batch in _batches(self._statements(change, now_us)):
+                    sender.send(batch)
                 lists.update(_lists_to_trim(change))
-            sending.finish()
-            for user, name, max_entries in lists:
-                self._trim(user, name, max_entries)
+            sender.finish()
+        try:
+            with translated_errors(self._address):
+                for user, name, max_entries in lists:
+                    self._trim(user, name, max_entries)
+        except SinkUnavailableError as error:
+            # All changes are in the store, and entries that come later trim these lists.
+            _log.warning("Lists of profiles were not trimmed: %s", error)
 
     def read(self, user: str) -> Profile | None:
         with translated_errors(self._address):
@@ -148,7 +162,7 @@ class CassandraProfileStore(ProfileStore):
             self._open = CassandraConnection(self._address)
         return self._open
 
-    def _writes(self, change: ProfileChange, now_us: int) -> Iterator[_Write]:
+    def _statements(self, change: ProfileChange, now_us: int) -> Iterator[_Statement]:
         """Yields what adds the rows of a change that are live."""
         user, forgotten = change.user, change.forgotten_us
         floor = now_us - self._ttl_us
@@ -165,13 +179,13 @@ class CassandraProfileStore(ProfileStore):
                     row = _Row(_ENTRY, name, version, event_id, part.max_entries)
                     yield self._insert(user, row, now_us)
 
-    def _forget(self, user: str, forgotten_us: int, now_us: int) -> Iterator[_Write]:
+    def _forget(self, user: str, forgotten_us: int, now_us: int) -> Iterator[_Statement]:
         # Where it has no timestamp of its own, readers alone leave out what the marker forgets.
         if forgotten_us >= _MIN_TIMESTAMP:
-            yield _Write(_DELETE_USER, (forgotten_us, self._store, user))
+            yield _Statement(_DELETE_USER, (forgotten_us, self._store, user))
         yield self._insert(user, _Row(_FORGOTTEN, "", Version(forgotten_us, "")), now_us)
 
-    def _insert(self, user: str, row: _Row, now_us: int) -> _Write:
+    def _insert(self, user: str, row: _Row, now_us: int) -> _Statement:
         timestamp = max(row.version.at_us, _MIN_TIMESTAMP)
         if row.kind == _FORGOTTEN:
             timestamp += 1  # the deletion of its batch takes what has its own timestamp
@@ -179,28 +193,39 @@ class CassandraProfileStore(ProfileStore):
         if seconds > _MAX_TTL_SECONDS or now_us // _SECOND + seconds > _MAX_EXPIRY_SECONDS:
             seconds = 0  # it does not expire
         values = (self._store, user, *row.values, timestamp, seconds)
-        return _Write(_INSERT, values, is_entry=row.kind == _ENTRY)
+        return _Statement(_INSERT, values, is_entry=row.kind == _ENTRY)
 
-    def _delete_older(self, user: str, kind: str, name: str, at_us: int) -> _Write:
+    def _delete_older(self, user: str, kind: str, name: str, at_us: int) -> _Statement:
         """Returns what deletes older rows of a name, whenever they come."""
         timestamp = max(at_us - 1, _MIN_TIMESTAMP)
-        return _Write(_DELETE_OLDER, (timestamp, self._store, user, kind, name, at_us))
+        return _Statement(_DELETE_OLDER, (timestamp, self._store, user, kind, name, at_us))
 
     def _trim(self, user: str, name: str, max_entries: int) -> None:
-        """Deletes entries that are no longer among the latest, and never will be again."""
+        """Deletes entries that are no longer among the latest, and never will be again.
+
+        They are those behind the latest, and older versions of an event id.
+        """
         connection = self._connection
         select = connection.prepared(_SELECT_ENTRIES).bind((self._store, user, name))
         select.fetch_size = max_entries + _MIN_ENTRIES_BETWEEN_TRIMS
-        ids: set[str] = set()
+        sender = _BatchSender(connection)
+        newest: dict[str, int] = {}
         last_us = 0
-        for entry in connection.session.execute(select):
-            if len(ids) < max_entries:
-                ids.add(entry.event_id)
-                last_us = entry.at_us
-            elif entry.at_us < last_us:
-                delete = self._delete_older(user, _ENTRY, name, last_us)
-                connection.session.execute(delete.bound(connection))
-                return
+        for row in connection.session.execute(select):
+            if row.event_id is None:
+                continue
+            if len(newest) >= max_entries and row.at_us < last_us:
+                sender.send([self._delete_older(user, _ENTRY, name, last_us)])
+                break
+            if row.event_id not in newest:
+                newest[row.event_id] = last_us = row.at_us
+            elif row.at_us < newest[row.event_id]:
+                sender.send([self._delete_entry(user, name, row.at_us, row.digest)])
+        sender.finish()
+
+    def _delete_entry(self, user: str, name: str, at_us: int, digest: bytes) -> _Statement:
+        timestamp = max(at_us, _MIN_TIMESTAMP)
+        return _Statement(_DELETE_ENTRY, (timestamp, self._store, user, name, at_us, digest))
 
 
 @dataclass(frozen=True)
@@ -223,7 +248,7 @@ class _Row:
 
 
 @dataclass(frozen=True)
-class _Write:
+class _Statement:
     """A statement on the rows of one user."""
 
     statement: str
@@ -241,7 +266,7 @@ class _Write:
         return connection.prepared(self.statement).bind(self.values)
 
 
-class _Sending:
+class _BatchSender:
     """Sends batches, some of them before the answers to others have come.
 
     Args:
@@ -253,15 +278,15 @@ class _Sending:
         self._in_flight: deque[tuple[ResponseFuture, int]] = deque()
         self._bytes = 0
 
-    def send(self, writes: Sequence[_Write]) -> None:
-        """Sends writes on one user, which take effect at one moment."""
+    def send(self, statements: Sequence[_Statement]) -> None:
+        """Sends statements on one user, which take effect at one moment."""
         from cassandra.query import BatchStatement, BatchType
 
         # One partition, one mutation: it is atomic without the log of batches.
         batch = BatchStatement(BatchType.UNLOGGED)
-        for write in writes:
-            batch.add(write.bound(self._connection))
-        size = sum(write.size for write in writes)
+        for statement in statements:
+            batch.add(statement.bound(self._connection))
+        size = sum(statement.size for statement in statements)
         while self._in_flight and (
             len(self._in_flight) >= _MAX_IN_FLIGHT or self._bytes + size > _MAX_IN_FLIGHT_BYTES
         ):
@@ -280,18 +305,18 @@ class _Sending:
         future.result()
 
 
-def _batches(writes: Iterable[_Write]) -> Iterator[list[_Write]]:
-    """Yields the writes in as few batches as Cassandra takes."""
-    batch: list[_Write] = []
+def _batches(statements: Iterable[_Statement]) -> Iterator[list[_Statement]]:
+    """Yields the statements in as few batches as Cassandra takes."""
+    batch: list[_Statement] = []
     entries = size = 0
-    for write in writes:
-        is_full = entries + write.is_entry > MAX_ENTRIES_AT_ONCE
-        if batch and (is_full or size + write.size > MAX_BATCH_BYTES):
+    for statement in statements:
+        is_full = entries + statement.is_entry > MAX_ENTRIES_AT_ONCE
+        if batch and (is_full or size + statement.size > MAX_BATCH_BYTES):
             yield batch
             batch, entries, size = [], 0, 0
-        batch.append(write)
-        entries += write.is_entry
-        size += write.size
+        batch.append(statement)
+        entries += statement.is_entry
+        size += statement.size
     if batch:
         yield batch
 
@@ -299,11 +324,13 @@ def _batches(writes: Iterable[_Write]) -> Iterator[list[_Write]]:
 def _lists_to_trim(change: ProfileChange) -> Iterator[tuple[str, str, int]]:
     """Yields lists to trim: once for about as many entries as they keep.
 
-    Event ids choose when, so that a change that is repeated, such as after a kill, trims as well.
+    Ids and times of events choose when, so that a change that is repeated, such as after a kill,
+    trims as well, and so do events of few ids.
     """
     for name, part in change.lists.items():
         period = max(part.max_entries, _MIN_ENTRIES_BETWEEN_TRIMS)
-        if any(zlib.crc32(event_id.encode()) % period == 0 for event_id in part.entries):
+        events = (f"{version.at_us} {event_id}" for event_id, version in part.entries.items())
+        if any(zlib.crc32(event.encode()) % period == 0 for event in events):
             yield change.user, name, part.max_entries
 
 

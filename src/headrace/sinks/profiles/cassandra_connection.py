@@ -27,6 +27,9 @@ _URL = re.compile(
     re.ASCII,
 )
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:]+)(?::(\d{1,5}))?")
+# A profile is read and written at one level: ANY is for writes alone, and with the serial ones a
+# statement would need a condition.
+_OTHER_LEVELS = {"ANY", "SERIAL", "LOCAL_SERIAL"}
 _PERMISSIONS = (
     f"The role needs SELECT and MODIFY on the table `{TABLE}`, and CREATE on its keyspace for as "
     "long as there is no such table."
@@ -106,9 +109,10 @@ def _options(text: str) -> dict[str, Any]:
     """
     from cassandra import ConsistencyLevel
 
+    levels = ConsistencyLevel.name_to_value.keys() - _OTHER_LEVELS
     fields: dict[str, Any] = {}
     for name, value in parse_qsl(text, keep_blank_values=True):
-        if name == "consistency" and value in ConsistencyLevel.name_to_value:
+        if name == "consistency" and value in levels:
             fields["consistency"] = value
         elif name == "timeout" and re.fullmatch(r"\d+(\.\d+)?", value) and float(value) > 0:
             fields["timeout_seconds"] = float(value)

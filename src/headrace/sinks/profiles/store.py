@@ -134,7 +134,7 @@ class ProfileStore(Protocol):
     def now_us(self) -> int:
         """Returns the store's own clock, in microseconds since 1970: one clock for all writers."""
 
-    def danger(self) -> str:
+    def durability_warning(self) -> str:
         """Returns why the store, as it is set up, may lose profiles, as a sentence; empty: no."""
 
     def merge(self, changes: Iterable[ProfileChange]) -> None:

@@ -51,8 +51,8 @@ class ProfilesDriver(SinkDriver):
         self.writers = writers
         with closing(opening()) as store:
             store.now_us()
-            if danger := store.danger():
-                _log.warning("Profiles can get lost (%s): %s", label, danger)
+            if warning := store.durability_warning():
+                _log.warning("Profiles can get lost (%s): %s", label, warning)
 
     def commit(
         self,
