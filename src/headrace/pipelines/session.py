@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from headrace.settings import SparkSettings
 
 FEW_CORES = 2
+# A JVM warns on standard output, where commands answer in JSON.
+_WARNINGS = "-Xlog:disable -Xlog:all=warning:stderr"
 _STACK = "-Xss64m"  # of a thread at most; memory is taken as it is used
 # Ten times Java's defaults: when a method has run so often, it is compiled once more, thoroughly.
 _COMPILE_LATER = (
@@ -111,7 +113,7 @@ def spark_home(folder: Path) -> Path:
 
 
 def java_options(options: str, log: Path, *, cores: int) -> str:
-    """The driver's Java options: the user's own first, then where the log goes.
+    """The driver's Java options: the user's own, and where the log goes.
 
     On one or two cores, what the JVM does on threads of its own takes a core from the work. So the
     collector is the serial one, and methods are compiled thoroughly only when they are very hot,
@@ -126,7 +128,8 @@ def java_options(options: str, log: Path, *, cores: int) -> str:
     collector = "-XX:+UseSerialGC" if few and "-XX:+Use" not in options else ""
     compiler = _COMPILE_LATER if few and "-XX:Tier" not in options else ""
     stack = "" if "-Xss" in options else _STACK
-    return " ".join(filter(None, (options, collector, compiler, stack, logging)))
+    # The user's own come later and win: `-Xlog:disable` takes what stands before it.
+    return " ".join(filter(None, (_WARNINGS, options, collector, compiler, stack, logging)))
 
 
 def _local(master: str) -> dict[str, str]:

@@ -1,3 +1,5 @@
+import shlex
+import subprocess
 from pathlib import Path
 
 import pyspark
@@ -28,16 +30,34 @@ def test_two_cores_are_left_to_the_work(tmp_path):
 
 def test_the_users_own_collector_is_kept(tmp_path):
     options = java_options("-XX:+UseG1GC", tmp_path / "log", cores=2)
-    assert options.startswith("-XX:+UseG1GC ")
+    assert " -XX:+UseG1GC " in options
     assert "Serial" not in options
 
 
 def test_the_users_own_thresholds_of_the_compiler_are_kept(tmp_path):
     options = java_options("-XX:TieredStopAtLevel=1", tmp_path / "log", cores=2)
-    assert options.startswith("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC ")
+    assert " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC " in options
     assert "Tier4" not in options
 
 
 def test_stacks_hold_a_search_through_a_long_traceback_unless_the_user_chose(tmp_path):
     assert "-Xss64m" in java_options("", tmp_path / "log", cores=8)
     assert "-Xss64m" not in java_options("-Xss8m", tmp_path / "log", cores=8)
+
+
+def test_a_jvm_warns_where_no_command_answers(java, tmp_path):
+    """Without large pages the JVM warns of the option, on standard output if it is not told."""
+    options = shlex.split(java_options("-XX:+UseLargePages", tmp_path / "log", cores=2))
+    done = subprocess.run(
+        [java.executable, *options, "-version"], capture_output=True, check=True, text=True
+    )
+    assert done.stdout == ""
+    assert "UseLargePages" in done.stderr
+
+
+def test_what_the_user_wants_to_be_logged_is_logged(java, tmp_path):
+    options = shlex.split(java_options("-Xlog:gc=info:stdout", tmp_path / "log", cores=2))
+    done = subprocess.run(
+        [java.executable, *options, "-version"], capture_output=True, check=True, text=True
+    )
+    assert "Using Serial" in done.stdout
