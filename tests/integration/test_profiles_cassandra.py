@@ -49,7 +49,14 @@ PASSWORD = "cassandra"  # of the role that a new server has
 
 @pytest.fixture(scope="module")
 def connect(cassandra):
-    return lambda: open_store(cassandra.url(), "users", TTL)
+    return lambda: prepared_store(cassandra.url())
+
+
+def prepared_store(url, name="users", ttl=TTL):
+    """A store as the start of a pipeline leaves it."""
+    store = open_store(url, name, ttl)
+    store.prepare()
+    return store
 
 
 def stored_rows(cassandra, user, store="users"):
@@ -182,8 +189,7 @@ class TestProfiles(SinkContract):
         context = SinkContext("p", "unused", {}, {"url": cassandra.url()}, "at")
 
         def read():
-            with closing(open_store(cassandra.url(), name, YEARS)) as store:
-                store.now_us()  # makes the table
+            with closing(prepared_store(cassandra.url(), name, YEARS)) as store:
                 select = f"SELECT DISTINCT store, user FROM {KEYSPACE}.headrace_profiles"
                 users = [each.user for each in cassandra.query(select) if each.store == name]
                 profiles = [store.read(user) for user in users]
@@ -202,7 +208,7 @@ def test_event_times_before_1970_and_far_in_the_future_have_their_order_on_disk_
 ):
     chance, user = random.Random(seed), uuid.uuid4().hex
     times = [-40 * YEAR_US, -20 * YEAR_US, -1, 0, 1, 2, 2**52]
-    with closing(open_store(cassandra.url(), "old", YEARS)) as store:
+    with closing(prepared_store(cassandra.url(), "old", YEARS)) as store:
         changes = [change_of(user, Event(at_us, "country", "e", at_us)) for at_us in times]
         changes += [change_of(user, Event(at_us, "views", f"e{at_us}", 1)) for at_us in times[:3]]
         changes += [change_of(user, Event(at_us, "")) for at_us in (-30 * YEAR_US, -YEAR_US)]
@@ -228,7 +234,7 @@ def test_writers_that_create_the_table_at_once_all_can_write(cassandra):
     cassandra.query(CREATE_KEYSPACE.format(keyspace))
 
     def write(number):
-        with closing(open_store(cassandra.url(keyspace), "users", TTL)) as store:
+        with closing(prepared_store(cassandra.url(keyspace))) as store:
             store.merge([change_of("u", Event(store.now_us(), "views", f"e{number}", 1))])
             return store.read("u")
 
@@ -238,22 +244,35 @@ def test_writers_that_create_the_table_at_once_all_can_write(cassandra):
     cassandra.query(f"DROP KEYSPACE {keyspace}")
 
 
-def test_a_keyspace_that_may_lose_profiles_is_warned_of(cassandra):
-    assert durability_warning(cassandra.url()) == ""
+def test_a_table_that_is_missing_is_created_by_the_start_of_a_pipeline_alone(cassandra):
     keyspace = f"k{uuid.uuid4().hex}"
-    cassandra.query(CREATE_KEYSPACE.format(keyspace) + " AND durable_writes = false")
-    assert "`durable_writes = false`" in durability_warning(cassandra.url(keyspace))
+    cassandra.query(CREATE_KEYSPACE.format(keyspace))
+    with closing(open_store(cassandra.url(keyspace), "users", TTL)) as store:
+        change = change_of("u", Event(store.now_us(), "country", "e", "PL"))
+        for use in (lambda: store.read("u"), lambda: store.merge([change])):
+            with pytest.raises(SinkError, match="start a pipeline, which creates it"):
+                use()
+        store.prepare()
+        assert store.read("u") is None
     cassandra.query(f"DROP KEYSPACE {keyspace}")
 
 
-def durability_warning(url):
+def test_a_keyspace_that_may_lose_profiles_is_warned_of(cassandra):
+    assert prepare(cassandra.url()) == ""
+    keyspace = f"k{uuid.uuid4().hex}"
+    cassandra.query(CREATE_KEYSPACE.format(keyspace) + " AND durable_writes = false")
+    assert "`durable_writes = false`" in prepare(cassandra.url(keyspace))
+    cassandra.query(f"DROP KEYSPACE {keyspace}")
+
+
+def prepare(url):
     with closing(open_store(url, "users", TTL)) as store:
-        return store.durability_warning()
+        return store.prepare()
 
 
 def test_a_keyspace_that_is_missing_is_an_error_with_the_statement_for_it(cassandra):
     with pytest.raises(SinkError, match='CREATE KEYSPACE "nowhere" WITH replication') as raised:
-        durability_warning(cassandra.url("nowhere"))
+        prepare(cassandra.url("nowhere"))
     assert f"127.0.0.1:{cassandra.port}/nowhere" in str(raised.value)
 
 
@@ -366,7 +385,7 @@ def own_server(tmp_path_factory, stop_at_end):
 
 
 def test_a_server_that_is_killed_comes_back_with_what_it_has_acknowledged(own_server):
-    with closing(open_store(own_server.url(options="?timeout=5"), "users", TTL)) as store:
+    with closing(prepared_store(own_server.url(options="?timeout=5"))) as store:
         now_us = store.now_us()
         changes = [
             change_of(
@@ -410,8 +429,7 @@ def test_a_server_that_does_not_respond_is_waited_for_until_the_time_out(own_ser
     ],
 )
 def test_a_role_that_may_not_write_is_told_what_is_needed(own_server, login, message):
-    with closing(open_store(own_server.url(), "users", TTL)) as store:
-        store.now_us()  # makes the table
+    prepared_store(own_server.url()).close()
     own_server.query(
         "CREATE ROLE IF NOT EXISTS reader WITH PASSWORD = 'secret' AND LOGIN = true",
         f"GRANT SELECT ON KEYSPACE {KEYSPACE} TO reader",
@@ -441,7 +459,7 @@ def test_a_profile_is_shown_by_a_command(tmp_path, cassandra, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     store = uuid.uuid4().hex
     write_project(tmp_path, store, f'"{cassandra.url().reveal()}"')
-    with closing(open_store(cassandra.url(), store, timedelta(days=1))) as opened:
+    with closing(prepared_store(cassandra.url(), store, timedelta(days=1))) as opened:
         opened.merge([change_of("7", Event(opened.now_us(), "item", "", "shoes"))])
     shown = CliRunner().invoke(main, ["profile", "7", "--json", "--project", str(tmp_path)])
     assert json.loads(shown.stdout)["fields"]["item"]["value"] == "shoes"

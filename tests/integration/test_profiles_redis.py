@@ -284,7 +284,7 @@ def test_the_documented_rights_are_enough(own_server):
         events = [Event(now_us, "views", "e", 1), Event(now_us, "country", "e", 1)]
         store.merge([change_of("u", *events), ProfileChange("v", forgotten_us=now_us)])
         assert store.read("u").fields["country"].value == 1
-        assert store.durability_warning() == ""
+        assert store.prepare() == ""
 
 
 def test_one_user_with_many_rows_costs_redis_a_list(redis_server):

@@ -88,7 +88,7 @@ _log = logging.getLogger(__name__)
 class CassandraProfileStore(ProfileStore):
     """See :class:`ProfileStore`; :mod:`headrace.sinks.profiles` says which rows there are.
 
-    It connects when it is first asked, and creates the table if there is none.
+    It connects when it is first asked.
 
     Args:
         url: ``cassandra://[user:password@]host[:port][,host...]/keyspace``, with the options
@@ -111,8 +111,9 @@ class CassandraProfileStore(ProfileStore):
         with translated_errors(self._address):
             return _clock_us(self._connection.session.execute(_SELECT_CLOCK).one().clock)
 
-    def durability_warning(self) -> str:
+    def prepare(self) -> str:
         with translated_errors(self._address):
+            self._connection.create_table()
             facts = self._connection.keyspace_facts
         keyspace = f"keyspace {self._address.keyspace!r}"
         if facts is not None and not facts.durable_writes:

@@ -145,7 +145,7 @@ class KeyspaceFacts:
 
 
 class CassandraConnection:
-    """A session, whose table is there.
+    """A session with a keyspace that is there.
 
     Args:
         address: of the keyspace.
@@ -163,15 +163,24 @@ class CassandraConnection:
             with translated_errors(address):
                 self.session: Session = self._cluster.connect()
                 self._require_keyspace()
-                self._create_table()
         except BaseException:
             self.close()
             raise
 
     def prepared(self, statement: str) -> PreparedStatement:
-        """Returns a statement on the table, which stands in it as ``{table}``."""
+        """Returns a statement on the table, which stands in it as ``{table}``.
+
+        Raises:
+            SinkError: if there is no such table, or it is another one.
+        """
+        from cassandra import InvalidRequest
+
         if statement not in self._statements:
-            prepared = self.session.prepare(statement.format(table=self._address.table))
+            try:
+                prepared = self.session.prepare(statement.format(table=self._address.table))
+            except InvalidRequest as error:
+                reason = f"{error}; where there is no table, start a pipeline, which creates it"
+                raise SinkError(str(self._address), reason) from error
             # Repeating any of them changes nothing, so that the client may try another node.
             prepared.is_idempotent = True
             self._statements[statement] = prepared
@@ -183,6 +192,16 @@ class CassandraConnection:
         row = self.session.execute(_SELECT_KEYSPACE, (self._address.keyspace,)).one()
         nodes = len(self._cluster.metadata.all_hosts())
         return row and KeyspaceFacts(dict(row.replication), row.durable_writes, nodes)
+
+    def create_table(self) -> None:
+        """Creates the table if there is none: a role that may not can use one that is there."""
+        from cassandra import InvalidRequest
+
+        # The table itself is asked: in system_schema it stands a moment before the node knows it.
+        try:
+            self.session.execute(_SELECT_NOTHING.format(table=self._address.table))
+        except InvalidRequest:
+            self.session.execute(_CREATE_TABLE.format(table=self._address.table))
 
     def close(self) -> None:
         """Called once, at the end."""
@@ -196,16 +215,6 @@ class CassandraConnection:
                 f'"{self._address.keyspace}" WITH replication = '
                 "{'class': 'NetworkTopologyStrategy', 'datacenter1': 3}",
             )
-
-    def _create_table(self) -> None:
-        from cassandra import InvalidRequest
-
-        # A role that may not create tables can use one that is there. The table itself is asked:
-        # in system_schema it stands a moment before the node knows it.
-        try:
-            self.session.execute(_SELECT_NOTHING.format(table=self._address.table))
-        except InvalidRequest:
-            self.session.execute(_CREATE_TABLE.format(table=self._address.table))
 
 
 def _cluster(address: CassandraAddress) -> Cluster:

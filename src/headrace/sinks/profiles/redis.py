@@ -75,7 +75,7 @@ class RedisProfileStore(ProfileStore):
             seconds, microseconds = self._client.time()
         return int(seconds) * 1_000_000 + int(microseconds)
 
-    def durability_warning(self) -> str:
+    def prepare(self) -> str:
         import redis
 
         with translated_errors():

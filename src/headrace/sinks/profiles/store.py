@@ -134,8 +134,12 @@ class ProfileStore(Protocol):
     def now_us(self) -> int:
         """Returns the store's own clock, in microseconds since 1970: one clock for all writers."""
 
-    def durability_warning(self) -> str:
-        """Returns why the store, as it is set up, may lose profiles, as a sentence; empty: no."""
+    def prepare(self) -> str:
+        """Makes the store ready for changes, at the start of a pipeline.
+
+        Returns:
+            Why the store, as it is set up, may lose profiles, as a sentence; empty: it does not.
+        """
 
     def merge(self, changes: Iterable[ProfileChange]) -> None:
         """Merges changes into profiles, and returns when the store has all of them.

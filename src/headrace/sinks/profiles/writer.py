@@ -51,7 +51,7 @@ class ProfilesDriver(SinkDriver):
         self.writers = writers
         with closing(opening()) as store:
             store.now_us()
-            if warning := store.durability_warning():
+            if warning := store.prepare():
                 _log.warning("Profiles can get lost (%s): %s", label, warning)
 
     def commit(
