@@ -57,7 +57,7 @@ def _options(of: str, java: Java) -> str:
     archive = _archive(of, java)
     if not archive.exists():
         return _COMPILE_FAST
-    # Of an archive that does not fit, a JVM would say so where `--json` says other things.
+    # Of an archive that does not fit, a broker would say so on its standard output.
     return f"{_COMPILE_FAST} -XX:SharedArchiveFile={archive} -Xlog:disable"
 
 

@@ -12,7 +12,7 @@ TABLES = ("fused", "stepped")
 @pytest.mark.timeout(1500)
 def test_kills_of_the_driver_lose_and_repeat_nothing(start_cluster, tmp_path, drill_run):
     """Both paths at once. After each kill, committed offsets must not have passed what is there."""
-    events = drill_run.size(short=20_000, long=200_000)
+    events = drill_run.size(short=60_000, long=200_000)
     kills = drill_run.size(short=1, long=10)
     project = Project(tmp_path / "drill", start_cluster().bootstrap_servers, batch=5_000)
     project.call("apply")

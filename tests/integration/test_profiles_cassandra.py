@@ -116,6 +116,19 @@ class TestCassandraProfileStore(ProfileStoreContract):
         assert (last.event_id, former.event_id) == ("e1", "e0")
         assert last.event_time > former.event_time == time_of(now_us + 2_998)
 
+    def test_a_list_is_trimmed_to_what_its_newest_entry_says(self, store, user, cassandra):
+        now_us = store.now_us()
+
+        def write(at_us, max_entries):
+            part = ListChange(max_entries, {f"e{at_us - now_us}": Version(at_us, "{}")})
+            return ProfileChange(user, lists={"views": part})
+
+        store.merge(write(now_us + n, 6) for n in range(6))
+        store.merge(write(now_us - n, 2) for n in range(1, 1_000))
+        assert len(stored_rows(cassandra, user)) < 500
+        kept = [entry.event_id for entry in store.read(user).lists["views"]]
+        assert kept == ["e5", "e4", "e3", "e2", "e1", "e0"]
+
     def test_a_list_that_can_not_be_trimmed_is_written_all_the_same(
         self, store, user, monkeypatch, caplog
     ):
@@ -380,12 +393,13 @@ def own_server(tmp_path_factory, stop_at_end):
     stop_at_end(server.folder)
     server.start()
     server.query(CREATE_KEYSPACE.format(KEYSPACE))
+    prepared_store(server.url()).close()
     yield server
     server.kill()
 
 
 def test_a_server_that_is_killed_comes_back_with_what_it_has_acknowledged(own_server):
-    with closing(prepared_store(own_server.url(options="?timeout=5"))) as store:
+    with closing(open_store(own_server.url(options="?timeout=5"), "users", TTL)) as store:
         now_us = store.now_us()
         changes = [
             change_of(
@@ -429,7 +443,6 @@ def test_a_server_that_does_not_respond_is_waited_for_until_the_time_out(own_ser
     ],
 )
 def test_a_role_that_may_not_write_is_told_what_is_needed(own_server, login, message):
-    prepared_store(own_server.url()).close()
     own_server.query(
         "CREATE ROLE IF NOT EXISTS reader WITH PASSWORD = 'secret' AND LOGIN = true",
         f"GRANT SELECT ON KEYSPACE {KEYSPACE} TO reader",

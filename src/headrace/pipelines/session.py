@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FEW_CORES = 2
 # A JVM warns on standard output, where commands answer in JSON.
-_WARNINGS = "-Xlog:disable -Xlog:all=warning:stderr"
+_WARNINGS = "-Xlog:all=off:stdout -Xlog:all=warning:stderr"
 _STACK = "-Xss64m"  # of a thread at most; memory is taken as it is used
 # Ten times Java's defaults: when a method has run so often, it is compiled once more, thoroughly.
 _COMPILE_LATER = (
@@ -128,7 +128,7 @@ def java_options(options: str, log: Path, *, cores: int) -> str:
     collector = "-XX:+UseSerialGC" if few and "-XX:+Use" not in options else ""
     compiler = _COMPILE_LATER if few and "-XX:Tier" not in options else ""
     stack = "" if "-Xss" in options else _STACK
-    # The user's own come later and win: `-Xlog:disable` takes what stands before it.
+    # The user's own come later and win.
     return " ".join(filter(None, (_WARNINGS, options, collector, compiler, stack, logging)))
 
 

@@ -77,7 +77,7 @@ SELECT kind, name, at_us, event_id, json, max_entries, now() AS clock FROM {tabl
 WHERE store = ? AND user = ?
 """
 _SELECT_ENTRIES = """
-SELECT at_us, digest, event_id FROM {table}
+SELECT at_us, digest, event_id, max_entries FROM {table}
 WHERE store = ? AND user = ? AND kind = 'entry' AND name = ?
 """
 _SELECT_CLOCK = "SELECT now() AS clock FROM system.local"
@@ -130,7 +130,7 @@ class CassandraProfileStore(ProfileStore):
 
     def merge(self, changes: Iterable[ProfileChange]) -> None:
         now_us = self.now_us()
-        lists: set[tuple[str, str, int]] = set()
+        lists: set[tuple[str, str]] = set()
         with translated_errors(self._address):
             sender = _BatchSender(self._connection)
             for change in changes:
@@ -140,11 +140,13 @@ class CassandraProfileStore(ProfileStore):
             sender.finish()
         try:
             with translated_errors(self._address):
-                for user, name, max_entries in lists:
-                    self._trim(user, name, max_entries)
+                for user, name in lists:
+                    self._trim(user, name)
         except SinkUnavailableError as error:
-            # All changes are in the store, and entries that come later trim these lists.
-            _log.warning("Lists of profiles were not trimmed: %s", error)
+            # All changes are in the store, and entries that come later trim their lists.
+            _log.warning(
+                "Of %d lists of store %s, some are untrimmed: %s", len(lists), self._store, error
+            )
 
     def read(self, user: str) -> Profile | None:
         with translated_errors(self._address):
@@ -201,20 +203,25 @@ class CassandraProfileStore(ProfileStore):
         timestamp = max(at_us - 1, _MIN_TIMESTAMP)
         return _Statement(_DELETE_OLDER, (timestamp, self._store, user, kind, name, at_us))
 
-    def _trim(self, user: str, name: str, max_entries: int) -> None:
+    def _trim(self, user: str, name: str) -> None:
         """Deletes entries that are no longer among the latest, and never will be again.
 
-        They are those behind the latest, and older versions of an event id.
+        They are those behind the latest, and older versions of an event id. How many are kept is
+        what the newest entry says, as for readers.
         """
         connection = self._connection
         select = connection.prepared(_SELECT_ENTRIES).bind((self._store, user, name))
-        select.fetch_size = max_entries + _MIN_ENTRIES_BETWEEN_TRIMS
+        select.fetch_size = MAX_ENTRIES_AT_ONCE
         sender = _BatchSender(connection)
         newest: dict[str, int] = {}
-        last_us = 0
+        max_entries = first_us = last_us = 0
         for row in connection.session.execute(select):
             if row.event_id is None:
                 continue
+            if not newest:
+                first_us = row.at_us
+            if row.at_us == first_us:
+                max_entries = max(max_entries, row.max_entries)
             if len(newest) >= max_entries and row.at_us < last_us:
                 sender.send([self._delete_older(user, _ENTRY, name, last_us)])
                 break
@@ -322,7 +329,7 @@ def _batches(statements: Iterable[_Statement]) -> Iterator[list[_Statement]]:
         yield batch
 
 
-def _lists_to_trim(change: ProfileChange) -> Iterator[tuple[str, str, int]]:
+def _lists_to_trim(change: ProfileChange) -> Iterator[tuple[str, str]]:
     """Yields lists to trim: once for about as many entries as they keep.
 
     Ids and times of events choose when, so that a change that is repeated, such as after a kill,
@@ -332,7 +339,7 @@ def _lists_to_trim(change: ProfileChange) -> Iterator[tuple[str, str, int]]:
         period = max(part.max_entries, _MIN_ENTRIES_BETWEEN_TRIMS)
         events = (f"{version.at_us} {event_id}" for event_id, version in part.entries.items())
         if any(zlib.crc32(event.encode()) % period == 0 for event in events):
-            yield change.user, name, part.max_entries
+            yield change.user, name
 
 
 def _clock_us(clock: UUID) -> int:

@@ -201,7 +201,10 @@ class CassandraConnection:
         try:
             self.session.execute(_SELECT_NOTHING.format(table=self._address.table))
         except InvalidRequest:
-            self.session.execute(_CREATE_TABLE.format(table=self._address.table))
+            created = self.session.execute(_CREATE_TABLE.format(table=self._address.table))
+            if not created.response_future.is_schema_agreed:
+                reason = f"some nodes do not know the new table `{TABLE}` yet"
+                raise ProfileStoreUnavailableError(str(self._address), reason) from None
 
     def close(self) -> None:
         """Called once, at the end."""
