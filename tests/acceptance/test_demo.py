@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
 import pytest
 from deltalake import DeltaTable
-from tests.quick_java import quick_kafka
-
-from headrace.runtime.java import Java
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ad_serving"
 CLICKS = {"all": 80, "men": 115, "women": 92}
@@ -36,23 +31,6 @@ def project(tmp_path: Path) -> Path:
     return shutil.copytree(
         EXAMPLE, tmp_path / "ad_serving", ignore=shutil.ignore_patterns(".headrace", "__pycache__")
     )
-
-
-@pytest.fixture
-def demo(project: Path, java: Java) -> Iterator[subprocess.Popen[str]]:
-    """The demo, begun in another folder."""
-    command = [sys.executable, str(project / "demo.py")]
-    process = subprocess.Popen(
-        command,
-        cwd="/",
-        env=os.environ | quick_kafka(java),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    yield process
-    process.terminate()
-    process.wait()
 
 
 def test_it_ends_with_0_when_lake_and_postgres_hold_what_the_raw_file_holds(

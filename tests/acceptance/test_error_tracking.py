@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.quick_java import quick_kafka
 
-from headrace.runtime.java import Java
 from headrace.runtime.ports import free_ports
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "error_tracking"
@@ -30,23 +26,6 @@ def project(tmp_path: Path) -> Path:
     assert PORT in text
     settings.write_text(text.replace(PORT, f"port = {free_ports(1)[0]}"))
     return folder
-
-
-@pytest.fixture
-def demo(project: Path, java: Java) -> Iterator[subprocess.Popen[str]]:
-    """The demo, begun in another folder."""
-    command = [sys.executable, str(project / "demo.py")]
-    process = subprocess.Popen(
-        command,
-        cwd="/",
-        env=os.environ | quick_kafka(java),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    yield process
-    process.terminate()
-    process.wait()
 
 
 def test_it_ends_with_0_when_every_sum_is_right(demo: subprocess.Popen[str], project: Path) -> None:

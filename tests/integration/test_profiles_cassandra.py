@@ -271,21 +271,21 @@ def test_a_table_that_is_missing_is_created_by_the_start_of_a_pipeline_alone(cas
 
 
 def test_a_keyspace_that_may_lose_profiles_is_warned_of(cassandra):
-    assert prepare(cassandra.url()) == ""
+    assert warning_of(cassandra.url()) == ""
     keyspace = f"k{uuid.uuid4().hex}"
     cassandra.query(CREATE_KEYSPACE.format(keyspace) + " AND durable_writes = false")
-    assert "`durable_writes = false`" in prepare(cassandra.url(keyspace))
+    assert "`durable_writes = false`" in warning_of(cassandra.url(keyspace))
     cassandra.query(f"DROP KEYSPACE {keyspace}")
 
 
-def prepare(url):
+def warning_of(url):
     with closing(open_store(url, "users", TTL)) as store:
         return store.prepare()
 
 
 def test_a_keyspace_that_is_missing_is_an_error_with_the_statement_for_it(cassandra):
     with pytest.raises(SinkError, match='CREATE KEYSPACE "nowhere" WITH replication') as raised:
-        prepare(cassandra.url("nowhere"))
+        warning_of(cassandra.url("nowhere"))
     assert f"127.0.0.1:{cassandra.port}/nowhere" in str(raised.value)
 
 

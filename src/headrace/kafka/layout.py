@@ -130,10 +130,10 @@ def broker_config(broker: Broker, layout: Layout, data: Path) -> dict[str, str]:
         "auto.create.topics.enable": "false",
         "group.initial.rebalance.delay.ms": "0",
         "broker.heartbeat.interval.ms": "1000",
+        "broker.session.timeout.ms": _SESSION_MS if copies > 1 else _LONE_SESSION_MS,
         # By default a controller without work writes a record every half second, for ever, which
         # is a third of the CPU of an idle broker.
         "metadata.max.idle.interval.ms": "30000",
-        "broker.session.timeout.ms": _SESSION_MS if copies > 1 else _LONE_SESSION_MS,
         "min.insync.replicas": str(in_sync),
         "offsets.topic.replication.factor": str(copies),
         "offsets.topic.num.partitions": "16",
