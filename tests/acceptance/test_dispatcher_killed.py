@@ -78,8 +78,8 @@ def test_kills_leave_every_record_once_and_in_order_at_its_sites(project, drill_
                 while len(project.records("waw")) == before and traffic.is_sending:
                     assert time.monotonic() < deadline
                 time.sleep(drill_run.random.uniform(0, 3))
-    with project.running():
-        for site in ("waw", "par"):
-            for partition in range(PARTITIONS):
-                project.until(site, traffic.wanted_at(site, partition), partition)
+    project.once()
+    for site in ("waw", "par"):
+        for partition in range(PARTITIONS):
+            project.until(site, traffic.wanted_at(site, partition), partition)
     drill_run.report(records=records, kills=kills)

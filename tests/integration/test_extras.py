@@ -9,6 +9,8 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import closing
+from datetime import timedelta
 
 import polars as pl
 import psycopg
@@ -20,6 +22,7 @@ from tests.offline_lines import line, write
 
 from headrace.kafka.client import describe, producer, watermarks
 from headrace.settings import Rate
+from headrace.sinks.profiles.registry import open_store
 
 MAX_BASE_BYTES = 60_000_000
 
@@ -199,6 +202,8 @@ def test_the_extra_cassandra_reads_a_profile(bare, project, cassandra):
         flow.write(PROFILES.format(suffix=project.suffix))
     with (project.folder / "headrace.toml").open("a") as settings:
         settings.write(f'[sinks.profiles]\nurl = "{cassandra.url().reveal()}"\n')
+    with closing(open_store(cassandra.url(), "users", timedelta(days=1))) as store:
+        store.prepare()
     done = bare("cassandra").run("profile", "u", "--json", "--project", project.folder)
     assert json.loads(done.stdout)["message"].startswith("The store has no profile of this user")
 

@@ -32,6 +32,7 @@ from headrace.cli import main
 from headrace.errors import (
     ProfileStoreAccessError,
     ProfileStoreUnavailableError,
+    ProfileTableMissingError,
     SinkError,
     SinkUnavailableError,
 )
@@ -263,7 +264,7 @@ def test_a_table_that_is_missing_is_created_by_the_start_of_a_pipeline_alone(cas
     with closing(open_store(cassandra.url(keyspace), "users", TTL)) as store:
         change = change_of("u", Event(store.now_us(), "country", "e", "PL"))
         for use in (lambda: store.read("u"), lambda: store.merge([change])):
-            with pytest.raises(SinkError, match="start a pipeline, which creates it"):
+            with pytest.raises(ProfileTableMissingError, match="no table"):
                 use()
         store.prepare()
         assert store.read("u") is None

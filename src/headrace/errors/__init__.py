@@ -82,6 +82,7 @@ HeadraceError                         base
 │   ├── RecordRejectedError           Kafka can't take a record as it is
 │   ├── ReplayedRecordError           a dead letter's record can't be sent to its topic again
 │   ├── ProfileStoreFullError         the store of profiles has no memory left
+│   ├── ProfileTableMissingError      it has no table
 │   ├── ProfileStoreAccessError       it refuses access
 │   ├── StorageError                  the storage of the lake can't be used; never retried
 │   │   ├── BucketMissingError        its bucket does not exist
@@ -241,6 +242,7 @@ from headrace.errors.sinks import (
     ProfileStoreAccessError,
     ProfileStoreFullError,
     ProfileStoreUnavailableError,
+    ProfileTableMissingError,
     RecordRejectedError,
     ReplayedRecordError,
     SinkError,
@@ -338,6 +340,7 @@ __all__ = [
     "ProfileStoreAccessError",
     "ProfileStoreFullError",
     "ProfileStoreUnavailableError",
+    "ProfileTableMissingError",
     "ProjectError",
     "QueryChangedError",
     "RangeExpiredError",

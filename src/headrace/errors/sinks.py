@@ -136,6 +136,18 @@ class ProfileStoreFullError(SinkError):
 
 
 @dataclass(eq=False)
+class ProfileTableMissingError(SinkError):
+    """The store of profiles has no table."""
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "Start a pipeline into the store, which creates it; or correct the keyspace in `url` "
+            "of [sinks.profiles] in headrace.toml."
+        )
+
+
+@dataclass(eq=False)
 class ProfileStoreAccessError(SinkError):
     """The store of profiles refuses access.
 

@@ -10,7 +10,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote
 
-from headrace.errors import ProfileStoreAccessError, ProfileStoreUnavailableError, SinkError
+from headrace.errors import (
+    ProfileStoreAccessError,
+    ProfileStoreUnavailableError,
+    ProfileTableMissingError,
+    SinkError,
+)
 from headrace.settings import Secret
 
 if TYPE_CHECKING:
@@ -45,6 +50,9 @@ AND compaction = {{'class': 'LeveledCompactionStrategy'}}
 """
 _SELECT_KEYSPACE = """
 SELECT replication, durable_writes FROM system_schema.keyspaces WHERE keyspace_name = %s
+"""
+_SELECT_TABLE = """
+SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s
 """
 _SELECT_NOTHING = "SELECT json FROM {table} WHERE store = '' AND user = ''"
 
@@ -171,7 +179,8 @@ class CassandraConnection:
         """Returns a statement on the table, which stands in it as ``{table}``.
 
         Raises:
-            SinkError: if there is no such table, or it is another one.
+            ProfileTableMissingError: if there is no such table.
+            InvalidRequest: if the table has other columns.
         """
         from cassandra import InvalidRequest
 
@@ -179,8 +188,9 @@ class CassandraConnection:
             try:
                 prepared = self.session.prepare(statement.format(table=self._address.table))
             except InvalidRequest as error:
-                reason = f"{error}; where there is no table, start a pipeline, which creates it"
-                raise SinkError(str(self._address), reason) from error
+                if not self._has_table():
+                    raise ProfileTableMissingError(str(self._address), str(error)) from error
+                raise
             # Repeating any of them changes nothing, so that the client may try another node.
             prepared.is_idempotent = True
             self._statements[statement] = prepared
@@ -209,6 +219,10 @@ class CassandraConnection:
     def close(self) -> None:
         """Called once, at the end."""
         self._cluster.shutdown()
+
+    def _has_table(self) -> bool:
+        names = (self._address.keyspace, TABLE)
+        return self.session.execute(_SELECT_TABLE, names).one() is not None
 
     def _require_keyspace(self) -> None:
         if self.keyspace_facts is None:
