@@ -1,4 +1,4 @@
-"""What every store of profiles must do: run on a real Redis.
+"""What every store of profiles must do: run on a real Redis and a real Cassandra.
 
 A test module subclasses ``ProfileStoreContract`` and gives the fixture ``connect``, which opens
 another connection to one store, with ``TTL``. The clock is the store's own.

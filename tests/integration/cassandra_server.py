@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cassandra.cluster import Cluster, NoHostAvailable
+from tests.integration.certificates import STORE_PASSWORD
 from tests.integration.server_process import ServerProcess
 
 from headrace.runtime.cache import cache_folder
@@ -55,6 +56,8 @@ native_transport_port: {cql}
 storage_port: {storage}
 {sync}
 commitlog_segment_size: 32MiB
+roles_validity: 1h
+credentials_validity: 1h
 authenticator: {authenticator}
 authorizer: {authorizer}
 role_manager: CassandraRoleManager
@@ -62,6 +65,17 @@ seed_provider:
   - class_name: org.apache.cassandra.locator.SimpleSeedProvider
     parameters:
       - seeds: "127.0.0.1:{storage}"
+"""
+_TLS = """\
+client_encryption_options:
+  enabled: true
+  optional: true
+  require_client_auth: true
+  store_type: PKCS12
+  keystore: {store}
+  keystore_password: {password}
+  truststore: {store}
+  truststore_password: {password}
 """
 # What Cassandra's own jvm17-server.options opens to it.
 _EXPORTS = """
@@ -87,13 +101,22 @@ class CassandraServer(ServerProcess):
         folder: for its settings and data; a server that is started again has its data.
         password: of the role ``cassandra``; empty: the server asks for none.
         keeps_all: what it has acknowledged is on disk; or else, as by default, after a while.
+        certificates: folder of a certificate that its clients may, and those on TLS must, show.
     """
 
-    def __init__(self, folder: Path, password: str = "", *, keeps_all: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        password: str = "",
+        *,
+        keeps_all: bool = False,
+        certificates: Path | None = None,
+    ) -> None:
         super().__init__(folder, PID_FILE)
         self.port, self._storage, self._jmx = free_ports(3)
         self._password = password
         self._sync = "commitlog_sync: batch" if keeps_all else _PERIODIC
+        self._certificates = certificates
 
     def url(self, keyspace: str = KEYSPACE, options: str = "") -> Secret:
         login = f"cassandra:{self._password}@" if self._password else ""
@@ -158,6 +181,7 @@ class CassandraServer(ServerProcess):
                 authenticator=f"{prefix}Authenticator",
                 authorizer=authorizer,
             )
+            + self._tls()
         )
         log_settings = self.folder / "logback.xml"
         log_settings.write_text(_LOGBACK)
@@ -175,6 +199,11 @@ class CassandraServer(ServerProcess):
         }
         own = [f"-D{name}={value}" for name, value in properties.items()]
         return [executable, *_options(), *own, *rest]
+
+    def _tls(self) -> str:
+        if self._certificates is None:
+            return ""
+        return _TLS.format(store=self._certificates / "server.p12", password=STORE_PASSWORD)
 
 
 def _options() -> list[str]:

@@ -21,7 +21,7 @@ def target(broker, topic):
     return TransferTarget("m", f"headrace.{name}", config, (name,), TransferRecordError)
 
 
-def test_a_partition_in_which_a_transaction_stays_open_is_stuck_until_it_is_ended(target):
+def test_a_transaction_that_stays_open_is_hanging_until_it_is_ended(target):
     [topic] = target.topics
     partitions = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
     transactional_id = f"{target.group}.one"
@@ -32,15 +32,15 @@ def test_a_partition_in_which_a_transaction_stays_open_is_stuck_until_it_is_ende
     writer.produce(topic, b"committed", partition=0)
     writer.commit_transaction()
     looked = OpenTransactions(target.config)
-    assert looked.stuck(partitions) == {}
+    assert looked.hanging(partitions) == {}
     writer.begin_transaction()
     writer.produce(topic, b"open", partition=0)
     assert writer.flush(30) == 0
-    assert looked.stuck(partitions) == {}  # it may have begun this moment
-    assert looked.stuck(partitions) == {partitions[0]: 2}
-    assert looked.stuck(partitions[1:]) == {}
-    assert looked.stuck(partitions) == {}  # it was not looked at the time before
+    assert looked.hanging(partitions) == {}  # it may have begun this moment
+    assert looked.hanging(partitions) == {partitions[0]: 2}
+    assert looked.hanging(partitions[1:]) == {}
+    assert looked.hanging(partitions) == {}  # it was not looked at the time before
     end_transaction(target, transactional_id)
-    assert looked.stuck(partitions) == {}
+    assert looked.hanging(partitions) == {}
     with pytest.raises(Exception, match="fenced"):
         writer.commit_transaction(30)

@@ -25,6 +25,7 @@ from tests.contracts.profile_store import (
     time_of,
 )
 from tests.integration.cassandra_server import CREATE_KEYSPACE, KEYSPACE, CassandraServer
+from tests.integration.certificates import make_certificate
 from tests.integration.profile_project import write_project
 
 from headrace import Latest, Profiles
@@ -302,7 +303,15 @@ def test_a_keyspace_that_is_missing_is_an_error_with_the_statement_for_it(cassan
         ("cassandra://u:hunter2@h/site?consistency=ANY", "option 'consistency'"),
         ("cassandra://u:hunter2@h/site?consistency=SERIAL", "option 'consistency'"),
         ("cassandra://u:hunter2@h/site?timeout=0", "option 'timeout'"),
-        ("cassandra://u:hunter2@h/site?ssl=true", "option 'ssl'"),
+        ("cassandra://u:hunter2@h/site?timeout=0.0", "option 'timeout'"),
+        ("cassandra://u:hunter2@h/site?tls=true", "option 'tls' of the URL is unknown"),
+        ("cassandra://u:hunter2@h/site?ssl=1", "an example is ssl=true"),
+        ("cassandra://u:hunter2@h/site?datacenter=", "option 'datacenter'"),
+        ("cassandra://u:hunter2@h/site?ssl_ca_file=/ca.pem", "'ssl_ca_file' .* needs ssl=true"),
+        (
+            "cassandra://u:hunter2@h/site?ssl=true&ssl_key_file=/key.pem",
+            "needs ssl_certificate_file",
+        ),
         ("cassandras://u:hunter2@h/site", "begins with none of"),
     ],
 )
@@ -389,8 +398,16 @@ def kill_writers(server, seed, parts, merges):
 
 
 @pytest.fixture(scope="module")
-def own_server(tmp_path_factory, stop_at_end):
-    server = CassandraServer(tmp_path_factory.mktemp("own"), PASSWORD, keeps_all=True)
+def certificates(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("certificates")
+    make_certificate(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory, stop_at_end, certificates):
+    folder = tmp_path_factory.mktemp("own")
+    server = CassandraServer(folder, PASSWORD, keeps_all=True, certificates=certificates)
     stop_at_end(server.folder)
     server.start()
     server.query(CREATE_KEYSPACE.format(KEYSPACE))
@@ -455,6 +472,63 @@ def test_a_role_that_may_not_write_is_told_what_is_needed(own_server, login, mes
     ):
         store.merge([change_of("u", Event(store.now_us(), "country", "e", 1))])
     assert not any(word in str(raised.value) for word in ("the-wrong-one", "secret"))
+
+
+def test_a_server_that_asks_for_tls_and_a_certificate_is_used(own_server, certificates):
+    files = (
+        f"&ssl_ca_file={certificates}/ca.pem&ssl_certificate_file={certificates}/ca.pem"
+        f"&ssl_key_file={certificates}/key.pem"
+    )
+    clients = "SELECT ssl_enabled FROM system_views.clients"
+    with closing(prepared_store(own_server.url(options=f"?ssl=true{files}"))) as store:
+        store.merge([change_of("tls", Event(store.now_us(), "country", "e", "PL"))])
+        assert store.read("tls").fields["country"].value == "PL"
+        assert any(client.ssl_enabled for client in own_server.query(clients))
+    assert not any(client.ssl_enabled for client in own_server.query(clients))
+
+
+def test_a_server_whose_certificate_has_no_known_authority_is_refused(own_server, certificates):
+    files = f"&ssl_certificate_file={certificates}/ca.pem&ssl_key_file={certificates}/key.pem"
+    with (
+        closing(open_store(own_server.url(options=f"?ssl=true{files}"), "users", TTL)) as store,
+        pytest.raises(ProfileStoreUnavailableError, match="CERTIFICATE_VERIFY_FAILED"),
+    ):
+        store.read("tls")
+
+
+def test_a_file_for_tls_that_is_missing_here_is_named(own_server):
+    options = "?ssl=true&ssl_ca_file=/nowhere/ca.pem"
+    with (
+        closing(open_store(own_server.url(options=options), "users", TTL)) as store,
+        pytest.raises(SinkError, match=r"ssl_ca_file=/nowhere/ca\.pem"),
+    ):
+        store.read("tls")
+
+
+def test_a_data_centre_that_is_unknown_is_refused_with_those_there_are(cassandra):
+    with (
+        closing(open_store(cassandra.url(options="?datacenter=east"), "users", TTL)) as store,
+        pytest.raises(SinkError, match=r"no data centre .east.*the nodes are in datacenter1"),
+    ):
+        store.read("u")
+    with closing(prepared_store(cassandra.url(options="?datacenter=datacenter1"))) as store:
+        assert store.read("u-of-no-row") is None
+
+
+def test_roles_that_cant_be_read_are_waited_for(own_server):
+    role = "CREATE ROLE IF NOT EXISTS late WITH PASSWORD = 'secret' AND LOGIN = true"
+    replicas = "ALTER KEYSPACE system_auth WITH replication = {}"
+    own_server.query(role, replicas.format("{'class': 'SimpleStrategy', 'replication_factor': 3}"))
+    try:
+        url = Secret(f"cassandra://late:secret@127.0.0.1:{own_server.port}/{KEYSPACE}")
+        with (
+            closing(open_store(url, "users", TTL)) as store,
+            pytest.raises(ProfileStoreUnavailableError, match="Unable to perform authentication"),
+        ):
+            store.read("u")
+    finally:
+        one = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+        own_server.query(replicas.format(one))
 
 
 @pytest.mark.parametrize("hosts", ["127.0.0.1:1,127.0.0.1:2", "nowhere.invalid:9042"])

@@ -26,6 +26,7 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from tests.integration.certificates import STORE_PASSWORD, make_certificate
 from tests.kafka_topics import make_topic
 
 from headrace.control.plan import apply_plan, make_plan
@@ -76,16 +77,10 @@ OF_IDS = dict.fromkeys(RIGHTS, frozenset({"WRITE", "DESCRIBE"})) | {"no-create":
 
 
 @pytest.fixture(scope="module")
-def certificates(java, tmp_path_factory) -> Path:
+def certificates(tmp_path_factory) -> Path:
     """A folder with the broker's key store and, as PEM, the certificate that it shows."""
     folder = tmp_path_factory.mktemp("certificates")
-    keytool, store = java.home / "bin" / "keytool", folder / "broker.p12"
-    common = ["-keystore", store, "-storetype", "PKCS12", "-storepass", "changeit"]
-    names = ["-dname", "CN=127.0.0.1", "-ext", "SAN=IP:127.0.0.1"]
-    key = ["-genkeypair", "-alias", "broker", "-keyalg", "RSA", "-validity", "2", *names]
-    subprocess.run([keytool, *key, *common], check=True, capture_output=True)
-    export = ["-exportcert", "-rfc", "-alias", "broker", "-file", folder / "ca.pem"]
-    subprocess.run([keytool, *export, *common], check=True, capture_output=True)
+    make_certificate(folder)
     return folder
 
 
@@ -115,9 +110,9 @@ def secured(start_cluster, certificates) -> str:
             ),
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",
-            "ssl.keystore.location": str(certificates / "broker.p12"),
+            "ssl.keystore.location": str(certificates / "server.p12"),
             "ssl.keystore.type": "PKCS12",
-            "ssl.keystore.password": "changeit",
+            "ssl.keystore.password": STORE_PASSWORD,
         },
     )
     admin = client.admin(client.client_config(KafkaSettings(), running.bootstrap_servers))

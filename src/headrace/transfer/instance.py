@@ -169,7 +169,7 @@ class TransferProgress:
         refused: those that can't be moved on, and why.
         restarts: how often it began anew from what is committed.
         unreachable: why a site did not answer when it was asked last; empty: it did.
-        stuck: offsets of the target at which transactions have been open for half a minute.
+        hanging: offsets of the target at which transactions have been open for half a minute.
     """
 
     moved: MovedRecords = field(default_factory=MovedRecords)
@@ -177,14 +177,14 @@ class TransferProgress:
     refused: dict[TopicPartition, RefusedError] = field(default_factory=dict)
     restarts: int = 0
     unreachable: str = ""
-    stuck: dict[TopicPartition, int] = field(default_factory=dict)
+    hanging: dict[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def reason(self) -> str:
         """Returns why it waits, or its readers do; empty: they do not."""
-        if not self.stuck:
+        if not self.hanging:
             return self.unreachable
-        partition, offset = min(self.stuck.items())
+        partition, offset = min(self.hanging.items())
         return (
             f"a transaction in {partition.path} is open since offset {offset:,} and has not ended: "
             "readers of committed records wait there"
@@ -215,7 +215,7 @@ class TransferInstance(Generic[Start]):
         self._waiting: set[TopicPartition] = set()
         self._start_at = 0.0
         self._unknown_since: float | None = None
-        self._commit_at = self._check_at = self._look_at = 0.0
+        self._commit_at = self._check_at = self._look_for_hanging_at = 0.0
         self._member = GroupMember(
             {"client.id": process_name()} | dict(self._target.config),
             self._target.group,
@@ -284,24 +284,24 @@ class TransferInstance(Generic[Start]):
             else:
                 if self._unknown_since is None:
                     self.progress.unreachable = ""
-                self._look_for_stuck()
+                self._look_for_hanging()
 
-    def _look_for_stuck(self) -> None:
+    def _look_for_hanging(self) -> None:
         """Notes transactions that stay open: who reads committed records is told nothing."""
-        if time.monotonic() < self._look_at:
+        if time.monotonic() < self._look_for_hanging_at:
             return
-        self._look_at = time.monotonic() + _WAITING_EVERY_SECONDS
+        self._look_for_hanging_at = time.monotonic() + _WAITING_EVERY_SECONDS
         unknown = set() if self._unknown_since is None else self._waiting
         try:
             with self._target.naming():
-                stuck = self._open_transactions.stuck(self.progress.partitions | unknown)
+                hanging = self._open_transactions.hanging(self.progress.partitions | unknown)
         except BrokerUnreachableError:  # the carrier says so
             return
         except KafkaException as error:
             if meaning(error.args[0]) in _WAITED_FOR:
                 return
             raise
-        for partition, offset in stuck.items() - self.progress.stuck.items():
+        for partition, offset in hanging.items() - self.progress.hanging.items():
             _LOG.error(
                 "%s: a transaction in %s is open since offset %d and has not ended, so that readers"
                 " of committed records wait there; if `kafka-transactions.sh find-hanging` names "
@@ -310,7 +310,7 @@ class TransferInstance(Generic[Start]):
                 partition,
                 offset,
             )
-        self.progress.stuck = stuck
+        self.progress.hanging = hanging
 
     def _commit_or_interrupt(self) -> None:
         try:
@@ -359,7 +359,7 @@ class TransferInstance(Generic[Start]):
         now = time.monotonic()
         self._unknown_since = self._unknown_since or now
         self.progress.unreachable = f"the target does not tell committed offsets: {error}"
-        self._look_for_stuck()
+        self._look_for_hanging()
         if now - self._unknown_since < _HUNG_SECONDS:
             _LOG.info("%s: cannot fetch committed offsets, retrying: %s", self._target.name, error)
             return
@@ -407,7 +407,7 @@ class TransferInstance(Generic[Start]):
         self.progress.partitions -= partitions
         for partition in partitions:
             self.progress.refused.pop(partition, None)
-            self.progress.stuck.pop(partition, None)
+            self.progress.hanging.pop(partition, None)
         if not self._waiting:
             self._unknown_since = None
 

@@ -19,7 +19,7 @@ class OpenTransactions:
         self._config = config
         self._seen: Mapping[TopicPartition, int] = {}
 
-    def stuck(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def hanging(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the last stable offsets of partitions that have stood still since the last call.
 
         Calls are to be further apart than a transaction may take. A partition that is read to its

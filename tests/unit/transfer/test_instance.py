@@ -34,7 +34,7 @@ class World:
 
     def __init__(self):
         self.calls, self.copies, self.rejections, self.ids = [], [], [], []
-        self.stuck = {}
+        self.hanging = {}
         self.away, self.away_at_start = None, []
         self.starts = Starts({SOURCE: Position(0)}, {}, frozenset())
 
@@ -99,7 +99,7 @@ def world(monkeypatch):
     monkeypatch.setattr(
         instance_module,
         "OpenTransactions",
-        lambda _: SimpleNamespace(stuck=lambda _: made.stuck),
+        lambda _: SimpleNamespace(hanging=lambda _: made.hanging),
     )
     monkeypatch.setattr(mirror_module, "Copier", made.copier)
     monkeypatch.setattr(mirror_module, "find_starts", made.find_starts)
@@ -211,15 +211,15 @@ def test_an_instance_says_where_a_transaction_stops_readers(world, monkeypatch):
     monkeypatch.setattr(instance_module, "_WAITING_EVERY_SECONDS", 0.0)
     reasons = []
     instance = MirrorInstance(replace(LINK, commit_seconds=0.0))
-    world.copies = [lambda: world.stuck.update({COPY: 1_234}), world.stuck.clear, instance.stop]
+    world.copies = [lambda: world.hanging.update({COPY: 1_234}), world.hanging.clear, instance.stop]
     world.assign({COPY})
     instance.run(lambda seen: reasons.append((seen.state, seen.reason)))
-    stuck = (
+    hanging = (
         "a transaction in waw.a/0 is open since offset 1,234 and has not ended: readers of "
         "committed records wait there"
     )
     running = TransferState.RUNNING
-    assert reasons == [(running, stuck), (running, ""), (running, "")]
+    assert reasons == [(running, hanging), (running, ""), (running, "")]
 
 
 def test_an_instance_that_is_not_told_its_positions_says_so_and_looks_why(world, monkeypatch):
@@ -231,9 +231,9 @@ def test_an_instance_that_is_not_told_its_positions_says_so_and_looks_why(world,
     def committed(_):
         answer = answers.pop(0)
         if isinstance(answer, Exception):
-            world.stuck = {COPY: 7} if len(answers) == 1 else {}
+            world.hanging = {COPY: 7} if len(answers) == 1 else {}
             raise answer
-        world.stuck = {}
+        world.hanging = {}
         return answer
 
     monkeypatch.setattr(world, "committed", committed)

@@ -22,11 +22,8 @@ import msgspec
 from headrace.errors import SinkUnavailableError
 from headrace.runtime.extras import require_extra
 from headrace.settings import Secret
-from headrace.sinks.profiles.cassandra_connection import (
-    CassandraAddress,
-    CassandraConnection,
-    translated_errors,
-)
+from headrace.sinks.profiles.cassandra_address import CassandraAddress
+from headrace.sinks.profiles.cassandra_connection import CassandraConnection, translated_errors
 from headrace.sinks.profiles.store import (
     MAX_ENTRIES_AT_ONCE,
     Profile,
@@ -91,8 +88,8 @@ class CassandraProfileStore(ProfileStore):
     It connects when it is first asked.
 
     Args:
-        url: ``cassandra://[user:password@]host[:port][,host...]/keyspace``, with the options
-            ``consistency``, by default LOCAL_QUORUM, and ``timeout``, by default 30 seconds.
+        url: ``cassandra://[user:password@]host[:port][,host...]/keyspace``, with the options of
+            :mod:`headrace.sinks.profiles.cassandra_address`.
         store: name of the store.
         ttl: how long rows live.
 

@@ -1,14 +1,12 @@
-"""A connection to the keyspace of profiles in Cassandra: its address, its table, its errors."""
+"""A connection to the keyspace of profiles in Cassandra: its table, its errors."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote
 
 from headrace.errors import (
     ProfileStoreAccessError,
@@ -16,29 +14,20 @@ from headrace.errors import (
     ProfileTableMissingError,
     SinkError,
 )
-from headrace.settings import Secret
+from headrace.sinks.profiles.cassandra_address import TABLE, CassandraAddress
 
 if TYPE_CHECKING:
     from cassandra.cluster import Cluster, Session
     from cassandra.query import PreparedStatement
 
-NAME = "Cassandra"
-TABLE = "headrace_profiles"
-PORT = 9042
-_CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 30.0
-_URL = re.compile(
-    r"cassandra://(?:(?P<user>[^:@/]+):(?P<password>[^@/]*)@)?(?P<hosts>[^@/?#]+)"
-    r"(?:/(?P<keyspace>\w{0,48}))?(?:\?(?P<options>[^#]*))?",
-    re.ASCII,
-)
-_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:]+)(?::(\d{1,5}))?")
-# A profile is read and written at one level: ANY is for writes alone, and with the serial ones a
-# statement would need a condition.
-_OTHER_LEVELS = {"ANY", "SERIAL", "LOCAL_SERIAL"}
+_CONNECT_SECONDS = 5.0
 _PERMISSIONS = (
     f"The role needs SELECT and MODIFY on the table `{TABLE}`, and CREATE on its keyspace for as "
     "long as there is no such table."
 )
+# So begins what a node says that can't read `system_auth`: its codes are those of a wrong password
+# and of a missing permission.
+_UNREADABLE = "Unable to perform auth"
 # Rows are never changed: a version is in their key. Levels bound how many files a read opens.
 _CREATE_TABLE = """
 CREATE TABLE IF NOT EXISTS {table} (
@@ -55,79 +44,6 @@ _SELECT_TABLE = """
 SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s
 """
 _SELECT_NOTHING = "SELECT json FROM {table} WHERE store = '' AND user = ''"
-
-
-@dataclass(frozen=True)
-class CassandraAddress:
-    """What the URL of a store says.
-
-    Attributes:
-        hosts: nodes to ask first, with their ports; those of the cluster follow from them.
-        keyspace: that has the table.
-        user: role to log in with; empty: without a login.
-        password: of the role.
-        consistency: level of reads and writes.
-        timeout_seconds: how long an answer is waited for.
-    """
-
-    hosts: tuple[tuple[str, int], ...]
-    keyspace: str
-    user: str = ""
-    password: Secret = field(default_factory=lambda: Secret(""))
-    consistency: str = "LOCAL_QUORUM"
-    timeout_seconds: float = _ANSWER_SECONDS
-
-    @classmethod
-    def of(cls, url: Secret) -> CassandraAddress:
-        """Reads ``cassandra://[user:password@]host[:port][,host...]/keyspace[?option=...]``.
-
-        Raises:
-            SinkError: if the URL is none; the message does not show it.
-        """
-        match = _URL.fullmatch(url.reveal())
-        hosts = [_HOST.fullmatch(host) for host in match["hosts"].split(",")] if match else []
-        if not match or not all(hosts):
-            form = "cassandra://USER:PASSWORD@HOST:PORT,HOST:PORT/KEYSPACE"
-            raise SinkError(NAME, f"the URL is not valid; its form is {form}")
-        if not match["keyspace"]:
-            raise SinkError(NAME, "the URL names no keyspace; add one, as in cassandra://host/site")
-        return cls(
-            tuple((host[1].strip("[]"), int(host[2] or PORT)) for host in hosts if host),
-            match["keyspace"],
-            unquote(match["user"] or ""),
-            Secret(unquote(match["password"] or "")),
-            **_options(match["options"] or ""),
-        )
-
-    def __str__(self) -> str:
-        hosts = ",".join(f"{host}:{port}" for host, port in self.hosts)
-        return f"{NAME} {hosts}/{self.keyspace}"
-
-    @property
-    def table(self) -> str:
-        """The table's name in CQL."""
-        return f'"{self.keyspace}".{TABLE}'
-
-
-def _options(text: str) -> dict[str, Any]:
-    """Returns fields of an address.
-
-    Raises:
-        SinkError: if an option is unknown, or its value is not valid.
-    """
-    from cassandra import ConsistencyLevel
-
-    levels = ConsistencyLevel.name_to_value.keys() - _OTHER_LEVELS
-    fields: dict[str, Any] = {}
-    for name, value in parse_qsl(text, keep_blank_values=True):
-        if name == "consistency" and value in levels:
-            fields["consistency"] = value
-        elif name == "timeout" and re.fullmatch(r"\d+(\.\d+)?", value) and float(value) > 0:
-            fields["timeout_seconds"] = float(value)
-        else:
-            message = f"option {name!r} of the URL is unknown, or its value is not valid"
-            raise SinkError(NAME, f"{message}; consistency=LOCAL_QUORUM and timeout=30 are")
-    return fields
 
 
 @dataclass(frozen=True)
@@ -169,7 +85,7 @@ class CassandraConnection:
         self._cluster = _cluster(address)
         try:
             with translated_errors(address):
-                self.session: Session = self._cluster.connect()
+                self.session: Session = self._connect()
                 self._require_keyspace()
         except BaseException:
             self.close()
@@ -220,6 +136,21 @@ class CassandraConnection:
         """Called once, at the end."""
         self._cluster.shutdown()
 
+    def _connect(self) -> Session:
+        from cassandra.cluster import NoHostAvailable
+
+        try:
+            return self._cluster.connect()
+        except NoHostAvailable as error:
+            known = {host.datacenter for host in self._cluster.metadata.all_hosts()} - {None}
+            if known and self._address.datacenter not in {"", *known}:
+                reason = (
+                    f"there is no data centre {self._address.datacenter!r}; correct `datacenter` "
+                    f"in the URL: the nodes are in {', '.join(sorted(known))}"
+                )
+                raise SinkError(str(self._address), reason) from error
+            raise
+
     def _has_table(self) -> bool:
         names = (self._address.keyspace, TABLE)
         return self.session.execute(_SELECT_TABLE, names).one() is not None
@@ -241,7 +172,7 @@ def _cluster(address: CassandraAddress) -> Cluster:
     from cassandra.policies import DCAwareRoundRobinPolicy, TokenAwarePolicy
 
     profile = ExecutionProfile(
-        load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy()),
+        load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy(address.datacenter)),
         consistency_level=ConsistencyLevel.name_to_value[address.consistency],
         request_timeout=address.timeout_seconds,
     )
@@ -249,6 +180,7 @@ def _cluster(address: CassandraAddress) -> Cluster:
     return Cluster(
         list(address.hosts),
         auth_provider=login if address.user else None,
+        ssl_context=address.ssl_context(),
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         connect_timeout=_CONNECT_SECONDS,
         control_connection_timeout=address.timeout_seconds,
@@ -273,6 +205,8 @@ def translated_errors(address: CassandraAddress) -> Iterator[None]:
     except NoHostAvailable as error:
         raise _of_hosts(error, address) from error
     except cassandra.Unauthorized as error:
+        if _UNREADABLE in str(error):
+            raise ProfileStoreUnavailableError(str(address), str(error)) from error
         raise ProfileStoreAccessError(str(address), str(error), _PERMISSIONS) from error
     except (*passing, ConnectionException, OSError) as error:
         reason = str(error) or type(error).__name__
@@ -287,6 +221,8 @@ def _of_hosts(error: Any, address: CassandraAddress) -> SinkError:
 
     errors = error.errors.values() if isinstance(error.errors, dict) else error.errors
     for of_host in errors:
+        if _UNREADABLE in str(of_host):
+            return ProfileStoreUnavailableError(str(address), str(of_host))
         if isinstance(of_host, AuthenticationFailed | Unauthorized):
             return ProfileStoreAccessError(str(address), str(of_host), _PERMISSIONS)
         if isinstance(of_host, RequestValidationException):

@@ -50,7 +50,7 @@ class Profiles(Sink, Reprocessable):
 
     The result does not depend on the order or the repetition of rows, nor on the number of writers.
     :mod:`headrace.sinks.profiles` has the contract: versions, ties, what is rejected, and where a
-    site finds the profiles in Redis.
+    site finds the profiles in the store.
 
     Attributes:
         store: name of the store. Several pipelines may write to one, such as one of views and one

@@ -127,7 +127,7 @@ class ProfileStore(Protocol):
 
     All methods raise:
         SinkUnavailableError: if trying again may help, such as where the store does not answer
-            within 30 seconds. Changes may be in or not.
+            in time, by default within 30 seconds. Changes may be in or not.
         SinkError: if it refuses.
     """
 
