@@ -234,8 +234,11 @@ def test_a_heartbeat_that_is_answered_late_takes_no_commit_with_it(made):
             await until(lambda: here.mock.requests(GROUP_HEARTBEAT))
             here.bench.send(10, first=10)  # their commit waits behind the heartbeat
             await until(lambda: here.bench.committed(here.worker) == {0: 20})
-            await until(lambda: instance.counts["commits"] > before)
-            assert here.mock.requests(OFFSET_COMMIT) == instance.counts["commits"] - before
+            # Where records came slowly there were several, and the last answer is on its way.
+            await until(
+                lambda: here.mock.requests(OFFSET_COMMIT) == instance.counts["commits"] - before
+            )
+            assert instance.counts["commits"] > before
 
     drill(run())
 
