@@ -43,11 +43,11 @@ $(VENV)/.quick-java: $(VENV)/.installed
 	touch $@
 
 test: $(VENV)/.quick-java
-	cd $(ROOT) && $(BIN)/python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
+	cd $(ROOT) && $(BIN)/python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
 
 drills: env
 	cd $(ROOT) && $(BIN)/python -m pytest -m drill -o verbosity_assertions=2 --drills=long --seed=$(SEED) --drill-report=.drills/$(SEED).json \
-	  --numprocesses=2 --dist=loadfile --no-loadscope-reorder --timeout=3600
+	  --numprocesses=2 --dist=loadfile --no-loadscope-reorder --max-worker-restart=0 --timeout=3600
 
 demo: env
 	cd $(ROOT) && $(BIN)/python examples/ad_serving/demo.py
