@@ -32,6 +32,7 @@ from headrace import Latest, Profiles
 from headrace.cli import main
 from headrace.errors import (
     ProfileStoreAccessError,
+    ProfileStoreError,
     ProfileStoreUnavailableError,
     ProfileTableMissingError,
     SinkError,
@@ -39,6 +40,7 @@ from headrace.errors import (
 )
 from headrace.settings import Secret
 from headrace.sinks.api import SinkContext
+from headrace.sinks.profiles.cassandra import BatchSender
 from headrace.sinks.profiles.registry import open_store
 from headrace.sinks.profiles.store import ListChange, ProfileChange, Version
 from headrace.testing import SinkContract, SinkLab
@@ -272,6 +274,78 @@ def test_a_table_that_is_missing_is_created_by_the_start_of_a_pipeline_alone(cas
     cassandra.query(f"DROP KEYSPACE {keyspace}")
 
 
+def test_a_table_that_is_dropped_while_it_is_used_is_named(cassandra):
+    keyspace = f"k{uuid.uuid4().hex}"
+    cassandra.query(CREATE_KEYSPACE.format(keyspace))
+    with closing(prepared_store(cassandra.url(keyspace))) as store:
+        change = change_of("u", Event(store.now_us(), "country", "e", "PL"))
+        store.merge([change])
+        cassandra.query(f"DROP TABLE {keyspace}.headrace_profiles")
+        with pytest.raises(ProfileTableMissingError):
+            store.merge([change])
+        with pytest.raises(ProfileTableMissingError):
+            store.read("u")
+    cassandra.query(f"DROP KEYSPACE {keyspace}")
+
+
+def test_a_table_with_other_columns_is_refused_at_the_start(cassandra):
+    keyspace = f"k{uuid.uuid4().hex}"
+    cassandra.query(
+        CREATE_KEYSPACE.format(keyspace),
+        f"""
+        CREATE TABLE {keyspace}.headrace_profiles (
+            store text, user text, kind text, name text, at_us bigint, digest text, event_id text,
+            json text, max_entries int,
+            PRIMARY KEY ((store, user), kind, name, at_us, digest)
+        )
+        """,
+    )
+    with pytest.raises(ProfileStoreError, match=r"`digest` of the table .* is text, and not blob"):
+        warning_of(cassandra.url(keyspace))
+    cassandra.query(f"DROP KEYSPACE {keyspace}")
+
+
+def test_a_keyspace_with_more_replicas_than_nodes_is_waited_for_with_the_reason(cassandra):
+    keyspace = f"k{uuid.uuid4().hex}"
+    cassandra.query(
+        CREATE_KEYSPACE.format(keyspace).replace("'datacenter1': 1", "'datacenter1': 3")
+    )
+    with pytest.raises(ProfileStoreUnavailableError, match="it needs 2, and there are 1"):
+        warning_of(cassandra.url(keyspace))
+    cassandra.query(f"DROP KEYSPACE {keyspace}")
+
+
+def test_rows_that_another_program_wrote_are_an_error_that_names_the_user(cassandra):
+    with closing(prepared_store(cassandra.url())) as store:
+        user = uuid.uuid4().hex
+        cassandra.query(
+            f"INSERT INTO {KEYSPACE}.headrace_profiles (store, user, kind, name, at_us, digest,"
+            " json) VALUES (%s, %s, 'field', 'country', %s, 0x00, 'no JSON')",
+            parameters=("users", user, store.now_us()),
+        )
+        with pytest.raises(SinkError, match=user):
+            store.read(user)
+
+
+def test_a_change_of_a_user_with_a_long_key_is_one_batch_as_well(cassandra, monkeypatch):
+    sizes, send = [], BatchSender.send
+
+    def counted(sender, batch):
+        sizes.append(len(batch))
+        send(sender, batch)
+
+    monkeypatch.setattr(BatchSender, "send", counted)
+    with closing(prepared_store(cassandra.url())) as store:
+        now_us = store.now_us()
+        entries = {f"e{number:04}": Version(now_us, f'"{"x" * 4_000}"') for number in range(1_000)}
+        fields = {
+            f"f{number:03}": Version(now_us, f'["","{"x" * 1_800}"]') for number in range(600)
+        }
+        for user in ("u", "u" * 1_024):
+            store.merge([ProfileChange(user, None, fields, {"views": ListChange(1_000, entries)})])
+    assert [size for size in sizes if size > 1] == [2_200, 2_200]
+
+
 def test_a_keyspace_that_may_lose_profiles_is_warned_of(cassandra):
     assert warning_of(cassandra.url()) == ""
     keyspace = f"k{uuid.uuid4().hex}"
@@ -291,40 +365,11 @@ def test_a_keyspace_that_is_missing_is_an_error_with_the_statement_for_it(cassan
     assert f"127.0.0.1:{cassandra.port}/nowhere" in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("url", "message"),
-    [
-        ("cassandra://u:hunter2@h", "names no keyspace"),
-        ("cassandra://u:hunter2@h:9042/", "names no keyspace"),
-        ("cassandra://u:hunter2@/site", "URL is not valid"),
-        ("cassandra://u:hunter2@h/a-b", "URL is not valid"),
-        ("cassandra://u:hunter2@h:x/site", "URL is not valid"),
-        ("cassandra://u:hunter2@h/site?consistency=MOST", "option 'consistency'"),
-        ("cassandra://u:hunter2@h/site?consistency=ANY", "option 'consistency'"),
-        ("cassandra://u:hunter2@h/site?consistency=SERIAL", "option 'consistency'"),
-        ("cassandra://u:hunter2@h/site?timeout=0", "option 'timeout'"),
-        ("cassandra://u:hunter2@h/site?timeout=0.0", "option 'timeout'"),
-        ("cassandra://u:hunter2@h/site?tls=true", "option 'tls' of the URL is unknown"),
-        ("cassandra://u:hunter2@h/site?ssl=1", "an example is ssl=true"),
-        ("cassandra://u:hunter2@h/site?datacenter=", "option 'datacenter'"),
-        ("cassandra://u:hunter2@h/site?ssl_ca_file=/ca.pem", "'ssl_ca_file' .* needs ssl=true"),
-        (
-            "cassandra://u:hunter2@h/site?ssl=true&ssl_key_file=/key.pem",
-            "needs ssl_certificate_file",
-        ),
-        ("cassandras://u:hunter2@h/site", "begins with none of"),
-    ],
-)
-def test_an_address_that_is_none_is_an_error_that_does_not_show_it(url, message):
-    with pytest.raises(SinkError, match=message) as raised:
-        open_store(Secret(url), "users", TTL)
-    assert "hunter2" not in str(raised.value)
-
-
 WRITER = """
 import json, random, sys
 from datetime import timedelta
 from headrace.settings import Secret
+from headrace.sinks.profiles.cassandra import BatchSender
 from headrace.sinks.profiles.registry import open_store
 from tests.contracts.profile_store import TTL, Event, change_of
 

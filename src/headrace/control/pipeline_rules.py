@@ -47,22 +47,25 @@ def pipeline_faults(pipeline: Pipeline) -> Iterator[Fault]:
         yield from late_data_faults(pipeline)
 
 
-def missing_settings(
+def settings_faults(
     pipeline: Pipeline, settings: Mapping[str, Mapping[str, Secret]]
 ) -> Iterator[Fault]:
-    """Gives what the sinks of a pipeline need and headrace.toml does not set.
+    """Gives what the sinks of a pipeline need and headrace.toml does not set, or sets wrongly.
 
     Args:
         pipeline: declared.
         settings: tables ``[sinks.KIND]`` by kind.
     """
     for sink in pipeline.sinks if is_typed(pipeline) else ():
-        for key in sink.required_settings:
-            if key not in settings.get(sink.kind, {}):
-                yield Fault(
-                    f"{_label(pipeline)}: {sink.label} needs the setting {key!r}",
-                    f'[sinks.{sink.kind}] {key} = "..." in headrace.toml',
-                )
+        own = settings.get(sink.kind, {})
+        missing = [key for key in sink.required_settings if key not in own]
+        for key in missing:
+            yield Fault(
+                f"{_label(pipeline)}: {sink.label} needs the setting {key!r}",
+                f'[sinks.{sink.kind}] {key} = "..." in headrace.toml',
+            )
+        if not missing:
+            yield from sink.settings_faults(own)
 
 
 def is_typed(pipeline: Pipeline) -> bool:

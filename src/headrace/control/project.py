@@ -22,7 +22,7 @@ from headrace.control.durability import (
 )
 from headrace.control.merger_rules import merger_faults
 from headrace.control.mirror_rules import mirror_faults
-from headrace.control.pipeline_rules import is_typed, missing_settings, pipeline_faults
+from headrace.control.pipeline_rules import is_typed, pipeline_faults, settings_faults
 from headrace.control.retention_rules import retention_faults
 from headrace.control.topic_rules import topic_faults
 from headrace.control.worker_rules import sends_dead_letters, worker_faults
@@ -170,7 +170,7 @@ def _own_faults(value: Declared, settings: Settings) -> Iterable[Fault]:
     if isinstance(value, Topic):
         return _topic_faults(value, settings)
     if isinstance(value, Pipeline):
-        return [*_pipeline_faults(value), *missing_settings(value, settings.sinks)]
+        return [*_pipeline_faults(value), *settings_faults(value, settings.sinks)]
     if isinstance(value, Mirror):
         return mirror_faults(value, settings)
     if isinstance(value, Dispatcher):

@@ -82,8 +82,9 @@ HeadraceError                         base
 │   ├── RecordRejectedError           Kafka can't take a record as it is
 │   ├── ReplayedRecordError           a dead letter's record can't be sent to its topic again
 │   ├── ProfileStoreFullError         the store of profiles has no memory left
-│   ├── ProfileTableMissingError      it has no table
-│   ├── ProfileStoreAccessError       it refuses access
+│   ├── ProfileStoreError             it can't be used; never retried
+│   │   ├── ProfileTableMissingError  it has no table
+│   │   └── ProfileStoreAccessError   it refuses access
 │   ├── StorageError                  the storage of the lake can't be used; never retried
 │   │   ├── BucketMissingError        its bucket does not exist
 │   │   ├── StorageAccessError        it refuses the credentials
@@ -240,6 +241,7 @@ from headrace.errors.sinks import (
     ConditionalWritesError,
     ProfileMissingError,
     ProfileStoreAccessError,
+    ProfileStoreError,
     ProfileStoreFullError,
     ProfileStoreUnavailableError,
     ProfileTableMissingError,
@@ -338,6 +340,7 @@ __all__ = [
     "ProcessingTimeoutError",
     "ProfileMissingError",
     "ProfileStoreAccessError",
+    "ProfileStoreError",
     "ProfileStoreFullError",
     "ProfileStoreUnavailableError",
     "ProfileTableMissingError",

@@ -136,7 +136,16 @@ class ProfileStoreFullError(SinkError):
 
 
 @dataclass(eq=False)
-class ProfileTableMissingError(SinkError):
+class ProfileStoreError(SinkError):
+    """The store of profiles can't be used."""
+
+    @property
+    def remedy(self) -> str:
+        return "Correct `url` in [sinks.profiles] of headrace.toml."
+
+
+@dataclass(eq=False)
+class ProfileTableMissingError(ProfileStoreError):
     """The store of profiles has no table."""
 
     @property
@@ -148,7 +157,7 @@ class ProfileTableMissingError(SinkError):
 
 
 @dataclass(eq=False)
-class ProfileStoreAccessError(SinkError):
+class ProfileStoreAccessError(ProfileStoreError):
     """The store of profiles refuses access.
 
     ``permissions`` is a sentence on what the user needs.

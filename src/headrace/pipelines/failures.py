@@ -10,6 +10,7 @@ from headrace.errors import (
     AuthorizationError,
     DeadLetterLimitError,
     HeadraceError,
+    ProfileStoreError,
     ReferenceTooLargeError,
     RefusedError,
     StepError,
@@ -31,6 +32,7 @@ NEVER_RETRIED = (
     ReferenceTooLargeError,
     StepError,
     StorageError,
+    ProfileStoreError,
 )
 
 

@@ -46,7 +46,7 @@ from headrace.pipelines.progress import PipelineProgress, PipelineState, StatusF
 from headrace.pipelines.run_figures import RunFigures
 from headrace.pipelines.source.staging import driver_staging
 from headrace.pipelines.source.state import SourceState
-from headrace.pipelines.start_checks import StartChecks, check_dead_letter_topics
+from headrace.pipelines.start_checks import StartChecks, check_topics
 from headrace.runtime import storage
 from headrace.runtime.logs import Subject, logging_about
 
@@ -98,6 +98,9 @@ def run_context(settings: Settings, pipeline: Pipeline, deployment: Deployment) 
     )
 
 
+_AWAY = (BrokerUnreachableError, RegistryUnreachableError, SinkUnavailableError)
+
+
 class PipelineRun:
     """One pipeline's life in this driver. ``poll`` is called again and again, on one thread."""
 
@@ -121,7 +124,7 @@ class PipelineRun:
         self._restarts = RestartBudget(settings.restart)
         self._start_at = 0.0
         self._graph: Graph | None = None
-        self._has_begun = False
+        self._has_locked = self._has_begun = False
         self._query: StreamingQuery | None = None
         self._figures = RunFigures(pipeline, SourceState(self._context.state))
         self._guard = threading.Lock()
@@ -174,6 +177,7 @@ class PipelineRun:
             return
         try:
             self._lock.acquire()
+            self._has_locked = True
             self._forget_backlog()
             self._query = self._started()
         except AnalysisException as error:  # Spark can't plan the steps: no restart helps
@@ -197,7 +201,7 @@ class PipelineRun:
         positions = sink.position_store(self._context.of_sink(self.pipeline, sink))
         root = checkpoint_root(self._context.lake, self._settings)
         checks = StartChecks(self.pipeline, root, KafkaCluster(client), positions)
-        check_dead_letter_topics(client, self.pipeline)
+        check_topics(client, self.pipeline)
         try:
             current = checks.checkpoint()
             graph = self._built(checks.folder.checkpoint(current), current.start)
@@ -307,24 +311,20 @@ class PipelineRun:
             self._end_failed(state, reason, error)
             return
         _LOG.error("The query failed: %s", reason, exc_info=error)
-        delay = self._delay(error)
+        # A server that does not answer is waited for; a run with an end uses up its restarts.
+        restarts = self.progress.restarts
+        if isinstance(error, _AWAY) and not self._once:
+            delay: float | None = self._settings.restart.first_delay_seconds
+        else:
+            delay = self._restarts.next_delay(time.monotonic())
+            restarts += 1
         if delay is None:
             budget = f"{self._settings.restart.budget} restarts within an hour did not help"
             self._end_failed(PipelineState.FAILED, f"{budget}: {reason}", error)
             return
         self._start_at = time.monotonic() + delay
-        restarts = self.progress.restarts + 1
-        _LOG.info("Restart %d follows in %.1f s", restarts, delay)
+        _LOG.info("The next start follows in %.1f s, after %d restarts", delay, restarts)
         self._update_progress(state=PipelineState.RESTARTING, reason=reason, restarts=restarts)
-
-    def _delay(self, error: Exception) -> float | None:
-        """Servers that do not answer are waited for; a run with an end uses up its restarts."""
-        is_away = isinstance(
-            error, BrokerUnreachableError | RegistryUnreachableError | SinkUnavailableError
-        )
-        if is_away and not self._once:
-            return self._settings.restart.first_delay_seconds
-        return self._restarts.next_delay(time.monotonic())
 
     def _end_failed(self, state: PipelineState, reason: str, error: Exception) -> None:
         self._lock.release()
@@ -335,7 +335,9 @@ class PipelineRun:
         with self._guard:
             before, self.progress = self.progress, self.progress.after(**changes)
             if not self.progress.same_as(before):
-                self._status.write(self.progress)
+                # Before that, the status is that of the run that has the lock.
+                if self._has_locked:
+                    self._status.write(self.progress)
                 log_changes(before, self.progress)
 
 

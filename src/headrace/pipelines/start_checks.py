@@ -32,19 +32,20 @@ from headrace.sinks.api import PositionStore
 _LOG = logging.getLogger("headrace.pipelines")
 
 
-def check_dead_letter_topics(client: ClientConfig, pipeline: Pipeline) -> None:
-    """Looks for the topics of dead letters, which may be needed only months later.
+def check_topics(client: ClientConfig, pipeline: Pipeline) -> None:
+    """Looks for the topics, also those of dead letters, which may be needed only months later.
 
     While the cluster does not answer it is not known, and the pipeline waits for it anyway.
 
     Raises:
-        TopicMissingError: if there is none.
+        TopicMissingError: if one is missing.
     """
-    names = [source.topic.dead_letters for source in pipeline.sources]
+    topics = [source.topic for source in pipeline.sources]
+    names = [*(topic.name for topic in topics), *(topic.dead_letters for topic in topics)]
     try:
         present = describe(client, names)
     except BrokerUnreachableError as error:
-        _LOG.warning("%s: dead-letter topics not looked for: %s", pipeline.name, error)
+        _LOG.warning("%s: topics not looked for: %s", pipeline.name, error)
         return
     for name in names:
         if name not in present:

@@ -329,6 +329,16 @@ class Sink(abc.ABC):
         """Returns the extra that it needs with these settings of its kind; empty: none."""
         return self.extra
 
+    def settings_faults(
+        self,
+        settings: Mapping[str, Secret],  # noqa: ARG002
+    ) -> Iterator[Fault]:
+        """Yields what is wrong with the settings of its kind; ``check`` asks if none is missing.
+
+        A message must not show a secret.
+        """
+        yield from ()
+
     @property
     def resolved_target(self) -> str:
         """The target's name in full, as far as it is known without a connection.

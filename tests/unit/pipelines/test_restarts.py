@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
@@ -61,7 +63,7 @@ def test_a_failure_says_what_the_command_ends_with(run):
 )
 def test_servers_that_are_away_use_up_no_restart(run, error):
     progress = run(error, once=False)
-    assert (progress.state, progress.restarts) == (PipelineState.RESTARTING, 10)
+    assert (progress.state, progress.restarts) == (PipelineState.RESTARTING, 0)
 
 
 @pytest.mark.parametrize(("error", "once"), [(AWAY, True), (REGISTRY_AWAY, True), (SINK, False)])
@@ -110,7 +112,7 @@ def queries(tmp_path, monkeypatch):
 
     monkeypatch.setattr("headrace.pipelines.run.StartChecks", checks)
     monkeypatch.setattr("headrace.pipelines.run.KafkaCluster", lambda _: None)
-    monkeypatch.setattr("headrace.pipelines.run.check_dead_letter_topics", lambda *_: None)
+    monkeypatch.setattr("headrace.pipelines.run.check_topics", lambda *_: None)
     monkeypatch.setattr("headrace.pipelines.run.build", lambda *_: queries.graph)
     return queries
 
@@ -154,3 +156,24 @@ def test_a_status_that_cannot_be_written_ends_nothing(tmp_path, queries):
     assert (found.progress.state, len(queries.active)) == (PipelineState.RUNNING, 1)
     found.stop()
     assert (found.progress.state, queries.active) == (PipelineState.STOPPED, [])
+
+
+def test_a_run_that_is_refused_the_lock_leaves_the_status_of_the_one_that_has_it(tmp_path, queries):
+    first = pipeline_run(tmp_path, once=False)
+    first.poll()
+    [path] = (tmp_path / ".headrace" / "status").glob("*.json")
+    status = path.read_bytes()
+    code = f"""
+import sys
+from pathlib import Path
+from unittest.mock import MagicMock
+from tests.unit.pipelines.test_restarts import pipeline_run
+second = pipeline_run(Path({str(tmp_path)!r}), once=True)
+second.poll()
+second.stop()
+print(second.progress.state, second.progress.reason)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout.startswith("refused Another run holds this checkpoint")
+    assert path.read_bytes() == status
+    first.stop()

@@ -12,14 +12,13 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 import msgspec
 
-from headrace.errors import SinkUnavailableError
+from headrace.errors import SinkError, SinkUnavailableError
 from headrace.runtime.extras import require_extra
 from headrace.settings import Secret
 from headrace.sinks.profiles.cassandra_address import CassandraAddress
@@ -54,7 +53,6 @@ _GRACE_SECONDS = 60
 # Cassandra refuses to expire rows later than in 20 years, and than on 2038-01-19 while its
 # storage_compatibility_mode is that of version 4, as by default.
 _MAX_TTL_SECONDS, _MAX_EXPIRY_SECONDS = 630_720_000, 2**31 - 86_400
-_UUID_EPOCH = 0x01B21DD213814000  # 1970 in the units of time UUIDs: 100 ns since 1582
 
 _INSERT = """
 INSERT INTO {table} (store, user, kind, name, at_us, digest, event_id, json, max_entries)
@@ -70,14 +68,15 @@ WHERE store = ? AND user = ? AND kind = 'entry' AND name = ? AND at_us = ? AND d
 """
 _DELETE_USER = "DELETE FROM {table} USING TIMESTAMP ? WHERE store = ? AND user = ?"
 _SELECT_USER = """
-SELECT kind, name, at_us, event_id, json, max_entries, now() AS clock FROM {table}
+SELECT kind, name, at_us, event_id, json, max_entries, currentTimestamp() AS clock FROM {table}
 WHERE store = ? AND user = ?
 """
 _SELECT_ENTRIES = """
 SELECT at_us, digest, event_id, max_entries FROM {table}
 WHERE store = ? AND user = ? AND kind = 'entry' AND name = ?
 """
-_SELECT_CLOCK = "SELECT now() AS clock FROM system.local"
+# now() is a time UUID: after a clock that ran ahead is right again, it waits for that time.
+_SELECT_CLOCK = "SELECT currentTimestamp() AS clock FROM system.local"
 
 _log = logging.getLogger(__name__)
 
@@ -95,7 +94,7 @@ class CassandraProfileStore(ProfileStore):
 
     Raises:
         ExtraMissingError: if the client of Cassandra is not installed.
-        SinkError: if the URL is none.
+        ProfileStoreError: if the URL is none.
     """
 
     def __init__(self, url: Secret, store: str, ttl: timedelta) -> None:
@@ -129,9 +128,10 @@ class CassandraProfileStore(ProfileStore):
         now_us = self.now_us()
         lists: set[tuple[str, str]] = set()
         with translated_errors(self._address):
-            sender = _BatchSender(self._connection)
+            sender = BatchSender(self._connection)
             for change in changes:
-                for batch in _batches(self._statements(change, now_us)):
+                key_bytes = len(f"{self._store}{change.user}".encode())
+                for batch in _batches(self._statements(change, now_us), key_bytes):
                     sender.send(batch)
                 lists.update(_lists_to_trim(change))
             sender.finish()
@@ -150,7 +150,11 @@ class CassandraProfileStore(ProfileStore):
             select = self._connection.prepared(_SELECT_USER).bind((self._store, user))
             select.fetch_size = None  # in pages, it would be read at several moments
             rows = list(self._connection.session.execute(select))
-        return _profile(self._store, user, self._ttl_us, rows) if rows else None
+        try:
+            return _profile(self._store, user, self._ttl_us, rows) if rows else None
+        except (ValueError, TypeError, OverflowError, IndexError) as error:
+            reason = f"rows of the user {user!r} were not written by headrace: {error}"
+            raise SinkError(str(self._address), reason) from error
 
     def close(self) -> None:
         if self._open is not None:
@@ -209,7 +213,7 @@ class CassandraProfileStore(ProfileStore):
         connection = self._connection
         select = connection.prepared(_SELECT_ENTRIES).bind((self._store, user, name))
         select.fetch_size = MAX_ENTRIES_AT_ONCE
-        sender = _BatchSender(connection)
+        sender = BatchSender(connection)
         newest: dict[str, int] = {}
         max_entries = first_us = last_us = 0
         for row in connection.session.execute(select):
@@ -271,7 +275,7 @@ class _Statement:
         return connection.prepared(self.statement).bind(self.values)
 
 
-class _BatchSender:
+class BatchSender:
     """Sends batches, some of them before the answers to others have come.
 
     Args:
@@ -289,6 +293,7 @@ class _BatchSender:
 
         # One partition, one mutation: it is atomic without the log of batches.
         batch = BatchStatement(BatchType.UNLOGGED)
+        batch.is_idempotent = True
         for statement in statements:
             batch.add(statement.bound(self._connection))
         size = sum(statement.size for statement in statements)
@@ -310,18 +315,24 @@ class _BatchSender:
         future.result()
 
 
-def _batches(statements: Iterable[_Statement]) -> Iterator[list[_Statement]]:
-    """Yields the statements in as few batches as Cassandra takes."""
+def _batches(statements: Iterable[_Statement], key_bytes: int) -> Iterator[list[_Statement]]:
+    """Yields statements on one user in as few batches as Cassandra takes.
+
+    Args:
+        statements: to part.
+        key_bytes: of store and user, which a mutation has once.
+    """
     batch: list[_Statement] = []
     entries = size = 0
     for statement in statements:
+        own_bytes = statement.size - key_bytes
         is_full = entries + statement.is_entry > MAX_ENTRIES_AT_ONCE
-        if batch and (is_full or size + statement.size > MAX_BATCH_BYTES):
+        if batch and (is_full or size + own_bytes > MAX_BATCH_BYTES):
             yield batch
             batch, entries, size = [], 0, 0
         batch.append(statement)
         entries += statement.is_entry
-        size += statement.size
+        size += own_bytes
     if batch:
         yield batch
 
@@ -339,8 +350,8 @@ def _lists_to_trim(change: ProfileChange) -> Iterator[tuple[str, str]]:
             yield change.user, name
 
 
-def _clock_us(clock: UUID) -> int:
-    return (clock.time - _UUID_EPOCH) // 10
+def _clock_us(clock: datetime) -> int:
+    return (clock.replace(tzinfo=UTC) - time_of(0)) // timedelta(microseconds=1)
 
 
 def _profile(store: str, user: str, ttl_us: int, rows: Sequence[Any]) -> Profile | None:

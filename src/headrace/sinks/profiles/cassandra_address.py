@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote
 
-from headrace.errors import SinkError
+from headrace.errors import ProfileStoreError
 from headrace.settings import Secret
 
 NAME = "Cassandra"
 TABLE = "headrace_profiles"
 PORT = 9042
+_MAX_PORT = 65_535
 _URL = re.compile(
     r"cassandra://(?:(?P<user>[^:@/]+):(?P<password>[^@/]*)@)?(?P<hosts>[^@/?#]+)"
     r"(?:/(?P<keyspace>\w{0,48}))?(?:\?(?P<options>[^#]*))?",
@@ -26,7 +27,7 @@ _LEVELS = "ONE|TWO|THREE|QUORUM|ALL|LOCAL_QUORUM|EACH_QUORUM|LOCAL_ONE"
 _SWITCH = "true|false"
 _OPTIONS = {
     "consistency": (_LEVELS, "LOCAL_QUORUM"),
-    "timeout": (r"\d*[1-9]\d*(\.\d+)?|\d+\.\d*[1-9]\d*", "30"),
+    "timeout": (r"(?!0*(\.0*)?$)\d{1,4}(\.\d+)?", "30"),
     "datacenter": (r"[^?&#]+", "dc1"),
     "ssl": (_SWITCH, "true"),
     "ssl_ca_file": (r".+", "/etc/cassandra-ca.pem"),
@@ -60,17 +61,22 @@ class CassandraAddress:
         """Reads ``cassandra://[user:password@]host[:port][,host...]/keyspace[?option=...]``.
 
         Raises:
-            SinkError: if the URL is none; the message does not show it.
+            ProfileStoreError: if the URL is none; the message does not show it.
         """
         match = _URL.fullmatch(url.reveal())
         hosts = [_HOST.fullmatch(host) for host in match["hosts"].split(",")] if match else []
         if not match or not all(hosts):
             form = "cassandra://USER:PASSWORD@HOST:PORT,HOST:PORT/KEYSPACE"
-            raise SinkError(NAME, f"the URL is not valid; its form is {form}")
+            raise ProfileStoreError(NAME, f"the URL is not valid; its form is {form}")
         if not match["keyspace"]:
-            raise SinkError(NAME, "the URL names no keyspace; add one, as in cassandra://host/site")
+            raise ProfileStoreError(
+                NAME, "the URL names no keyspace; add one, as in cassandra://host/site"
+            )
+        nodes = tuple((host[1].strip("[]"), int(host[2] or PORT)) for host in hosts if host)
+        if wrong := [port for _, port in nodes if not 0 < port <= _MAX_PORT]:
+            raise ProfileStoreError(NAME, f"there is no port {wrong[0]}: ports end at {_MAX_PORT}")
         return cls(
-            tuple((host[1].strip("[]"), int(host[2] or PORT)) for host in hosts if host),
+            nodes,
             match["keyspace"],
             unquote(match["user"] or ""),
             Secret(unquote(match["password"] or "")),
@@ -105,7 +111,7 @@ class CassandraAddress:
         """Returns what TLS needs; None: connections are not encrypted.
 
         Raises:
-            SinkError: if a file is missing on this machine, or is not PEM.
+            ProfileStoreError: if a file is missing on this machine, or is not PEM.
         """
         if self.options.get("ssl") != "true":
             return None
@@ -120,7 +126,7 @@ class CassandraAddress:
                 context.load_cert_chain(self.options[name], self.options.get("ssl_key_file"))
         except OSError as error:
             reason = f"{name}={self.options[name]} in the URL can't be used here: {error}"
-            raise SinkError(str(self), reason) from error
+            raise ProfileStoreError(str(self), reason) from error
         return context
 
 
@@ -128,19 +134,19 @@ def _options(text: str) -> dict[str, str]:
     """Returns options by name.
 
     Raises:
-        SinkError: if an option is unknown, or its value is not valid.
+        ProfileStoreError: if an option is unknown, or its value is not valid.
     """
     options = dict(parse_qsl(text, keep_blank_values=True))
     for name, value in options.items():
         if name not in _OPTIONS:
-            known = ", ".join(_OPTIONS)
-            raise SinkError(NAME, f"option {name!r} of the URL is unknown; there are {known}")
+            reason = f"option {name!r} of the URL is unknown; there are {', '.join(_OPTIONS)}"
+            raise ProfileStoreError(NAME, reason)
         pattern, example = _OPTIONS[name]
         if not re.fullmatch(pattern, value, re.ASCII):
             message = f"option {name!r} of the URL has a value that is not valid"
-            raise SinkError(NAME, f"{message}; an example is {name}={example}")
+            raise ProfileStoreError(NAME, f"{message}; an example is {name}={example}")
         if name.startswith("ssl_") and options.get("ssl") != "true":
-            raise SinkError(NAME, f"option {name!r} of the URL needs ssl=true")
+            raise ProfileStoreError(NAME, f"option {name!r} of the URL needs ssl=true")
     if "ssl_key_file" in options and "ssl_certificate_file" not in options:
-        raise SinkError(NAME, "option 'ssl_key_file' of the URL needs ssl_certificate_file")
+        raise ProfileStoreError(NAME, "option 'ssl_key_file' of the URL needs ssl_certificate_file")
     return options

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import (
     ProfileStoreAccessError,
+    ProfileStoreError,
     ProfileStoreUnavailableError,
     ProfileTableMissingError,
     SinkError,
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from cassandra.query import PreparedStatement
 
 _CONNECT_SECONDS = 5.0
+# After it another node is asked, too.
+_HUNG_SECONDS = 2.0
 _PERMISSIONS = (
     f"The role needs SELECT and MODIFY on the table `{TABLE}`, and CREATE on its keyspace for as "
     "long as there is no such table."
@@ -28,22 +33,33 @@ _PERMISSIONS = (
 # So begins what a node says that can't read `system_auth`: its codes are those of a wrong password
 # and of a missing permission.
 _UNREADABLE = "Unable to perform auth"
+_NO_TABLE = re.compile(rf"table \S*{TABLE} does not exist|unconfigured table \S*{TABLE}")
 # Rows are never changed: a version is in their key. Levels bound how many files a read opens.
-_CREATE_TABLE = """
-CREATE TABLE IF NOT EXISTS {table} (
-  store text, user text, kind text, name text, at_us bigint, digest blob,
-  event_id text, json text, max_entries int,
+COLUMNS = {
+    "store": "text",
+    "user": "text",
+    "kind": "text",
+    "name": "text",
+    "at_us": "bigint",
+    "digest": "blob",
+    "event_id": "text",
+    "json": "text",
+    "max_entries": "int",
+}
+_CREATE_TABLE = f"""
+CREATE TABLE IF NOT EXISTS {{table}} (
+  {", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())},
   PRIMARY KEY ((store, user), kind, name, at_us, digest)
 ) WITH CLUSTERING ORDER BY (kind ASC, name ASC, at_us DESC, digest ASC)
-AND compaction = {{'class': 'LeveledCompactionStrategy'}}
+AND compaction = {{{{'class': 'LeveledCompactionStrategy'}}}}
 """
 _SELECT_KEYSPACE = """
 SELECT replication, durable_writes FROM system_schema.keyspaces WHERE keyspace_name = %s
 """
-_SELECT_TABLE = """
-SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s
+_SELECT_COLUMNS = """
+SELECT column_name, type FROM system_schema.columns WHERE keyspace_name = %s AND table_name = %s
 """
-_SELECT_NOTHING = "SELECT json FROM {table} WHERE store = '' AND user = ''"
+_SELECT_NOTHING = "SELECT store FROM {table} WHERE store = '' AND user = ''"
 
 
 @dataclass(frozen=True)
@@ -63,9 +79,13 @@ class KeyspaceFacts:
     @property
     def min_replicas(self) -> int:
         """Copies of a row in the data centre that has the fewest."""
-        factors = [factor for name, factor in self.replication.items() if name != "class"]
         # The part after a slash counts transient replicas.
-        return min((int(factor.partition("/")[0]) for factor in factors), default=1)
+        factors = [
+            int(factor.partition("/")[0])
+            for name, factor in self.replication.items()
+            if name != "class"
+        ]
+        return min(filter(None, factors), default=1)
 
 
 class CassandraConnection:
@@ -75,7 +95,7 @@ class CassandraConnection:
         address: of the keyspace.
 
     Raises:
-        SinkError: if there is no such keyspace, or access is refused.
+        ProfileStoreError: if there is no such keyspace, or access is refused.
         SinkUnavailableError: if no node answers.
     """
 
@@ -92,22 +112,10 @@ class CassandraConnection:
             raise
 
     def prepared(self, statement: str) -> PreparedStatement:
-        """Returns a statement on the table, which stands in it as ``{table}``.
-
-        Raises:
-            ProfileTableMissingError: if there is no such table.
-            InvalidRequest: if the table has other columns.
-        """
-        from cassandra import InvalidRequest
-
+        """Returns a statement on the table, which stands in it as ``{table}``."""
         if statement not in self._statements:
-            try:
-                prepared = self.session.prepare(statement.format(table=self._address.table))
-            except InvalidRequest as error:
-                if not self._has_table():
-                    raise ProfileTableMissingError(str(self._address), str(error)) from error
-                raise
-            # Repeating any of them changes nothing, so that the client may try another node.
+            prepared = self.session.prepare(statement.format(table=self._address.table))
+            # Repeating any of them changes nothing, so that the client may ask another node, too.
             prepared.is_idempotent = True
             self._statements[statement] = prepared
         return self._statements[statement]
@@ -124,13 +132,19 @@ class CassandraConnection:
         from cassandra import InvalidRequest
 
         # The table itself is asked: in system_schema it stands a moment before the node knows it.
+        select = _SELECT_NOTHING.format(table=self._address.table)
         try:
-            self.session.execute(_SELECT_NOTHING.format(table=self._address.table))
+            self.session.execute(select)
         except InvalidRequest:
-            created = self.session.execute(_CREATE_TABLE.format(table=self._address.table))
-            if not created.response_future.is_schema_agreed:
-                reason = f"some nodes do not know the new table `{TABLE}` yet"
-                raise ProfileStoreUnavailableError(str(self._address), reason) from None
+            self._create_table()
+            self.session.execute(select)  # whether enough replicas are up
+        self._require_columns()
+
+    def _create_table(self) -> None:
+        created = self.session.execute(_CREATE_TABLE.format(table=self._address.table))
+        if not created.response_future.is_schema_agreed:
+            reason = f"some nodes do not know the new table `{TABLE}` yet"
+            raise ProfileStoreUnavailableError(str(self._address), reason)
 
     def close(self) -> None:
         """Called once, at the end."""
@@ -148,20 +162,24 @@ class CassandraConnection:
                     f"there is no data centre {self._address.datacenter!r}; correct `datacenter` "
                     f"in the URL: the nodes are in {', '.join(sorted(known))}"
                 )
-                raise SinkError(str(self._address), reason) from error
+                raise ProfileStoreError(str(self._address), reason) from error
             raise
 
-    def _has_table(self) -> bool:
-        names = (self._address.keyspace, TABLE)
-        return self.session.execute(_SELECT_TABLE, names).one() is not None
+    def _require_columns(self) -> None:
+        rows = self.session.execute(_SELECT_COLUMNS, (self._address.keyspace, TABLE))
+        columns = {row.column_name: row.type for row in rows}
+        for name, kind in COLUMNS.items():
+            if columns.get(name) != kind:
+                reason = f"`{name}` of the table `{TABLE}` is {columns.get(name)}, and not {kind}"
+                raise ProfileStoreError(str(self._address), reason)
 
     def _require_keyspace(self) -> None:
         if self.keyspace_facts is None:
-            raise SinkError(
+            raise ProfileStoreError(
                 str(self._address),
-                f"there is no such keyspace; create it, with your data centres: CREATE KEYSPACE "
-                f'"{self._address.keyspace}" WITH replication = '
-                "{'class': 'NetworkTopologyStrategy', 'datacenter1': 3}",
+                "there is no such keyspace; create it, with your data centres and 1 instead of 3 "
+                f'where there is one node only: CREATE KEYSPACE "{self._address.keyspace}" WITH '
+                "replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 3}",
             )
 
 
@@ -169,12 +187,17 @@ def _cluster(address: CassandraAddress) -> Cluster:
     from cassandra import ConsistencyLevel
     from cassandra.auth import PlainTextAuthProvider
     from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
-    from cassandra.policies import DCAwareRoundRobinPolicy, TokenAwarePolicy
+    from cassandra.policies import (
+        ConstantSpeculativeExecutionPolicy,
+        DCAwareRoundRobinPolicy,
+        TokenAwarePolicy,
+    )
 
     profile = ExecutionProfile(
         load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy(address.datacenter)),
         consistency_level=ConsistencyLevel.name_to_value[address.consistency],
         request_timeout=address.timeout_seconds,
+        speculative_execution_policy=ConstantSpeculativeExecutionPolicy(_HUNG_SECONDS, 2),
     )
     login = PlainTextAuthProvider(address.user, address.password.reveal())
     return Cluster(
@@ -204,28 +227,51 @@ def translated_errors(address: CassandraAddress) -> Iterator[None]:
         yield
     except NoHostAvailable as error:
         raise _of_hosts(error, address) from error
-    except cassandra.Unauthorized as error:
-        if _UNREADABLE in str(error):
-            raise ProfileStoreUnavailableError(str(address), str(error)) from error
-        raise ProfileStoreAccessError(str(address), str(error), _PERMISSIONS) from error
     except (*passing, ConnectionException, OSError) as error:
-        reason = str(error) or type(error).__name__
-        raise ProfileStoreUnavailableError(str(address), reason) from error
+        raise ProfileStoreUnavailableError(str(address), _passing(error, address)) from error
     except cassandra.DriverException as error:
-        raise SinkError(str(address), str(error)) from error
+        raise _refusal(error, address) from error
+    except (UnicodeError, struct.error) as error:
+        raise SinkError(str(address), f"a host or a value is no text for it: {error}") from error
+
+
+def _refusal(error: Any, address: CassandraAddress) -> SinkError:
+    """Returns our error for what a node has answered."""
+    from cassandra import AuthenticationFailed, Unauthorized
+
+    text = str(error)
+    if isinstance(error, AuthenticationFailed | Unauthorized):
+        if _UNREADABLE in text:
+            return ProfileStoreUnavailableError(str(address), text)
+        return ProfileStoreAccessError(str(address), text, _PERMISSIONS)
+    is_missing = _NO_TABLE.search(text) is not None
+    return (ProfileTableMissingError if is_missing else SinkError)(str(address), text)
 
 
 def _of_hosts(error: Any, address: CassandraAddress) -> SinkError:
     """Returns our error for one that has an error of each host."""
-    from cassandra import AuthenticationFailed, RequestValidationException, Unauthorized
+    from cassandra import AuthenticationFailed, RequestValidationException
 
     errors = error.errors.values() if isinstance(error.errors, dict) else error.errors
-    for of_host in errors:
-        if _UNREADABLE in str(of_host):
-            return ProfileStoreUnavailableError(str(address), str(of_host))
-        if isinstance(of_host, AuthenticationFailed | Unauthorized):
-            return ProfileStoreAccessError(str(address), str(of_host), _PERMISSIONS)
-        if isinstance(of_host, RequestValidationException):
-            return SinkError(str(address), str(of_host))
-    reasons = "; ".join(str(of_host) or type(of_host).__name__ for of_host in errors)
-    return ProfileStoreUnavailableError(str(address), reasons or str(error))
+    refusals = [
+        _refusal(of_host, address)
+        for of_host in errors
+        if isinstance(of_host, AuthenticationFailed | RequestValidationException)
+    ]
+    if refusals:
+        return refusals[0]
+    reasons = "; ".join(_passing(of_host, address) for of_host in errors)
+    return ProfileStoreUnavailableError(str(address), reasons or "no node has an address")
+
+
+def _passing(error: Any, address: CassandraAddress) -> str:
+    """Returns the reason of an error that may pass."""
+    from cassandra import Unavailable
+
+    if isinstance(error, Unavailable):
+        return (
+            f"too few replicas are up for {address.consistency}: it needs "
+            f"{error.required_replicas}, and there are {error.alive_replicas}; a keyspace can't "
+            "have more replicas than nodes"
+        )
+    return str(error) or type(error).__name__

@@ -12,20 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headrace.errors import SinkError
+from headrace.errors import TableMismatchError
 from headrace.model import FieldType
 from headrace.sinks.api import RejectedRow
 from headrace.sinks.profiles.latest import Latest, Where
 from headrace.sinks.profiles.rules import ProfileRules
-from headrace.sinks.profiles.store import ListChange, ProfileChange, Version
+from headrace.sinks.profiles.store import (
+    MAX_KEY_BYTES,
+    ListChange,
+    ProfileChange,
+    Version,
+    is_key,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.sinks.profiles.declaration import Profiles
 
-MAX_KEY_BYTES = 1_024
-"""Of a key, and of an event id."""
 MAX_VALUE_BYTES = 64 * 1_024
 # Later times, with the longest ttl, are no exact scores of Redis any more.
 MAX_TIME_US = 2**52
@@ -61,11 +65,12 @@ class RowsSpec:
         """Returns what reads rows of ``schema``.
 
         Raises:
-            SinkError: if the rows lack a column, or one has a type that the sink can't take.
+            TableMismatchError: if the rows lack a column, or one has a type that the sink can't
+                take.
         """
         columns = {each.name: _type_of(each.type) for each in schema}
         for fault in ProfileRules(sink, columns, event_time).faults():
-            raise SinkError(sink.label, f"{fault.message} ({fault.remedy})")
+            raise TableMismatchError(sink.label, f"{fault.message} ({fault.remedy})")
         at = sink.event_time or event_time or ""
         own = {sink.key, at, sink.event_id}
         rest = tuple(name for name in columns if name not in own and not name.startswith("_"))
@@ -157,7 +162,7 @@ class RowMerger:
     def _row(self, index: int) -> _Row:
         key, at, spec = self._users[index], self._times[index], self._spec
         user = "" if key is None or key is _UNREADABLE else str(key)
-        if not user or len(user.encode()) > MAX_KEY_BYTES:
+        if not is_key(user):
             sentence = f"column {spec.key!r} is the key, and is null, empty, too long or not UTF-8"
             raise _RejectedError("bad-key", sentence)
         if at is None:

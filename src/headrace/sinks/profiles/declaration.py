@@ -9,6 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
 
+from headrace.errors import ProfileStoreError
 from headrace.metrics import Metric
 from headrace.model.fault import Fault
 from headrace.settings import Secret
@@ -22,9 +23,9 @@ from headrace.sinks.api import (
 )
 from headrace.sinks.profiles.latest import Latest, Where
 from headrace.sinks.profiles.metrics import PROFILE_METRICS
-from headrace.sinks.profiles.registry import extra_of, open_store
+from headrace.sinks.profiles.registry import check_url, extra_of, open_store
 from headrace.sinks.profiles.rules import ProfileRules, faults_of_two
-from headrace.sinks.profiles.store import Profile
+from headrace.sinks.profiles.store import Profile, is_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,6 +91,13 @@ class Profiles(Sink, Reprocessable):
         """Returns the extra of the database that ``url`` names."""
         return extra_of(settings[URL]) if URL in settings else ""
 
+    def settings_faults(self, settings: Mapping[str, Secret]) -> Iterator[Fault]:
+        """Yields a fault unless ``url`` is the address of a store."""
+        try:
+            check_url(settings[URL])
+        except ProfileStoreError as error:
+            yield Fault(f"[sinks.profiles] url of headrace.toml: {error.reason}")
+
     def faults(self, rows: DeclaredRows) -> Iterator[Fault]:
         """Yields everything wrong with the declaration."""
         yield from ProfileRules(self, rows.columns, rows.event_time).faults()
@@ -107,7 +115,8 @@ class Profiles(Sink, Reprocessable):
 
         Raises:
             ExtraMissingError: if the client of the store is not installed.
-            SinkError: if the rows lack a column or one has another type, or the store refuses.
+            TableMismatchError: if the rows lack a column, or one has another type.
+            SinkError: if the store refuses.
             SinkUnavailableError: if the store does not answer.
         """
         from headrace.sinks.profiles.changes import RowsSpec
@@ -129,6 +138,8 @@ class Profiles(Sink, Reprocessable):
             SinkUnavailableError: if the store does not answer.
             SinkError: if it refuses.
         """
+        if not is_key(user):
+            return None
         with closing(open_store(context.settings[URL], self.store, self.ttl)) as store:
             return store.read(user)
 

@@ -14,6 +14,7 @@ import msgspec
 
 from headrace.errors import (
     ProfileStoreAccessError,
+    ProfileStoreError,
     ProfileStoreFullError,
     ProfileStoreUnavailableError,
     SinkError,
@@ -46,6 +47,12 @@ _PERMISSIONS = (
     "The user needs the commands SELECT, EVAL, EVALSHA, SCRIPT LOAD, TIME and INFO, and those of "
     "hashes and sorted sets, PTTL and PEXPIREAT on the keys `headrace:*`."
 )
+_MAX_PORT = 65_535
+_LOGIN = r"(?:[^\s:@/?#]*(?::[^\s@/?#]*)?@)?"
+_URL = re.compile(
+    rf"(?:rediss?://{_LOGIN}(?:\[[0-9A-Fa-f:.]+\]|[^\s:@/?#\[\]]+)(?::(?P<port>\d{{1,5}}))?(?:/\d*)?"
+    rf"|unix://{_LOGIN}/[^\s?#]+)(?:\?[^\s#]*)?"
+)
 _Call: TypeAlias = tuple[str, bytes]
 """The key and the argument of merge.lua."""
 
@@ -62,7 +69,7 @@ class RedisProfileStore(ProfileStore):
 
     Raises:
         ExtraMissingError: if the client of Redis is not installed.
-        SinkError: if the URL is none.
+        ProfileStoreError: if the URL is none.
     """
 
     def __init__(self, url: Secret, store: str, ttl: timedelta) -> None:
@@ -149,6 +156,18 @@ class RedisProfileStore(ProfileStore):
             return list(pipeline.execute(raise_on_error=False))
 
 
+def check_redis_url(url: Secret) -> None:
+    """Looks whether a URL names a server: the client itself checks no more than the scheme.
+
+    Raises:
+        ProfileStoreError: if it does not; the message does not show it.
+    """
+    match = _URL.fullmatch(url.reveal())
+    if not match or int(match["port"] or 1) not in range(1, _MAX_PORT + 1):
+        form = "redis://USER:PASSWORD@HOST:PORT/0, user and password percent-encoded"
+        raise ProfileStoreError(NAME, f"the URL is not valid; its form is {form}")
+
+
 def _client(url: Secret) -> redis.Redis:
     require_extra("redis")
     import redis
@@ -156,15 +175,19 @@ def _client(url: Secret) -> redis.Redis:
     from redis.retry import Retry
 
     try:
-        return redis.Redis.from_url(
+        client = redis.Redis.from_url(
             url.reveal(),
             socket_connect_timeout=_CONNECT_SECONDS,
             socket_timeout=_ANSWER_SECONDS,
             retry=Retry(NoBackoff(), 0),
             protocol=2,
         )
-    except (ValueError, TypeError):
-        raise SinkError(NAME, "the URL is not valid") from None  # its message may quote the URL
+        # An option that there is not fails where a connection is made.
+        pool = client.connection_pool
+        pool.connection_class(**pool.connection_kwargs)
+    except (ValueError, TypeError):  # its message may quote the URL
+        raise ProfileStoreError(NAME, "an option of the URL is not valid") from None
+    return client
 
 
 @contextmanager

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from headrace.errors import SinkError
+from headrace.errors import ProfileStoreError
 from headrace.settings import Secret
+from headrace.sinks.profiles.cassandra_address import CassandraAddress
+from headrace.sinks.profiles.redis import check_redis_url
 from headrace.sinks.profiles.store import ProfileStore
 
 _EXTRAS = {"redis": "redis", "rediss": "redis", "unix": "redis", "cassandra": "cassandra"}
@@ -16,21 +18,31 @@ def extra_of(url: Secret) -> str:
     return _EXTRAS.get(url.reveal().partition("://")[0], "")
 
 
+def check_url(url: Secret) -> None:
+    """Looks at what can be known of a URL without a connection and without a client.
+
+    Raises:
+        ProfileStoreError: if it is not the address of a store; the message does not show it.
+    """
+    extra = extra_of(url)
+    if not extra:
+        schemes = ", ".join(f"{scheme}://" for scheme in _EXTRAS)
+        raise ProfileStoreError("", f"the URL begins with none of {schemes}")
+    (check_redis_url if extra == "redis" else CassandraAddress.of)(url)
+
+
 def open_store(url: Secret, store: str, ttl: timedelta) -> ProfileStore:
     """Returns a store, which connects when it is first asked.
 
     Raises:
         ExtraMissingError: if its client is not installed.
-        SinkError: if there is no store for the URL.
+        ProfileStoreError: if there is no store for the URL.
     """
-    extra = extra_of(url)
-    if extra == "redis":
+    check_url(url)
+    if extra_of(url) == "redis":
         from headrace.sinks.profiles.redis import RedisProfileStore
 
         return RedisProfileStore(url, store, ttl)
-    if extra == "cassandra":
-        from headrace.sinks.profiles.cassandra import CassandraProfileStore
+    from headrace.sinks.profiles.cassandra import CassandraProfileStore
 
-        return CassandraProfileStore(url, store, ttl)
-    schemes = ", ".join(f"{scheme}://" for scheme in _EXTRAS)
-    raise SinkError(f"profiles {store}", f"its URL begins with none of {schemes}")
+    return CassandraProfileStore(url, store, ttl)

@@ -11,12 +11,22 @@ import msgspec
 
 MAX_ENTRIES_AT_ONCE = 1_000
 """Of a change that readers see as a whole."""
+MAX_KEY_BYTES = 1_024
+"""Of a key, and of an event id."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def time_of(microseconds: int) -> datetime:
     """Returns an event time, given in microseconds since 1970."""
     return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def is_key(user: str) -> bool:
+    """Returns whether there can be a profile of a user: a text of 1 to 1,024 bytes of UTF-8."""
+    try:
+        return 0 < len(user.encode()) <= MAX_KEY_BYTES
+    except UnicodeEncodeError:
+        return False
 
 
 class Version(NamedTuple):
