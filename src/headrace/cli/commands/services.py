@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def up(session: Session) -> Services:
     """Start the project's own servers.
 
-    These are Kafka, HDFS with lake = "embedded-hdfs", and ingest with [ingest]. Returns once they
-    respond, and prints their addresses. Creates no topics. Servers that run already and your own
-    clusters are left alone.
+    These are Kafka, that of each site without bootstrap_servers, HDFS with lake = "embedded-hdfs",
+    and ingest with [ingest]. Returns once they respond, and prints their addresses. Creates no
+    topics. Servers that run already and your own clusters are left alone.
     """
     from headrace.cli.views.services import fetching
     from headrace.control.services import up as start

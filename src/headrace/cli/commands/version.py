@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from headrace.cli.views.version import Versions
 
 # Those whose versions matter most in a report of a bug.
-_PARTS = ("pyspark", "confluent-kafka", "deltalake", "polars", "pyarrow")
+_PARTS = (
+    "pyspark",
+    "confluent-kafka",
+    "deltalake",
+    "polars",
+    "pyarrow",
+    "psycopg",
+    "redis",
+    "cassandra-driver",
+)
 
 
 @command("headrace version --json")
