@@ -35,6 +35,7 @@ from headrace.errors import (
     ProfileStoreFullError,
     SinkError,
     SinkUnavailableError,
+    TableMismatchError,
 )
 from headrace.settings import Secret
 from headrace.sinks.api import SinkContext
@@ -364,9 +365,9 @@ def test_events_without_ids_are_known_by_their_time_and_values(redis_server):
 
 def test_rows_without_a_column_are_refused_before_anything_is_written(redis_server):
     schema = SCHEMA.remove(SCHEMA.get_field_index("country"))
-    with pytest.raises(SinkError, match="'country' is no column of the rows"):
+    with pytest.raises(TableMismatchError, match="'country' is no column of the rows"):
         sink_of("x").open(context_of(redis_server.url), schema)
-    with pytest.raises(SinkError, match=r"Profiles\.key: 'at' is timestamp"):
+    with pytest.raises(TableMismatchError, match=r"Profiles\.key: 'at' is timestamp"):
         sink_of("x", key="at").open(context_of(redis_server.url), SCHEMA)
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import Latest, Profiles
-from headrace.errors import SinkError
+from headrace.errors import TableMismatchError
 from headrace.sinks.profiles.changes import RowMerger, RowsSpec
 from headrace.sinks.profiles.store import ListChange, ProfileChange, Version
 
@@ -211,5 +211,5 @@ def test_a_time_that_python_does_not_know_rejects_its_row_alone():
 )
 def test_rows_that_do_not_fit_are_refused_behind_steps_too(changes, message):
     declared = {"key": "user", "ttl": TTL, "lists": {"all": Latest(1)}} | changes
-    with pytest.raises(SinkError, match=message):
+    with pytest.raises(TableMismatchError, match=message):
         RowsSpec.of(Profiles("u", **declared), "at", SCHEMA)
