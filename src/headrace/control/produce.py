@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from headrace.control.event_producer import Headers, TopicCheck
 from headrace.control.project import LoadedProject
 from headrace.control.services import broker_config
-from headrace.errors import TopicMissingError
+from headrace.errors import TopicMissingError, TransferTargetError
 from headrace.ingest.events.validation import Accepted, largest_message
 from headrace.ingest.http.problem import ProblemDetails
 from headrace.kafka.client import MAX_MESSAGE_BYTES, describe
@@ -144,10 +144,13 @@ def produce_lines(
         stop: once it is set, no further line is read.
 
     Raises:
+        TransferTargetError: if a mirror or merger writes the topic.
         TopicMissingError: if the topic is not in Kafka.
         AccountMissingError: if the topic places events by account, and none is named.
         BrokerUnreachableError: if the broker does not respond within 15 seconds.
     """
+    if writer := _writer(project, topic):
+        raise TransferTargetError(topic, writer)
     config = broker_config(project.settings)
     # Sending to a missing topic may create it, with the defaults of the brokers.
     if not describe(config, [topic]):
@@ -164,6 +167,17 @@ def produce_lines(
     elif state == "finished" and stop.is_set():
         state = "interrupted"
     return run.result(state)
+
+
+def _writer(project: LoadedProject, topic: str) -> str:
+    """Returns the mirror or merger that writes a topic; empty: there is none."""
+    for mirror in project.mirrors.values():
+        if any(copy.name == topic for copy in mirror.topics.values()):
+            return f"mirror {mirror.name}"
+    for merger in project.mergers.values():
+        if topic in {merger.target.name, merger.late.name}:
+            return f"merger {merger.name}"
+    return ""
 
 
 def read_lines(file: int, stop: threading.Event) -> Iterator[bytes | None]:

@@ -6,6 +6,7 @@ HeadraceError                         base
 ├── UnknownFormatError                a topic's format is none that headrace can read
 ├── EventRejectedError                an event does not fit its topic; it was not sent
 ├── AccountMissingError               a topic places events by account, and none is named
+├── TransferTargetError               a mirror or merger writes the topic, and nothing else may
 ├── SampleError                       no events to measure with
 ├── JavaUnavailableError              runtime: no usable Java, and the bundled one does not start
 ├── JarError                          a jar could not be fetched, or its hash is not the locked one
@@ -215,6 +216,7 @@ from headrace.errors.project import (
     Problem,
     ProjectError,
     SampleError,
+    TransferTargetError,
     UnknownFormatError,
 )
 from headrace.errors.reprocessing import (
@@ -389,6 +391,7 @@ __all__ = [
     "TopicRecreatedError",
     "TopicTruncatedError",
     "TransferRecordError",
+    "TransferTargetError",
     "UnknownFormatError",
     "UnreadRangesError",
     "WorkerError",

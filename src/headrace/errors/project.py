@@ -90,6 +90,19 @@ class AccountMissingError(FactsError):
 
 
 @dataclass(eq=False)
+class TransferTargetError(FactsError):
+    """The topic takes the records of a mirror or merger, and no others."""
+
+    exit_code = 2
+    topic: str
+    written_by: str
+
+    @property
+    def remedy(self) -> str:
+        return "Send events at the site that they come from, to the topic that is read there."
+
+
+@dataclass(eq=False)
 class SampleError(FactsError):
     """There are no events to measure with."""
 

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import KafkaError
 from tests.mock_brokers import PRODUCE, MockBrokers
 
+from headrace import Merger, Mirror
 from headrace.control.produce import (
     ProduceOptions,
     ProduceProgress,
@@ -20,7 +21,7 @@ from headrace.control.produce import (
     read_lines,
 )
 from headrace.control.project import LoadedProject
-from headrace.errors import AccountMissingError, TopicMissingError
+from headrace.errors import AccountMissingError, TopicMissingError, TransferTargetError
 from headrace.kafka.counting_producer import CountingProducer
 from headrace.model import ByAccount, Topic
 from headrace.settings import Settings
@@ -135,6 +136,25 @@ def test_a_topic_that_places_by_account_needs_one_unless_lines_are_unchecked(pro
         produce(GOOD, topic="by-account")
     assert produce(GOOD, topic="by-account", account="acme")[0].sent == 1
     assert produce(GOOD, topic="by-account", unchecked=True)[0].sent == 1
+
+
+@pytest.mark.parametrize(
+    ("topic", "writer"),
+    [("waw.raw", "mirror waw"), ("merged", "merger merge"), ("late", "merger merge")],
+)
+def test_nothing_is_sent_into_a_topic_that_a_mirror_or_merger_writes(tmp_path, topic, writer):
+    copy, merged, late = Topic("waw.raw"), Topic("merged"), Topic("late")
+    project = LoadedProject(
+        Settings(tmp_path, "p", ("flow",), "lake"),
+        {each.name: each for each in (copy, RAW, merged, late)},
+        {},
+        mirrors={"waw": Mirror("waw", source="waw", topics={"raw": copy})},
+        mergers={"merge": Merger("merge", [copy, RAW], merged, late)},
+    )
+    with pytest.raises(TransferTargetError, match=writer):
+        produce_lines(
+            project, topic, 0, ProduceOptions(), observe=lambda _: None, stop=threading.Event()
+        )
 
 
 def test_unchecked_lines_are_sent_as_they_are(produce):

@@ -34,7 +34,6 @@ _PERMISSIONS = (
 # and of a missing permission.
 _UNREADABLE = "Unable to perform auth"
 _NO_TABLE = re.compile(rf"table \S*{TABLE} does not exist|unconfigured table \S*{TABLE}")
-# Rows are never changed: a version is in their key. Levels bound how many files a read opens.
 COLUMNS = {
     "store": "text",
     "user": "text",
@@ -46,6 +45,7 @@ COLUMNS = {
     "json": "text",
     "max_entries": "int",
 }
+# Rows are never changed: a version is in their key. Levels bound how many files a read opens.
 _CREATE_TABLE = f"""
 CREATE TABLE IF NOT EXISTS {{table}} (
   {", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())},
@@ -137,8 +137,8 @@ class CassandraConnection:
             self.session.execute(select)
         except InvalidRequest:
             self._create_table()
-            self.session.execute(select)  # whether enough replicas are up
         self._require_columns()
+        self.session.execute(select)  # a new table as well needs replicas that are up
 
     def _create_table(self) -> None:
         created = self.session.execute(_CREATE_TABLE.format(table=self._address.table))
