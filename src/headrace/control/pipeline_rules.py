@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from headrace.control.join_rules import join_faults, join_type_faults
 from headrace.control.late_data_rules import late_data_faults
-from headrace.control.source_columns import column_types, source_columns
+from headrace.control.source_columns import column_types, source_columns, source_values
 from headrace.control.topic_rules import name_faults
 from headrace.model import (
     BatchLimits,
@@ -221,7 +221,9 @@ def dead_letter_limit_faults(dead: DeadLetterLimit) -> Iterator[Fault]:
 
 def _sink_faults(pipeline: Pipeline) -> Iterator[Fault]:
     event_time = pipeline.event_time if pipeline.sources else None
-    rows = DeclaredRows(columns(pipeline) if pipeline.sources else None, event_time)
+    known = columns(pipeline) if pipeline.sources else None
+    values = source_values(pipeline.sources[0]) if known is not None else {}
+    rows = DeclaredRows(known, event_time, values)
     for fault in pipeline.sink.faults(rows):
         yield replace(fault, message=f"{_label(pipeline)}: {fault.message}")
     for topic in (source.topic for source in pipeline.sources):

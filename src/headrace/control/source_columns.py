@@ -29,6 +29,13 @@ def source_columns(source: Source) -> dict[str, FieldType] | None:
     return columns
 
 
+def source_values(source: Source) -> dict[str, tuple[str, ...]]:
+    """Returns the texts that a column may hold, where the event class declares them."""
+    schema = None if source.topic.event is None else schema_of(source.topic)
+    fields = () if schema is None else schema.fields
+    return {field.name: field.values for field in fields if field.values}
+
+
 def column_types(source: Source) -> dict[str, object]:
     """Returns the columns that a source gives, as values that are equal for equal types of columns.
 

@@ -71,10 +71,12 @@ class DeclaredRows:
     Attributes:
         columns: name and type of each; None: steps hide them until the pipeline starts.
         event_time: column of the event time, as the first topic declares it; None: none does.
+        values: the only texts that a column can hold, as its event class declares them.
     """
 
     columns: Mapping[str, FieldType] | None
     event_time: str | None
+    values: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

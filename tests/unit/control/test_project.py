@@ -647,3 +647,19 @@ def test_a_partitioning_that_can_not_be_is_a_problem(problems, arguments, messag
     [(line, text)] = problems(f't = Topic("t", event=Click, {arguments})')
     assert line == 1
     assert message in text
+
+
+def test_a_condition_of_profiles_that_no_event_meets_is_found(problems):
+    body = (
+        "from datetime import datetime, timedelta\n"
+        "from typing import Literal\n"
+        "class View:\n"
+        "    user: str\n"
+        "    kind: Literal['view', 'click']\n"
+        "    at: datetime\n"
+        "views = Topic('views', event=View, event_time='at')\n"
+        "users = Profiles('u', key='user', ttl=timedelta(days=1), forget={'kind': 'veiw'})\n"
+        "p = Pipeline('p', views, users)\n"
+    )
+    texts = [text for _, text in problems("from headrace import Profiles\n" + body)]
+    assert any("Profiles.forget: 'kind' is never 'veiw' " in text for text in texts), texts

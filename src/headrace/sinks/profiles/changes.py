@@ -69,7 +69,7 @@ class RowsSpec:
                 take.
         """
         columns = {each.name: _type_of(each.type) for each in schema}
-        for fault in ProfileRules(sink, columns, event_time).faults():
+        for fault in ProfileRules(sink, columns, event_time, {}).faults():
             raise TableMismatchError(sink.label, f"{fault.message} ({fault.remedy})")
         at = sink.event_time or event_time or ""
         own = {sink.key, at, sink.event_id}

@@ -100,7 +100,7 @@ class Profiles(Sink, Reprocessable):
 
     def faults(self, rows: DeclaredRows) -> Iterator[Fault]:
         """Yields everything wrong with the declaration."""
-        yield from ProfileRules(self, rows.columns, rows.event_time).faults()
+        yield from ProfileRules(self, rows.columns, rows.event_time, rows.values).faults()
 
     def faults_beside(self, other: Sink) -> Iterator[Fault]:
         """Yields a fault for what both declare, in two ways, of one store."""

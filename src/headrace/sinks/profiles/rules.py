@@ -28,12 +28,17 @@ class ProfileRules:
         sink: the declaration.
         columns: name and type of each column of the rows; None: they are not known.
         event_time: column of the event time, where the declaration names none; None: there is none.
+        values: the only texts that a column can hold, where they are known.
     """
 
     def __init__(
-        self, sink: Profiles, columns: Mapping[str, FieldType] | None, event_time: str | None
+        self,
+        sink: Profiles,
+        columns: Mapping[str, FieldType] | None,
+        event_time: str | None,
+        values: Mapping[str, Collection[str]],
     ) -> None:
-        self._sink, self._columns = sink, columns
+        self._sink, self._columns, self._values = sink, columns, values
         self._event_time = event_time if sink.event_time is None else sink.event_time
 
     def faults(self) -> Iterator[Fault]:
@@ -94,6 +99,9 @@ class ProfileRules:
             kind = _VALUES.get(type(value))
             if kind is None:
                 yield Fault(f"{what}: {value!r} is no value", "a text, an integer or a boolean")
+            elif isinstance(value, str) and value not in self._values.get(name, {value}):
+                known = ", ".join(self._values[name])
+                yield Fault(f"{what}: {name!r} is never {value!r}", f"values: {known}")
             else:
                 yield from self._column(what, name, {kind})
 

@@ -21,7 +21,7 @@ COLUMNS = {
     "@at": FieldType.STRING,
     "at": FieldType.MILLIS,
 }
-ROWS = DeclaredRows(COLUMNS, "at")
+ROWS = DeclaredRows(COLUMNS, "at", {"kind": ("view", "click", "forget")})
 PROFILES = Profiles(
     "users",
     key="user",
@@ -80,6 +80,12 @@ def views(*arguments, **changes):
         (views(5, columns=("item",)), "Profiles.lists['views'].columns: 'item' is no", "columns:"),
         (views(5, where="kind"), "Profiles.lists['views'].where is 'kind'", '{"kind": "view"}'),
         (views(5, where={"kind": 5}), "Profiles.lists['views'].where: 'kind' is string", "long"),
+        (
+            views(5, where={"kind": "veiw"}),
+            "Profiles.lists['views'].where: 'kind' is never 'veiw'",
+            "values: view, click, forget",
+        ),
+        ({"forget": {"kind": "gone"}}, "Profiles.forget: 'kind' is never 'gone'", "forget"),
         (views(5, where={"kind": None}), "Profiles.lists['views'].where: None is no", "a text"),
         ({"forget": {"price": 5}}, "Profiles.forget: 'price' is decimal", "long"),
         ({"forget": {}}, "Profiles.forget is {}", "True for every row"),
