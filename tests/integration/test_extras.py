@@ -68,6 +68,7 @@ MISSING = {
     "ingest": "ingest",
     "load-offline-files . --into raw_item --postgres postgresql://127.0.0.1:1/x": "postgres",
     "pause a b/0": "spark",
+    "query check text": "queries",
     "run": "spark",
     "spool list": "ingest",
     "workers run copy{suffix} --on spark": "spark",
@@ -206,6 +207,12 @@ def test_the_extra_cassandra_reads_a_profile(bare, project, cassandra):
         store.prepare()
     done = bare("cassandra").run("profile", "u", "--json", "--project", project.folder)
     assert json.loads(done.stdout)["message"].startswith("The store has no profile of this user")
+
+
+def test_the_extra_queries_checks_a_query(bare, project):
+    text = f'SELECT count(*) FROM "clicks{project.suffix}"'
+    done = bare("queries").run("query", "check", text, "--json", "--project", project.folder)
+    assert json.loads(done.stdout)["columns"] == [{"name": "count(*)", "type": "integer"}]
 
 
 def test_a_module_that_imports_a_missing_extra_is_named_with_it(bare, project):

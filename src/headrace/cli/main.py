@@ -14,6 +14,7 @@ from headrace.cli.commands.mergers import merger
 from headrace.cli.commands.mirrors import mirror
 from headrace.cli.commands.offline_files import load_offline_files
 from headrace.cli.commands.profiles import profile
+from headrace.cli.commands.queries import query
 from headrace.cli.commands.reprocess import reprocess
 from headrace.cli.commands.sites import sites
 from headrace.cli.commands.size import size
@@ -64,6 +65,7 @@ for subcommand in (
     merger,
     dispatcher,
     sites,
+    query,
     dead_letters,
     version,
 ):

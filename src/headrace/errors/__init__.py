@@ -97,6 +97,7 @@ HeadraceError                         base
 │       └── StorageUnavailableError   the storage of the lake does not answer
 ├── ProfileMissingError               the store has no profile of this user
 ├── DispatcherFailedError             dispatchers: the query of a target has failed
+├── QueryTextError                 queries: the text of a standing query is not valid
 ├── WorkerError                       workers: an instance of a worker can't go on
 │   ├── ProcessingFailedError         a record failed, and the worker stops at failures
 │   ├── ProcessingTimeoutError        a record was not processed in time
@@ -219,6 +220,7 @@ from headrace.errors.project import (
     TransferTargetError,
     UnknownFormatError,
 )
+from headrace.errors.queries import QueryTextError
 from headrace.errors.reprocessing import (
     RangeExpiredError,
     ReprocessRefusedError,
@@ -348,6 +350,7 @@ __all__ = [
     "ProfileTableMissingError",
     "ProjectError",
     "QueryChangedError",
+    "QueryTextError",
     "RangeExpiredError",
     "RecordRejectedError",
     "RecordsDeletedError",

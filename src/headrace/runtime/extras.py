@@ -19,6 +19,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "cassandra": ("cassandra",),
     "ingest": ("google_crc32c", "granian", "zstandard"),
     "postgres": ("psycopg",),
+    "queries": ("sqlglot",),
     "recount": ("duckdb",),
     "redis": ("redis",),
     "s3": ("obstore",),

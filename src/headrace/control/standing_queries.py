@@ -1,0 +1,57 @@
+"""Standing queries, checked against the topics of a project."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from headrace.control.project import LoadedProject
+from headrace.errors import QueryTextError
+from headrace.model.event import EventSchema
+from headrace.queries.language import check_query, parse_query, result_types
+from headrace.queries.language.functions import ValueType
+from headrace.queries.language.tree import Query
+from headrace.queries.language.words import QueryText
+
+
+@dataclass(frozen=True)
+class CheckedQuery:
+    """A query that fits the events of its topic.
+
+    Attributes:
+        query: its tree.
+        columns: of its results, by name, those of facets first.
+    """
+
+    query: Query
+    columns: Mapping[str, ValueType]
+
+
+def checked_query(project: LoadedProject, text: str) -> CheckedQuery:
+    """Returns the query that a text is.
+
+    Raises:
+        QueryTextError: if it is none, or does not fit the topic that it names.
+    """
+    query = parse_query(text)
+    schema = _schema(project, query, text)
+    check_query(query, schema, text)
+    return CheckedQuery(query, result_types(query, schema))
+
+
+def _schema(project: LoadedProject, query: Query, text: str) -> EventSchema:
+    topic = project.topics.get(query.topic)
+    if topic is None:
+        close = get_close_matches(query.topic, project.topics, n=1)
+        known = ", ".join(sorted(project.topics)) or "none"
+        meant = f"did you mean {close[0]!r}?" if close else f"declared are {known}"
+        raise _error(query, text, f"no topic {query.topic!r} is declared; {meant}")
+    if topic.schema is None:
+        reason = f"topic {query.topic!r} has no event class: a query needs the types of its fields"
+        raise _error(query, text, reason)
+    return topic.schema
+
+
+def _error(query: Query, text: str, reason: str) -> QueryTextError:
+    return QueryText(text).error(query.clauses["FROM"], reason)

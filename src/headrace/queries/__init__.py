@@ -1,0 +1,1 @@
+"""Standing queries: results of a stream of events, window by window, for as long as they stand."""

@@ -1,0 +1,361 @@
+"""Whether a query fits the events of its topic, and is within the limits of all queries."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from functools import singledispatchmethod
+
+from headrace.errors import QueryTextError
+from headrace.model.event import EventSchema, FieldType
+from headrace.queries.language.functions import AGGREGATES, FUNCTIONS, Argument, ValueType
+from headrace.queries.language.printer import print_aggregate, print_duration, print_expression
+from headrace.queries.language.tree import (
+    Aggregate,
+    And,
+    Arithmetic,
+    ClosedBy,
+    Comparison,
+    Expression,
+    Facet,
+    FunctionCall,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Negative,
+    Node,
+    Not,
+    Or,
+    Path,
+    Query,
+    Result,
+)
+from headrace.queries.language.words import QueryText
+
+MAX_RESULTS = 20
+MAX_FACETS = 5
+MAX_GROUPS = 10_000
+MAX_WINDOWS_OF_EVENT = 60
+MAX_BUCKETS = 100
+MAX_LOSS_WINDOWS = 1_000
+_MIN_WINDOW, _MAX_WINDOW = timedelta(seconds=1), timedelta(days=1)
+_MAX_LATENESS = timedelta(days=1)
+_MAX_CLOSING = timedelta(hours=1)
+_TYPES = {
+    FieldType.STRING: ValueType.TEXT,
+    FieldType.LONG: ValueType.INTEGER,
+    FieldType.DOUBLE: ValueType.NUMBER,
+    FieldType.DECIMAL: ValueType.NUMBER,
+    FieldType.BOOLEAN: ValueType.BOOLEAN,
+    FieldType.TIMESTAMP: ValueType.TIME,
+    FieldType.MILLIS: ValueType.TIME,
+}
+_OF_LITERALS = {
+    str: ValueType.TEXT,
+    int: ValueType.INTEGER,
+    float: ValueType.NUMBER,
+    bool: ValueType.BOOLEAN,
+}
+
+
+def check_query(query: Query, schema: EventSchema, text: str) -> None:
+    """Looks every name up, and every type.
+
+    Args:
+        query: to check.
+        schema: of the events of its topic.
+        text: of the query, to say where a fault is.
+
+    Raises:
+        QueryTextError: if a field is unknown, types do not go together, or a limit is exceeded.
+    """
+    _Check(QueryText(text), ExpressionTypes(schema)).check(query)
+
+
+def result_types(query: Query, schema: EventSchema) -> dict[str, ValueType]:
+    """Returns the types of the columns of a result by their names, those of facets first.
+
+    Args:
+        query: that has been checked.
+        schema: of the events of its topic.
+    """
+    types = ExpressionTypes(schema)
+    facets = {_facet_name(each): types.of(each.expression) for each in query.facets}
+    return facets | {
+        _result_name(each): types.of_aggregate(each.aggregate) for each in query.results
+    }
+
+
+def _facet_name(facet: Facet) -> str:
+    return facet.name or print_expression(facet.expression)
+
+
+def _result_name(result: Result) -> str:
+    return result.name or print_aggregate(result.aggregate)
+
+
+def time_literal(text: str) -> datetime | None:
+    """Returns the time that a text is: ``2026-05-01T10:00:00Z``; None: it is none."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else None
+
+
+class UnfitError(Exception):
+    """A part of a query does not fit; ``node`` says where."""
+
+    def __init__(self, node: Node, reason: str) -> None:
+        super().__init__(reason)
+        self.node, self.reason = node, reason
+
+
+class ExpressionTypes:
+    """The types of expressions on the events of a topic.
+
+    Args:
+        schema: of the events.
+    """
+
+    def __init__(self, schema: EventSchema) -> None:
+        self._schema = schema
+
+    @singledispatchmethod
+    def of(self, expression: Expression) -> ValueType:
+        """Returns the type of an expression.
+
+        Raises:
+            UnfitError: if it has none.
+        """
+        raise TypeError(type(expression))
+
+    def of_aggregate(self, aggregate: Aggregate) -> ValueType:
+        """Returns the type of an aggregate that has been checked."""
+        returns = AGGREGATES[aggregate.function].returns
+        if aggregate.per is not None:
+            return ValueType.NUMBER
+        if returns is not None or aggregate.argument is None:
+            return returns or ValueType.INTEGER
+        return self.of(aggregate.argument)
+
+    def require(self, expression: Expression, expected: ValueType, role: str) -> None:
+        """Looks whether an expression has a type; a number may be an integer.
+
+        Raises:
+            UnfitError: if it has another one.
+        """
+        actual = self.of(expression)
+        fits = actual.is_numeric if expected is ValueType.NUMBER else actual is expected
+        if not fits:
+            text = print_expression(expression)
+            raise UnfitError(expression, f"{role} needs {expected.value}; {text} is {actual.value}")
+
+    @of.register
+    def _(self, path: Path) -> ValueType:
+        fields, field = self._schema.fields, None
+        for name in path.names:
+            field = next((each for each in fields if each.name == name), None)
+            if field is None:
+                raise UnfitError(path, self._unknown(path))
+            fields = field.fields
+        if field is None or field.type not in _TYPES:
+            kind = "nothing" if field is None else f"a {field.type.value}"
+            raise UnfitError(path, f"{path} is {kind}, which queries can't use")
+        return _TYPES[field.type]
+
+    @of.register
+    def _(self, literal: Literal) -> ValueType:
+        return _OF_LITERALS[type(literal.value)]
+
+    @of.register
+    def _(self, negative: Negative) -> ValueType:
+        self.require(negative.operand, ValueType.NUMBER, "-")
+        return ValueType.NUMBER
+
+    @of.register
+    def _(self, arithmetic: Arithmetic) -> ValueType:
+        for operand in (arithmetic.left, arithmetic.right):
+            self.require(operand, ValueType.NUMBER, arithmetic.operator)
+        return ValueType.NUMBER
+
+    @of.register
+    def _(self, comparison: Comparison) -> ValueType:
+        self._require_comparable(comparison.left, comparison.right)
+        if comparison.operator not in {"=", "!="} and self.of(comparison.left) is _BOOLEAN:
+            raise UnfitError(comparison, f"{comparison.operator} has no meaning for booleans")
+        return _BOOLEAN
+
+    @of.register
+    def _(self, contained: In) -> ValueType:
+        for value in contained.values:
+            self._require_comparable(contained.operand, value)
+        return _BOOLEAN
+
+    @of.register
+    def _(self, like: Like) -> ValueType:
+        self.require(like.operand, ValueType.TEXT, "LIKE")
+        if (len(like.pattern) - len(like.pattern.rstrip("\\"))) % 2:
+            raise UnfitError(like, "the pattern ends with \\, which takes a character after it")
+        return _BOOLEAN
+
+    @of.register
+    def _(self, is_null: IsNull) -> ValueType:
+        self.of(is_null.operand)
+        return _BOOLEAN
+
+    @of.register
+    def _(self, negated: Not) -> ValueType:
+        self.require(negated.operand, _BOOLEAN, "NOT")
+        return _BOOLEAN
+
+    @of.register
+    def _(self, conjunction: And) -> ValueType:
+        return self._connected(conjunction.operands, "AND")
+
+    @of.register
+    def _(self, disjunction: Or) -> ValueType:
+        return self._connected(disjunction.operands, "OR")
+
+    @of.register
+    def _(self, call: FunctionCall) -> ValueType:
+        function = FUNCTIONS[call.function]
+        if len(call.arguments) != len(function.arguments):
+            count = len(function.arguments)
+            raise UnfitError(call, f"{call.function} takes {count} argument(s)")
+        for argument, expected in zip(call.arguments, function.arguments, strict=True):
+            self.require(argument, expected, call.function)
+        return function.returns
+
+    def _connected(self, operands: Iterable[Expression], role: str) -> ValueType:
+        for operand in operands:
+            self.require(operand, _BOOLEAN, role)
+        return _BOOLEAN
+
+    def _require_comparable(self, left: Expression, right: Expression) -> None:
+        types = self.of(left), self.of(right)
+        if ValueType.TIME in types and ValueType.TEXT in types:
+            text = left if types[0] is ValueType.TEXT else right
+            if isinstance(text, Literal) and time_literal(str(text.value)) is not None:
+                return
+            reason = "a time is compared with one such as '2026-05-01T10:00:00Z'"
+            raise UnfitError(text, reason)
+        if types[0] is not types[1] and not all(each.is_numeric for each in types):
+            texts = print_expression(left), print_expression(right)
+            reason = f"{texts[0]} is {types[0].value}, and {texts[1]} is {types[1].value}"
+            raise UnfitError(right, reason)
+
+    def _unknown(self, path: Path) -> str:
+        known = list(_paths(self._schema))
+        close = get_close_matches(str(path), known, n=1)
+        meant = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(known)}"
+        return f"there is no field {str(path)!r} in {self._schema.name}{meant}"
+
+
+_BOOLEAN = ValueType.BOOLEAN
+
+
+def _paths(schema: EventSchema, prefix: str = "") -> Iterator[str]:
+    for field in schema.fields:
+        if field.schema is not None:
+            yield from _paths(field.schema, f"{prefix}{field.name}.")
+        elif field.type in _TYPES:
+            yield prefix + field.name
+
+
+class _Check:
+    def __init__(self, text: QueryText, types: ExpressionTypes) -> None:
+        self._text, self._types = text, types
+
+    def check(self, query: Query) -> None:
+        try:
+            for result in query.results:
+                self._aggregate(result.aggregate)
+            for facet in query.facets:
+                self._types.of(facet.expression)
+            if query.where is not None:
+                self._types.require(query.where, _BOOLEAN, "WHERE")
+            self._numbers(query)
+            self._durations(query)
+            self._names(query)
+        except UnfitError as fault:
+            raise self._text.error(fault.node.position, fault.reason) from fault
+
+    def _aggregate(self, aggregate: Aggregate) -> None:
+        function = AGGREGATES[aggregate.function]
+        if aggregate.where is not None:
+            self._types.require(aggregate.where, _BOOLEAN, "filter")
+        if aggregate.argument is None:
+            return
+        actual = self._types.of(aggregate.argument)
+        is_wrong = {
+            Argument.NUMBERS: not actual.is_numeric,
+            Argument.ORDERED: actual is _BOOLEAN,
+        }.get(function.argument, False)
+        if is_wrong:
+            needed = f"{aggregate.function} needs {function.argument.value}"
+            text = print_expression(aggregate.argument)
+            raise UnfitError(aggregate.argument, f"{needed}; {text} is {actual.value}")
+        self._parameters(aggregate)
+
+    def _parameters(self, aggregate: Aggregate) -> None:
+        parameters = aggregate.parameters
+        if aggregate.function == "percentile" and not 0 <= parameters[0] <= 100:  # noqa: PLR2004
+            raise UnfitError(aggregate, "a percentile is a number from 0 to 100")
+        if aggregate.function == "histogram":
+            _, width, buckets = parameters
+            if width <= 0 or not 1 <= buckets <= MAX_BUCKETS or not buckets.is_integer():
+                reason = (
+                    "histogram is followed by the lower bound of the first bucket, a width above "
+                    f"zero, and 1 to {MAX_BUCKETS} buckets"
+                )
+                raise UnfitError(aggregate, reason)
+
+    def _numbers(self, query: Query) -> None:
+        limits: Mapping[str, tuple[int, int, int]] = {
+            "SELECT": (len(query.results), 1, MAX_RESULTS),
+            "FACET": (len(query.facets), 0, MAX_FACETS),
+            "LIMIT": (query.max_groups, 1, MAX_GROUPS),
+            "LOSS OF SIGNAL AFTER": (query.loss_after, 0, MAX_LOSS_WINDOWS),
+        }
+        for clause, (number, least, most) in limits.items():
+            if not least <= number <= most:
+                reason = f"{clause} has {number:,}; possible are {least:,} to {most:,}"
+                raise self._error(query, clause, reason)
+
+    def _durations(self, query: Query) -> None:
+        self._between(query, "WINDOW", query.window, _MIN_WINDOW, _MAX_WINDOW)
+        self._between(query, "SLIDE BY", query.slide, _MIN_WINDOW, query.window)
+        if query.window % query.slide:
+            raise self._error(query, "SLIDE BY", "WINDOW is a multiple of SLIDE BY")
+        if query.window // query.slide > MAX_WINDOWS_OF_EVENT:
+            reason = f"an event is in at most {MAX_WINDOWS_OF_EVENT} windows; SLIDE BY is too short"
+            raise self._error(query, "SLIDE BY", reason)
+        zero = timedelta(0)
+        self._between(query, "ALLOWED LATENESS", query.allowed_lateness, zero, _MAX_LATENESS)
+        if query.closing.by is not ClosedBy.EVENT_TIME:
+            least = timedelta(seconds=1) if query.closing.by is ClosedBy.QUIET_TIME else zero
+            self._between(query, "CLOSE BY", query.closing.after, least, _MAX_CLOSING)
+        if query.early is not None:
+            self._between(query, "EMIT", query.early, _MIN_WINDOW, query.window)
+
+    def _between(
+        self, query: Query, clause: str, duration: timedelta, least: timedelta, most: timedelta
+    ) -> None:
+        if not least <= duration <= most:
+            actual, low, high = map(print_duration, (duration, least, most))
+            raise self._error(query, clause, f"{clause} is {actual}; possible are {low} to {high}")
+
+    def _error(self, query: Query, clause: str, reason: str) -> QueryTextError:
+        return self._text.error(query.clauses.get(clause, 0), reason)
+
+    def _names(self, query: Query) -> None:
+        columns: list[tuple[Node, str]] = [(each, _facet_name(each)) for each in query.facets]
+        columns += [(each, _result_name(each)) for each in query.results]
+        counts = Counter(name for _, name in columns)
+        for column, name in columns:
+            if counts[name] > 1:
+                raise UnfitError(column, f"two columns are called {name!r}; name one with AS")

@@ -1,0 +1,276 @@
+"""From the text of a query to its tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+from headrace.queries.language.expressions import parse_expression, unknown_function
+from headrace.queries.language.functions import AGGREGATES
+from headrace.queries.language.tree import (
+    DEFAULT_WINDOW,
+    Aggregate,
+    ClosedBy,
+    Closing,
+    Expression,
+    Facet,
+    Literal,
+    Query,
+    Result,
+)
+from headrace.queries.language.words import (
+    QueryText,
+    Words,
+    at_depth_zero,
+    duration,
+    in_brackets,
+    is_word,
+    split_at_commas,
+    starts_with,
+    whole_number,
+)
+
+CLAUSES = (
+    ("SELECT",),
+    ("FROM",),
+    ("WHERE",),
+    ("FACET",),
+    ("LIMIT",),
+    ("WINDOW",),
+    ("SLIDE", "BY"),
+    ("ALLOWED", "LATENESS"),
+    ("CLOSE", "BY"),
+    ("EMIT",),
+    ("EMPTY", "WINDOWS"),
+    ("LOSS", "OF", "SIGNAL", "AFTER"),
+)
+"""In the order of a text. Clauses after FROM may stand in any."""
+
+
+def parse_query(text: str) -> Query:
+    """Returns the tree of a query.
+
+    Names of fields and topics are not looked up; :func:`check_query` does.
+
+    Raises:
+        QueryTextError: if the text is no query.
+    """
+    return _QueryParser(QueryText(text)).query()
+
+
+@dataclass(frozen=True, slots=True)
+class _Clause:
+    """A clause of a text.
+
+    Attributes:
+        name: its words of the language.
+        words: those that follow.
+        begin: where it begins.
+        end: where what follows begins.
+    """
+
+    name: str
+    words: Words
+    begin: int
+    end: int
+
+
+class _QueryParser:
+    def __init__(self, text: QueryText) -> None:
+        self._text = text
+
+    def query(self) -> Query:
+        words = self._text.words()
+        if not words or not is_word(words[0], "SELECT"):
+            raise self._text.error_at(words, "a query begins with SELECT")
+        clauses = self._clauses(words)
+        if "FROM" not in clauses:
+            raise self._text.error(len(self._text.text), "FROM and the name of a topic are missing")
+        makers: Mapping[str, tuple[str, Callable[[_Clause], Any]]] = {
+            "WHERE": ("where", self._condition),
+            "FACET": ("facets", self._facets),
+            "LIMIT": ("max_groups", self._whole_number),
+            "WINDOW": ("window", self._duration),
+            "SLIDE BY": ("slide", self._duration),
+            "ALLOWED LATENESS": ("allowed_lateness", self._duration),
+            "CLOSE BY": ("closing", self._closing),
+            "EMIT": ("early", self._early),
+            "EMPTY WINDOWS": ("emits_empty", self._emits_empty),
+            "LOSS OF SIGNAL AFTER": ("loss_after", self._windows),
+        }
+        fields = {
+            field: make(clauses[name]) for name, (field, make) in makers.items() if name in clauses
+        }
+        fields.setdefault("slide", fields.get("window", DEFAULT_WINDOW))
+        results = self._results(clauses["SELECT"])
+        positions = {name: clause.begin for name, clause in clauses.items()}
+        return Query(results, self._topic(clauses["FROM"]), **fields, clauses=positions)
+
+    def _clauses(self, words: Words) -> dict[str, _Clause]:
+        begins = [
+            (index, name)
+            for index, _ in at_depth_zero(words)
+            for name in CLAUSES
+            if starts_with(words[index:], name)
+            # Of EMPTY WINDOWS EMIT, the last word begins no clause.
+            and not starts_with(words[max(index - 2, 0) : index], ("EMPTY", "WINDOWS"))
+        ]
+        clauses: dict[str, _Clause] = {}
+        ends = [index for index, _ in begins[1:]] + [len(words)]
+        for (begin, name), end in zip(begins, ends, strict=True):
+            text = " ".join(name)
+            if text in clauses:
+                raise self._text.error(words[begin].start, f"{text} stands twice")
+            after = words[begin + len(name) - 1].end + 1
+            own = words[begin + len(name) : end]
+            clauses[text] = _Clause(text, own, words[begin].start, after)
+        return clauses
+
+    def _results(self, clause: _Clause) -> tuple[Result, ...]:
+        results = []
+        for words in split_at_commas(clause.words):
+            words_of_it, name = self._named(words)
+            aggregate = self._aggregate(words_of_it, after=clause.end)
+            results.append(Result(aggregate, name, position=aggregate.position))
+        return tuple(results)
+
+    def _facets(self, clause: _Clause) -> tuple[Facet, ...]:
+        facets = []
+        for words in split_at_commas(clause.words):
+            words_of_it, name = self._named(words)
+            expression = parse_expression(self._text, words_of_it, after=clause.end)
+            facets.append(Facet(expression, name, position=expression.position))
+        return tuple(facets)
+
+    def _named(self, words: Words) -> tuple[Words, str]:
+        """Returns what stands before AS, and the name after it."""
+        for index, word in at_depth_zero(words):
+            if word.token_type is TokenType.ALIAS:
+                return words[:index], self._name(words[index + 1 :], after=word.end + 1)
+        return words, ""
+
+    def _name(self, words: Words, *, after: int) -> str:
+        if len(words) != 1 or words[0].token_type not in {TokenType.VAR, TokenType.IDENTIFIER}:
+            raise self._text.error_at(words, 'AS is followed by a name or a "name"', after=after)
+        return words[0].text
+
+    def _aggregate(self, words: Words, *, after: int) -> Aggregate:
+        arguments = in_brackets(words[1:])
+        if arguments is None or words[0].token_type in {TokenType.STRING, TokenType.NUMBER}:
+            reason = "an aggregate is expected, such as count(*) or sum(price)"
+            raise self._text.error_at(words, reason, after=after)
+        name, parts = words[0].text.lower(), split_at_commas(arguments)
+        if name == "filter":
+            return self._filtered(words[0], parts)
+        if name == "rate":
+            return self._rate(words[0], parts)
+        return self._plain(words[0], parts if arguments else [])
+
+    def _filtered(self, word: Token, parts: list[Words]) -> Aggregate:
+        form = "filter is used as in filter(count(*), WHERE price > 3)"
+        if len(parts) != 2 or not starts_with(parts[1], ["WHERE"]):  # noqa: PLR2004
+            raise self._text.error(word.start, form)
+        inner = self._aggregate(parts[0], after=word.end + 1)
+        if inner.where is not None:
+            raise self._text.error(word.start, "filter holds no other filter; join them with AND")
+        where = parse_expression(self._text, parts[1][1:], after=parts[1][0].end + 1)
+        return Aggregate(
+            inner.function, inner.argument, inner.parameters, where, inner.per, position=word.start
+        )
+
+    def _rate(self, word: Token, parts: list[Words]) -> Aggregate:
+        if len(parts) != 2:  # noqa: PLR2004
+            raise self._text.error(word.start, "rate is used as in rate(count(*), 1 second)")
+        inner = self._aggregate(parts[0], after=word.end + 1)
+        if inner.per is not None or not AGGREGATES[inner.function].has_rate:
+            able = " and ".join(name for name, each in AGGREGATES.items() if each.has_rate)
+            raise self._text.error(word.start, f"only {able} have a rate")
+        per = duration(self._text, parts[1], after=word.end + 1)
+        if not per:
+            raise self._text.error_at(parts[1], "a rate needs a duration above zero")
+        return Aggregate(inner.function, inner.argument, (), inner.where, per, position=word.start)
+
+    def _plain(self, word: Token, parts: list[Words]) -> Aggregate:
+        names = {name.lower(): name for name in AGGREGATES}
+        function = names.get(word.text.lower())
+        if function is None:
+            known = {**AGGREGATES, "filter": None, "rate": None}
+            raise self._text.error(word.start, unknown_function(word.text, known))
+        expected = 1 + AGGREGATES[function].parameters
+        if len(parts) != expected:
+            raise self._text.error(word.start, f"{function} takes {expected} argument(s)")
+        parameters = tuple(self._number(each, after=word.end + 1) for each in parts[1:])
+        argument = self._argument(word, function, parts[0])
+        return Aggregate(function, argument, parameters, position=word.start)
+
+    def _argument(self, word: Token, function: str, words: Words) -> Expression | None:
+        if len(words) == 1 and words[0].token_type is TokenType.STAR:
+            if function != "count":
+                raise self._text.error(words[0].start, f"{function} needs a value, not *")
+            return None
+        return parse_expression(self._text, words, after=word.end + 1)
+
+    def _number(self, words: Words, *, after: int) -> float:
+        expression = parse_expression(self._text, words, after=after)
+        if not isinstance(expression, Literal) or isinstance(expression.value, bool | str):
+            raise self._text.error_at(words, "a number is expected", after=after)
+        return float(expression.value)
+
+    def _topic(self, clause: _Clause) -> str:
+        words = clause.words
+        if len(words) == 1 and words[0].token_type is TokenType.IDENTIFIER:
+            return words[0].text
+        name = self._text.of(words)
+        if not name or any(each.isspace() for each in name):
+            reason = "FROM is followed by the name of one topic"
+            raise self._text.error_at(words, reason, after=clause.end)
+        return name
+
+    def _condition(self, clause: _Clause) -> Expression:
+        return parse_expression(self._text, clause.words, after=clause.end)
+
+    def _whole_number(self, clause: _Clause) -> int:
+        return whole_number(self._text, clause.words, after=clause.end)
+
+    def _duration(self, clause: _Clause) -> timedelta:
+        return duration(self._text, clause.words, after=clause.end)
+
+    def _closing(self, clause: _Clause) -> Closing:
+        for by in ClosedBy:
+            words = by.value.split()
+            if starts_with(clause.words, words):
+                rest = clause.words[len(words) :]
+                if by is ClosedBy.EVENT_TIME and not rest:
+                    return Closing()
+                if by is not ClosedBy.EVENT_TIME:
+                    return Closing(by, duration(self._text, rest, after=clause.end))
+        reason = "CLOSE BY is followed by EVENT TIME, QUIET TIME 30 seconds or CLOCK 30 seconds"
+        raise self._text.error_at(clause.words, reason, after=clause.end)
+
+    def _early(self, clause: _Clause) -> timedelta | None:
+        words = clause.words
+        if starts_with(words, ["FINAL"]) and len(words) == 1:
+            return None
+        if starts_with(words, ["EARLY", "EVERY"]):
+            return duration(self._text, words[2:], after=words[1].end + 1)
+        reason = "EMIT is followed by FINAL or EARLY EVERY 10 seconds"
+        raise self._text.error_at(words, reason, after=clause.end)
+
+    def _emits_empty(self, clause: _Clause) -> bool:
+        if len(clause.words) == 1:
+            for word, emits in (("EMIT", True), ("SKIP", False)):
+                if is_word(clause.words[0], word):
+                    return emits
+        reason = "EMPTY WINDOWS is followed by EMIT or SKIP"
+        raise self._text.error_at(clause.words, reason, after=clause.end)
+
+    def _windows(self, clause: _Clause) -> int:
+        words = clause.words
+        if not words or not any(is_word(words[-1], each) for each in ("WINDOWS", "WINDOW")):
+            reason = "LOSS OF SIGNAL AFTER is followed by a number of WINDOWS"
+            raise self._text.error_at(words, reason, after=clause.end)
+        return whole_number(self._text, words[:-1], after=clause.end)

@@ -1,0 +1,197 @@
+"""From the tree of a query to its text: parsed again, it is the tree."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import singledispatch
+
+import sqlglot
+from sqlglot.tokenizer_core import TokenType
+
+from headrace.queries.language.parser import CLAUSES
+from headrace.queries.language.tree import (
+    Aggregate,
+    And,
+    Arithmetic,
+    ClosedBy,
+    Comparison,
+    Expression,
+    Facet,
+    FunctionCall,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Negative,
+    Not,
+    Or,
+    Path,
+    Query,
+    Result,
+)
+
+_UNITS = (
+    ("day", timedelta(days=1)),
+    ("hour", timedelta(hours=1)),
+    ("minute", timedelta(minutes=1)),
+    ("second", timedelta(seconds=1)),
+)
+_CLAUSE_WORDS = {word for clause in CLAUSES for word in clause}
+_MAX_PLAIN = 1e15
+_ATOMS = (Path, Literal, FunctionCall)
+
+
+def print_query(query: Query) -> str:
+    """Returns the text of a query: a line for each clause, without those that say the default."""
+    default = Query(query.results, query.topic)
+    lines = [
+        "SELECT " + ", ".join(map(_result, query.results)),
+        "FROM " + _name(query.topic),
+    ]
+    if query.where is not None:
+        lines.append("WHERE " + print_expression(query.where))
+    if query.facets:
+        lines.append("FACET " + ", ".join(map(_facet, query.facets)))
+    if query.max_groups != default.max_groups:
+        lines.append(f"LIMIT {query.max_groups}")
+    lines.append("WINDOW " + print_duration(query.window))
+    if query.slide != query.window:
+        lines.append("SLIDE BY " + print_duration(query.slide))
+    if query.allowed_lateness:
+        lines.append("ALLOWED LATENESS " + print_duration(query.allowed_lateness))
+    if query.closing.by is not ClosedBy.EVENT_TIME:
+        lines.append(f"CLOSE BY {query.closing.by.value} {print_duration(query.closing.after)}")
+    if query.early is not None:
+        lines.append("EMIT EARLY EVERY " + print_duration(query.early))
+    if query.emits_empty:
+        lines.append("EMPTY WINDOWS EMIT")
+    if query.loss_after:
+        lines.append(f"LOSS OF SIGNAL AFTER {query.loss_after} WINDOWS")
+    return "\n".join(lines)
+
+
+def print_aggregate(aggregate: Aggregate) -> str:
+    """Returns the text of an aggregate."""
+    argument = "*" if aggregate.argument is None else print_expression(aggregate.argument)
+    text = f"{aggregate.function}({', '.join([argument, *map(_number, aggregate.parameters)])})"
+    if aggregate.where is not None:
+        text = f"filter({text}, WHERE {print_expression(aggregate.where)})"
+    if aggregate.per is not None:
+        text = f"rate({text}, {print_duration(aggregate.per)})"
+    return text
+
+
+def print_duration(duration: timedelta) -> str:
+    """Returns the text of a duration of whole seconds, in the largest unit that has none left."""
+    for name, unit in _UNITS if duration else _UNITS[-1:]:
+        if duration % unit == timedelta(0):
+            count = duration // unit
+            return f"{count} {name}{'' if count == 1 else 's'}"
+    raise ValueError(duration)
+
+
+@singledispatch
+def print_expression(expression: Expression) -> str:
+    """Returns the text of an expression."""
+    raise TypeError(type(expression))
+
+
+@print_expression.register
+def _(path: Path) -> str:
+    return ".".join(map(_name, path.names))
+
+
+@print_expression.register
+def _(literal: Literal) -> str:
+    if isinstance(literal.value, bool):
+        return str(literal.value).upper()
+    return _text(literal.value) if isinstance(literal.value, str) else repr(literal.value)
+
+
+@print_expression.register
+def _(negative: Negative) -> str:
+    # The constant -3 is no negative of 3.
+    operand = print_expression(negative.operand)
+    is_call_or_path = isinstance(negative.operand, Path | FunctionCall)
+    return f"-{operand}" if is_call_or_path else f"-({operand})"
+
+
+@print_expression.register
+def _(arithmetic: Arithmetic) -> str:
+    return _binary(arithmetic.left, arithmetic.operator, arithmetic.right)
+
+
+@print_expression.register
+def _(comparison: Comparison) -> str:
+    return _binary(comparison.left, comparison.operator, comparison.right)
+
+
+@print_expression.register
+def _(contained: In) -> str:
+    return (
+        f"{_operand(contained.operand)} IN ({', '.join(map(print_expression, contained.values))})"
+    )
+
+
+@print_expression.register
+def _(like: Like) -> str:
+    return f"{_operand(like.operand)} LIKE {_text(like.pattern)}"
+
+
+@print_expression.register
+def _(is_null: IsNull) -> str:
+    return f"{_operand(is_null.operand)} IS NULL"
+
+
+@print_expression.register
+def _(negated: Not) -> str:
+    return f"NOT {_operand(negated.operand)}"
+
+
+@print_expression.register
+def _(conjunction: And) -> str:
+    return " AND ".join(map(_operand, conjunction.operands))
+
+
+@print_expression.register
+def _(disjunction: Or) -> str:
+    return " OR ".join(map(_operand, disjunction.operands))
+
+
+@print_expression.register
+def _(call: FunctionCall) -> str:
+    return f"{call.function}({', '.join(map(print_expression, call.arguments))})"
+
+
+def _binary(left: Expression, operator: str, right: Expression) -> str:
+    return f"{_operand(left)} {operator} {_operand(right)}"
+
+
+def _operand(expression: Expression) -> str:
+    text = print_expression(expression)
+    return text if isinstance(expression, _ATOMS) else f"({text})"
+
+
+def _result(result: Result) -> str:
+    return print_aggregate(result.aggregate) + (f" AS {_name(result.name)}" if result.name else "")
+
+
+def _facet(facet: Facet) -> str:
+    return print_expression(facet.expression) + (f" AS {_name(facet.name)}" if facet.name else "")
+
+
+def _number(number: float) -> str:
+    return f"{number:.0f}" if number.is_integer() and abs(number) < _MAX_PLAIN else repr(number)
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _name(name: str) -> str:
+    """Returns a name, in quotation marks where it would be taken for something else."""
+    if name.isascii() and name.isidentifier() and name.upper() not in _CLAUSE_WORDS:
+        words = sqlglot.tokenize(name)
+        if len(words) == 1 and words[0].token_type is TokenType.VAR:
+            return name
+    return '"' + name.replace('"', '""') + '"'

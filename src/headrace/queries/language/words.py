@@ -1,0 +1,165 @@
+"""The words of a text, as tokens, and what can be told of them without their meaning."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeAlias
+
+import sqlglot
+from sqlglot.errors import TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from headrace.errors import QueryTextError
+
+MAX_CHARACTERS = 20_000
+MAX_TOKENS = 4_000
+MAX_DEPTH = 30
+_OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
+_CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
+_PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
+_QUOTED = {TokenType.IDENTIFIER: '"', TokenType.STRING: "'"}
+_DURATION = re.compile(r"(\d{1,9})\s*([a-z]+)", re.ASCII | re.IGNORECASE)
+_UNITS = {
+    "second": timedelta(seconds=1),
+    "minute": timedelta(minutes=1),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+}
+
+Words: TypeAlias = Sequence[Token]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryText:
+    """The text of a query."""
+
+    text: str
+
+    def error(self, position: int, reason: str) -> QueryTextError:
+        """Returns an error at a position, in characters from the beginning."""
+        before = self.text[:position]
+        line = before.count("\n") + 1
+        return QueryTextError(line, position - before.rfind("\n"), reason)
+
+    def position(self, line: int, column: int) -> int:
+        """Returns the position of a line and column, both from 1 on."""
+        return sum(map(len, self.text.split("\n")[: line - 1])) + line - 1 + column - 1
+
+    def error_at(self, words: Words, reason: str, *, after: int = 0) -> QueryTextError:
+        """Returns an error at the first of the words; if there is none, at a position."""
+        return self.error(words[0].start if words else after, reason)
+
+    def of(self, words: Words) -> str:
+        """Returns what stands in the text from the first word to the last."""
+        return self.text[words[0].start : words[-1].end + 1] if words else ""
+
+    def words(self) -> list[Token]:
+        """Returns the tokens.
+
+        Raises:
+            QueryTextError: if it is too long or too deep, or holds what no query has: comments,
+                several statements, letters outside ASCII that are not quoted.
+        """
+        if len(self.text) > MAX_CHARACTERS:
+            reason = f"the text has {len(self.text):,} characters, and at most {MAX_CHARACTERS:,}"
+            raise self.error(MAX_CHARACTERS, reason + " are possible")
+        try:
+            self.text.encode()
+            words = sqlglot.tokenize(self.text)
+        except UnicodeEncodeError as error:
+            raise self.error(error.start, "half of a surrogate pair is no character") from error
+        except TokenError as error:
+            raise self.error(
+                len(self.text), "a quotation mark or a comment is not closed"
+            ) from error
+        if len(words) > MAX_TOKENS:
+            raise self.error_at(words[MAX_TOKENS:], f"at most {MAX_TOKENS:,} words are possible")
+        self._check(words)
+        return words
+
+    def _check(self, words: Words) -> None:
+        depth = prefixes = 0
+        for word in words:
+            prefixes = prefixes + 1 if word.token_type in _PREFIXES else 0
+            depth += (word.token_type in _OPENING) - (word.token_type in _CLOSING)
+            if depth > MAX_DEPTH or prefixes > MAX_DEPTH:
+                raise self.error(word.start, f"it is nested deeper than {MAX_DEPTH} levels")
+            if word.comments or word.token_type is TokenType.HINT:
+                raise self.error(word.start, "comments are not part of the language")
+            if word.token_type is TokenType.SEMICOLON:
+                raise self.error(word.start, "a text has one query, without a semicolon")
+            quote = _QUOTED.get(word.token_type)
+            if quote is not None and self.text[word.start] != quote:
+                reason = "texts are put into '...', and names into \"...\""
+                raise self.error(word.start, reason)
+            if quote is None and not word.text.isascii():
+                raise self.error(word.start, f'{word.text!r} is not ASCII; put names into "..."')
+
+
+def is_word(word: Token, text: str) -> bool:
+    """Returns whether a token is this word of the language, in any case, and is not quoted."""
+    return word.token_type not in _QUOTED and word.text.upper() == text
+
+
+def starts_with(words: Words, texts: Sequence[str]) -> bool:
+    """Returns whether these words of the language come first."""
+    return len(words) >= len(texts) and all(map(is_word, words, texts))
+
+
+def at_depth_zero(words: Words) -> Iterator[tuple[int, Token]]:
+    """Yields index and token of those outside of brackets; brackets themselves are within."""
+    depth = 0
+    for index, word in enumerate(words):
+        depth += word.token_type in _OPENING
+        if depth == 0:
+            yield index, word
+        depth -= word.token_type in _CLOSING
+
+
+def split_at_commas(words: Words) -> list[Words]:
+    """Returns the parts between the commas outside of brackets."""
+    commas = [i for i, word in at_depth_zero(words) if word.token_type is TokenType.COMMA]
+    begins, ends = [0, *(comma + 1 for comma in commas)], [*commas, len(words)]
+    return [words[begin:end] for begin, end in zip(begins, ends, strict=True)]
+
+
+def in_brackets(words: Words) -> Words | None:
+    """Returns what stands in round brackets that hold all of the words; None: they do not."""
+    if len(words) < 2 or words[0].token_type is not TokenType.L_PAREN:  # noqa: PLR2004
+        return None
+    if words[-1].token_type is not TokenType.R_PAREN or list(at_depth_zero(words)):
+        return None
+    depth = 0
+    for word in words[:-1]:
+        depth += (word.token_type in _OPENING) - (word.token_type in _CLOSING)
+        if depth == 0:  # as in "(a) + (b)"
+            return None
+    return words[1:-1]
+
+
+def duration(text: QueryText, words: Words, *, after: int) -> timedelta:
+    """Returns a duration such as ``10 seconds``.
+
+    Raises:
+        QueryTextError: if it is none.
+    """
+    match = _DURATION.fullmatch(text.of(words))
+    unit = _UNITS.get(match[2].lower().removesuffix("s")) if match else None
+    if match is None or unit is None:
+        reason = "a duration is expected, such as 30 seconds, 5 minutes, 1 hour or 1 day"
+        raise text.error_at(words, reason, after=after)
+    return int(match[1]) * unit
+
+
+def whole_number(text: QueryText, words: Words, *, after: int) -> int:
+    """Returns a whole number.
+
+    Raises:
+        QueryTextError: if it is none.
+    """
+    if len(words) != 1 or not re.fullmatch(r"\d{1,9}", words[0].text, re.ASCII):
+        raise text.error_at(words, "a whole number is expected", after=after)
+    return int(words[0].text)
