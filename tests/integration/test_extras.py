@@ -21,6 +21,7 @@ from tests.mock_registry import MockRegistry
 from tests.offline_lines import line, write
 
 from headrace.kafka.client import describe, producer, watermarks
+from headrace.runtime.extras import MODULES
 from headrace.settings import Rate
 from headrace.sinks.profiles.registry import open_store
 
@@ -285,6 +286,5 @@ def test_the_extra_avro_writes_events_and_is_named_where_it_is_missing(bare, pro
 
 
 def test_the_extra_all_brings_what_each_of_them_brings(bare):
-    extras = ("avro", "cassandra", "ingest", "postgres", "recount", "redis", "s3", "spark", "stats")
-    brought = {name for extra in extras for name in bare(extra).required}
+    brought = {name for extra in MODULES for name in bare(extra).required}
     assert bare("all").required.keys() == brought
