@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from cassandra import ReadTimeout
+from cassandra.cluster import Session
 from click.testing import CliRunner
 from tests.contracts.profile_store import (
     SECOND,
@@ -272,6 +273,24 @@ def test_a_table_that_is_missing_is_created_by_the_start_of_a_pipeline_alone(cas
         store.prepare()
         assert store.read("u") is None
     cassandra.query(f"DROP KEYSPACE {keyspace}")
+
+
+def test_every_request_may_be_sent_to_another_node_too_where_one_hangs(cassandra, monkeypatch):
+    prepared_store(cassandra.url()).close()
+    requests, execute_async = [], Session.execute_async
+
+    def recorded(session, request, *arguments, **options):
+        requests.append(request)
+        return execute_async(session, request, *arguments, **options)
+
+    monkeypatch.setattr(Session, "execute_async", recorded)
+    with closing(prepared_store(cassandra.url())) as store:
+        user, now_us = uuid.uuid4().hex, store.now_us()
+        for number in range(300):
+            store.merge([change_of(user, Event(now_us + number, "views", f"e{number}", number))])
+        assert store.read(user) is not None
+    assert len(requests) > 600
+    assert [request for request in requests if not request.is_idempotent] == []
 
 
 def test_a_table_that_is_dropped_while_it_is_used_is_named(cassandra):

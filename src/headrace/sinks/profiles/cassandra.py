@@ -105,7 +105,7 @@ class CassandraProfileStore(ProfileStore):
 
     def now_us(self) -> int:
         with translated_errors(self._address):
-            return _clock_us(self._connection.session.execute(_SELECT_CLOCK).one().clock)
+            return _clock_us(self._connection.select(_SELECT_CLOCK).one().clock)
 
     def prepare(self) -> str:
         with translated_errors(self._address):

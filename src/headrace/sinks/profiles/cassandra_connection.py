@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +20,7 @@ from headrace.errors import (
 from headrace.sinks.profiles.cassandra_address import TABLE, CassandraAddress
 
 if TYPE_CHECKING:
-    from cassandra.cluster import Cluster, Session
+    from cassandra.cluster import Cluster, ResultSet, Session
     from cassandra.query import PreparedStatement
 
 _CONNECT_SECONDS = 5.0
@@ -120,10 +120,16 @@ class CassandraConnection:
             self._statements[statement] = prepared
         return self._statements[statement]
 
+    def select(self, query: str, parameters: Sequence[str] = ()) -> ResultSet:
+        """Returns the rows of a query that is not prepared; another node may be asked, too."""
+        from cassandra.query import SimpleStatement
+
+        return self.session.execute(SimpleStatement(query, is_idempotent=True), parameters or None)
+
     @cached_property
     def keyspace_facts(self) -> KeyspaceFacts | None:
         """How the keyspace keeps its rows; None: there is no such keyspace."""
-        row = self.session.execute(_SELECT_KEYSPACE, (self._address.keyspace,)).one()
+        row = self.select(_SELECT_KEYSPACE, (self._address.keyspace,)).one()
         nodes = len(self._cluster.metadata.all_hosts())
         return row and KeyspaceFacts(dict(row.replication), row.durable_writes, nodes)
 
@@ -132,13 +138,13 @@ class CassandraConnection:
         from cassandra import InvalidRequest
 
         # The table itself is asked: in system_schema it stands a moment before the node knows it.
-        select = _SELECT_NOTHING.format(table=self._address.table)
+        query = _SELECT_NOTHING.format(table=self._address.table)
         try:
-            self.session.execute(select)
+            self.select(query)
         except InvalidRequest:
             self._create_table()
         self._require_columns()
-        self.session.execute(select)  # a new table as well needs replicas that are up
+        self.select(query)  # a new table as well needs replicas that are up
 
     def _create_table(self) -> None:
         created = self.session.execute(_CREATE_TABLE.format(table=self._address.table))
@@ -166,7 +172,7 @@ class CassandraConnection:
             raise
 
     def _require_columns(self) -> None:
-        rows = self.session.execute(_SELECT_COLUMNS, (self._address.keyspace, TABLE))
+        rows = self.select(_SELECT_COLUMNS, (self._address.keyspace, TABLE))
         columns = {row.column_name: row.type for row in rows}
         for name, kind in COLUMNS.items():
             if columns.get(name) != kind:
