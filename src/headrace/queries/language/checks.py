@@ -16,6 +16,7 @@ from headrace.queries.language.tree import (
     Aggregate,
     And,
     Arithmetic,
+    Between,
     ClosedBy,
     Comparison,
     Expression,
@@ -184,15 +185,26 @@ class ExpressionTypes:
 
     @of.register
     def _(self, comparison: Comparison) -> ValueType:
-        self._require_comparable(comparison.left, comparison.right)
-        if comparison.operator not in {"=", "!="} and self.of(comparison.left) is _BOOLEAN:
+        actual = self.of(comparison.left)
+        self._require_comparable(comparison.left, actual, comparison.right)
+        if comparison.operator not in {"=", "!="} and actual is _BOOLEAN:
             raise UnfitError(comparison, f"{comparison.operator} has no meaning for booleans")
         return _BOOLEAN
 
     @of.register
+    def _(self, between: Between) -> ValueType:
+        actual = self.of(between.operand)
+        for end in (between.low, between.high):
+            self._require_comparable(between.operand, actual, end)
+        if actual is _BOOLEAN:
+            raise UnfitError(between, "BETWEEN has no meaning for booleans")
+        return _BOOLEAN
+
+    @of.register
     def _(self, contained: In) -> ValueType:
+        actual = self.of(contained.operand)
         for value in contained.values:
-            self._require_comparable(contained.operand, value)
+            self._require_comparable(contained.operand, actual, value)
         return _BOOLEAN
 
     @of.register
@@ -235,8 +247,10 @@ class ExpressionTypes:
             self.require(operand, _BOOLEAN, role)
         return _BOOLEAN
 
-    def _require_comparable(self, left: Expression, right: Expression) -> None:
-        types = self.of(left), self.of(right)
+    def _require_comparable(
+        self, left: Expression, left_type: ValueType, right: Expression
+    ) -> None:
+        types = left_type, self.of(right)
         if ValueType.TIME in types and ValueType.TEXT in types:
             text = left if types[0] is ValueType.TEXT else right
             if isinstance(text, Literal) and time_literal(str(text.value)) is not None:

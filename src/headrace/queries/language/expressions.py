@@ -6,16 +6,19 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
+from itertools import pairwise
 from typing import Any, ClassVar
 
 from sqlglot import Parser, exp
 from sqlglot.errors import ParseError
+from sqlglot.tokenizer_core import TokenType
 
 from headrace.errors import QueryTextError
 from headrace.queries.language.functions import AGGREGATES, FUNCTIONS
 from headrace.queries.language.tree import (
     And,
     Arithmetic,
+    Between,
     Comparison,
     Expression,
     FunctionCall,
@@ -50,7 +53,10 @@ _PARTS: dict[type, set[str]] = {
 }
 _OTHER_PARTS = {"this", "expression"}
 _MAX_INTEGER = 2**63 - 1
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+# Of other names, sqlglot takes some for types, and tries each bracket behind them in many ways.
+_OPERATORS = "in and or not between = != <> < <= > >= + - * / ( ,"
+_BEFORE_BRACKETS = {*_OPERATORS.split(), *map(str.lower, FUNCTIONS)}
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 class _CallParser(Parser):
@@ -75,6 +81,9 @@ def parse_expression(text: QueryText, words: Words, *, after: int) -> Expression
     """
     if not words:
         raise text.error(after, "an expression is missing")
+    for word, following in pairwise(words):
+        if following.token_type is TokenType.L_PAREN and word.text.lower() not in _BEFORE_BRACKETS:
+            raise text.error(word.start, unknown_function(word.text, FUNCTIONS))
     try:
         [parsed] = _CallParser().parse(list(words), text.text)
     except ParseError as error:
@@ -143,11 +152,11 @@ class _Conversion:
 
     def _path(self, node: Any, _: int) -> Path:
         names = []
-        for part in node.parts:
+        for part in _path_parts(node):
             if not isinstance(part, exp.Identifier):
                 raise self._error(node, "a path has names alone, such as repo.owner")
             name = str(part.this)
-            if not part.args.get("quoted") and not _NAME.fullmatch(name):
+            if not part.args.get("quoted") and not NAME.fullmatch(name):
                 raise self._error(node, f'{name!r} is no name; put other names into "..."')
             names.append(name)
         return Path(tuple(names), position=self._at(node))
@@ -204,17 +213,9 @@ class _Conversion:
             raise self._error(node, "IN is followed by constants in brackets")
         return In(self._of(node, depth), literals, position=self._at(node))
 
-    def _between(self, node: exp.Between, depth: int) -> And:
-        position = self._at(node)
+    def _between(self, node: exp.Between, depth: int) -> Between:
         low, high = (self.expression(node.args[name], depth + 1) for name in ("low", "high"))
-        value = self._of(node, depth)
-        return And(
-            (
-                Comparison(">=", value, low, position=position),
-                Comparison("<=", value, high, position=position),
-            ),
-            position=position,
-        )
+        return Between(self._of(node, depth), low, high, position=self._at(node))
 
     def _like(self, node: exp.Like, depth: int) -> Expression:
         pattern = node.expression
@@ -261,6 +262,15 @@ def _operands(node: exp.Expr, connector: type) -> Iterator[exp.Expr]:
             waiting += [part.args["expression"], part.args["this"]]
         else:
             yield part
+
+
+def _path_parts(node: exp.Expr) -> list[exp.Expr]:
+    """Returns what stands between the dots of a path, whatever it is."""
+    parts: list[exp.Expr] = []
+    while isinstance(node, exp.Dot):
+        parts.insert(0, node.expression)
+        node = node.this
+    return [*(node.parts if isinstance(node, exp.Column) else [node]), *parts]
 
 
 def _described(node: exp.Expr) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,7 +10,7 @@ from typing import Any
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from headrace.queries.language.expressions import parse_expression, unknown_function
+from headrace.queries.language.expressions import NAME, parse_expression, unknown_function
 from headrace.queries.language.functions import AGGREGATES
 from headrace.queries.language.tree import (
     DEFAULT_WINDOW,
@@ -34,6 +35,9 @@ from headrace.queries.language.words import (
     whole_number,
 )
 
+# Some names of aggregates are keywords to sqlglot.
+_NAMES = {TokenType.VAR, TokenType.FILTER}
+_TOPIC = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 CLAUSES = (
     ("SELECT",),
     ("FROM",),
@@ -154,13 +158,14 @@ class _QueryParser:
         return words, ""
 
     def _name(self, words: Words, *, after: int) -> str:
-        if len(words) != 1 or words[0].token_type not in {TokenType.VAR, TokenType.IDENTIFIER}:
+        is_quoted = len(words) == 1 and words[0].token_type is TokenType.IDENTIFIER
+        if not (is_quoted and words[0].text) and not NAME.fullmatch(self._text.of(words)):
             raise self._text.error_at(words, 'AS is followed by a name or a "name"', after=after)
         return words[0].text
 
     def _aggregate(self, words: Words, *, after: int) -> Aggregate:
         arguments = in_brackets(words[1:])
-        if arguments is None or words[0].token_type in {TokenType.STRING, TokenType.NUMBER}:
+        if arguments is None or words[0].token_type not in _NAMES:
             reason = "an aggregate is expected, such as count(*) or sum(price)"
             raise self._text.error_at(words, reason, after=after)
         name, parts = words[0].text.lower(), split_at_commas(arguments)
@@ -225,7 +230,7 @@ class _QueryParser:
         if len(words) == 1 and words[0].token_type is TokenType.IDENTIFIER:
             return words[0].text
         name = self._text.of(words)
-        if not name or any(each.isspace() for each in name):
+        if not _TOPIC.fullmatch(name):
             reason = "FROM is followed by the name of one topic"
             raise self._text.error_at(words, reason, after=clause.end)
         return name
@@ -270,7 +275,7 @@ class _QueryParser:
 
     def _windows(self, clause: _Clause) -> int:
         words = clause.words
-        if not words or not any(is_word(words[-1], each) for each in ("WINDOWS", "WINDOW")):
+        if not words or not is_word(words[-1], "WINDOWS"):
             reason = "LOSS OF SIGNAL AFTER is followed by a number of WINDOWS"
             raise self._text.error_at(words, reason, after=clause.end)
         return whole_number(self._text, words[:-1], after=clause.end)

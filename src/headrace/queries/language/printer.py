@@ -13,6 +13,7 @@ from headrace.queries.language.tree import (
     Aggregate,
     And,
     Arithmetic,
+    Between,
     ClosedBy,
     Comparison,
     Expression,
@@ -124,6 +125,12 @@ def _(arithmetic: Arithmetic) -> str:
 @print_expression.register
 def _(comparison: Comparison) -> str:
     return _binary(comparison.left, comparison.operator, comparison.right)
+
+
+@print_expression.register
+def _(between: Between) -> str:
+    low, high = _operand(between.low), _operand(between.high)
+    return f"{_operand(between.operand)} BETWEEN {low} AND {high}"
 
 
 @print_expression.register

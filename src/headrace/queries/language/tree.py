@@ -79,6 +79,15 @@ class Comparison(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Between(Node):
+    """``operand BETWEEN low AND high``; both ends count."""
+
+    operand: Expression
+    low: Expression
+    high: Expression
+
+
+@dataclass(frozen=True, slots=True)
 class In(Node):
     """``operand IN (constant, ...)``."""
 
@@ -139,6 +148,7 @@ Expression: TypeAlias = (
     | Negative
     | Arithmetic
     | Comparison
+    | Between
     | In
     | Like
     | IsNull

@@ -95,6 +95,8 @@ class QueryText:
             if quote is not None and self.text[word.start] != quote:
                 reason = "texts are put into '...', and names into \"...\""
                 raise self.error(word.start, reason)
+            if quote is None and self.text[word.start : word.end + 1] != word.text:
+                raise self.error(word.start, "texts are put into '...', without a letter before")
             if quote is None and not word.text.isascii():
                 raise self.error(word.start, f'{word.text!r} is not ASCII; put names into "..."')
 
@@ -160,6 +162,6 @@ def whole_number(text: QueryText, words: Words, *, after: int) -> int:
     Raises:
         QueryTextError: if it is none.
     """
-    if len(words) != 1 or not re.fullmatch(r"\d{1,9}", words[0].text, re.ASCII):
+    if not re.fullmatch(r"\d{1,9}", text.of(words), re.ASCII):
         raise text.error_at(words, "a whole number is expected", after=after)
     return int(words[0].text)

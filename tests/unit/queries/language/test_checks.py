@@ -49,6 +49,8 @@ def checked(text):
         "owner.name LIKE 'a\\_%' OR owner.name IS NULL",
         "startsWith(lower(campaign), 'm') AND length(campaign) < 5",
         "floor(price) = ceil(price) OR abs(position) != 1",
+        "price BETWEEN 1 AND position AND at BETWEEN '2026-05-01T10:00:00Z' AND at",
+        "(" * 11 + "is_new" + " IN (TRUE, FALSE, TRUE, FALSE))" * 11,
         "TRUE",
     ],
 )
@@ -103,6 +105,7 @@ def test_the_types_of_a_result():
         ("SELECT count(*) FROM t WHERE at > '2026-05-01T10:00:00'", 35, "a time is compared"),
         ("SELECT count(*) FROM t WHERE at > campaign", 35, "a time is compared"),
         ("SELECT count(*) FROM t WHERE is_new > FALSE", 30, "> has no meaning for booleans"),
+        ("SELECT count(*) FROM t WHERE is_new BETWEEN TRUE AND TRUE", 30, "BETWEEN has no meaning"),
         ("SELECT count(*) FROM t WHERE price", 30, "WHERE needs a boolean; price is a number"),
         ("SELECT count(*) FROM t WHERE is_new AND price", 41, "AND needs a boolean"),
         ("SELECT count(*) FROM t WHERE NOT campaign", 34, "NOT needs a boolean"),

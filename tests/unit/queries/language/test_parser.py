@@ -12,6 +12,7 @@ from headrace.queries.language.tree import (
     Aggregate,
     And,
     Arithmetic,
+    Between,
     ClosedBy,
     Closing,
     Comparison,
@@ -108,7 +109,7 @@ def test_clauses_after_from_stand_in_any_order_and_words_in_any_case():
         ("a NOT IN (1)", Not(In(A, (Literal(1),)))),
         ("a IS NOT NULL", Not(IsNull(A))),
         ("a NOT LIKE 'x%'", Not(Like(A, "x%"))),
-        ("a BETWEEN 1 AND 2", where("a >= 1 AND a <= 2")),
+        ("a BETWEEN 1 AND 2 AND b", And((Between(A, Literal(1), Literal(2)), Path(("b",))))),
         ("a <> 1", where("a != 1")),
         ("a = -3", Comparison("=", A, Literal(-3))),
         ("a = 1e3", Comparison("=", A, Literal(1000.0))),
@@ -143,8 +144,15 @@ def test_conditions(text, tree):
         ("SELECT percentile(a, 'x') FROM t", 1, 22, "a number is expected"),
         ("SELECT rate(max(a), 1 second) FROM t", 1, 8, "only count and sum have a rate"),
         ("SELECT filter(count(*)) FROM t", 1, 8, "filter is used as in"),
+        ('SELECT count(*) AS "" FROM t', 1, 20, "AS is followed by a name"),
+        ("SELECT count(*) AS a$b FROM t", 1, 20, "AS is followed by a name"),
         ("SELECT count(*) AS FROM t", 1, 19, "AS is followed by a name"),
         ("SELECT count(*) FROM t, u", 1, 22, "name of one topic"),
+        ("SELECT count(*) FROM 't'", 1, 22, "name of one topic"),
+        ("SELECT count(*) FROM t)", 1, 22, "name of one topic"),
+        ("SELECT count(*) FROM t N'where' a=1", 1, 24, "without a letter before"),
+        ('SELECT "count"(*) FROM t', 1, 8, "an aggregate is expected"),
+        ("SELECT count(*) FROM t LIMIT '20'", 1, 30, "a whole number"),
         ("SELECT count(*) FROM t WHERE", 1, 29, "an expression is missing"),
         ("SELECT count(*)\nFROM t\nWHERE a = lowr(b)", 3, 11, "did you mean 'lower'"),
         ("SELECT count(*) FROM t WHERE sum(a) > 3", 1, 30, "'sum' is an aggregate"),
@@ -256,6 +264,15 @@ a.* = 1
 a b
 a = 1 AS b
 NEXT VALUE FOR s = 1
+lower(a).b = 1
+reflect(b).a = 1
+'x'.a = 1
+(1).a = 1
+NULL.a = 1
+TRUE.b
+?.a = 1
+"lower"(a) = 'x'
+date(a) = 1
 DESCRIBE t
 DROP TABLE t
 ℓower(a) = 'x'
@@ -284,6 +301,8 @@ def test_what_is_not_listed_is_refused(condition):
         "x" * (MAX_CHARACTERS + 1),
         PREFIX + "a IN (" + ", ".join(["1"] * 1_001) + ")",
         PREFIX + "x -> " * 1_900 + "x",
+        PREFIX + "date(" * 28 + "a" + ")" * 28,
+        PREFIX + "decimal(1, " * 28 + "a" + ")" * 28,
     ],
 )
 def test_what_is_too_large_or_too_deep_is_refused(text):
@@ -315,3 +334,9 @@ def test_any_text_is_a_query_or_refused(text):
         place = (1, 1)
         assert parse_query(print_query(query)) == query
     assert min(place) >= 1
+
+
+def test_a_name_may_be_a_word_of_sql():
+    assert parse_query("SELECT count(*) AS date FROM t").results == (
+        Result(Aggregate("count"), "date"),
+    )

@@ -11,6 +11,7 @@ from headrace.queries.language.tree import (
     Aggregate,
     And,
     Arithmetic,
+    Between,
     ClosedBy,
     Closing,
     Comparison,
@@ -62,6 +63,7 @@ def _nested(operands):
         st.builds(
             Comparison, st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), operands, operands
         ),
+        st.builds(Between, operands, operands, operands),
         st.builds(In, operands, st.lists(LITERALS, min_size=1, max_size=3).map(tuple)),
         st.builds(Like, operands, TEXTS),
         st.builds(IsNull, operands),
