@@ -86,7 +86,7 @@ def _redis(ingest: Table) -> SecretUrl | None:
     if text is None:
         return None
     url = SecretUrl(text)
-    if not _is_redis(text):
+    if not is_redis_server(text):
         ingest.report(
             "redis",
             f"ingest.redis is {str(url)!r}",
@@ -132,7 +132,8 @@ def _origins(ingest: Table) -> tuple[str, ...]:
     return origins
 
 
-def _is_redis(url: str) -> bool:
+def is_redis_server(url: str) -> bool:
+    """Returns whether a URL without options names a server of Redis: host, port and database."""
     match = _REDIS.fullmatch(url)
     return match is not None and 0 < int(match["port"] or 1) < 1 << 16
 

@@ -292,7 +292,7 @@ class _Check:
                 self._types.of(facet.expression)
             if query.where is not None:
                 self._types.require(query.where, _BOOLEAN, "WHERE")
-            self._numbers(query)
+            self._counts(query)
             self._durations(query)
             self._names(query)
         except UnfitError as fault:
@@ -328,7 +328,7 @@ class _Check:
                 )
                 raise UnfitError(aggregate, reason)
 
-    def _numbers(self, query: Query) -> None:
+    def _counts(self, query: Query) -> None:
         limits: Mapping[str, tuple[int, int, int]] = {
             "SELECT": (len(query.results), 1, MAX_RESULTS),
             "FACET": (len(query.facets), 0, MAX_FACETS),

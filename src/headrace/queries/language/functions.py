@@ -1,4 +1,7 @@
-"""The functions of the language, and the types of what they take and return."""
+"""The functions of the language, and the types of what they take and return.
+
+docs/queries.md says what each of them is.
+"""
 
 from __future__ import annotations
 
@@ -45,24 +48,22 @@ class Function:
     Attributes:
         arguments: types of its arguments. A number may be an integer.
         returns: type of its value.
-        text: what it is, for the reference.
     """
 
     arguments: tuple[ValueType, ...]
     returns: ValueType
-    text: str
 
 
 FUNCTIONS = {
-    "lower": Function((_TEXT,), _TEXT, "the text in lower case"),
-    "upper": Function((_TEXT,), _TEXT, "the text in upper case"),
-    "length": Function((_TEXT,), _INTEGER, "characters of the text"),
-    "startsWith": Function((_TEXT, _TEXT), ValueType.BOOLEAN, "whether it begins with the second"),
-    "endsWith": Function((_TEXT, _TEXT), ValueType.BOOLEAN, "whether it ends with the second"),
-    "contains": Function((_TEXT, _TEXT), ValueType.BOOLEAN, "whether the second is part of it"),
-    "abs": Function((_NUMBER,), _NUMBER, "the number without its sign"),
-    "floor": Function((_NUMBER,), _NUMBER, "the greatest whole number that is not greater"),
-    "ceil": Function((_NUMBER,), _NUMBER, "the smallest whole number that is not smaller"),
+    "lower": Function((_TEXT,), _TEXT),
+    "upper": Function((_TEXT,), _TEXT),
+    "length": Function((_TEXT,), _INTEGER),
+    "startsWith": Function((_TEXT, _TEXT), ValueType.BOOLEAN),
+    "endsWith": Function((_TEXT, _TEXT), ValueType.BOOLEAN),
+    "contains": Function((_TEXT, _TEXT), ValueType.BOOLEAN),
+    "abs": Function((_NUMBER,), _NUMBER),
+    "floor": Function((_NUMBER,), _NUMBER),
+    "ceil": Function((_NUMBER,), _NUMBER),
 }
 
 
@@ -82,40 +83,25 @@ class AggregateFunction:
     Attributes:
         argument: what it is made of.
         returns: type of its value; None: that of its argument.
-        text: what it is, for the reference.
         parameters: how many constants follow.
         has_rate: whether it can be divided by time.
     """
 
     argument: Argument
     returns: ValueType | None
-    text: str
     parameters: int = 0
     has_rate: bool = False
 
 
 AGGREGATES = {
-    "count": AggregateFunction(
-        Argument.EVENTS_OR_VALUES, _INTEGER, "how many events or values there are", has_rate=True
-    ),
-    "sum": AggregateFunction(Argument.NUMBERS, None, "the sum", has_rate=True),
-    "average": AggregateFunction(Argument.NUMBERS, _NUMBER, "the arithmetic mean"),
-    "min": AggregateFunction(Argument.ORDERED, None, "the least"),
-    "max": AggregateFunction(Argument.ORDERED, None, "the greatest"),
-    "stddev": AggregateFunction(
-        Argument.NUMBERS, _NUMBER, "the standard deviation, of the population"
-    ),
-    "latest": AggregateFunction(Argument.ANY, None, "the value of the event with the newest time"),
-    "uniqueCount": AggregateFunction(
-        Argument.ANY, _INTEGER, "about how many different values there are"
-    ),
-    "percentile": AggregateFunction(
-        Argument.NUMBERS, _NUMBER, "about the value below which that percentage lies", parameters=1
-    ),
-    "histogram": AggregateFunction(
-        Argument.NUMBERS,
-        ValueType.INTEGERS,
-        "how many lie in each bucket; the lower bound of the first, a width and a number follow",
-        parameters=3,
-    ),
+    "count": AggregateFunction(Argument.EVENTS_OR_VALUES, _INTEGER, has_rate=True),
+    "sum": AggregateFunction(Argument.NUMBERS, None, has_rate=True),
+    "average": AggregateFunction(Argument.NUMBERS, _NUMBER),
+    "min": AggregateFunction(Argument.ORDERED, None),
+    "max": AggregateFunction(Argument.ORDERED, None),
+    "stddev": AggregateFunction(Argument.NUMBERS, _NUMBER),
+    "latest": AggregateFunction(Argument.ANY, None),
+    "uniqueCount": AggregateFunction(Argument.ANY, _INTEGER),
+    "percentile": AggregateFunction(Argument.NUMBERS, _NUMBER, parameters=1),
+    "histogram": AggregateFunction(Argument.NUMBERS, ValueType.INTEGERS, parameters=3),
 }

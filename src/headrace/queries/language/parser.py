@@ -71,13 +71,11 @@ class _Clause:
     """A clause of a text.
 
     Attributes:
-        name: its words of the language.
-        words: those that follow.
+        words: those that follow its name.
         begin: where it begins.
         end: where what follows begins.
     """
 
-    name: str
     words: Words
     begin: int
     end: int
@@ -131,22 +129,22 @@ class _QueryParser:
                 raise self._text.error(words[begin].start, f"{text} stands twice")
             after = words[begin + len(name) - 1].end + 1
             own = words[begin + len(name) : end]
-            clauses[text] = _Clause(text, own, words[begin].start, after)
+            clauses[text] = _Clause(own, words[begin].start, after)
         return clauses
 
     def _results(self, clause: _Clause) -> tuple[Result, ...]:
         results = []
-        for words in split_at_commas(clause.words):
-            words_of_it, name = self._named(words)
-            aggregate = self._aggregate(words_of_it, after=clause.end)
+        for part in split_at_commas(clause.words):
+            words, name = self._named(part)
+            aggregate = self._aggregate(words, after=clause.end)
             results.append(Result(aggregate, name, position=aggregate.position))
         return tuple(results)
 
     def _facets(self, clause: _Clause) -> tuple[Facet, ...]:
         facets = []
-        for words in split_at_commas(clause.words):
-            words_of_it, name = self._named(words)
-            expression = parse_expression(self._text, words_of_it, after=clause.end)
+        for part in split_at_commas(clause.words):
+            words, name = self._named(part)
+            expression = parse_expression(self._text, words, after=clause.end)
             facets.append(Facet(expression, name, position=expression.position))
         return tuple(facets)
 

@@ -21,6 +21,7 @@ from headrace.errors import (
 )
 from headrace.runtime.extras import require_extra
 from headrace.settings import Secret
+from headrace.settings.ingest import is_redis_server
 from headrace.sinks.profiles.store import (
     MAX_ENTRIES_AT_ONCE,
     ListChange,
@@ -47,12 +48,8 @@ _PERMISSIONS = (
     "The user needs the commands SELECT, EVAL, EVALSHA, SCRIPT LOAD, TIME and INFO, and those of "
     "hashes and sorted sets, PTTL and PEXPIREAT on the keys `headrace:*`."
 )
-_MAX_PORT = 65_535
-_LOGIN = r"(?:[^\s:@/?#]*(?::[^\s@/?#]*)?@)?"
-_URL = re.compile(
-    rf"(?:rediss?://{_LOGIN}(?:\[[0-9A-Fa-f:.]+\]|[^\s:@/?#\[\]]+)(?::(?P<port>\d{{1,5}}))?(?:/\d*)?"
-    rf"|unix://{_LOGIN}/[^\s?#]+)(?:\?[^\s#]*)?"
-)
+_SOCKET = re.compile(r"unix://(?:[^\s:@/?#]*(?::[^\s@/?#]*)?@)?/[^\s?#]+")
+_OPTIONS = re.compile(r"[^\s#]*")
 _Call: TypeAlias = tuple[str, bytes]
 """The key and the argument of merge.lua."""
 
@@ -162,8 +159,9 @@ def check_redis_url(url: Secret) -> None:
     Raises:
         ProfileStoreError: if it does not; the message does not show it.
     """
-    match = _URL.fullmatch(url.reveal())
-    if not match or int(match["port"] or 1) not in range(1, _MAX_PORT + 1):
+    address, _, options = url.reveal().partition("?")
+    is_address = is_redis_server(address) or _SOCKET.fullmatch(address)
+    if not is_address or not _OPTIONS.fullmatch(options):
         form = "redis://USER:PASSWORD@HOST:PORT/0, user and password percent-encoded"
         raise ProfileStoreError(NAME, f"the URL is not valid; its form is {form}")
 
