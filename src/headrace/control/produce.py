@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from headrace.control.event_producer import Headers, TopicCheck
-from headrace.control.project import LoadedProject
+from headrace.control.project import LoadedProject, written_topics
 from headrace.control.services import broker_config
 from headrace.errors import TopicMissingError, TransferTargetError
 from headrace.ingest.events.validation import Accepted, largest_message
 from headrace.ingest.http.problem import ProblemDetails
 from headrace.kafka.client import MAX_MESSAGE_BYTES, describe
 from headrace.kafka.counting_producer import CountingProducer
+from headrace.merger.declaration import Merger
+from headrace.mirror.declaration import Mirror
 
 MAX_SHOWN_CHARACTERS = 200
 MAX_NAMED_LINES = 20
@@ -171,12 +173,10 @@ def produce_lines(
 
 def _writer(project: LoadedProject, topic: str) -> str:
     """Returns the mirror or merger that writes a topic; empty: there is none."""
-    for mirror in project.mirrors.values():
-        if any(copy.name == topic for copy in mirror.topics.values()):
-            return f"mirror {mirror.name}"
-    for merger in project.mergers.values():
-        if topic in {merger.target.name, merger.late.name}:
-            return f"merger {merger.name}"
+    writers: list[Mirror | Merger] = [*project.mirrors.values(), *project.mergers.values()]
+    for writer in writers:
+        if any(written.name == topic for _, written in written_topics(writer)):
+            return f"{type(writer).__name__.lower()} {writer.name}"
     return ""
 
 

@@ -287,7 +287,7 @@ def _undeclared_topics(
     declared = {declaration.value.name: declaration.value for declaration in topics}
     for declaration, reader in _readers(readers):
         who = f"{_kind(reader)} {reader.name!r}"
-        for does, topic in (*_looked_at(reader), *_written(reader)):
+        for does, topic in (*_looked_at(reader), *written_topics(reader)):
             if topic.name not in declared:
                 message = f"{who} {does} {topic.name!r}, which no module declares"
                 yield declaration, Fault(message, "assign the Topic to a name in a module")
@@ -302,10 +302,11 @@ def _looked_at(reader: Reader) -> Iterator[tuple[str, Topic]]:
     yield from (("looks values up in", topic) for topic in references if is_a(topic, Topic))
 
 
-def _written(reader: Reader) -> Iterator[tuple[str, Topic]]:
-    """The topics of a pipeline's sinks; none where the sink's own rules say that it has none.
+def written_topics(reader: Reader) -> Iterator[tuple[str, Topic]]:
+    """Yields the topics that a reader writes, each with a word for that.
 
-    A mirror writes the copies, a merger the sorted topic and the late one.
+    A pipeline writes those of its sinks, and none where the sink's own rules say that it has none;
+    a mirror the copies, a merger the sorted topic and the late one.
     """
     if isinstance(reader, Mirror):
         yield from (("copies to", topic) for topic in reader.topics.values())
@@ -359,7 +360,7 @@ def _written_beside_mergers(
         if isinstance(reader, Merger):
             merged.setdefault(reader.target.name, declaration)
     for declaration, reader in _readers(readers):
-        for _, topic in _written(reader):
+        for _, topic in written_topics(reader):
             earlier = merged.get(topic.name, declaration)
             if earlier is not declaration:
                 who = f"{_kind(reader)} {reader.name!r}"

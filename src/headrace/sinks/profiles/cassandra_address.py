@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
 
 from headrace.errors import ProfileStoreError
 from headrace.settings import Secret
+
+if TYPE_CHECKING:
+    import ssl
 
 NAME = "Cassandra"
 TABLE = "headrace_profiles"
@@ -113,6 +116,8 @@ class CassandraAddress:
         Raises:
             ProfileStoreError: if a file is missing on this machine, or is not PEM.
         """
+        import ssl
+
         if self.options.get("ssl") != "true":
             return None
         context = ssl.create_default_context()

@@ -6,8 +6,6 @@ from datetime import timedelta
 
 from headrace.errors import ProfileStoreError
 from headrace.settings import Secret
-from headrace.sinks.profiles.cassandra_address import CassandraAddress
-from headrace.sinks.profiles.redis import check_redis_url
 from headrace.sinks.profiles.store import ProfileStore
 
 _EXTRAS = {"redis": "redis", "rediss": "redis", "unix": "redis", "cassandra": "cassandra"}
@@ -28,7 +26,14 @@ def check_url(url: Secret) -> None:
     if not extra:
         schemes = ", ".join(f"{scheme}://" for scheme in _EXTRAS)
         raise ProfileStoreError("", f"the URL begins with none of {schemes}")
-    (check_redis_url if extra == "redis" else CassandraAddress.of)(url)
+    if extra == "redis":
+        from headrace.sinks.profiles.redis import check_redis_url
+
+        check_redis_url(url)
+    else:
+        from headrace.sinks.profiles.cassandra_address import CassandraAddress
+
+        CassandraAddress.of(url)
 
 
 def open_store(url: Secret, store: str, ttl: timedelta) -> ProfileStore:
