@@ -4,6 +4,7 @@ import json
 import socket
 import struct
 import threading
+from contextlib import suppress
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -34,7 +35,8 @@ class AliveBroker(threading.Thread):
             threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
 
     def serve(self, connection):
-        with connection, connection.makefile("rwb") as stream:
+        # A client that is closed can reset its connections.
+        with suppress(ConnectionError), connection, connection.makefile("rwb") as stream:
             while size := stream.read(4):
                 request = stream.read(*struct.unpack(">i", size))
                 kind, version, correlation = struct.unpack(">hhi", request[:8])
