@@ -43,6 +43,7 @@ from .pipelines.transforms.fan_out import fan_out
 from .pipelines.transforms.filter_rows import filter_rows
 from .pipelines.transforms.transform import Transform
 from .project import Project
+from .queries.declaration import StandingQueries
 from .settings import Secret
 from .sinks.api import (
     CommitRejection,
@@ -158,6 +159,7 @@ __all__ = [
     "Skip",
     "Source",
     "Spread",
+    "StandingQueries",
     "Start",
     "Stats",
     "Stop",

@@ -21,17 +21,18 @@ from headrace.merger.declaration import Merger
 from headrace.mirror.declaration import Mirror
 from headrace.model import Topic, declaring_class
 from headrace.pipelines.pipeline import Pipeline
+from headrace.queries.declaration import StandingQueries
 from headrace.runtime.extras import extra_of
 from headrace.settings import PROJECT_FILE, Settings
 from headrace.settings.document import key_lines
 from headrace.workers import Worker
 
-Declared: TypeAlias = Topic | Pipeline | Worker | Mirror | Merger | Dispatcher
+Declared: TypeAlias = Topic | Pipeline | Worker | Mirror | Merger | Dispatcher | StandingQueries
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """A topic, pipeline, worker, mirror, merger or dispatcher, and where it is declared."""
+    """What a module declares, and where."""
 
     value: Declared
     file: str
@@ -191,7 +192,7 @@ def _syntax(file: str) -> ast.Module:
 
 def _values(values: object) -> Iterator[Declared]:
     for value in values:  # type: ignore[attr-defined]
-        if isinstance(value, Topic | Pipeline | Worker | Mirror | Merger | Dispatcher):
+        if isinstance(value, Declared):
             yield value
         elif isinstance(value, list | tuple):
             yield from _values(value)

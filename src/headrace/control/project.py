@@ -24,6 +24,7 @@ from headrace.control.merger_rules import merger_faults
 from headrace.control.mirror_rules import mirror_faults
 from headrace.control.pipeline_rules import is_typed, pipeline_faults, settings_faults
 from headrace.control.retention_rules import retention_faults
+from headrace.control.standing_query_rules import matched_queries, standing_query_faults
 from headrace.control.topic_rules import topic_faults
 from headrace.control.worker_rules import sends_dead_letters, worker_faults
 from headrace.dispatcher.declaration import Dispatcher
@@ -33,12 +34,13 @@ from headrace.mirror.declaration import Mirror
 from headrace.model import Topic
 from headrace.model.fault import Fault, is_a
 from headrace.pipelines.pipeline import Pipeline
+from headrace.queries.declaration import StandingQueries
 from headrace.settings import PROJECT_FILE, Settings
 from headrace.sinks.api import Sink
 from headrace.sinks.registry import installed_kinds
 from headrace.workers import Worker
 
-Named = TypeVar("Named", Topic, Pipeline, Worker, Mirror, Merger, Dispatcher)
+Named = TypeVar("Named", Topic, Pipeline, Worker, Mirror, Merger, Dispatcher, StandingQueries)
 Reader: TypeAlias = Pipeline | Worker | Mirror | Merger | Dispatcher
 """What reads topics, as a consumer group."""
 
@@ -55,6 +57,7 @@ class LoadedProject:
         mirrors: every declared mirror.
         mergers: every declared merger.
         dispatchers: every declared dispatcher.
+        standing_queries: every declaration of standing queries.
         warnings: declarations that are valid and do not do what is expected of them, and what the
             HTTP service lacks.
     """
@@ -66,6 +69,7 @@ class LoadedProject:
     mirrors: Mapping[str, Mirror] = field(default_factory=dict)
     mergers: Mapping[str, Merger] = field(default_factory=dict)
     dispatchers: Mapping[str, Dispatcher] = field(default_factory=dict)
+    standing_queries: Mapping[str, StandingQueries] = field(default_factory=dict)
     warnings: tuple[Problem, ...] = ()
 
     @property
@@ -125,6 +129,7 @@ def load_project(settings: Settings) -> LoadedProject:
         _by_name(declarations, Mirror),
         _by_name(declarations, Merger),
         _by_name(declarations, Dispatcher),
+        _by_name(declarations, StandingQueries),
         warnings,
     )
 
@@ -139,7 +144,7 @@ def _nothing_declared(settings: Settings) -> Problem:
     return Problem(
         str(settings.root / PROJECT_FILE),
         1,
-        f"no Topic, Pipeline, Worker, Mirror, Merger or Dispatcher in {modules}",
+        f"no Topic, Pipeline, Worker, Mirror, Merger, Dispatcher or StandingQueries in {modules}",
         "",
     )
 
@@ -175,6 +180,8 @@ def _own_faults(value: Declared, settings: Settings) -> Iterable[Fault]:
         return mirror_faults(value, settings)
     if isinstance(value, Dispatcher):
         return dispatcher_faults(value, settings)
+    if isinstance(value, StandingQueries):
+        return standing_query_faults(value)
     return merger_faults(value) if isinstance(value, Merger) else worker_faults(value)
 
 
@@ -229,13 +236,21 @@ def _faults_between(declarations: list[Declaration]) -> Iterator[tuple[Declarati
         for each in declarations
         if isinstance(each.value, Dispatcher) and dispatcher_rules.is_typed(each.value)
     ]
+    queries = [
+        each
+        for each in declarations
+        if isinstance(each.value, StandingQueries) and is_a(each.value.name, str)
+    ]
     # What has parts of wrong types is left out: it has been reported, and the rules below
     # rely on types.
     readers = [*pipelines, *workers, *mirrors, *mergers, *dispatchers]
     yield from _same_names(topics)
     yield from _same_names(readers)
+    yield from _same_names(queries)
     yield from _same_groups(readers)
     yield from _colliding_topics(topics)
+    yield from _colliding_query_topics(topics, queries)
+    yield from _undeclared_queries(pipelines, queries)
     yield from _undeclared_topics(topics, readers)
     yield from _dead_letter_topics(topics, readers)
     yield from _shared_targets(pipelines)
@@ -267,6 +282,8 @@ def _same_groups(readers: list[Declaration]) -> Iterator[tuple[Declaration, Faul
 
 
 def _kind(value: Declared) -> str:
+    if isinstance(value, StandingQueries):
+        return "standing queries"
     return "worker" if isinstance(value, Worker) else type(value).__name__.lower()
 
 
@@ -279,6 +296,37 @@ def _colliding_topics(topics: list[Declaration]) -> Iterator[tuple[Declaration, 
         if earlier.value.name != name:
             message = f"topic {name!r} collides with {earlier.value.name!r}"
             yield declaration, Fault(message, "Kafka takes '.' and '_' for the same in names")
+
+
+def _colliding_query_topics(
+    topics: list[Declaration], queries: list[Declaration]
+) -> Iterator[tuple[Declaration, Fault]]:
+    """Topics of standing queries are theirs alone, and are not declared beside them."""
+    first = {str(each.value.name).replace(".", "_"): each for each in topics}
+    for declaration in queries:
+        value = declaration.value
+        for name in value.topics if isinstance(value, StandingQueries) else ():
+            earlier = first.setdefault(name.replace(".", "_"), declaration)
+            if earlier.value.name != value.name or isinstance(earlier.value, Topic):
+                other = f"{_kind(earlier.value)} {earlier.value.name!r}"
+                message = f"topic {name!r} of standing queries {value.name!r} collides with {other}"
+                yield declaration, Fault(message, f"at {earlier.file}:{earlier.line}")
+
+
+def _undeclared_queries(
+    pipelines: list[Declaration], queries: list[Declaration]
+) -> Iterator[tuple[Declaration, Fault]]:
+    declared = [each.value for each in queries]
+    for declaration, pipeline in _pipelines(pipelines):
+        for matched in matched_queries(pipeline):
+            if matched not in declared:
+                message = (
+                    f"pipeline {pipeline.name!r} matches {matched.name!r}, which is not declared"
+                )
+                yield (
+                    declaration,
+                    Fault(message, "assign the StandingQueries to a name in a module"),
+                )
 
 
 def _undeclared_topics(

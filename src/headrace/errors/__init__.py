@@ -74,7 +74,9 @@ HeadraceError                         base
 │   ├── ReplayRefusedError
 │   ├── ReprocessRefusedError         reprocessing
 │   ├── RangeExpiredError
-│   └── ReprocessRunningError
+│   ├── ReprocessRunningError
+│   ├── QueryIdTakenError             queries
+│   └── QueryUnmatchedError
 ├── StepError                         pipelines: a step of the user raised an error; never retried
 ├── ReferenceTooLargeError            a reference table needs too much memory; never retried
 ├── UnreadRangesError                 a batch has no report of ranges it had to read; retried
@@ -97,7 +99,9 @@ HeadraceError                         base
 │       └── StorageUnavailableError   the storage of the lake does not answer
 ├── ProfileMissingError               the store has no profile of this user
 ├── DispatcherFailedError             dispatchers: the query of a target has failed
-├── QueryTextError                 queries: the text of a standing query is not valid
+├── QueryTextError                    queries: the text of a standing query is not valid
+├── QueryInvalidError                 its id or its time to live is not possible
+├── QueryMissingError                 no query of that id is registered
 ├── WorkerError                       workers: an instance of a worker can't go on
 │   ├── ProcessingFailedError         a record failed, and the worker stops at failures
 │   ├── ProcessingTimeoutError        a record was not processed in time
@@ -220,7 +224,13 @@ from headrace.errors.project import (
     TransferTargetError,
     UnknownFormatError,
 )
-from headrace.errors.queries import QueryTextError
+from headrace.errors.queries import (
+    QueryIdTakenError,
+    QueryInvalidError,
+    QueryMissingError,
+    QueryTextError,
+    QueryUnmatchedError,
+)
 from headrace.errors.reprocessing import (
     RangeExpiredError,
     ReprocessRefusedError,
@@ -350,7 +360,11 @@ __all__ = [
     "ProfileTableMissingError",
     "ProjectError",
     "QueryChangedError",
+    "QueryIdTakenError",
+    "QueryInvalidError",
+    "QueryMissingError",
     "QueryTextError",
+    "QueryUnmatchedError",
     "RangeExpiredError",
     "RecordRejectedError",
     "RecordsDeletedError",

@@ -1,10 +1,10 @@
-"""A standing query cannot be registered."""
+"""A standing query cannot be registered, changed or shown."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.errors.base import FactsError
+from headrace.errors.base import FactsError, RefusedError
 
 
 @dataclass(eq=False)
@@ -18,3 +18,55 @@ class QueryTextError(FactsError):
     line: int
     column: int
     reason: str
+
+
+@dataclass(eq=False)
+class QueryInvalidError(FactsError):
+    """The query can't be registered with these values."""
+
+    exit_code = 2
+    field: str
+    value: str
+    reason: str
+
+
+@dataclass(eq=False)
+class QueryMissingError(FactsError):
+    """There is no such registered query."""
+
+    exit_code = 2
+    query: str
+    registry: str
+    reason: str
+
+    @property
+    def remedy(self) -> str:
+        return "`headrace query list` shows the ids."
+
+
+@dataclass(eq=False)
+class QueryIdTakenError(RefusedError):
+    """A live query with another text has that id."""
+
+    code = "QUERY_ID_TAKEN"
+    query: str
+    revision: int
+
+    @property
+    def remedy(self) -> str:
+        return f"`headrace query update {self.query} TEXT` changes it; or choose another id."
+
+
+@dataclass(eq=False)
+class QueryUnmatchedError(RefusedError):
+    """No pipeline matches the events of the topic with queries."""
+
+    code = "QUERY_UNMATCHED"
+    topic: str
+    registry: str
+    matched: str
+
+    @property
+    def remedy(self) -> str:
+        pipeline = f'Pipeline("match-{self.topic}", {self.topic}, Match({self.registry}))'
+        return f"Declare {pipeline}, with the names of your module."

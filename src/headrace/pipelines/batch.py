@@ -28,7 +28,7 @@ from headrace.model import DeadLetter, TopicPartition
 from headrace.model.durations import microseconds
 from headrace.pipelines.checkpoint import Checkpoint, PlannedBatch, positions_of
 from headrace.pipelines.commit_rows import Reject, commit_rows
-from headrace.pipelines.complete_until import complete_until
+from headrace.pipelines.complete_until import complete_until, event_time_reached
 from headrace.pipelines.derived_letters import DerivedLetters
 from headrace.pipelines.group_offsets import GroupOffsets
 from headrace.pipelines.late_data.side_table import SideTable
@@ -167,8 +167,8 @@ class BatchCommitter:
     def _run(self, frame: DataFrame, batch_id: int) -> BatchResult:
         began = time.monotonic()
         planned = self._checkpoint.batch(batch_id)
-        if self._pipeline.references:
-            announce(frame.sparkSession, self._references(planned))
+        if self._pipeline.followed_topics:
+            announce(frame.sparkSession, self._references(planned), planned.planned_ms)
         if self._positions.holds(planned):
             manifest, reports = self._passed_over(frame, planned), []
             committed = CommittedBatch(CommitResult(False, 0))
@@ -204,7 +204,7 @@ class BatchCommitter:
         A batch that was planned before the pipeline had the reference looks up where it is now.
         """
         known = planned.references
-        new = [topic.name for topic in self._pipeline.references if topic.name not in known]
+        new = [topic for topic in self._pipeline.followed_topics if topic not in known]
         return known | live_positions(KafkaCluster(self._client), new)
 
     def _passed_over(self, frame: DataFrame, planned: PlannedBatch) -> Manifest:
@@ -312,7 +312,7 @@ class BatchCommitter:
 
     def _transaction(self, planned: PlannedBatch, feedback: Feedback) -> Transaction:
         """What the sink records with the batch, and how far it is complete then, where known."""
-        transaction = self._positions.transaction(planned)
+        transaction = replace(self._positions.transaction(planned), positions=planned.positions)
         first, *_ = self._pipeline.sources
         topic = first.topic.name
         # Steps and joins hold rows back, or make rows of other times.
@@ -320,12 +320,12 @@ class BatchCommitter:
         if holds_back or topic not in planned.ends:
             return transaction
         positions, ends = planned.ends[topic].partitions, self._state.view(topic).latest
-        clocks, allowed = feedback.event_us(topic), self._pipeline.allowed_lateness
-        until = complete_until(positions, ends, clocks, allowed)
-        if until is None or not transaction.metadata:
+        reached_us = event_time_reached(positions, ends, feedback.event_us(topic))
+        if reached_us is None or not transaction.metadata:
             return transaction
+        until = complete_until(reached_us, self._pipeline.allowed_lateness)
         metadata = {**transaction.metadata, "complete_until": until.isoformat()}
-        return replace(transaction, metadata=metadata)
+        return replace(transaction, metadata=metadata, event_us=reached_us)
 
     def _changes(
         self, manifest: Manifest, reports: Sequence[RangeReport], planned: PlannedBatch

@@ -73,6 +73,11 @@ class PlannedBatch:
         return {topic: at for end in planned for topic, at in end.references.items()}
 
     @property
+    def planned_ms(self) -> int:
+        """When the batch was planned, in milliseconds since 1970; the same when it is repeated."""
+        return max((end.planned_ms for end in self.ends.values()), default=0)
+
+    @property
     def moves(self) -> bool:
         """Whether a position changes; not so where Spark ends windows, or an idle source ticks."""
         return positions_of(self.starts) != self.positions

@@ -8,22 +8,18 @@ from datetime import UTC, datetime, timedelta
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def complete_until(
-    positions: Mapping[int, int],
-    ends: Mapping[int, int],
-    clocks: Mapping[int, int],
-    allowed: timedelta,
-) -> datetime | None:
-    """Returns the event time before which only late events are still to come.
+def event_time_reached(
+    positions: Mapping[int, int], ends: Mapping[int, int], clocks: Mapping[int, int]
+) -> int | None:
+    """Returns the event time that a topic has reached, in microseconds since 1970.
 
-    It is the event clock of the partition that is furthest behind, less the allowed lateness. A
-    partition that is read to its end is not behind: it may be idle for days.
+    It is the event clock of the partition that is furthest behind. A partition that is read to its
+    end is not behind: it may be idle for days.
 
     Args:
         positions: the next record to read of each partition.
         ends: the offset after the last record of each partition, as far as known.
         clocks: event clocks of partitions, in microseconds since 1970, as far as known.
-        allowed: lateness.
 
     Returns:
         None where it is not known: no event has a time, or a partition that is behind has none.
@@ -31,5 +27,14 @@ def complete_until(
     behind = [p for p, position in positions.items() if p not in ends or ends[p] > position]
     if not clocks or not clocks.keys() >= set(behind):
         return None
-    reached_us = min([max(clocks.values()), *(clocks[p] for p in behind)])
+    return min([max(clocks.values()), *(clocks[p] for p in behind)])
+
+
+def complete_until(reached_us: int, allowed: timedelta) -> datetime:
+    """Returns the event time before which only late events are still to come.
+
+    Args:
+        reached_us: the event time that the topic has reached.
+        allowed: lateness.
+    """
     return _EPOCH + timedelta(microseconds=reached_us) - allowed

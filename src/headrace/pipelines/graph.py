@@ -284,7 +284,7 @@ def source_spec(
         checkpoint=checkpoint,
         # A single source has no other one whose watermark it could hold back.
         heartbeat_after_us=HEARTBEAT_AFTER_US if is_united else 0,
-        references=tuple(topic.name for topic in pipeline.references),
+        references=pipeline.followed_topics,
         ledger=_ledger_rule(topic, context.ledger),
     )
 

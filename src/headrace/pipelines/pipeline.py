@@ -132,6 +132,12 @@ class Pipeline:
         return tuple({topic.name: topic for topic in chain.from_iterable(steps)}.values())
 
     @property
+    def followed_topics(self) -> tuple[str, ...]:
+        """Names of the topics whose position each batch has: of its references and its sink."""
+        names = (topic.name for topic in self.references)
+        return tuple(dict.fromkeys((*names, *self.sink.followed_topics)))
+
+    @property
     def side_table(self) -> Sink | None:
         """The sink of events that take no part: late ones, or those that a join has not matched."""
         beside = self.late_data if self.join is None else self.join.unmatched
@@ -160,7 +166,8 @@ class Pipeline:
             storage: options of the lake's storage.
         """
         settings = sinks.get(sink.kind, {})
-        return SinkContext(self.name, lake, client, settings, self.event_time, storage)
+        topic = self.sources[0].topic
+        return SinkContext(self.name, lake, client, settings, self.event_time, storage, topic)
 
     def metadata(self, source: Source) -> tuple[Metadata, ...]:
         """Returns the columns of the Kafka record that ``source`` gives.

@@ -44,7 +44,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
-from headrace.model import EventSchema, FieldType, Metadata, OffsetRange, Topic
+from headrace.model import EventSchema, FieldType, Metadata, OffsetRange, Topic, TopicPartition
 from headrace.model.fault import Fault
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ class SinkContext:
             value.
         event_time: column of the event time, as the first topic declares it; None: none does.
         storage: options of the lake's storage, such as those of ``[s3]`` in headrace.toml.
+        topic: the first one that the pipeline reads.
     """
 
     pipeline: str
@@ -99,6 +100,7 @@ class SinkContext:
     settings: Mapping[str, Secret] = field(default_factory=dict)
     event_time: str | None = None
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    topic: Topic | None = None
 
 
 class PositionStore(Protocol):
@@ -137,11 +139,17 @@ class Transaction:
         versions: by application id, the number to record.
         expected: by application id, the number that must be recorded before; None: none at all.
         metadata: JSON values for readers of the sink's history.
+        event_us: the event time that the topic has reached, in microseconds since 1970: that of
+            the partition furthest behind, where partitions that are read to their ends do not
+            count. None: it is not known, or steps or a join hold rows back.
+        positions: the next record to read of each partition, behind the batch.
     """
 
     versions: Mapping[str, int]
     expected: Mapping[str, int | None]
     metadata: Mapping[str, object] = field(default_factory=dict)
+    event_us: int | None = None
+    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -357,6 +365,14 @@ class Sink(abc.ABC):
     @property
     def topics(self) -> tuple[Topic, ...]:
         """The topics that it writes to; the project must declare them."""
+        return ()
+
+    @property
+    def followed_topics(self) -> tuple[str, ...]:
+        """Names of topics that its tasks read beside the rows, up to a position that each batch has.
+
+        ``headrace.pipelines.references.positions.announced`` gives it to a task.
+        """
         return ()
 
     @abc.abstractmethod

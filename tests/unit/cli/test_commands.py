@@ -120,6 +120,7 @@ def test_a_new_project_is_valid_and_says_what_comes_next(tmp_path):
         "mirrors": [],
         "mergers": [],
         "dispatchers": [],
+        "standing_queries": [],
         "problems": [],
         "warnings": [],
     }

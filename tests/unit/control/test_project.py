@@ -511,7 +511,7 @@ def test_a_module_named_as_one_of_pythons_own_is_a_problem(problems):
 
 def test_a_project_that_declares_nothing_is_a_problem(problems):
     [(_, text)] = problems("", head="x = 1\n")
-    assert "no Topic, Pipeline, Worker, Mirror, Merger or Dispatcher" in text
+    assert "no Topic, Pipeline, Worker, Mirror, Merger, Dispatcher or StandingQueries" in text
 
 
 def test_what_a_module_prints_does_not_reach_stdout(write, capsys):

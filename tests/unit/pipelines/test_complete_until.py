@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headrace.pipelines.complete_until import complete_until
+from headrace.pipelines.complete_until import complete_until, event_time_reached
 
 SECOND = 1_000_000
 
@@ -12,17 +12,21 @@ SECOND = 1_000_000
 @pytest.mark.parametrize(
     ("ends", "clocks", "seconds"),
     [
-        ({0: 10, 1: 10}, {0: 500 * SECOND, 1: 300 * SECOND}, 440),
-        ({0: 10, 1: 11}, {0: 500 * SECOND, 1: 300 * SECOND}, 240),
-        ({0: 11, 1: 10}, {0: 500 * SECOND, 1: 300 * SECOND}, 440),
-        ({0: 10}, {0: 500 * SECOND, 1: 300 * SECOND}, 240),
-        ({}, {0: 500 * SECOND, 1: 300 * SECOND}, 240),
-        ({0: 10, 1: 10}, {0: 500 * SECOND}, 440),
+        ({0: 10, 1: 10}, {0: 500 * SECOND, 1: 300 * SECOND}, 500),
+        ({0: 10, 1: 11}, {0: 500 * SECOND, 1: 300 * SECOND}, 300),
+        ({0: 11, 1: 10}, {0: 500 * SECOND, 1: 300 * SECOND}, 500),
+        ({0: 10}, {0: 500 * SECOND, 1: 300 * SECOND}, 300),
+        ({}, {0: 500 * SECOND, 1: 300 * SECOND}, 300),
+        ({0: 10, 1: 10}, {0: 500 * SECOND}, 500),
         ({0: 10, 1: 11}, {0: 500 * SECOND}, None),
         ({0: 10, 1: 10}, {}, None),
     ],
 )
 def test_it_is_the_clock_of_the_partition_that_is_furthest_behind(ends, clocks, seconds):
-    expected = None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    reached_us = event_time_reached({0: 10, 1: 10}, ends, clocks)
+    assert reached_us == (None if seconds is None else seconds * SECOND)
+
+
+def test_a_table_is_complete_until_then_less_the_allowed_lateness():
     allowed = timedelta(seconds=60)
-    assert complete_until({0: 10, 1: 10}, ends, clocks, allowed) == expected
+    assert complete_until(500 * SECOND, allowed) == datetime.fromtimestamp(440, UTC)

@@ -52,6 +52,7 @@ def check(session: Session) -> CheckResult:
         tuple(project.mirrors),
         tuple(project.mergers),
         tuple(project.dispatchers),
+        tuple(project.standing_queries),
         (),
         (*project.warnings, *steps.warnings),
     )

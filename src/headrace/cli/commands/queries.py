@@ -1,23 +1,44 @@
-"""query check: what a standing query means, and whether it fits its topic."""
+"""query check, register, list, show, update, cancel: standing queries and their registry."""
 
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
 
+from headrace.cli.parameters import Duration
 from headrace.cli.session import Session, command, epilog
 
 if TYPE_CHECKING:
-    from headrace.cli.views.queries import ShownQuery
+    from headrace.cli.views.queries import (
+        CancelledQueries,
+        QueryDetails,
+        QueryList,
+        ShownQuery,
+        WrittenQuery,
+    )
 
 _EXAMPLE = 'headrace query check "SELECT count(*) FROM clicks FACET country WINDOW 1 minute"'
+_REGISTER = 'headrace query register "SELECT count(*) FROM clicks" --id clicks-a-minute --ttl 1h'
+
+_in = click.option(
+    "--in",
+    "queries",
+    metavar="NAME",
+    help="The StandingQueries, where the project declares several.",
+)
+_ttl = click.option(
+    "--ttl",
+    type=Duration(),
+    help="Lifetime, such as 30m, if it is not updated; by default the longest, max_ttl.",
+)
 
 
-@click.group(epilog=epilog("Example", _EXAMPLE))
+@click.group(epilog=epilog("Example", _REGISTER))
 def query() -> None:
-    """Look at standing queries."""
+    """Register, show and cancel standing queries."""
 
 
 @command(_EXAMPLE, extra="queries")
@@ -31,7 +52,111 @@ def check(session: Session, text: str) -> ShownQuery:
     from headrace.cli.views.queries import ShownQuery
     from headrace.control.standing_queries import checked_query
 
-    return ShownQuery(checked_query(session.project, sys.stdin.read() if text == "-" else text))
+    return ShownQuery(checked_query(session.project, _read(text)))
 
 
-query.add_command(check)
+@command(_REGISTER, extra="queries")
+@click.argument("text")
+@click.option("--id", "query_id", help="Its id; by default a random one.")
+@_ttl
+@_in
+def register(
+    session: Session,
+    text: str,
+    *,
+    query_id: str | None,
+    ttl: timedelta | None,
+    queries: str | None,
+) -> WrittenQuery:
+    """Register a query; `-` reads its text from standard input.
+
+    With the id and text of a live query, renews that one. The exit code is 2 if the query is not
+    valid, and 3 if its id is taken or no pipeline matches the events of its topic.
+    """
+    from headrace.cli.views.queries import WrittenQuery
+    from headrace.control.query_registry import declared_queries, register_query
+
+    written = register_query(
+        session.project, _read(text), queries=queries, query_id=query_id, ttl=ttl
+    )
+    return WrittenQuery(written, declared_queries(session.project, queries).queries_topic)
+
+
+@command("headrace query list --json", name="list", extra="queries")
+@_in
+def list_(session: Session, *, queries: str | None) -> QueryList:
+    """Show all registered queries, the earliest registration first.
+
+    Live ones are checked against the project: a query that no longer fits its topic is faulty.
+    Expired ones are shown until their records are deleted.
+    """
+    from headrace.cli.views.queries import QueryList
+    from headrace.control.query_registry import registered_queries
+
+    return QueryList(tuple(registered_queries(session.project, queries=queries)))
+
+
+@command("headrace query show clicks-a-minute", extra="queries")
+@click.argument("query_id", metavar="ID")
+@_in
+def show(session: Session, query_id: str, *, queries: str | None) -> QueryDetails:
+    """Show a registered query, and whether it still fits its topic.
+
+    The exit code is 2 if the id is unknown.
+    """
+    from headrace.cli.views.queries import QueryDetails
+    from headrace.control.query_registry import registered_query
+
+    return QueryDetails(registered_query(session.project, query_id, queries=queries))
+
+
+@command("headrace query update clicks-a-minute --ttl 1h", extra="queries")
+@click.argument("query_id", metavar="ID")
+@click.argument("text", required=False)
+@_ttl
+@_in
+def update(
+    session: Session,
+    query_id: str,
+    text: str | None,
+    *,
+    ttl: timedelta | None,
+    queries: str | None,
+) -> WrittenQuery:
+    """Renew a live query, with another text if one is named.
+
+    `-` reads the text from standard input. The lifetime of the query begins anew, and its revision
+    is one more. The exit code is 2 if the id is unknown, or the query has expired.
+    """
+    from headrace.cli.views.queries import WrittenQuery
+    from headrace.control.query_registry import declared_queries, update_query
+
+    changed = None if text is None else _read(text)
+    written = update_query(session.project, query_id, changed, ttl, queries=queries)
+    return WrittenQuery(written, declared_queries(session.project, queries).queries_topic)
+
+
+@command("headrace query cancel clicks-a-minute", extra="queries")
+@click.argument("query_ids", metavar="ID...", nargs=-1, required=True)
+@_in
+def cancel(
+    session: Session, query_ids: tuple[str, ...], *, queries: str | None
+) -> CancelledQueries:
+    """Cancel queries.
+
+    Where an id is unknown, none is cancelled, and the exit code is 2.
+    """
+    from headrace.cli.views.queries import CancelledQueries
+    from headrace.control.query_registry import cancel_query, declared_queries
+
+    cancelled = cancel_query(session.project, *query_ids, queries=queries)
+    topic = declared_queries(session.project, queries).queries_topic
+    return CancelledQueries(topic, tuple(cancelled))
+
+
+def _read(text: str) -> str:
+    return sys.stdin.read() if text == "-" else text
+
+
+for subcommand in (check, register, list_, show, update, cancel):
+    query.add_command(subcommand)

@@ -37,6 +37,7 @@ class CheckResult:
     mirrors: tuple[str, ...]
     mergers: tuple[str, ...]
     dispatchers: tuple[str, ...]
+    standing_queries: tuple[str, ...]
     problems: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
 
@@ -59,6 +60,8 @@ def _checked(result: CheckResult, screen: Screen) -> None:
     for kind in ("worker", "mirror", "merger", "dispatcher"):
         if number := len(getattr(result, f"{kind}s")):
             declared += f", {number} {kind}(s)"
+    if number := len(result.standing_queries):
+        declared += f", {number} declaration(s) of standing queries"
     for warning in result.warnings:
         where = f"[bold]{escape(warning.file)}:{warning.line}[/]"
         screen.out.print(f"{where}: [yellow]{escape(warning.message)}", soft_wrap=True)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PROPERTY = "headrace.references"
+_PLANNED = "headrace.planned_ms"
 
 
 @dataclass(frozen=True)
@@ -48,21 +49,41 @@ def live_positions(cluster: Cluster, topics: Iterable[str]) -> dict[str, Referen
     return positions
 
 
-def announce(spark: SparkSession, positions: Mapping[str, ReferencePosition]) -> None:
+def announce(
+    spark: SparkSession, positions: Mapping[str, ReferencePosition], planned_ms: int
+) -> None:
     """Tells the tasks of the jobs that this thread starts from now on where to look values up.
 
     Called on the thread that runs the batch, before it starts any job.
+
+    Args:
+        spark: the session.
+        positions: by topic.
+        planned_ms: when the batch was planned, in milliseconds since 1970.
     """
     encoded = {topic: position.to_json() for topic, position in positions.items()}
     spark.sparkContext.setLocalProperty(_PROPERTY, json.dumps(encoded))
+    spark.sparkContext.setLocalProperty(_PLANNED, str(planned_ms))
 
 
 def announced(topic: str) -> ReferencePosition:
     """Returns where the batch of this task looks values of ``topic`` up; called in a task."""
+    return ReferencePosition.from_json(json.loads(_local_property(_PROPERTY))[topic])
+
+
+def announced_ms() -> int:
+    """Returns when the batch of this task was planned, in milliseconds since 1970.
+
+    A batch that is repeated has the time that it had before. Called in a task.
+    """
+    return int(_local_property(_PLANNED))
+
+
+def _local_property(name: str) -> str:
     from pyspark import TaskContext
 
     task = TaskContext.get()
-    encoded = None if task is None else task.getLocalProperty(_PROPERTY)
-    if encoded is None:
+    value = None if task is None else task.getLocalProperty(name)
+    if value is None:
         raise RuntimeError("looked up outside of a batch of a pipeline")
-    return ReferencePosition.from_json(json.loads(encoded)[topic])
+    return str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -100,8 +101,8 @@ class Reprocessing:
         progress = ReprocessProgress()
         sink = self._opened(self._reader.row_schema())
         try:
-            names = [topic.name for topic in self._pipeline.references]
-            announce(self._spark, live_positions(self._cluster, names))
+            positions = live_positions(self._cluster, self._pipeline.followed_topics)
+            announce(self._spark, positions, time.time_ns() // 1_000_000)
             for ranges in cut_into_parts(self._plan.ranges):
                 if stop.is_set():
                     break

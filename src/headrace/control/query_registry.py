@@ -1,0 +1,348 @@
+"""Registered standing queries of a project: registered, updated, cancelled, listed."""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from enum import StrEnum
+
+from headrace.control.project import LoadedProject
+from headrace.control.services import broker_config
+from headrace.control.standing_queries import checked_query
+from headrace.control.standing_query_rules import matched_queries
+from headrace.errors import (
+    NotDeclaredError,
+    QueryIdTakenError,
+    QueryInvalidError,
+    QueryMissingError,
+    QueryUnmatchedError,
+)
+from headrace.kafka.client import ClientConfig
+from headrace.model import Topic
+from headrace.queries.declaration import StandingQueries
+from headrace.queries.language import print_query
+from headrace.queries.language.tree import Query
+from headrace.queries.registry.record import (
+    QUERY_ID,
+    QUERY_ID_WORDS,
+    RegisteredQuery,
+    encode_query,
+)
+from headrace.queries.registry.table import FaultyQuery, QueryTable
+from headrace.queries.registry.topic import ensure_registry_topic, read_registry, write_registry
+
+MAX_CLOSE_IDS = 3
+_RANDOM_ID_LENGTH = 12
+# No dash or underscore: a word of the command line, and one that a double click selects.
+_RANDOM_ID_CHARACTERS = string.ascii_lowercase + string.digits
+
+
+class QueryState(StrEnum):
+    """Whether a registered query is answered.
+
+    ======= ======================================================
+    live    it is answered
+    expired its time to live has passed
+    faulty  its record is no query that fits its topic
+    ======= ======================================================
+    """
+
+    LIVE = "live"
+    EXPIRED = "expired"
+    FAULTY = "faulty"
+
+
+@dataclass(frozen=True)
+class QueryEntry:
+    """An entry of the registry.
+
+    Attributes:
+        id: of the query.
+        state: whether it is answered.
+        offset: of its record.
+        query: what is registered; None: the record can't be read.
+        reason: what is wrong with it; empty: nothing.
+    """
+
+    id: str
+    state: QueryState
+    offset: int
+    query: RegisteredQuery | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class CancelledQuery:
+    """A query that was cancelled, with the offset of the record that says so."""
+
+    id: str
+    offset: int
+
+
+def declared_queries(project: LoadedProject, name: str | None) -> StandingQueries:
+    """Returns declared standing queries by name; None: those of the only declaration.
+
+    Raises:
+        NotDeclaredError: if there are none of that name, or several to choose from.
+    """
+    declared = project.standing_queries
+    if name is None and len(declared) == 1:
+        return next(iter(declared.values()))
+    if name is None or name not in declared:
+        known = ", ".join(declared) or "none"
+        raise NotDeclaredError("standing queries", name or "(name one of them)", known)
+    return declared[name]
+
+
+def matched_topics(project: LoadedProject, name: str) -> dict[str, Topic]:
+    """Returns the topics by name whose events a pipeline matches with these standing queries."""
+    return {
+        source.topic.name: source.topic
+        for pipeline in project.pipelines.values()
+        if any(queries.name == name for queries in matched_queries(pipeline))
+        for source in pipeline.sources
+    }
+
+
+def register_query(
+    project: LoadedProject,
+    text: str,
+    *,
+    queries: str | None = None,
+    query_id: str | None = None,
+    ttl: timedelta | None = None,
+) -> RegisteredQuery:
+    """Registers a query, and returns it with the offset of its record.
+
+    A live query with the same id and text is renewed: its time to live begins anew, its revision
+    stays. Two that register different texts under one id at the same time both succeed: the record
+    with the greater offset counts.
+
+    Args:
+        project: that declares the topic and a pipeline that matches its events.
+        text: of the query.
+        queries: name of the standing queries; None: the only ones that are declared.
+        query_id: up to 100 letters, digits, ``-`` and ``_``; None: a random one.
+        ttl: how long it lives if it is not updated; None: as long as possible.
+
+    Raises:
+        QueryTextError: if the text is no query, or does not fit its topic.
+        QueryInvalidError: if the id or the time to live is not possible.
+        QueryIdTakenError: if a live query with another text has the id.
+        QueryUnmatchedError: if no pipeline matches the events of the topic.
+        NotDeclaredError: if there are no such standing queries.
+        BrokerUnreachableError: if the brokers do not answer.
+        TopicChangeError: if the topic of the registry has settings of another max_ttl.
+    """
+    registry = _Registry(project, queries)
+    chosen = query_id if query_id is not None else _random_id()
+    if not QUERY_ID.fullmatch(chosen):
+        raise QueryInvalidError("id", chosen, f"possible are {QUERY_ID_WORDS}")
+    canonical, topic = registry.checked(text)
+    now = _now()
+    expires_at = registry.expiry(now, ttl)
+    registry.ensure()
+    live = registry.live(registry.table(), now).get(chosen)
+    if live is not None and live.text != canonical:
+        raise QueryIdTakenError(chosen, live.revision)
+    first = live or RegisteredQuery(chosen, canonical, topic, 1, now, now, None)
+    return registry.write(replace(first, updated_at=now, expires_at=expires_at))
+
+
+def update_query(
+    project: LoadedProject,
+    query_id: str,
+    text: str | None = None,
+    ttl: timedelta | None = None,
+    *,
+    queries: str | None = None,
+) -> RegisteredQuery:
+    """Renews a live query, with another text if there is one; its revision is one more.
+
+    Raises what :func:`register_query` does but for QueryIdTakenError.
+
+    Raises:
+        QueryMissingError: if no live query has the id.
+    """
+    registry = _Registry(project, queries)
+    now = _now()
+    expires_at = registry.expiry(now, ttl)
+    table = registry.table()
+    query = registry.live(table, now).get(query_id)
+    if query is None:
+        raise registry.missing(table, query_id, now)
+    canonical, topic = registry.checked(query.text if text is None else text)
+    registry.ensure()
+    renewed = replace(
+        query,
+        text=canonical,
+        topic=topic,
+        revision=query.revision + 1,
+        updated_at=now,
+        expires_at=expires_at,
+    )
+    return registry.write(renewed)
+
+
+def cancel_query(
+    project: LoadedProject, *query_ids: str, queries: str | None = None
+) -> list[CancelledQuery]:
+    """Cancels queries, or none if one of the ids is unknown; also expired and faulty ones.
+
+    Raises:
+        QueryMissingError: if an id is unknown.
+        NotDeclaredError: if there are no such standing queries.
+        BrokerUnreachableError: if the brokers do not answer.
+    """
+    registry = _Registry(project, queries)
+    table = registry.table()
+    for query_id in query_ids:
+        if query_id not in table.registered and query_id not in table.faulty:
+            raise registry.missing(table, query_id, _now())
+    return [CancelledQuery(each, registry.cancel(each)) for each in dict.fromkeys(query_ids)]
+
+
+def registered_queries(project: LoadedProject, *, queries: str | None = None) -> list[QueryEntry]:
+    """Returns all entries of the registry, the earliest registration first.
+
+    Live queries are checked against the project, some thousands of them in a second. Records that
+    can't be read come last.
+
+    Raises:
+        NotDeclaredError: if there are no such standing queries.
+        BrokerUnreachableError: if the brokers do not answer.
+    """
+    table, now = _Registry(project, queries).table(), _now()
+    for query in table.live(now):
+        table.tree(query)
+    registered, faulty = table.registered, table.faulty
+    ordered = sorted(registered.values(), key=lambda query: (query.registered_at, query.id))
+    return [_entry(query, faulty.get(query.id), now) for query in ordered] + [
+        QueryEntry(fault.id, QueryState.FAULTY, fault.offset, reason=fault.reason)
+        for fault in faulty.values()
+        if fault.id not in registered
+    ]
+
+
+def registered_query(
+    project: LoadedProject, query_id: str, *, queries: str | None = None
+) -> QueryEntry:
+    """Returns the entry of a query, checked against the project.
+
+    Raises:
+        QueryMissingError: if the id is unknown.
+        NotDeclaredError: if there are no such standing queries.
+        BrokerUnreachableError: if the brokers do not answer.
+    """
+    registry = _Registry(project, queries)
+    table, now = registry.table(), _now()
+    query = table.registered.get(query_id)
+    if query is not None:
+        table.tree(query)
+    fault = table.faulty.get(query_id)
+    if query is not None:
+        return _entry(query, fault, now)
+    if fault is None:
+        raise registry.missing(table, query_id, now)
+    return QueryEntry(query_id, QueryState.FAULTY, fault.offset, reason=fault.reason)
+
+
+class _Registry:
+    """The registry of one declaration of standing queries, on the project's cluster."""
+
+    def __init__(self, project: LoadedProject, name: str | None) -> None:
+        self._project = project
+        self._queries = declared_queries(project, name)
+
+    @property
+    def _config(self) -> ClientConfig:
+        return broker_config(self._project.settings)
+
+    def checked(self, text: str) -> tuple[str, str]:
+        """Returns the text as the printer writes it, and the topic."""
+        query = self._parse(text)
+        matched = matched_topics(self._project, self._queries.name)
+        if query.topic not in matched:
+            known = ", ".join(sorted(matched)) or "none"
+            raise QueryUnmatchedError(query.topic, self._queries.name, known)
+        return print_query(query), query.topic
+
+    def expiry(self, now: datetime, ttl: timedelta | None) -> datetime | None:
+        """Returns when a query ends that is written now; None: when it is cancelled."""
+        limit = self._queries.max_ttl
+        if ttl is not None and ttl <= timedelta(0):
+            raise QueryInvalidError("ttl", str(ttl), "it must be above zero")
+        if ttl is not None and limit is not None and ttl > limit:
+            reason = f"max_ttl of {self._queries.name!r} is {limit}; `query update` renews a query"
+            raise QueryInvalidError("ttl", str(ttl), reason)
+        lifetime = limit if ttl is None else ttl
+        try:
+            return None if lifetime is None else now + lifetime
+        except OverflowError as error:
+            raise QueryInvalidError("ttl", str(ttl), "it ends after the year 9999") from error
+
+    def ensure(self) -> None:
+        """Creates its topic unless it exists."""
+        ensure_registry_topic(self._config, self._queries)
+
+    def table(self) -> QueryTable:
+        """Reads the topic to its end."""
+        table = QueryTable(self._parse)
+        for key, value, offset in read_registry(self._config, self._queries.queries_topic):
+            table.apply(key, value, offset)
+        return table
+
+    def live(self, table: QueryTable, at: datetime) -> dict[str, RegisteredQuery]:
+        """Returns the queries that have not expired, by id."""
+        return {query.id: query for query in table.live(at)}
+
+    def write(self, query: RegisteredQuery) -> RegisteredQuery:
+        """Returns the query with the offset of its record."""
+        key, value = encode_query(query)
+        offset = write_registry(self._config, self._queries.queries_topic, key, value)
+        return replace(query, offset=offset)
+
+    def cancel(self, query_id: str) -> int:
+        """Returns the offset of the record that deletes a query."""
+        name = self._queries.queries_topic
+        return write_registry(self._config, name, query_id.encode(), None)
+
+    def missing(self, table: QueryTable, query_id: str, at: datetime) -> QueryMissingError:
+        """Returns the error for an id that no query has that is what is needed."""
+        query, fault = table.registered.get(query_id), table.faulty.get(query_id)
+        if query is not None:
+            reason = f"it expired at {query.expires_at}; register it again"
+        elif fault is not None:
+            reason = f"its record is faulty: {fault.reason}; register it again"
+        else:
+            reason = _meant(query_id, [each.id for each in table.live(at)])
+        return QueryMissingError(query_id, self._queries.name, reason)
+
+    def _parse(self, text: str) -> Query:
+        return checked_query(self._project, text).query
+
+
+def _entry(query: RegisteredQuery, fault: FaultyQuery | None, now: datetime) -> QueryEntry:
+    if fault is not None:
+        return QueryEntry(query.id, QueryState.FAULTY, query.offset, query, fault.reason)
+    state = QueryState.LIVE if query.is_live(now) else QueryState.EXPIRED
+    return QueryEntry(query.id, state, query.offset, query)
+
+
+def _meant(query_id: str, known: Iterable[str]) -> str:
+    close = get_close_matches(query_id, list(known), n=MAX_CLOSE_IDS)
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else "no id is like it"
+
+
+def _random_id() -> str:
+    return "".join(secrets.choice(_RANDOM_ID_CHARACTERS) for _ in range(_RANDOM_ID_LENGTH))
+
+
+def _now() -> datetime:
+    """Returns the time to the millisecond, as records have it."""
+    now = datetime.now(UTC)
+    return now.replace(microsecond=now.microsecond // 1000 * 1000)

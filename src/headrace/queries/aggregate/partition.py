@@ -1,0 +1,250 @@
+"""The windows of one partition of the matched topic: opened, added up, ended. Pure, one thread."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from headrace.errors import QueryTextError
+from headrace.queries.aggregate.plan import Plans
+from headrace.queries.aggregate.snapshots import (
+    Position,
+    Restored,
+    WindowEnded,
+    WindowSnapshot,
+)
+from headrace.queries.aggregate.window import OpenWindow, WindowId
+from headrace.queries.language.tree import ClosedBy
+from headrace.queries.matched import MatchedRecord, Tick, WindowPartial
+from headrace.queries.results import QueryResult
+
+_LOG = logging.getLogger("headrace.queries")
+# Windows that ended by the clock are known for so long: what comes for them is late.
+_REMEMBERED_MS = 3_600_000
+
+
+@dataclass
+class Written:
+    """What is to be written, in one transaction.
+
+    Attributes:
+        results: of windows, in the order in which they ended.
+        ended: markers of the windows that have ended.
+        emitted: windows that have had an early result.
+    """
+
+    results: list[QueryResult] = field(default_factory=list)
+    ended: list[WindowEnded] = field(default_factory=list)
+    emitted: list[WindowSnapshot] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.results or self.ended or self.emitted)
+
+
+class PartitionAggregator:
+    """The open windows of a partition.
+
+    Args:
+        plans: of the texts of queries.
+        restored: what the snapshots of the partition come to.
+
+    Attributes:
+        offset: of the next record.
+        late: late events, by query.
+        faulty: records that can't be added, by query, with the last reason.
+    """
+
+    def __init__(self, plans: Plans, restored: Restored) -> None:
+        self._plans = plans
+        self._windows: dict[WindowId, OpenWindow] = {}
+        # Records before these offsets are in the snapshot, or in the result, of their window.
+        self._covered: dict[WindowId, int] = {}
+        self._ended = dict(restored.ended)
+        self._changed: set[WindowId] = set()
+        self._by_event_time: dict[str, list[tuple[int, WindowId]]] = {}
+        self._by_clock: set[WindowId] = set()
+        position = restored.position or Position(0, {}, {})
+        self.offset = position.offset
+        self._event_us = dict(position.event_us)
+        self.late = Counter(position.late)
+        self.faulty: dict[str, str] = {}
+        for snapshot in restored.windows.values():
+            self._restore(snapshot)
+
+    @property
+    def windows(self) -> int:
+        """How many windows are open."""
+        return len(self._windows)
+
+    @property
+    def event_us(self) -> dict[str, int]:
+        """The time of events, by topic, in microseconds since 1970."""
+        return dict(self._event_us)
+
+    def take(self, record: MatchedRecord, offset: int, now_ms: int) -> Written:
+        """Takes the next record.
+
+        Args:
+            record: of the matched topic.
+            offset: of the record.
+            now_ms: the clock, in milliseconds since 1970.
+        """
+        self.offset = offset + 1
+        if isinstance(record, Tick):
+            return self._tick(record, now_ms)
+        try:
+            self._add(record, offset, now_ms)
+        except (QueryTextError, ValueError) as error:
+            if record.query not in self.faulty:
+                _LOG.warning("Query %s can't be added up: %s", record.query, error)
+            self.faulty[record.query] = str(error)
+        return Written()
+
+    def advance(self, now_ms: int) -> Written:
+        """Ends the windows that end by the clock, and emits early results that are due.
+
+        Args:
+            now_ms: the clock, in milliseconds since 1970.
+        """
+        written = Written()
+        for window in [self._windows[window_id] for window_id in self._by_clock]:
+            if _has_ended(window, now_ms):
+                self._end(window, now_ms, written)
+            elif _is_due(window, now_ms):
+                window.emitted_ms = now_ms
+                written.results += window.results(is_final=False)
+                self._covered[window.id] = self.offset
+                written.emitted.append(self._snapshot(window))
+        self._forget(now_ms)
+        return written
+
+    def go_on(self, topic: str, event_us: int, now_ms: int) -> Written:
+        """Ends the windows that end by event time, where it is ``event_us`` now."""
+        written = Written()
+        self._event_us[topic] = max(event_us, self._event_us.get(topic, event_us))
+        due = self._by_event_time.get(topic, [])
+        while due and due[0][0] <= self._event_us[topic]:
+            _, window_id = heapq.heappop(due)
+            window = self._windows.get(window_id)
+            if window is not None:
+                self._end(window, now_ms, written)
+        return written
+
+    def changed(self) -> Iterator[WindowSnapshot]:
+        """Yields the windows that have changed since the last call."""
+        changed, self._changed = self._changed, set()
+        for window_id in sorted(changed):
+            if window_id in self._windows:
+                yield self._snapshot(self._windows[window_id])
+
+    def position(self) -> Position:
+        """Returns how far it is; to be written behind all that has changed."""
+        return Position(self.offset, self.event_us, dict(self.late))
+
+    def _tick(self, tick: Tick, now_ms: int) -> Written:
+        if tick.event_us is None:
+            return Written()
+        return self.go_on(tick.topic, tick.event_us, now_ms)
+
+    def _add(self, record: WindowPartial, offset: int, now_ms: int) -> None:
+        window_id = WindowId(record.query, record.revision, record.begin_us)
+        marker = self._ended.get(window_id)
+        if marker is not None and offset < marker.offset:
+            return
+        if offset < self._covered.get(window_id, 0):
+            return
+        plan = self._plans.of(record.text)
+        window = self._windows.get(window_id)
+        if window is None:
+            window = OpenWindow(window_id, record.text, plan, now_ms)
+            if marker is not None or self._is_past(window):
+                self.late[record.query] += record.events
+                return
+            window.add(record, now_ms)
+            self._open(window)
+        else:
+            window.add(record, now_ms)
+        self._changed.add(window_id)
+
+    def _is_past(self, window: OpenWindow) -> bool:
+        if window.plan.closed_by is not ClosedBy.EVENT_TIME:
+            return False
+        reached = self._event_us.get(window.plan.topic)
+        return reached is not None and window.end_us + window.plan.after_us <= reached
+
+    def _open(self, window: OpenWindow) -> None:
+        self._windows[window.id] = window
+        if window.plan.closed_by is ClosedBy.EVENT_TIME:
+            due = self._by_event_time.setdefault(window.plan.topic, [])
+            heapq.heappush(due, (window.end_us + window.plan.after_us, window.id))
+        if window.plan.closed_by is not ClosedBy.EVENT_TIME or window.plan.early_us:
+            self._by_clock.add(window.id)
+
+    def _end(self, window: OpenWindow, now_ms: int, written: Written) -> None:
+        written.results += window.results(is_final=True)
+        marker = WindowEnded(*window.id, self.offset, now_ms)
+        written.ended.append(marker)
+        del self._windows[window.id]
+        self._by_clock.discard(window.id)
+        self._covered.pop(window.id, None)
+        self._changed.discard(window.id)
+        # Of the others, event time says that they have ended.
+        if window.plan.closed_by is not ClosedBy.EVENT_TIME:
+            self._ended[window.id] = marker
+
+    def _snapshot(self, window: OpenWindow) -> WindowSnapshot:
+        return WindowSnapshot(
+            *window.id,
+            offset=self.offset,
+            text=window.text,
+            changed_ms=window.changed_ms,
+            emitted_ms=window.emitted_ms,
+            emission=window.emission,
+            events=window.events,
+            groups=window.groups(),
+            other=window.other(),
+        )
+
+    def _restore(self, snapshot: WindowSnapshot) -> None:
+        try:
+            plan = self._plans.of(snapshot.text)
+        except (QueryTextError, ValueError) as error:
+            _LOG.warning("A window of query %s can't be restored: %s", snapshot.query, error)
+            self.faulty[snapshot.query] = str(error)
+            return
+        window = OpenWindow(snapshot.id, snapshot.text, plan, snapshot.changed_ms)
+        window.restore(snapshot.events, snapshot.groups, snapshot.other)
+        window.emitted_ms, window.emission = snapshot.emitted_ms, snapshot.emission
+        self._open(window)
+        self._covered[window.id] = snapshot.offset
+
+    def _forget(self, now_ms: int) -> None:
+        """Forgets the markers of windows that ended long ago: the oldest come first."""
+        for window_id in _older(self._ended.values(), now_ms - _REMEMBERED_MS):
+            del self._ended[window_id]
+
+
+def _has_ended(window: OpenWindow, now_ms: int) -> bool:
+    after_ms = window.plan.after_us // 1000
+    if window.plan.closed_by is ClosedBy.QUIET_TIME:
+        return now_ms >= window.changed_ms + after_ms
+    if window.plan.closed_by is ClosedBy.CLOCK:
+        return now_ms >= window.end_us // 1000 + after_ms
+    return False
+
+
+def _is_due(window: OpenWindow, now_ms: int) -> bool:
+    early_us = window.plan.early_us
+    return bool(early_us) and now_ms >= window.emitted_ms + early_us // 1000
+
+
+def _older(markers: Iterable[WindowEnded], than_ms: int) -> list[WindowId]:
+    older = []
+    for marker in markers:
+        if marker.ended_ms > than_ms:
+            break
+        older.append(marker.id)
+    return older

@@ -1,0 +1,164 @@
+"""The records of the snapshots topic: what an aggregator that starts begins with.
+
+======== ============================================================================ ============
+kind     is                                                                           key
+======== ============================================================================ ============
+window   an open window, with what the records before ``offset`` have added to it     its id
+ended    the results of a window that have been written cover the records before      its id
+         ``offset``: snapshots of the window do not count any more
+position every window that the records before ``offset`` have changed is before this  none
+         record; an aggregator goes on at ``offset``
+======== ============================================================================ ============
+
+A window that a record has no room for is divided, and has a checksum: it counts if all parts are
+there. All of them are in one transaction.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import msgspec
+
+from headrace.queries.aggregate.window import WindowId
+from headrace.queries.matched import Group
+
+# Records have room for a megabyte.
+_PART_BYTES = 512 * 2**10
+
+
+class WindowSnapshot(msgspec.Struct, frozen=True):
+    """An open window. Attributes are those of ``OpenWindow``; ``offset``: what it covers."""
+
+    query: str
+    revision: int
+    begin_us: int
+    offset: int
+    text: str
+    changed_ms: int
+    emitted_ms: int
+    emission: int
+    events: int
+    groups: list[Group]
+    other: list[Any] | None
+
+    @property
+    def id(self) -> WindowId:
+        """Id of the window."""
+        return WindowId(self.query, self.revision, self.begin_us)
+
+
+class WindowEnded(msgspec.Struct, tag="ended", tag_field="kind", frozen=True):
+    """A marker: the results of a window that cover the records before ``offset`` are written."""
+
+    query: str
+    revision: int
+    begin_us: int
+    offset: int
+    ended_ms: int
+
+    @property
+    def id(self) -> WindowId:
+        """Id of the window."""
+        return WindowId(self.query, self.revision, self.begin_us)
+
+
+class WindowPart(msgspec.Struct, tag="window", tag_field="kind", frozen=True):
+    """A part of a snapshot of a window: of its JSON, as text."""
+
+    query: str
+    revision: int
+    begin_us: int
+    number: int
+    parts: int
+    crc32: int
+    text: str
+
+    @property
+    def id(self) -> WindowId:
+        """Id of the window."""
+        return WindowId(self.query, self.revision, self.begin_us)
+
+
+class Position(msgspec.Struct, tag="position", tag_field="kind", frozen=True):
+    """How far an aggregator is.
+
+    Attributes:
+        offset: of the next matched record.
+        event_us: the time of events, by topic.
+        late: late events, by query.
+    """
+
+    offset: int
+    event_us: Mapping[str, int]
+    late: Mapping[str, int]
+
+
+SnapshotRecord: TypeAlias = WindowPart | WindowEnded | Position
+
+# Made at import: msgspec crashes where several threads are the first to decode a class.
+_RECORD: msgspec.json.Decoder[SnapshotRecord] = msgspec.json.Decoder(SnapshotRecord)
+_SNAPSHOT = msgspec.json.Decoder(WindowSnapshot)
+
+
+def encode_snapshot(snapshot: WindowSnapshot) -> Iterator[bytes]:
+    """Yields the values of the records of a snapshot."""
+    text = msgspec.json.encode(snapshot).decode()
+    parts = [text[at : at + _PART_BYTES] for at in range(0, len(text), _PART_BYTES)]
+    crc32 = zlib.crc32(text.encode())
+    for number, part in enumerate(parts):
+        yield msgspec.json.encode(WindowPart(*snapshot.id, number, len(parts), crc32, part))
+
+
+@dataclass
+class Restored:
+    """What the records of a partition of snapshots come to.
+
+    Attributes:
+        windows: the newest snapshot of each window that has not ended.
+        ended: markers of windows.
+        position: the last one; None: there is none.
+        damaged: parts of snapshots that do not fit together.
+    """
+
+    windows: dict[WindowId, WindowSnapshot] = field(default_factory=dict)
+    ended: dict[WindowId, WindowEnded] = field(default_factory=dict)
+    position: Position | None = None
+    damaged: int = 0
+    _parts: dict[WindowId, list[WindowPart]] = field(default_factory=dict)
+
+    def take(self, values: Iterable[bytes]) -> None:
+        """Takes the values of records in their order; the newest of each window counts.
+
+        Raises:
+            ValueError: if one is no such record.
+        """
+        for value in values:
+            record = _RECORD.decode(value)
+            if isinstance(record, Position):
+                self.position = record
+            elif isinstance(record, WindowEnded):
+                self.windows.pop(record.id, None)
+                self.ended[record.id] = record
+            else:
+                self._take_part(record)
+
+    def _take_part(self, part: WindowPart) -> None:
+        if part.number == 0:
+            self._parts[part.id] = []
+        parts = self._parts.setdefault(part.id, [])
+        parts.append(part)
+        if len(parts) < part.parts:
+            return
+        del self._parts[part.id]
+        text = "".join(each.text for each in parts).encode()
+        if [each.number for each in parts] != list(range(part.parts)) or (
+            zlib.crc32(text) != part.crc32
+        ):
+            self.damaged += 1
+            return
+        snapshot = _SNAPSHOT.decode(text)
+        self.windows[snapshot.id] = snapshot

@@ -1,0 +1,151 @@
+"""One open window of a query: its groups, and their values."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from headrace.queries.aggregate.plan import AggregatePlan
+from headrace.queries.aggregation import Accumulator
+from headrace.queries.match.partials import facet_hash
+from headrace.queries.matched import Group, WindowPartial
+from headrace.queries.results import QueryResult
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class WindowId(NamedTuple):
+    """A window of a query."""
+
+    query: str
+    revision: int
+    begin_us: int
+
+
+class OpenWindow:
+    """A window that has not ended.
+
+    Args:
+        window_id: of the window.
+        text: of the query.
+        plan: of the text.
+        opened_ms: when its first events came, by the clock, in milliseconds since 1970.
+
+    Attributes:
+        changed_ms: when its last events came.
+        events: how many match.
+        emission: of its last result; 0: it has none yet.
+        emitted_ms: when it had its last early result, or was opened.
+    """
+
+    def __init__(self, window_id: WindowId, text: str, plan: AggregatePlan, opened_ms: int) -> None:
+        self.id, self.text, self.plan = window_id, text, plan
+        self.changed_ms = self.emitted_ms = opened_ms
+        self.events = self.emission = 0
+        self._groups: dict[tuple[Any, ...], list[Accumulator[Any]]] = {}
+        self._other: list[Accumulator[Any]] | None = None
+        # Of the groups that are shown, the one with the greatest hash first.
+        self._hashes: list[tuple[int, tuple[Any, ...]]] = []
+
+    @property
+    def end_us(self) -> int:
+        """End of the window, in microseconds since 1970."""
+        return self.id.begin_us + self.plan.window_us
+
+    def add(self, partial: WindowPartial, now_ms: int) -> None:
+        """Adds what a record holds.
+
+        Raises:
+            PartialError: if it is damaged.
+        """
+        self.restore(partial.events, partial.groups, partial.other)
+        self.changed_ms = now_ms
+
+    def restore(self, events: int, groups: Iterable[Group], other: Sequence[Any] | None) -> None:
+        """Adds what a snapshot of the window holds."""
+        self.events += events
+        for facets, partials in groups:
+            self._add(self._group(tuple(facets)), partials)
+        if other is not None:
+            self._add(self._others(), other)
+
+    def results(self, *, is_final: bool) -> Iterator[QueryResult]:
+        """Yields a result of each group; the next emission."""
+        self.emission += 1
+        for facets, accumulators in self._groups.items():
+            yield self._result(facets, accumulators, is_final=is_final, is_other=False)
+        if self._other is not None:
+            yield self._result((), self._other, is_final=is_final, is_other=True)
+
+    def groups(self) -> list[Group]:
+        """Returns the groups that are shown, as partials."""
+        return [(facets, _partials(group)) for facets, group in self._groups.items()]
+
+    def other(self) -> list[Any] | None:
+        """Returns what all other groups come to, as partials; None: there are none."""
+        return None if self._other is None else list(_partials(self._other))
+
+    def _group(self, facets: tuple[Any, ...]) -> list[Accumulator[Any]]:
+        group = self._groups.get(facets)
+        if group is not None:
+            return group
+        item = (-int.from_bytes(facet_hash(facets)), facets)
+        if len(self._groups) < self.plan.max_groups:
+            heapq.heappush(self._hashes, item)
+        elif item[0] <= self._hashes[0][0]:
+            return self._others()
+        else:
+            _, greatest = heapq.heapreplace(self._hashes, item)
+            self._add(self._others(), _partials(self._groups.pop(greatest)))
+        group = self._groups[facets] = self._accumulators()
+        return group
+
+    def _others(self) -> list[Accumulator[Any]]:
+        if self._other is None:
+            self._other = self._accumulators()
+        return self._other
+
+    def _accumulators(self) -> list[Accumulator[Any]]:
+        return [aggregation.accumulator() for aggregation in self.plan.aggregations]
+
+    def _add(self, group: list[Accumulator[Any]], partials: Sequence[Any]) -> None:
+        for accumulator, partial in zip(group, partials, strict=True):
+            accumulator.add(partial)
+
+    def _result(
+        self,
+        facets: tuple[Any, ...],
+        group: list[Accumulator[Any]],
+        *,
+        is_final: bool,
+        is_other: bool,
+    ) -> QueryResult:
+        plan = self.plan
+        values = (accumulator.value(plan.window) for accumulator in group)
+        named = {} if is_other else dict(zip(plan.facets, facets, strict=True))
+        return QueryResult(
+            query=self.id.query,
+            revision=self.id.revision,
+            begin=time_text(self.id.begin_us),
+            end=time_text(self.end_us),
+            emission=self.emission,
+            is_final=is_final,
+            facets={
+                name: time_text(value) if is_time and value is not None else value
+                for (name, is_time), value in named.items()
+            },
+            is_other=is_other,
+            values=dict(zip(plan.columns, values, strict=True)),
+            events=self.events,
+        )
+
+
+def time_text(time_us: int) -> str:
+    """Returns a time as ISO 8601 in UTC."""
+    return (_EPOCH + timedelta(microseconds=time_us)).isoformat().replace("+00:00", "Z")
+
+
+def _partials(group: list[Accumulator[Any]]) -> tuple[Any, ...]:
+    return tuple(accumulator.partial() for accumulator in group)

@@ -1,0 +1,12 @@
+"""The aggregates of standing queries, as partials that merge.
+
+rows of a batch -> Aggregation -> a partial per group -> Accumulator, from any batches -> value
+
+It imports Arrow, NumPy and DataSketches: import it where rows or partials are at hand.
+"""
+
+from headrace.queries.aggregation.aggregation import Accumulator, Aggregation, Places
+from headrace.queries.aggregation.aggregations import aggregation_of
+from headrace.queries.aggregation.partial import Partial, PartialError
+
+__all__ = ["Accumulator", "Aggregation", "Partial", "PartialError", "Places", "aggregation_of"]

@@ -1,0 +1,127 @@
+"""``uniqueCount`` and ``percentile``: estimates, by sketches of Apache DataSketches.
+
+Their partials are the bytes of a sketch as base64 text. They grow with the number of values up to
+a limit: about 3 kB for ``uniqueCount``, 8 kB for ``percentile``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+from datasketches import hll_sketch, hll_union, kll_doubles_sketch, tgt_hll_type
+
+from headrace.queries.aggregation.aggregation import (
+    Aggregation,
+    GroupedRows,
+    Integers,
+    Numbers,
+)
+from headrace.queries.aggregation.partial import Partial, PartialError, read_bytes, write_bytes
+
+LG_K = 12
+KLL_K = 200
+
+
+@dataclass(frozen=True)
+class UniqueCountAggregation(Aggregation[hll_union]):
+    """About how many different values there are; 0 without one.
+
+    It is exact up to about 350 values, but for one case in a thousand, where it is 1 less. Of more
+    values, it is off by less than 3.3 % in 95 of 100 cases (HyperLogLog, 4,096 registers). It does
+    not depend on the order of rows. 1 and 1.0 of a number are one value, as are both zeros.
+    """
+
+    def partials_of(self, rows: GroupedRows) -> Iterable[Partial]:
+        encoded = rows.scalars().dictionary_encode()
+        values = [_hashable(value) for value in encoded.dictionary.to_pylist()]
+        pairs = np.unique(rows.groups * len(values) + encoded.indices.to_numpy())
+        groups, indices = np.divmod(pairs, len(values))
+        for of_group in _split(indices, np.bincount(groups)):
+            sketch = hll_sketch(LG_K, tgt_hll_type.HLL_4)
+            for index in of_group.tolist():
+                sketch.update(values[index])
+            yield write_bytes(sketch.serialize_compact())
+
+    def read(self, partial: Partial) -> hll_union:
+        union = hll_union(LG_K)
+        union.update(_opened(hll_sketch.deserialize, partial))
+        return union
+
+    def write(self, state: hll_union) -> Partial:
+        return write_bytes(state.get_result(tgt_hll_type.HLL_4).serialize_compact())
+
+    def merge(self, state: hll_union, added: hll_union) -> hll_union:
+        state.update(added.get_result(tgt_hll_type.HLL_8))
+        return state
+
+    def value(self, state: hll_union | None, window: timedelta) -> Partial:  # noqa: ARG002
+        return 0 if state is None else round(state.get_estimate())
+
+
+@dataclass(frozen=True)
+class PercentileAggregation(Aggregation[kll_doubles_sketch]):
+    """About the smallest value that is not less than a percentage of the values.
+
+    It is exact up to 200 values. Of more, it is the exact value of a percentage that is off by at
+    most 1.33 points, in 99 of 100 cases (KLL, k = 200). Sketches choose by chance: the same rows
+    may give another value within that bound. The percentages 0 and 100 are exact. Integers are
+    taken as doubles. Null without a value.
+
+    Attributes:
+        percentage: 0 to 100.
+    """
+
+    percentage: float
+
+    def partials_of(self, rows: GroupedRows) -> Iterable[Partial]:
+        numbers = rows.numbers().astype(np.float64)
+        in_groups = numbers[np.argsort(rows.groups, kind="stable")]
+        for of_group in _split(in_groups, rows.counts):
+            sketch = kll_doubles_sketch(KLL_K)
+            sketch.update(of_group)
+            yield self.write(sketch)
+
+    def read(self, partial: Partial) -> kll_doubles_sketch:
+        sketch = _opened(kll_doubles_sketch.deserialize, partial)
+        if sketch.is_empty():
+            raise PartialError("the sketch has no value")
+        return sketch
+
+    def write(self, state: kll_doubles_sketch) -> Partial:
+        return write_bytes(state.serialize())
+
+    def merge(self, state: kll_doubles_sketch, added: kll_doubles_sketch) -> kll_doubles_sketch:
+        state.merge(added)
+        return state
+
+    def value(self, state: kll_doubles_sketch | None, window: timedelta) -> Partial:  # noqa: ARG002
+        if state is None:
+            return None
+        # The library's quantiles of the ranks 0 and 1 are estimates.
+        if self.percentage in {0, 100}:
+            return float(state.get_max_value() if self.percentage else state.get_min_value())
+        return float(state.get_quantile(self.percentage / 100, inclusive=True))
+
+
+def _hashable(value: str | float) -> str | int | float:
+    """Returns what a sketch takes: it ignores the empty text, and knows no booleans."""
+    if isinstance(value, str):
+        return f"={value}"
+    return int(value) if isinstance(value, bool) else value
+
+
+def _split(items: Numbers, counts: Integers) -> list[Numbers]:
+    return np.split(items, np.cumsum(counts)[:-1])
+
+
+def _opened(deserialize: Callable[[bytes], Any], partial: Partial) -> Any:
+    try:
+        return deserialize(read_bytes(partial))
+    except PartialError:
+        raise
+    except Exception as error:  # of the library's C++, of no type of its own
+        raise PartialError(f"the bytes are no sketch: {error}") from error

@@ -1,0 +1,72 @@
+"""The declaration of standing queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+MAX_TTL = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class StandingQueries:
+    """Queries that are registered while everything runs, and answered for each window.
+
+    ========================== ====================================================================
+    topic                      records
+    ========================== ====================================================================
+    ``NAME.queries``           the registered queries, by id; one partition
+    ``NAME.matched``           what batches of events add to windows, by query and window
+    ``NAME.positions``         how far pipelines have matched events, by pipeline; one partition
+    ``NAME.positions``         how far the pipelines are that match events; one partition
+    ``NAME.snapshots``         windows that have not ended, with the offsets that they cover
+    ``NAME.results``           ended windows, by query id
+    ========================== ====================================================================
+
+    Attributes:
+        name: of them all; topics begin with it.
+        partitions: of the matched topic, the snapshots and the results.
+        max_ttl: how long a query lives if it is not updated, at most and by default; ``None``:
+            until it is cancelled. Then the topic of queries is compacted; else it has a retention
+            of twice that time.
+    """
+
+    name: str
+    partitions: int = 8
+    max_ttl: timedelta | None = MAX_TTL
+
+    @property
+    def queries_topic(self) -> str:
+        """Name of the topic with the registered queries."""
+        return f"{self.name}.queries"
+
+    @property
+    def matched_topic(self) -> str:
+        """Name of the topic with what batches of events add to windows."""
+        return f"{self.name}.matched"
+
+    @property
+    def positions_topic(self) -> str:
+        """Name of the topic with how far pipelines have matched events."""
+        return f"{self.name}.positions"
+
+    @property
+    def snapshots_topic(self) -> str:
+        """Name of the topic with windows that have not ended."""
+        return f"{self.name}.snapshots"
+
+    @property
+    def results_topic(self) -> str:
+        """Name of the topic with results."""
+        return f"{self.name}.results"
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Names of all of its topics."""
+        return (
+            self.queries_topic,
+            self.matched_topic,
+            self.positions_topic,
+            self.snapshots_topic,
+            self.results_topic,
+        )

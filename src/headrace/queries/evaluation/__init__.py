@@ -1,0 +1,17 @@
+"""The evaluation of expressions on Arrow columns.
+
+compiler, with constants -> expression -> kernels
+equality, with the compiler: operands of a WHERE that an index of queries can look up
+"""
+
+from headrace.queries.evaluation.compiler import compile_expression
+from headrace.queries.evaluation.equality import IndexedEquality, equality_of
+from headrace.queries.evaluation.expression import ARROW_TYPES, CompiledExpression
+
+__all__ = [
+    "ARROW_TYPES",
+    "CompiledExpression",
+    "IndexedEquality",
+    "compile_expression",
+    "equality_of",
+]

@@ -1,0 +1,63 @@
+"""Constants of expressions, in the type of what stands beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+from headrace.queries.language.checks import time_literal
+from headrace.queries.language.functions import ValueType
+from headrace.queries.language.tree import Literal
+
+Constant: TypeAlias = str | int | float | bool
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_END_OF_INTEGERS = 2**63
+
+
+def constant_beside(literal: Literal, beside: ValueType) -> tuple[ValueType, Constant]:
+    """Returns a constant in another type, if that type has its exact value, or in its own.
+
+    Args:
+        literal: the constant.
+        beside: the other type. Beside a time, a text is a time: microseconds since 1970.
+    """
+    match literal.value, beside:
+        case str(text), ValueType.TIME:
+            return ValueType.TIME, _microseconds(text)
+        case str(text), _:
+            return ValueType.TEXT, text
+        case bool(boolean), _:
+            return ValueType.BOOLEAN, boolean
+        case number, _:
+            return _number_beside(number, beside)
+
+
+def equal_constants(literals: Iterable[Literal], kind: ValueType) -> tuple[Constant, ...]:
+    """Returns the constants that a value of a type can equal, in that type, each of them once."""
+    typed = (constant_beside(literal, kind) for literal in literals)
+    return tuple(dict.fromkeys(constant for actual, constant in typed if actual is kind))
+
+
+def _number_beside(number: float, beside: ValueType) -> tuple[ValueType, Constant]:
+    match number, beside:
+        case int(integer), ValueType.NUMBER if int(float(integer)) == integer:
+            return ValueType.NUMBER, float(integer)
+        case int(integer), _:
+            return ValueType.INTEGER, integer
+        case _, ValueType.INTEGER if number.is_integer() and _fits(number):
+            return ValueType.INTEGER, int(number)
+    # Not -0.0, which Arrow's hashes take for another number than 0.0.
+    return ValueType.NUMBER, number + 0.0
+
+
+def _microseconds(text: str) -> int:
+    moment = time_literal(text)
+    if moment is None:
+        raise ValueError(f"{text!r} is no time with a time zone")
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def _fits(number: float) -> bool:
+    return -_END_OF_INTEGERS <= number < _END_OF_INTEGERS

@@ -1,0 +1,135 @@
+"""The driver's half of a match stage: records, ticks and positions in one transaction."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from headrace.errors import SinkError, SinkUnavailableError
+from headrace.kafka.changelog import read_settled_changelog
+from headrace.kafka.client import ClientConfig
+from headrace.kafka.sending import ProducerRecord
+from headrace.kafka.transactions import (
+    TransactionalProducer,
+    TransactionFencedError,
+    TransactionUnsettledError,
+)
+from headrace.queries.declaration import StandingQueries
+from headrace.queries.match.writer import MatchPiece, MatchWriters
+from headrace.queries.matched import Tick
+from headrace.sinks.api import CommitResult, PositionStore, SinkDriver, Transaction
+
+_PIECE = msgspec.json.Decoder(MatchPiece)
+
+
+class MatchPositions(PositionStore):
+    """What match stages record of their pipelines, in a topic."""
+
+    def __init__(self, client: ClientConfig, queries: StandingQueries) -> None:
+        self._client, self._topic = client, queries.positions_topic
+
+    @property
+    def uri(self) -> str:
+        """See :class:`PositionStore`."""
+        return f"topic {self._topic}"
+
+    def versions(self, app_ids: Iterable[str]) -> Mapping[str, int]:
+        """See :class:`PositionStore`."""
+        recorded = read_settled_changelog(self._client, self._topic)
+        keys = {name: name.encode() for name in app_ids}
+        return {name: int(recorded[key]) for name, key in keys.items() if key in recorded}
+
+    def restored(self, writer: Mapping[str, object]) -> PositionStore | None:  # noqa: ARG002
+        """Returns None: what is committed does not go back in time."""
+        return None
+
+
+class MatchDriver(SinkDriver):
+    """Sends what tasks have matched.
+
+    Raises:
+        SinkUnavailableError: if the brokers do not answer.
+    """
+
+    def __init__(
+        self, pipeline: str, client: ClientConfig, queries: StandingQueries, writers: MatchWriters
+    ) -> None:
+        self.writers = writers
+        self._pipeline, self._queries, self._topic = pipeline, queries, writers.reader.topic
+        self._label = f"queries {queries.name}"
+        # Before positions are read: what an earlier producer left open has ended then.
+        with _translated(self._label):
+            self._producer = TransactionalProducer(client, f"headrace.{pipeline}.match")
+        self._recorded = self.positions = MatchPositions(client, queries)
+        self._is_first = True
+
+    def commit(
+        self,
+        pieces: Sequence[str],
+        transaction: Transaction,
+        watermark_us: int,  # noqa: ARG002
+    ) -> CommitResult:
+        """See :class:`SinkDriver`."""
+        if self._is_first:
+            self._check_expected(transaction)
+            self._is_first = False
+        decoded = [_PIECE.decode(piece) for piece in pieces]
+        with _translated(self._label):
+            self._producer.send(self._records(decoded, transaction))
+        return CommitResult(
+            is_new=True,
+            rows=sum(piece.matches for piece in decoded),
+            figures={"untimed": sum(piece.untimed for piece in decoded)},
+        )
+
+    def discard(self, pieces: Sequence[str]) -> None:
+        """Nothing was sent."""
+
+    def close(self, max_wait_seconds: float) -> None:  # noqa: ARG002
+        """Gives up what was not committed."""
+        self._producer.close()
+
+    def _check_expected(self, transaction: Transaction) -> None:
+        """This producer alone writes from now on: what is there at first is there for good."""
+        known = self._recorded.versions(transaction.expected)
+        for name, expected in transaction.expected.items():
+            if known.get(name) != expected:
+                reason = f"{name} is {known.get(name)}, and {expected} was expected: another wrote"
+                raise SinkError(self._label, reason)
+
+    def _records(
+        self, pieces: Sequence[MatchPiece], transaction: Transaction
+    ) -> Iterator[ProducerRecord]:
+        topic = self._queries.matched_topic
+        for piece in pieces:
+            for key, value in piece.records:
+                yield ProducerRecord(topic, key.encode(), bytes(value), ())
+        tick = msgspec.json.encode(self._tick(pieces, transaction))
+        for partition in range(self._queries.partitions):
+            yield ProducerRecord(topic, None, tick, (), partition)
+        for name, version in transaction.versions.items():
+            yield ProducerRecord(
+                self._queries.positions_topic, name.encode(), str(version).encode(), (), 0
+            )
+
+    def _tick(self, pieces: Sequence[MatchPiece], transaction: Transaction) -> Tick:
+        return Tick(
+            topic=self._topic,
+            pipeline=self._pipeline,
+            event_us=transaction.event_us,
+            planned_ms=max((piece.planned_ms for piece in pieces), default=0),
+            positions={place.partition: at for place, at in transaction.positions.items()},
+            registry_offset=max((piece.registry_offset for piece in pieces), default=0),
+        )
+
+
+@contextlib.contextmanager
+def _translated(sink: str) -> Iterator[None]:
+    try:
+        yield
+    except TransactionUnsettledError as error:
+        raise SinkUnavailableError(sink, error.reason) from error
+    except TransactionFencedError as error:
+        raise SinkError(sink, f"another run of this pipeline writes: {error}") from error

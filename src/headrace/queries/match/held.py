@@ -1,0 +1,174 @@
+"""The live queries of a topic, in a process that matches its events."""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from headrace.errors import QueryTextError, ReferenceRecreatedError
+from headrace.kafka.cluster import Cluster
+from headrace.model import EventSchema, OffsetRange, TopicPartition
+from headrace.pipelines.references.positions import ReferencePosition
+from headrace.queries.language import check_query, parse_query
+from headrace.queries.match.rules import Rule, RuleSet
+from headrace.queries.match.shape import compile_query
+from headrace.queries.registry.record import RegisteredQuery, decode_query
+
+_LOG = logging.getLogger("headrace.queries")
+_MAX_HELD = 8
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True)
+class RegistryReader:
+    """Reads the registered queries of a topic's events; picklable.
+
+    Attributes:
+        pipeline: that matches them.
+        registry: name of the topic of queries.
+        topic: name of the topic of events.
+        schema: of its events.
+        cluster: where both are.
+    """
+
+    pipeline: str
+    registry: str
+    topic: str
+    schema: EventSchema
+    cluster: Cluster
+
+    def live(self, position: ReferencePosition, at_ms: int) -> LiveQueries:
+        """Returns the queries of this process at a position, without those that have expired.
+
+        Raises:
+            ReferenceRecreatedError: if the topic of queries is another one than when the batch was
+                planned.
+            BrokerUnreachableError: if the broker does not respond.
+        """
+        held = _held(os.getpid(), self.pipeline, self.topic, self.schema, position.topic_id)
+        if held.queries is None or not held.is_before(position, at_ms):
+            held.queries, held.ends = LiveQueries(self.topic, self.schema), {}
+        try:
+            self._read(held.queries, position, held.ends)
+            held.queries.expire(at_ms)
+        except BaseException:
+            held.queries = None  # it is at no position
+            raise
+        held.ends, held.at_ms = position.partitions, at_ms
+        return held.queries
+
+    def _read(
+        self, queries: LiveQueries, position: ReferencePosition, read: Mapping[int, int]
+    ) -> None:
+        if read == position.partitions:
+            return
+        live = self.cluster.live(self.registry)
+        if live.topic_id != position.topic_id:
+            ids = (position.topic_id, live.topic_id)
+            raise ReferenceRecreatedError(self.registry, *ids, pipeline=self.pipeline)
+        ranges = [
+            OffsetRange(TopicPartition(self.registry, p), read.get(p, live.earliest[p]), end)
+            for p, end in position.partitions.items()
+            if read.get(p, live.earliest[p]) < end
+        ]
+        for chunk in self.cluster.read(ranges) if ranges else ():
+            for record in chunk.records:
+                queries.apply(record.key(), record.value())
+
+
+class LiveQueries:
+    """The live queries of a topic's events, as rules. Used on one thread.
+
+    Args:
+        topic: name of the topic of events.
+        schema: of its events.
+    """
+
+    def __init__(self, topic: str, schema: EventSchema) -> None:
+        self.rules = RuleSet()
+        self._topic, self._schema = topic, schema
+        self._queries: dict[str, RegisteredQuery] = {}
+        self._expiries: list[tuple[int, str]] = []
+
+    def query(self, query_id: str) -> RegisteredQuery:
+        """Returns a query that has a rule."""
+        return self._queries[query_id]
+
+    def apply(self, key: bytes | None, value: bytes | None) -> None:
+        """Takes the next record of the topic of queries.
+
+        A query that can't be matched has no rule, and harms no other: ``query list`` shows it.
+        """
+        query_id = (key or b"").decode(errors="backslashreplace")
+        self._remove(query_id)
+        if value is None:
+            return
+        try:
+            query = decode_query(key, value)
+            if query.topic == self._topic:
+                self._add(query)
+        except (ValueError, QueryTextError) as error:
+            _LOG.warning("Query %s can't be matched: %s", query_id, error)
+
+    def expire(self, at_ms: int) -> None:
+        """Removes the queries that have expired, by the clock of the batch.
+
+        Args:
+            at_ms: milliseconds since 1970.
+        """
+        while self._expiries and self._expiries[0][0] <= at_ms:
+            expires_ms, query_id = heapq.heappop(self._expiries)
+            query = self._queries.get(query_id)
+            if query is not None and _expiry_ms(query) == expires_ms:
+                self._remove(query_id)
+
+    def _add(self, query: RegisteredQuery) -> None:
+        tree = parse_query(query.text)
+        check_query(tree, self._schema, query.text)
+        if tree.topic != query.topic:
+            raise ValueError(f"its text is about {tree.topic!r}, and its topic is {query.topic!r}")
+        shape, constants = compile_query(tree, self._schema)
+        self.rules.put(Rule(query.id, query.revision, shape, constants))
+        self._queries[query.id] = query
+        expires_ms = _expiry_ms(query)
+        if expires_ms is not None:
+            heapq.heappush(self._expiries, (expires_ms, query.id))
+
+    def _remove(self, query_id: str) -> None:
+        if self._queries.pop(query_id, None) is not None:
+            self.rules.remove(query_id)
+
+
+def _expiry_ms(query: RegisteredQuery) -> int | None:
+    return None if query.expires_at is None else (query.expires_at - _EPOCH) // _MILLISECOND
+
+
+@dataclass
+class _Held:
+    """The queries of this process, and where they stand."""
+
+    queries: LiveQueries | None = None
+    ends: Mapping[int, int] = field(default_factory=dict)
+    at_ms: int = 0
+
+    def is_before(self, position: ReferencePosition, at_ms: int) -> bool:
+        """Whether reading on leads to ``position``, and time going on to ``at_ms``."""
+        reached = position.partitions
+        return at_ms >= self.at_ms and all(end <= reached.get(p, 0) for p, end in self.ends.items())
+
+
+@functools.lru_cache(maxsize=_MAX_HELD)
+def _held(
+    pid: int,  # noqa: ARG001  a forked process has no queries
+    pipeline: str,  # noqa: ARG001  pipelines stand at positions of their own
+    topic: str,  # noqa: ARG001
+    schema: EventSchema,  # noqa: ARG001
+    topic_id: str,  # noqa: ARG001  of the topic of queries
+) -> _Held:
+    return _Held()

@@ -1,0 +1,228 @@
+"""What matching rows add to the windows of queries, by group."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.queries.aggregation import Aggregation, Places
+from headrace.queries.evaluation import CompiledExpression
+from headrace.queries.match.index import NumberArray, rows_with
+from headrace.queries.match.rules import Matches
+from headrace.queries.match.shape import QueryShape
+
+
+@dataclass(frozen=True)
+class RowPlaces:
+    """Where the rows of a table come from.
+
+    Attributes:
+        time_us: event time, in microseconds since 1970.
+        partition: of the topic.
+        offset: in the partition.
+    """
+
+    time_us: NumberArray
+    partition: NumberArray
+    offset: NumberArray
+
+    def take(self, rows: NumberArray) -> Places:
+        """Returns the places of some rows."""
+        return Places(self.time_us[rows], self.partition[rows], self.offset[rows])
+
+
+@dataclass(frozen=True)
+class AddedToWindow:
+    """What rows add to one window of one rule.
+
+    Attributes:
+        slot: of the rule.
+        begin_us: begin of the window.
+        events: how many of them match.
+        groups: values of the facets and partials of the results, of each group.
+        other: partials of the groups beyond the limit, together; None: there are none.
+    """
+
+    slot: int
+    begin_us: int
+    events: int
+    groups: list[tuple[tuple[Any, ...], tuple[Any, ...]]]
+    other: list[Any] | None
+
+
+def added_to_windows(
+    rows: pa.Table, places: RowPlaces, matches: Matches
+) -> Iterator[AddedToWindow]:
+    """Yields what matching rows add, by rule and window.
+
+    Args:
+        rows: with the columns of the topic's events.
+        places: of the rows.
+        matches: of rules of one shape.
+    """
+    pairs = _WindowPairs.of(matches, places)
+    columns = rows_with(rows, matches.shape.columns, pairs.rows)
+    grouping = _Grouping.of(pairs, matches.shape, columns)
+    partials = [
+        _partials(result.aggregation, result.argument, result.where, columns, grouping, places)
+        for result in matches.shape.results
+    ]
+    facets = grouping.facet_values()
+    sizes = np.bincount(grouping.groups, minlength=grouping.count)
+    slots, begins = grouping.slots, grouping.begins
+    changes = np.flatnonzero((np.diff(slots) != 0) | (np.diff(begins) != 0)) + 1
+    borders = [0, *changes.tolist(), grouping.count]
+    for first, last in itertools.pairwise(borders):
+        if first == last:
+            continue
+        groups = [
+            (facets[group], tuple(of_result[group] for of_result in partials))
+            for group in range(first, last)
+        ]
+        kept, other = limited(groups, matches.shape.max_groups, _aggregations(matches.shape))
+        events = int(sizes[first:last].sum())
+        yield AddedToWindow(int(slots[first]), int(begins[first]), events, kept, other)
+
+
+def limited(
+    groups: Sequence[tuple[tuple[Any, ...], tuple[Any, ...]]],
+    max_groups: int,
+    aggregations: Sequence[Aggregation[Any]],
+) -> tuple[list[tuple[tuple[Any, ...], tuple[Any, ...]]], list[Any] | None]:
+    """Divides groups into those that a window shows and all others, which are added up.
+
+    Which ones are shown depends on the values of facets alone, by their hash: neither the order of
+    events nor batches change it. A group that is not among the first of some of the groups is not
+    among the first of all of them, either.
+    """
+    if len(groups) <= max_groups:
+        return list(groups), None
+    ordered = sorted(groups, key=lambda group: facet_hash(group[0]))
+    others = []
+    for number, aggregation in enumerate(aggregations):
+        accumulator = aggregation.accumulator()
+        for _, partials in ordered[max_groups:]:
+            accumulator.add(partials[number])
+        others.append(accumulator.partial())
+    return ordered[:max_groups], others
+
+
+def facet_hash(values: tuple[Any, ...]) -> bytes:
+    """Returns what groups are ordered by where there are too many."""
+    return hashlib.blake2b(msgspec.json.encode(values), digest_size=8).digest()
+
+
+@dataclass(frozen=True)
+class _WindowPairs:
+    """Pairs of a row and a rule, once for each window that the row is in."""
+
+    rows: NumberArray
+    slots: NumberArray
+    begins: NumberArray
+
+    @classmethod
+    def of(cls, matches: Matches, places: RowPlaces) -> _WindowPairs:
+        slide, overlaps = matches.shape.slide_us, matches.shape.window_us // matches.shape.slide_us
+        last = np.floor_divide(places.time_us[matches.rows], slide) * slide
+        if overlaps == 1:
+            return cls(matches.rows, matches.slots, last)
+        earlier = np.tile(np.arange(overlaps, dtype=np.int64) * slide, len(last))
+        return cls(
+            np.repeat(matches.rows, overlaps),
+            np.repeat(matches.slots, overlaps),
+            np.repeat(last, overlaps) - earlier,
+        )
+
+
+@dataclass(frozen=True)
+class _Grouping:
+    """Pairs in groups: of one rule, one window, and the same values of facets.
+
+    Attributes:
+        rows: number of the row, of each pair.
+        groups: of each pair; groups of a rule and a window are next to each other.
+        firsts: a pair of each group.
+        pair_slots: slot of the rule, of each pair.
+        pair_begins: begin of the window, of each pair.
+        facets: values of each facet, of each pair.
+    """
+
+    rows: NumberArray
+    groups: NumberArray
+    firsts: NumberArray
+    pair_slots: NumberArray
+    pair_begins: NumberArray
+    facets: tuple[pa.Array, ...]
+
+    @classmethod
+    def of(cls, pairs: _WindowPairs, shape: QueryShape, columns: pa.Table) -> _Grouping:
+        facets = tuple(_plain(facet.evaluate(columns)) for facet in shape.facets)
+        keys = [*(_codes(facet) for facet in reversed(facets)), pairs.begins, pairs.slots]
+        order = np.lexsort(keys)
+        is_first = np.zeros(len(order), bool)
+        is_first[:1] = True
+        for key in keys:
+            is_first[1:] |= np.diff(key[order]) != 0
+        groups = np.empty(len(order), np.int64)
+        groups[order] = np.cumsum(is_first) - 1
+        return cls(pairs.rows, groups, order[is_first], pairs.slots, pairs.begins, facets)
+
+    @property
+    def count(self) -> int:
+        return len(self.firsts)
+
+    @cached_property
+    def slots(self) -> NumberArray:
+        return self.pair_slots[self.firsts]
+
+    @cached_property
+    def begins(self) -> NumberArray:
+        return self.pair_begins[self.firsts]
+
+    def facet_values(self) -> list[tuple[Any, ...]]:
+        """Values of the facets, of each group."""
+        firsts = pa.array(self.firsts)
+        columns = [facet.take(firsts).to_pylist() for facet in self.facets]
+        return list(zip(*columns, strict=True)) if columns else [()] * self.count
+
+
+def _partials(
+    aggregation: Aggregation[Any],
+    argument: CompiledExpression | None,
+    where: CompiledExpression | None,
+    columns: pa.Table,
+    grouping: _Grouping,
+    places: RowPlaces,
+) -> Sequence[Any]:
+    groups, rows = grouping.groups, grouping.rows
+    if where is not None:
+        counted = np.flatnonzero(np.asarray(pc.fill_null(where.evaluate(columns), False)))
+        columns, groups, rows = columns.take(pa.array(counted)), groups[counted], rows[counted]
+    values = None if argument is None else argument.evaluate(columns)
+    return aggregation.partials(values, groups, grouping.count, places.take(rows))
+
+
+def _codes(values: pa.Array) -> NumberArray:
+    encoded = values.dictionary_encode()
+    codes: NumberArray = (
+        encoded.indices.fill_null(len(encoded.dictionary)).to_numpy().astype(np.int64)
+    )
+    return codes
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    """Values as JSON has them: times as microseconds since 1970."""
+    return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
+
+
+def _aggregations(shape: QueryShape) -> list[Aggregation[Any]]:
+    return [result.aggregation for result in shape.results]

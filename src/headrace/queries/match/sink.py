@@ -1,0 +1,95 @@
+"""The declaration of a match stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from headrace.errors import SinkError
+from headrace.model import Metadata
+from headrace.model.fault import Fault, is_a
+from headrace.queries.declaration import StandingQueries
+from headrace.sinks.api import (
+    DeclaredRows,
+    Guarantee,
+    PositionStore,
+    Sink,
+    SinkContext,
+    SinkDriver,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Match(Sink):
+    """Sink: the windows of standing queries. Exactly once; :mod:`headrace.queries.match`.
+
+    Events of the pipeline's topic are matched as they are read: the pipeline has no steps.
+
+    Attributes:
+        queries: that are matched.
+    """
+
+    queries: StandingQueries
+
+    kind: ClassVar[str] = "queries"
+    guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
+    metadata: ClassVar[tuple[Metadata, ...]] = (Metadata.PARTITION, Metadata.OFFSET)
+    extra: ClassVar[str] = "queries"
+
+    @property
+    def target(self) -> str:
+        """Name of the queries."""
+        return str(getattr(self.queries, "name", self.queries))
+
+    @property
+    def followed_topics(self) -> tuple[str, ...]:
+        """The topic of queries."""
+        return (self.queries.queries_topic,)
+
+    def faults(self, rows: DeclaredRows) -> Iterator[Fault]:
+        """Yields everything wrong with the declaration."""
+        if not is_a(self.queries, StandingQueries):
+            yield Fault(f"Match.queries is {self.queries!r}", "declared StandingQueries")
+            return
+        if rows.columns is None:
+            yield Fault("Match: the pipeline has steps", "events are matched as they are read")
+        if rows.event_time is None:
+            remedy = "declare event_time of the topic"
+            yield Fault("Match: the events have no time, and are in no window", remedy)
+
+    def position_store(self, context: SinkContext) -> PositionStore:
+        """Returns the positions in their topic."""
+        from headrace.queries.match.driver import MatchPositions
+
+        return MatchPositions(context.client, self.queries)
+
+    def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
+        """Creates the topics that are missing, and takes the place of an earlier run.
+
+        Raises:
+            SinkError: if the rows are not the events of the topic.
+            SinkUnavailableError, BrokerUnreachableError: if the brokers do not answer.
+            TopicChangeError: if Kafka refuses a topic.
+        """
+        from headrace.kafka.cluster import KafkaCluster
+        from headrace.queries.match.driver import MatchDriver
+        from headrace.queries.match.held import RegistryReader
+        from headrace.queries.match.writer import MatchWriters
+        from headrace.queries.topics import ensure_query_topics
+
+        topic = context.topic
+        if topic is None or topic.schema is None or topic.event_time is None:
+            raise SinkError(self.label, "the topic has no event class, or no event time")
+        missing = [name for name in topic.schema.names if name not in schema.names]
+        if missing:
+            raise SinkError(self.label, f"the rows have no column {missing[0]!r} of the topic")
+        ensure_query_topics(context.client, self.queries)
+        registry = self.queries.queries_topic
+        cluster = KafkaCluster(context.client)
+        reader = RegistryReader(context.pipeline, registry, topic.name, topic.schema, cluster)
+        writers = MatchWriters(reader, topic.event_time)
+        return MatchDriver(context.pipeline, context.client, self.queries, writers)

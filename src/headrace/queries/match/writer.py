@@ -1,0 +1,158 @@
+"""The task's half of a match stage: rows in, what they add to windows out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from headrace.pipelines.references.positions import announced, announced_ms
+from headrace.queries.match.held import LiveQueries, RegistryReader
+from headrace.queries.match.partials import AddedToWindow, RowPlaces, added_to_windows
+from headrace.queries.matched import Group, WindowPartial, window_key
+from headrace.sinks.api import RejectedRow
+
+if TYPE_CHECKING:
+    from headrace.queries.match.index import NumberArray
+
+# Of the groups of a record, about: records have room for a megabyte.
+_RECORD_BYTES = 256 * 2**10
+
+
+class MatchPiece(msgspec.Struct, frozen=True):
+    """What a task sends to the end of the batch.
+
+    Attributes:
+        registry_offset: the queries are those before it.
+        planned_ms: when the batch was planned, in milliseconds since 1970.
+        matches: how many times an event matches a query.
+        untimed: rows without an event time, which are in no window.
+        records: key and value of each.
+    """
+
+    registry_offset: int
+    planned_ms: int
+    matches: int
+    untimed: int
+    records: list[tuple[str, msgspec.Raw]]
+
+
+@dataclass(frozen=True)
+class MatchWriters:
+    """Opens the writers of tasks; picklable.
+
+    Attributes:
+        reader: of the live queries.
+        event_time: column of the event time.
+    """
+
+    reader: RegistryReader
+    event_time: str
+
+    def __call__(self, task_id: str) -> MatchWriter:  # noqa: ARG002
+        """Returns the writer of a task attempt."""
+        return MatchWriter(self)
+
+
+class MatchWriter:
+    """Matches the rows of one task."""
+
+    def __init__(self, spec: MatchWriters) -> None:
+        self._spec = spec
+        self._queries: LiveQueries | None = None
+        self._registry_offset = self._planned_ms = 0
+        self._matches = self._untimed = 0
+        self._records: list[tuple[str, msgspec.Raw]] = []
+
+    def write(self, rows: pa.Table) -> Sequence[RejectedRow]:
+        """Keeps what rows add to windows; all of them are taken.
+
+        Raises:
+            ReferenceRecreatedError, BrokerUnreachableError: if the queries can't be read.
+        """
+        queries = self._queries or self._live_queries()
+        if not len(queries.rules):
+            return []
+        rows, places = self._timed(rows)
+        for matches in queries.rules.matches(rows):
+            self._matches += len(matches.rows)
+            for added in added_to_windows(rows, places, matches):
+                self._keep(queries, added)
+        return []
+
+    def close(self) -> Sequence[str]:
+        """Returns one piece, where there were rows."""
+        if self._queries is None:
+            return []
+        piece = MatchPiece(
+            self._registry_offset, self._planned_ms, self._matches, self._untimed, self._records
+        )
+        return [msgspec.json.encode(piece).decode()]
+
+    def abort(self) -> None:
+        """Nothing was written."""
+
+    def _live_queries(self) -> LiveQueries:
+        reader = self._spec.reader
+        position, self._planned_ms = announced(reader.registry), announced_ms()
+        self._registry_offset = sum(position.partitions.values())
+        self._queries = reader.live(position, self._planned_ms)
+        return self._queries
+
+    def _timed(self, rows: pa.Table) -> tuple[pa.Table, RowPlaces]:
+        times = rows.column(self._spec.event_time).combine_chunks()
+        if times.null_count:
+            self._untimed += times.null_count
+            rows = rows.filter(times.is_valid())
+            times = times.drop_null()
+        places = RowPlaces(
+            times.cast(pa.int64()).to_numpy(),
+            _integers(rows.column("_partition")),
+            _integers(rows.column("_offset")),
+        )
+        return rows, places
+
+    def _keep(self, queries: LiveQueries, added: AddedToWindow) -> None:
+        rule = queries.rules.rule(added.slot)
+        key = window_key(rule.query_id, added.begin_us).decode()
+        text = queries.query(rule.query_id).text
+        parts = list(_divided(added.groups))
+        for number, groups in enumerate(parts):
+            is_last = number == len(parts) - 1
+            partial = WindowPartial(
+                rule.query_id,
+                rule.revision,
+                text,
+                added.begin_us,
+                added.events if is_last else 0,
+                groups,
+                added.other if is_last else None,
+            )
+            self._records.append((key, msgspec.Raw(msgspec.json.encode(partial))))
+
+
+def _divided(groups: list[Group]) -> list[list[Group]]:
+    """Returns groups in parts that a record has room for."""
+    parts: list[list[Group]] = [[]]
+    size = 0
+    for group in groups:
+        length = _size(group)
+        if parts[-1] and size + length > _RECORD_BYTES:
+            parts.append([])
+            size = 0
+        parts[-1].append(group)
+        size += length
+    return parts
+
+
+def _size(group: Group) -> int:
+    return sum(len(value) if isinstance(value, str) else 8 for part in group for value in part)
+
+
+def _integers(column: pa.ChunkedArray) -> NumberArray:
+    values: NumberArray = column.combine_chunks().to_numpy().astype(np.int64)
+    return values

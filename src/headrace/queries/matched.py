@@ -1,0 +1,85 @@
+"""The records of the matched topic: what batches add to windows, and how far events are.
+
+===== ===================================== ======================================================
+kind  key                                   partition
+===== ===================================== ======================================================
+add   query id, ``/``, begin of the window  that of the key: the windows of a query are spread, so
+                                            that a query with most of the events makes no
+                                            partition hot
+tick  none                                  every one, behind the records of its batch
+===== ===================================== ======================================================
+
+Values are JSON. Times are microseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+Group: TypeAlias = tuple[tuple[Any, ...], tuple[Any, ...]]
+"""Values of the facets, and a partial of each column of the result."""
+
+
+class WindowPartial(msgspec.Struct, tag="add", tag_field="kind", frozen=True):
+    """What a task's part of a batch adds to one window of one query.
+
+    Attributes:
+        query: its id.
+        revision: of the query.
+        text: of the query.
+        begin_us: begin of the window.
+        events: how many match, in the groups of this record.
+        groups: what it adds, by group.
+        other: partials of groups beyond the query's limit, together; None: there are none.
+    """
+
+    query: str
+    revision: int
+    text: str
+    begin_us: int
+    events: int
+    groups: list[Group]
+    other: list[Any] | None = None
+
+
+class Tick(msgspec.Struct, tag="tick", tag_field="kind", frozen=True):
+    """A batch has come to its end: all that it adds is before this record.
+
+    Attributes:
+        topic: whose events were matched.
+        pipeline: that matched them.
+        event_us: how far the time of the topic's events is; None: not known.
+        planned_ms: when the batch was planned, in milliseconds since 1970.
+        positions: the next offset of each partition of the topic.
+        registry_offset: the batch has the queries of this offset of the topic of queries.
+    """
+
+    topic: str
+    pipeline: str
+    event_us: int | None
+    planned_ms: int
+    positions: Mapping[int, int]
+    registry_offset: int
+
+
+MatchedRecord: TypeAlias = WindowPartial | Tick
+
+# Made at import: msgspec crashes where several threads are the first to decode a class.
+_RECORD: msgspec.json.Decoder[MatchedRecord] = msgspec.json.Decoder(MatchedRecord)
+
+
+def decode_matched(value: bytes) -> MatchedRecord:
+    """Returns the record with this value.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    return _RECORD.decode(value)
+
+
+def window_key(query: str, begin_us: int) -> bytes:
+    """Returns the key of what is added to a window."""
+    return f"{query}/{begin_us}".encode()

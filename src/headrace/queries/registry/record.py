@@ -1,0 +1,78 @@
+"""The records of the registry: a registered query as key and value."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Annotated
+
+import msgspec
+
+QUERY_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
+QUERY_ID_WORDS = "1 to 100 letters, digits, '-' and '_'"
+_Time = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredQuery:
+    """A standing query, as its record says.
+
+    Attributes:
+        id: letters, digits, ``-`` and ``_``.
+        text: as the printer of the language writes it, so that equal queries have equal texts.
+        topic: of its FROM.
+        revision: 1, and one more with each update.
+        registered_at: when it was registered first, to the millisecond.
+        updated_at: when it was registered or updated last, to the millisecond.
+        expires_at: when it ends unless it is updated, to the millisecond; None: when it is
+            cancelled.
+        offset: of its record; -1: it has not been written. The value of the record lacks it.
+    """
+
+    id: str
+    text: str
+    topic: str
+    revision: Annotated[int, msgspec.Meta(ge=1)]
+    registered_at: _Time
+    updated_at: _Time
+    expires_at: _Time | None
+    offset: int = field(default=-1, compare=False)
+
+    def is_live(self, at: datetime) -> bool:
+        """Returns whether it has not expired."""
+        return self.expires_at is None or at < self.expires_at
+
+
+# Made at import: msgspec crashes where several threads are the first to decode a class.
+_VALUE = msgspec.json.Decoder(RegisteredQuery)
+_MEMBERS = [each.name for each in fields(RegisteredQuery) if each.name != "offset"]
+
+
+def encode_query(query: RegisteredQuery) -> tuple[bytes, bytes]:
+    """Returns key and value of the record of a query: its id, and JSON with times in UTC."""
+    members = {name: _written(getattr(query, name)) for name in _MEMBERS}
+    return query.id.encode(), msgspec.json.encode(members)
+
+
+def decode_query(key: bytes | None, value: bytes) -> RegisteredQuery:
+    """Returns the query of a record; its text is not parsed.
+
+    Raises:
+        ValueError: if it is none. The message names the member that is wrong.
+    """
+    try:
+        query = _VALUE.decode(value)
+    except RecursionError as error:
+        raise ValueError("JSON is nested too deep") from error
+    if not QUERY_ID.fullmatch(query.id):
+        raise ValueError(f"id is {query.id!r}; possible are {QUERY_ID_WORDS}")
+    if key != query.id.encode():
+        raise ValueError(f"the key of the record is {key!r}, and id is {query.id!r}")
+    return query
+
+
+def _written(member: object) -> object:
+    if not isinstance(member, datetime):
+        return member
+    return member.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

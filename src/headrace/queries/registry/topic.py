@@ -1,0 +1,128 @@
+"""The topic of the registry: created, read to its end, written to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException
+
+from headrace.errors import BrokerUnreachableError, TopicChangeError
+from headrace.kafka.broker_errors import Meaning, delivery_failure, meaning, needs
+from headrace.kafka.brokers import describe_brokers
+from headrace.kafka.client import (
+    ClientConfig,
+    consumer,
+    describe,
+    earliest_offsets,
+    high_watermarks,
+    producer,
+)
+from headrace.kafka.range_reader import read_ranges
+from headrace.kafka.topics import ensure_topics, topic_states
+from headrace.model import OffsetRange, Topic
+from headrace.model.durations import milliseconds
+from headrace.queries.declaration import StandingQueries
+
+_MAX_REPLICAS = 3  # as many as changelogs have
+_READING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
+_SILENCE_SECONDS = 30.0
+_SEND_SECONDS = 30.0
+# Compaction spares the open segment: with the default of a week it does nothing.
+_COMPACTED_SEGMENT = timedelta(hours=1)
+
+
+def registry_topic(queries: StandingQueries, replication: int) -> Topic:
+    """Returns the topic of the registered queries as it is to be.
+
+    With a max_ttl, records are deleted after twice that time: a query that lives has a younger one.
+    Retention spares the open segment, so a segment is as long as the retention. With Kafka's week,
+    an instance would read a week of queries when it starts.
+    """
+    if queries.max_ttl is None:
+        segment = {"segment.ms": str(milliseconds(_COMPACTED_SEGMENT))}
+        name = queries.queries_topic
+        return Topic(name, replication=replication, compaction=True, config=segment)
+    retention = 2 * queries.max_ttl
+    segment = {"segment.ms": str(milliseconds(retention))}
+    return Topic(
+        queries.queries_topic, replication=replication, retention=retention, config=segment
+    )
+
+
+def ensure_registry_topic(config: ClientConfig, queries: StandingQueries) -> None:
+    """Creates the topic unless it exists: one partition, three replicas if possible.
+
+    Raises:
+        BrokerUnreachableError: if the brokers do not answer.
+        TopicChangeError: if Kafka refuses it, or it exists with other partitions or settings: those
+            of another max_ttl could delete queries that live.
+    """
+    topic = registry_topic(queries, min(_MAX_REPLICAS, describe_brokers(config).count))
+    ensure_topics(config, [topic])
+    state = topic_states(config, [topic.name])[topic.name]
+    if state.live.partitions != 1:
+        reason = f"it has {state.live.partitions} partitions, and a registry of queries has one"
+        raise TopicChangeError(topic.name, reason)
+    declared = topic.kafka_config
+    if any(state.config.get(name) != value for name, value in declared.items()):
+        actual = ", ".join(f"{name}={state.config.get(name)}" for name in declared)
+        needed = ",".join(f"{name}={value}" for name, value in declared.items())
+        reason = (
+            f"it has {actual}, which is not what max_ttl of {queries.name!r} needs. Correct "
+            f"max_ttl, or run kafka-configs.sh --alter --entity-type topics --entity-name "
+            f"{topic.name} --add-config {needed}"
+        )
+        raise TopicChangeError(topic.name, reason)
+
+
+def read_registry(
+    config: ClientConfig, name: str
+) -> Iterator[tuple[bytes | None, bytes | None, int]]:
+    """Yields key, value and offset of each record that the topic has now; none: it is missing.
+
+    Raises:
+        AuthorizationError: if an ACL is missing.
+        BrokerUnreachableError: if the brokers do not answer.
+    """
+    live = describe(config, [name]).get(name)
+    if live is None:
+        return
+    starts = earliest_offsets(config, live.all_partitions)
+    ends = high_watermarks(config, live.all_partitions)
+    ranges = [OffsetRange(partition, starts[partition], end) for partition, end in ends.items()]
+    reader = consumer(config, "headrace.queries", _READING)
+    try:
+        for chunk in read_ranges(reader, ranges, config, silence_limit_seconds=_SILENCE_SECONDS):
+            yield from ((each.key(), each.value(), each.offset()) for each in chunk.records)
+    finally:
+        reader.close()
+
+
+def write_registry(config: ClientConfig, name: str, key: bytes, value: bytes | None) -> int:
+    """Writes a record, ``None`` to cancel a query; returns its offset.
+
+    Returns once all in-sync replicas have it.
+
+    Raises:
+        AuthorizationError: if an ACL is missing.
+        BrokerUnreachableError: if the brokers do not answer within 30 s; it may be written.
+        KafkaException: if the brokers refuse it.
+    """
+    reports: list[tuple[KafkaError | None, int]] = []
+
+    def reported(error: KafkaError | None, message: confluent_kafka.Message) -> None:
+        reports.append((delivery_failure(error, message), message.offset()))
+
+    sender = producer(config)
+    sender.produce(name, value, key, on_delivery=reported)
+    sender.flush(_SEND_SECONDS)
+    failure, offset = reports[0] if reports else (None, -1)
+    if not reports or (failure is not None and meaning(failure) is Meaning.UNREACHABLE):
+        reason = f"a record of {name} was not acknowledged; look whether it is there"
+        raise BrokerUnreachableError(config.get("bootstrap.servers", ""), reason)
+    if failure is not None:
+        with needs(config, "WRITE", f"topic {name}"):
+            raise KafkaException(failure)
+    return offset

@@ -1,0 +1,51 @@
+"""The records of the results topic: JSON, keyed by query id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+
+class QueryResult(msgspec.Struct, frozen=True):
+    """A group of a window of a query.
+
+    A group may have several results, of which the one with the greatest ``emission`` counts:
+    readers drop others with the same ``query``, ``revision``, ``begin`` and ``facets``.
+
+    Attributes:
+        query: its id.
+        revision: of the query.
+        begin: begin of the window, ISO 8601 in UTC.
+        end: end of the window.
+        emission: 1 for the first result of the window, and one more for each that follows.
+        is_final: whether the window has ended.
+        facets: values of the facets by name; times as ISO 8601.
+        is_other: whether it is of all groups beyond the query's limit, together.
+        values: of the columns, by name.
+        events: of the whole window, how many match.
+    """
+
+    query: str
+    revision: int
+    begin: str
+    end: str
+    emission: int
+    is_final: bool
+    facets: Mapping[str, Any]
+    is_other: bool
+    values: Mapping[str, Any]
+    events: int
+
+
+_RESULT = msgspec.json.Decoder(QueryResult)
+
+
+def decode_result(value: bytes) -> QueryResult:
+    """Returns the result with this value.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    return _RESULT.decode(value)

@@ -1,0 +1,40 @@
+"""The topics behind standing queries, created by whoever needs them first."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from headrace.kafka.brokers import describe_brokers
+from headrace.kafka.changelog import ensure_changelog
+from headrace.kafka.client import ClientConfig
+from headrace.kafka.topics import ensure_topics
+from headrace.model import Topic
+from headrace.queries.declaration import StandingQueries
+from headrace.queries.registry.topic import ensure_registry_topic
+
+_MAX_REPLICAS = 3  # as many as changelogs have
+# Of what is read within seconds: so long may the stage behind it be away.
+_STAGE_RETENTION = timedelta(days=1)
+
+
+def ensure_query_topics(config: ClientConfig, queries: StandingQueries) -> None:
+    """Creates the topics that are missing.
+
+    Raises:
+        BrokerUnreachableError: if the brokers do not answer.
+        TopicChangeError: if Kafka refuses a topic, or one of them has another number of partitions.
+    """
+    replication = min(_MAX_REPLICAS, describe_brokers(config).count)
+    between = [
+        Topic(
+            name,
+            partitions=queries.partitions,
+            replication=replication,
+            retention=_STAGE_RETENTION,
+        )
+        for name in (queries.matched_topic, queries.snapshots_topic)
+    ]
+    results = Topic(queries.results_topic, partitions=queries.partitions, replication=replication)
+    ensure_registry_topic(config, queries)
+    ensure_changelog(config, queries.positions_topic)
+    ensure_topics(config, [*between, results])

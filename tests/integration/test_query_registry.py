@@ -1,0 +1,218 @@
+"""The registry of standing queries on a real broker: registered, read, and its topic's settings."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from click.testing import CliRunner
+from tests.unit.queries.registry.flow import FLOW, write_project
+
+from headrace.cli import main
+from headrace.control import load_project
+from headrace.control.query_registry import (
+    cancel_query,
+    register_query,
+    registered_queries,
+    registered_query,
+    update_query,
+)
+from headrace.errors import QueryMissingError, TopicChangeError
+from headrace.kafka.client import client_config, describe, producer
+from headrace.kafka.topics import ensure_topics, topic_states
+from headrace.model import Topic
+from headrace.queries.declaration import StandingQueries
+from headrace.queries.language import parse_query
+from headrace.queries.registry.record import RegisteredQuery, encode_query
+from headrace.queries.registry.table import QueryTable
+from headrace.queries.registry.topic import ensure_registry_topic, read_registry, write_registry
+from headrace.settings import load_settings
+from headrace.settings.model import KafkaSettings
+
+COUNT = "SELECT count(*)\nFROM clicks\nWINDOW 1 minute"
+DAY_MS = str(86_400_000)
+
+
+@pytest.fixture
+def config(broker):
+    return client_config(KafkaSettings(), broker.bootstrap_servers)
+
+
+@pytest.fixture
+def name(topic):
+    return topic("ads")
+
+
+@pytest.fixture
+def flow(name):
+    return FLOW.replace('StandingQueries("ads")', f'StandingQueries("{name}")')
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch, broker, flow):
+    """``load(old, new)``: a project of a module, with a part of its text replaced."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def project(old="", new=""):
+        folder = write_project(
+            tmp_path, flow.replace(old, new) if old else flow, bootstrap=broker.bootstrap_servers
+        )
+        return load_project(load_settings(folder, {}))
+
+    return project
+
+
+def table(config, name):
+    table = QueryTable(parse_query)
+    for record in read_registry(config, f"{name}.queries"):
+        table.apply(*record)
+    return table
+
+
+def test_a_registry_without_a_topic_is_empty(load, name, config):
+    project = load()
+    assert registered_queries(project) == []
+    with pytest.raises(QueryMissingError):
+        update_query(project, "a")
+    with pytest.raises(QueryMissingError):
+        cancel_query(project, "a")
+    assert describe(config, [f"{name}.queries"]) == {}
+
+
+def test_queries_are_registered_updated_and_cancelled(load, name, config):
+    project = load()
+    first = register_query(project, COUNT, query_id="a")
+    second = register_query(project, COUNT)
+    again = register_query(project, COUNT, query_id="a")
+    updated = update_query(project, "a", f"{COUNT} LIMIT 7")
+    assert [query.offset for query in (first, second, again, updated)] == [0, 1, 2, 3]
+    assert [query.revision for query in (first, again, updated)] == [1, 1, 2]
+    assert [entry.query for entry in registered_queries(project)] == [updated, second]
+    [cancelled] = cancel_query(project, "a")
+    assert cancelled.offset == 4
+    assert [entry.query for entry in registered_queries(project)] == [second]
+    assert table(config, name).next_offset == 5
+
+
+def test_a_query_expires_by_the_clock(load):
+    project = load()
+    query = register_query(project, COUNT, query_id="a", ttl=timedelta(seconds=1))
+    while datetime.now(UTC) < query.expires_at:
+        time.sleep(0.05)
+    [entry] = registered_queries(project)
+    assert (entry.state.value, entry.query) == ("expired", query)
+    assert register_query(project, f"{COUNT} LIMIT 7", query_id="a").revision == 1
+    assert registered_query(project, "a").state.value == "live"
+
+
+@pytest.mark.parametrize(
+    ("max_ttl", "settings"),
+    [
+        (
+            timedelta(hours=12),
+            {"cleanup.policy": "delete", "retention.ms": DAY_MS, "segment.ms": DAY_MS},
+        ),
+        (None, {"cleanup.policy": "compact", "segment.ms": "3600000"}),
+    ],
+)
+def test_the_topic_has_the_settings_of_its_max_ttl(config, name, max_ttl, settings):
+    queries = StandingQueries(name, max_ttl=max_ttl)
+    for _ in range(2):
+        ensure_registry_topic(config, queries)
+    state = topic_states(config, [queries.queries_topic])[queries.queries_topic]
+    assert {setting: state.config[setting] for setting in state.overrides} == settings
+    assert (state.live.partitions, state.live.replication) == (1, 1)
+
+
+def test_a_topic_of_another_max_ttl_is_an_error_that_says_what_to_do(load):
+    register_query(load(), COUNT, query_id="a")
+    shorter = load("ads = StandingQueries(", "ads = StandingQueries(max_ttl=timedelta(1), name=")
+    expected = f"--add-config cleanup.policy=delete,retention.ms={2 * 86_400_000}"
+    with pytest.raises(TopicChangeError, match=expected):
+        register_query(shorter, COUNT, query_id="b")
+    with pytest.raises(TopicChangeError, match=r"it has cleanup.policy=delete"):
+        update_query(shorter, "a")
+    assert [entry.id for entry in registered_queries(shorter)] == ["a"]
+
+
+def test_a_topic_with_several_partitions_is_no_registry(config, name):
+    ensure_topics(config, [Topic(f"{name}.queries", partitions=2)])
+    with pytest.raises(TopicChangeError, match="it has 2 partitions"):
+        ensure_registry_topic(config, StandingQueries(name))
+
+
+def test_faulty_records_harm_no_query(load, name, config):
+    project = load()
+    query = register_query(project, COUNT, query_id="good")
+    stale = replace(query, id="stale", text="SELECT count(*) FROM nowhere", topic="nowhere")
+    for key, value in ((b"junk", b"{"), (b"\xff", b"[]"), encode_query(stale)):
+        write_registry(config, f"{name}.queries", key, value)
+    sender = producer(config)
+    sender.produce(f"{name}.queries", b"without a key")
+    assert sender.flush(30) == 0
+    states = {entry.id: entry.state.value for entry in registered_queries(project)}
+    assert states == {
+        "good": "live",
+        "stale": "faulty",
+        "junk": "faulty",
+        "\\xff": "faulty",
+        "": "faulty",
+    }
+    entry = registered_query(project, "stale")
+    assert (entry.state.value, "no topic 'nowhere'" in entry.reason) == ("faulty", True)
+    cancel_query(project, "junk", "stale")
+    assert register_query(project, COUNT, query_id="good").offset == 7
+
+
+def test_ten_thousand_queries_are_listed(load, name, config):
+    project = load()
+    now = datetime.now(UTC).replace(microsecond=0)
+    ensure_registry_topic(config, project.standing_queries[name])
+    sender = producer(config)
+    for number in range(10_000):
+        at = now + timedelta(milliseconds=number)
+        text = f"SELECT count(*)\nFROM clicks\nWHERE price = {number}\nWINDOW 1 minute"
+        query = RegisteredQuery(
+            f"q{number:05}", text, "clicks", 1, at, at, now + timedelta(hours=1)
+        )
+        key, value = encode_query(query)
+        sender.produce(f"{name}.queries", value, key)
+    assert sender.flush(60) == 0
+    entries = registered_queries(project)
+    assert [entry.id for entry in entries] == [f"q{number:05}" for number in range(10_000)]
+    assert {entry.state.value for entry in entries} == {"live"}
+
+
+def test_instances_that_begin_at_different_times_have_one_digest(load, name, config):
+    project, early = load(), QueryTable(parse_query)
+    for query_id in "abc":
+        register_query(project, COUNT, query_id=query_id)
+    for record in read_registry(config, f"{name}.queries"):
+        early.apply(*record)
+    update_query(project, "b")
+    cancel_query(project, "c")
+    late, now = table(config, name), datetime.now(UTC)
+    assert early.digest(now) != late.digest(now)
+    for record in read_registry(config, f"{name}.queries"):
+        early.apply(*record)
+    assert early.digest(now) == late.digest(now)
+
+
+def test_commands_register_and_list(load, name, tmp_path):
+    load()
+
+    def query(*arguments):
+        words = ["query", *arguments, "--project", str(tmp_path), "--json"]
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    assert query("register", COUNT, "--id", "a", "--in", name)["registry"] == f"{name}.queries"
+    assert [each["id"] for each in query("list")["queries"]] == ["a"]
+    assert query("update", "a")["revision"] == 2
+    assert query("cancel", "a")["cancelled"] == [{"id": "a", "offset": 2}]
+    assert query("list") == {"queries": []}

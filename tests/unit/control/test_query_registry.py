@@ -1,0 +1,257 @@
+"""The registry of standing queries of a project, on a topic in memory."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from tests.unit.queries.registry.flow import FLOW, write_project
+from tests.unit.queries.registry.memory_topic import MemoryTopic
+
+from headrace.control import load_project, query_registry
+from headrace.control.query_registry import (
+    CancelledQuery,
+    QueryState,
+    cancel_query,
+    matched_topics,
+    register_query,
+    registered_queries,
+    registered_query,
+    update_query,
+)
+from headrace.errors import (
+    NotDeclaredError,
+    QueryIdTakenError,
+    QueryInvalidError,
+    QueryMissingError,
+    QueryTextError,
+    QueryUnmatchedError,
+)
+from headrace.queries.registry.record import encode_query
+from headrace.settings import load_settings
+
+NOW = datetime(2026, 5, 1, 10, tzinfo=UTC)
+COUNT = "SELECT count(*)\nFROM clicks\nWINDOW 1 minute"
+SUM = "SELECT sum(price)\nFROM clicks\nWINDOW 1 minute"
+
+
+class Clock:
+    """The time that the registry sees."""
+
+    now = NOW
+
+    def advance(self, **duration):
+        self.now += timedelta(**duration)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(query_registry, "_now", lambda: clock.now)
+    return clock
+
+
+@pytest.fixture
+def topic(monkeypatch):
+    return MemoryTopic(monkeypatch)
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    """``load(flow)``: a project of a module."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def project(flow=FLOW):
+        return load_project(load_settings(write_project(tmp_path, flow), {}))
+
+    return project
+
+
+@pytest.fixture
+def project(load, clock, topic):
+    return load()
+
+
+def states(project):
+    return {entry.id: entry.state.value for entry in registered_queries(project)}
+
+
+def test_a_query_is_registered_with_its_canonical_text_and_lives_for_max_ttl(project, topic):
+    query = register_query(project, "select count(*) from clicks", query_id="a")
+    assert (query.id, query.text, query.topic, query.revision) == ("a", COUNT, "clicks", 1)
+    assert query.registered_at == query.updated_at == NOW
+    assert query.expires_at == NOW + timedelta(hours=1)
+    assert (query.offset, topic.ensured) == (0, ["ads"])
+    assert topic.records == {"ads.queries": [encode_query(query)]}
+
+
+def test_a_random_id_is_a_word_of_twelve_letters_and_digits(project):
+    ids = {register_query(project, COUNT).id for _ in range(20)}
+    assert len(ids) == 20
+    assert all(len(query_id) == 12 and query_id.isalnum() for query_id in ids)
+
+
+def test_the_same_text_again_renews_a_query_and_leaves_its_revision(project, clock):
+    register_query(project, COUNT, query_id="a")
+    clock.advance(minutes=30)
+    again = register_query(project, "SELECT  count(*)  FROM clicks", query_id="a")
+    assert (again.revision, again.registered_at, again.updated_at) == (1, NOW, clock.now)
+    assert again.expires_at == clock.now + timedelta(hours=1)
+    assert again.offset == 1
+
+
+def test_another_text_for_a_live_id_is_refused(project, topic):
+    register_query(project, COUNT, query_id="a")
+    with pytest.raises(QueryIdTakenError, match=r"headrace query update a TEXT"):
+        register_query(project, SUM, query_id="a")
+    assert len(topic.records["ads.queries"]) == 1
+
+
+def test_the_id_of_an_expired_query_is_free(project, clock):
+    register_query(project, COUNT, query_id="a")
+    clock.advance(hours=1)
+    query = register_query(project, SUM, query_id="a")
+    assert (query.text, query.revision, query.registered_at) == (SUM, 1, clock.now)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"query_id": ""}, "id"),
+        ({"query_id": "a" * 101}, "1 to 100 letters"),
+        ({"query_id": "a.b"}, "value 'a.b'"),
+        ({"ttl": timedelta(0)}, "it must be above zero"),
+        ({"ttl": timedelta(minutes=61)}, "max_ttl of 'ads' is 1:00:00; `query update` renews"),
+    ],
+)
+def test_values_that_are_not_possible_are_named(project, topic, options, message):
+    with pytest.raises(QueryInvalidError, match=message):
+        register_query(project, COUNT, **options)
+    assert topic.records == {}
+
+
+def test_without_a_max_ttl_a_query_lives_until_it_is_cancelled(load, clock, topic):
+    project = load(FLOW.replace('StandingQueries("ads")', 'StandingQueries("ads", max_ttl=None)'))
+    assert register_query(project, COUNT).expires_at is None
+    short = register_query(project, COUNT, ttl=timedelta(days=100))
+    assert short.expires_at == NOW + timedelta(days=100)
+    with pytest.raises(QueryInvalidError, match="after the year 9999"):
+        register_query(project, COUNT, ttl=timedelta(weeks=999_999))
+
+
+def test_a_query_whose_events_no_pipeline_matches_is_refused(project):
+    assert list(matched_topics(project, "ads")) == ["clicks"]
+    assert matched_topics(project, "other") == {}
+    with pytest.raises(QueryUnmatchedError, match="matched 'clicks'") as raised:
+        register_query(project, "SELECT count(*) FROM views")
+    assert 'Pipeline("match-views", views, Match(ads))' in str(raised.value)
+
+
+def test_a_text_that_does_not_fit_its_topic_is_refused(project):
+    with pytest.raises(QueryTextError, match="no field 'prize'"):
+        register_query(project, "SELECT sum(prize) FROM clicks")
+
+
+@pytest.mark.parametrize(
+    ("more", "name", "message"),
+    [
+        ("", "bds", "declared 'ads'"),
+        ('more = StandingQueries("more")', None, "declared 'ads, more'"),
+    ],
+)
+def test_standing_queries_are_to_be_named_where_there_is_a_choice(load, topic, more, name, message):
+    project = load(FLOW + more)
+    with pytest.raises(NotDeclaredError, match=message):
+        register_query(project, COUNT, queries=name)
+
+
+def test_an_update_renews_a_query_and_counts(project, clock):
+    register_query(project, COUNT, query_id="a")
+    clock.advance(minutes=59)
+    renewed = update_query(project, "a", ttl=timedelta(minutes=5))
+    assert (renewed.text, renewed.revision, renewed.registered_at) == (COUNT, 2, NOW)
+    assert renewed.expires_at == clock.now + timedelta(minutes=5)
+    changed = update_query(project, "a", SUM)
+    assert (changed.text, changed.revision) == (SUM, 3)
+    assert registered_query(project, "a").query == changed
+
+
+def test_an_update_needs_a_live_query(project, clock, topic):
+    register_query(project, COUNT, query_id="clicks-by-country")
+    with pytest.raises(QueryMissingError, match="did you mean 'clicks-by-country'"):
+        update_query(project, "click-by-country")
+    with pytest.raises(QueryMissingError, match="no id is like it"):
+        update_query(project, "zzz")
+    clock.advance(hours=1)
+    with pytest.raises(QueryMissingError, match="it expired at 2026-05-01 11:00"):
+        update_query(project, "clicks-by-country")
+    topic.write({}, "ads.queries", b"b", b"junk")
+    with pytest.raises(QueryMissingError, match="its record is faulty"):
+        update_query(project, "b")
+    assert len(topic.records["ads.queries"]) == 2
+
+
+def test_an_update_is_checked_as_a_registration_is(project, load, topic):
+    register_query(project, COUNT, query_id="a")
+    with pytest.raises(QueryTextError):
+        update_query(project, "a", "SELECT sum(prize) FROM clicks")
+    changed = load(FLOW.replace("clicks, StandIn", "views, StandIn"))
+    with pytest.raises(QueryUnmatchedError):
+        update_query(changed, "a")
+
+
+def test_queries_are_cancelled_all_or_none(project, clock, topic):
+    for query_id in "ab":
+        register_query(project, COUNT, query_id=query_id)
+    topic.write({}, "ads.queries", b"c", b"junk")
+    clock.advance(hours=2)
+    with pytest.raises(QueryMissingError):
+        cancel_query(project, "a", "unknown")
+    assert states(project) == {"a": "expired", "b": "expired", "c": "faulty"}
+    cancelled = cancel_query(project, "a", "c", "a")
+    assert cancelled == [CancelledQuery("a", 3), CancelledQuery("c", 4)]
+    assert states(project) == {"b": "expired"}
+
+
+def test_a_list_is_in_the_order_of_registration_with_faulty_records_at_its_end(
+    project, clock, topic
+):
+    topic.write({}, "ads.queries", b"0", b"junk")
+    register_query(project, COUNT, query_id="late", ttl=timedelta(seconds=1))
+    clock.advance(seconds=1)
+    register_query(project, COUNT, query_id="early")
+    update_query(project, "early")
+    assert list(states(project).items()) == [
+        ("late", "expired"),
+        ("early", "live"),
+        ("0", "faulty"),
+    ]
+
+
+def test_a_query_that_fits_its_topic_no_more_is_shown_with_the_reason(project, load):
+    query = register_query(project, SUM, query_id="a")
+    changed = load(FLOW.replace("price", "cost"))
+    entry = registered_query(changed, "a")
+    assert registered_queries(changed) == [entry]
+    assert (entry.state, entry.query) == (QueryState.FAULTY, query)
+    assert "no field 'price'" in entry.reason
+
+
+def test_a_faulty_record_is_shown_and_can_be_registered_over(project, topic):
+    topic.write({}, "ads.queries", b"a", json.dumps({"id": "a"}).encode())
+    entry = registered_query(project, "a")
+    assert (entry.state, entry.offset, entry.query) == (QueryState.FAULTY, 0, None)
+    assert "`text`" in entry.reason
+    assert register_query(project, COUNT, query_id="a").revision == 1
+    assert states(project) == {"a": "live"}
+    with pytest.raises(QueryMissingError):
+        registered_query(project, "b")
+
+
+def test_the_clock_is_to_the_millisecond(load, topic):
+    query = register_query(load(), COUNT)
+    assert replace(registered_query(load(), query.id).query, offset=-1) == query
+    assert query.registered_at.microsecond % 1_000 == 0
