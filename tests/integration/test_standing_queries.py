@@ -12,7 +12,7 @@ from tests.integration.test_sinks import records
 from headrace import BatchLimits, StandingQueries, Topic
 from headrace.pipelines.progress import PipelineState
 from headrace.queries.aggregate.instance import AggregatorInstance
-from headrace.queries.match.sink import Match
+from headrace.queries.match.sink import MatchQueries
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.registry.topic import write_registry
 from headrace.queries.results import decode_result
@@ -39,7 +39,7 @@ class Queries:
         flow.create(self.topic.dead_letters, 1)
         ensure_query_topics(flow.client, self.declared)
         self.pipeline = flow.pipeline(
-            "match", source=self.topic, sink=Match(self.declared), limits=BatchLimits()
+            "match", source=self.topic, sink=MatchQueries(self.declared), limits=BatchLimits()
         )
 
     def register(self, query_id, text):

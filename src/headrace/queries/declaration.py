@@ -18,7 +18,6 @@ class StandingQueries:
     ``NAME.queries``           the registered queries, by id; one partition
     ``NAME.matched``           what batches of events add to windows, by query and window
     ``NAME.positions``         how far pipelines have matched events, by pipeline; one partition
-    ``NAME.positions``         how far the pipelines are that match events; one partition
     ``NAME.snapshots``         windows that have not ended, with the offsets that they cover
     ``NAME.results``           ended windows, by query id
     ========================== ====================================================================

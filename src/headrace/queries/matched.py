@@ -28,6 +28,8 @@ class WindowPartial(msgspec.Struct, tag="add", tag_field="kind", frozen=True):
 
     Attributes:
         query: its id.
+        registered_ms: when the query was registered first, in milliseconds since 1970: an id may
+            be used again.
         revision: of the query.
         text: of the query.
         begin_us: begin of the window.
@@ -37,6 +39,7 @@ class WindowPartial(msgspec.Struct, tag="add", tag_field="kind", frozen=True):
     """
 
     query: str
+    registered_ms: int
     revision: int
     text: str
     begin_us: int

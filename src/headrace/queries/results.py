@@ -12,10 +12,12 @@ class QueryResult(msgspec.Struct, frozen=True):
     """A group of a window of a query.
 
     A group may have several results, of which the one with the greatest ``emission`` counts:
-    readers drop others with the same ``query``, ``revision``, ``begin`` and ``facets``.
+    readers drop others with the same ``query``, ``registered``, ``revision``, ``begin``,
+    ``facets`` and ``is_other``.
 
     Attributes:
         query: its id.
+        registered: when the query was registered first, ISO 8601 in UTC.
         revision: of the query.
         begin: begin of the window, ISO 8601 in UTC.
         end: end of the window.
@@ -28,6 +30,7 @@ class QueryResult(msgspec.Struct, frozen=True):
     """
 
     query: str
+    registered: str
     revision: int
     begin: str
     end: str

@@ -19,7 +19,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "cassandra": ("cassandra",),
     "ingest": ("google_crc32c", "granian", "zstandard"),
     "postgres": ("psycopg",),
-    "queries": ("sqlglot",),
+    "queries": ("datasketches", "pyarrow", "sqlglot"),
     "recount": ("duckdb",),
     "redis": ("redis",),
     "s3": ("obstore",),

@@ -369,7 +369,7 @@ class Sink(abc.ABC):
 
     @property
     def followed_topics(self) -> tuple[str, ...]:
-        """Names of topics that its tasks read beside the rows, up to a position that each batch has.
+        """Names of topics that its tasks read beside the rows, each up to a position of the batch.
 
         ``headrace.pipelines.references.positions.announced`` gives it to a task.
         """

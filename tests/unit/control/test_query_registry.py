@@ -147,7 +147,7 @@ def test_a_query_whose_events_no_pipeline_matches_is_refused(project):
     assert matched_topics(project, "other") == {}
     with pytest.raises(QueryUnmatchedError, match="matched 'clicks'") as raised:
         register_query(project, "SELECT count(*) FROM views")
-    assert 'Pipeline("match-views", views, Match(ads))' in str(raised.value)
+    assert 'Pipeline("match-views", views, MatchQueries(ads))' in str(raised.value)
 
 
 def test_a_text_that_does_not_fit_its_topic_is_refused(project):

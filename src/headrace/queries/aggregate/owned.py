@@ -11,7 +11,7 @@ from headrace.kafka.range_reader import read_ranges
 from headrace.kafka.sending import ProducerRecord
 from headrace.kafka.transactions import TransactionalProducer
 from headrace.model import OffsetRange, TopicPartition
-from headrace.queries.aggregate.partition import PartitionAggregator, Written
+from headrace.queries.aggregate.partition import PartitionAggregator, WindowOutput
 from headrace.queries.aggregate.plan import Plans
 from headrace.queries.aggregate.snapshots import Restored, encode_snapshot
 from headrace.queries.aggregate.window import WindowId
@@ -46,7 +46,7 @@ class OwnedPartition:
         self._producer = TransactionalProducer(config, name)
         place = TopicPartition(queries.snapshots_topic, partition)
         self.aggregator = PartitionAggregator(plans, read_snapshots(config, place))
-        self._pending: list[Written] = []
+        self._pending: list[WindowOutput] = []
         self.results = 0
 
     def take(self, record: MatchedRecord, offset: int, now_ms: int) -> None:
@@ -81,11 +81,11 @@ class OwnedPartition:
         """Gives up what was not written: whoever is next begins at the last position."""
         self._producer.close()
 
-    def _keep(self, written: Written) -> None:
+    def _keep(self, written: WindowOutput) -> None:
         if written:
             self._pending.append(written)
 
-    def _records(self, pending: Iterable[Written]) -> Iterator[ProducerRecord]:
+    def _records(self, pending: Iterable[WindowOutput]) -> Iterator[ProducerRecord]:
         for written in pending:
             for result in written.results:
                 value = msgspec.json.encode(result)
@@ -96,7 +96,7 @@ class OwnedPartition:
                 for part in encode_snapshot(snapshot):
                     yield self._record(snapshot.id, part)
 
-    def _snapshot_records(self, pending: Iterable[Written]) -> Iterator[ProducerRecord]:
+    def _snapshot_records(self, pending: Iterable[WindowOutput]) -> Iterator[ProducerRecord]:
         yield from self._records(pending)
         for snapshot in self.aggregator.changed():
             for part in encode_snapshot(snapshot):

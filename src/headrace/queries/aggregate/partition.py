@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from headrace.errors import QueryTextError
 from headrace.queries.aggregate.plan import Plans
 from headrace.queries.aggregate.snapshots import (
-    Position,
     Restored,
+    SnapshotPosition,
     WindowEnded,
     WindowSnapshot,
 )
@@ -27,7 +27,7 @@ _REMEMBERED_MS = 3_600_000
 
 
 @dataclass
-class Written:
+class WindowOutput:
     """What is to be written, in one transaction.
 
     Attributes:
@@ -66,7 +66,7 @@ class PartitionAggregator:
         self._changed: set[WindowId] = set()
         self._by_event_time: dict[str, list[tuple[int, WindowId]]] = {}
         self._by_clock: set[WindowId] = set()
-        position = restored.position or Position(0, {}, {})
+        position = restored.position or SnapshotPosition(0, {}, {})
         self.offset = position.offset
         self._event_us = dict(position.event_us)
         self.late = Counter(position.late)
@@ -84,7 +84,7 @@ class PartitionAggregator:
         """The time of events, by topic, in microseconds since 1970."""
         return dict(self._event_us)
 
-    def take(self, record: MatchedRecord, offset: int, now_ms: int) -> Written:
+    def take(self, record: MatchedRecord, offset: int, now_ms: int) -> WindowOutput:
         """Takes the next record.
 
         Args:
@@ -101,15 +101,15 @@ class PartitionAggregator:
             if record.query not in self.faulty:
                 _LOG.warning("Query %s can't be added up: %s", record.query, error)
             self.faulty[record.query] = str(error)
-        return Written()
+        return WindowOutput()
 
-    def advance(self, now_ms: int) -> Written:
+    def advance(self, now_ms: int) -> WindowOutput:
         """Ends the windows that end by the clock, and emits early results that are due.
 
         Args:
             now_ms: the clock, in milliseconds since 1970.
         """
-        written = Written()
+        written = WindowOutput()
         for window in [self._windows[window_id] for window_id in self._by_clock]:
             if _has_ended(window, now_ms):
                 self._end(window, now_ms, written)
@@ -121,9 +121,9 @@ class PartitionAggregator:
         self._forget(now_ms)
         return written
 
-    def go_on(self, topic: str, event_us: int, now_ms: int) -> Written:
+    def go_on(self, topic: str, event_us: int, now_ms: int) -> WindowOutput:
         """Ends the windows that end by event time, where it is ``event_us`` now."""
-        written = Written()
+        written = WindowOutput()
         self._event_us[topic] = max(event_us, self._event_us.get(topic, event_us))
         due = self._by_event_time.get(topic, [])
         while due and due[0][0] <= self._event_us[topic]:
@@ -140,17 +140,17 @@ class PartitionAggregator:
             if window_id in self._windows:
                 yield self._snapshot(self._windows[window_id])
 
-    def position(self) -> Position:
+    def position(self) -> SnapshotPosition:
         """Returns how far it is; to be written behind all that has changed."""
-        return Position(self.offset, self.event_us, dict(self.late))
+        return SnapshotPosition(self.offset, self.event_us, dict(self.late))
 
-    def _tick(self, tick: Tick, now_ms: int) -> Written:
+    def _tick(self, tick: Tick, now_ms: int) -> WindowOutput:
         if tick.event_us is None:
-            return Written()
+            return WindowOutput()
         return self.go_on(tick.topic, tick.event_us, now_ms)
 
     def _add(self, record: WindowPartial, offset: int, now_ms: int) -> None:
-        window_id = WindowId(record.query, record.revision, record.begin_us)
+        window_id = WindowId(record.query, record.registered_ms, record.revision, record.begin_us)
         marker = self._ended.get(window_id)
         if marker is not None and offset < marker.offset:
             return
@@ -183,7 +183,7 @@ class PartitionAggregator:
         if window.plan.closed_by is not ClosedBy.EVENT_TIME or window.plan.early_us:
             self._by_clock.add(window.id)
 
-    def _end(self, window: OpenWindow, now_ms: int, written: Written) -> None:
+    def _end(self, window: OpenWindow, now_ms: int, written: WindowOutput) -> None:
         written.results += window.results(is_final=True)
         marker = WindowEnded(*window.id, self.offset, now_ms)
         written.ended.append(marker)

@@ -34,6 +34,7 @@ class WindowSnapshot(msgspec.Struct, frozen=True):
     """An open window. Attributes are those of ``OpenWindow``; ``offset``: what it covers."""
 
     query: str
+    registered_ms: int
     revision: int
     begin_us: int
     offset: int
@@ -48,13 +49,14 @@ class WindowSnapshot(msgspec.Struct, frozen=True):
     @property
     def id(self) -> WindowId:
         """Id of the window."""
-        return WindowId(self.query, self.revision, self.begin_us)
+        return WindowId(self.query, self.registered_ms, self.revision, self.begin_us)
 
 
 class WindowEnded(msgspec.Struct, tag="ended", tag_field="kind", frozen=True):
     """A marker: the results of a window that cover the records before ``offset`` are written."""
 
     query: str
+    registered_ms: int
     revision: int
     begin_us: int
     offset: int
@@ -63,13 +65,14 @@ class WindowEnded(msgspec.Struct, tag="ended", tag_field="kind", frozen=True):
     @property
     def id(self) -> WindowId:
         """Id of the window."""
-        return WindowId(self.query, self.revision, self.begin_us)
+        return WindowId(self.query, self.registered_ms, self.revision, self.begin_us)
 
 
 class WindowPart(msgspec.Struct, tag="window", tag_field="kind", frozen=True):
     """A part of a snapshot of a window: of its JSON, as text."""
 
     query: str
+    registered_ms: int
     revision: int
     begin_us: int
     number: int
@@ -80,10 +83,10 @@ class WindowPart(msgspec.Struct, tag="window", tag_field="kind", frozen=True):
     @property
     def id(self) -> WindowId:
         """Id of the window."""
-        return WindowId(self.query, self.revision, self.begin_us)
+        return WindowId(self.query, self.registered_ms, self.revision, self.begin_us)
 
 
-class Position(msgspec.Struct, tag="position", tag_field="kind", frozen=True):
+class SnapshotPosition(msgspec.Struct, tag="position", tag_field="kind", frozen=True):
     """How far an aggregator is.
 
     Attributes:
@@ -97,7 +100,7 @@ class Position(msgspec.Struct, tag="position", tag_field="kind", frozen=True):
     late: Mapping[str, int]
 
 
-SnapshotRecord: TypeAlias = WindowPart | WindowEnded | Position
+SnapshotRecord: TypeAlias = WindowPart | WindowEnded | SnapshotPosition
 
 # Made at import: msgspec crashes where several threads are the first to decode a class.
 _RECORD: msgspec.json.Decoder[SnapshotRecord] = msgspec.json.Decoder(SnapshotRecord)
@@ -126,7 +129,7 @@ class Restored:
 
     windows: dict[WindowId, WindowSnapshot] = field(default_factory=dict)
     ended: dict[WindowId, WindowEnded] = field(default_factory=dict)
-    position: Position | None = None
+    position: SnapshotPosition | None = None
     damaged: int = 0
     _parts: dict[WindowId, list[WindowPart]] = field(default_factory=dict)
 
@@ -138,7 +141,7 @@ class Restored:
         """
         for value in values:
             record = _RECORD.decode(value)
-            if isinstance(record, Position):
+            if isinstance(record, SnapshotPosition):
                 self.position = record
             elif isinstance(record, WindowEnded):
                 self.windows.pop(record.id, None)

@@ -17,9 +17,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class WindowId(NamedTuple):
-    """A window of a query."""
+    """A window of a query, as it was registered and updated."""
 
     query: str
+    registered_ms: int
     revision: int
     begin_us: int
 
@@ -127,6 +128,7 @@ class OpenWindow:
         named = {} if is_other else dict(zip(plan.facets, facets, strict=True))
         return QueryResult(
             query=self.id.query,
+            registered=time_text(self.id.registered_ms * 1000),
             revision=self.id.revision,
             begin=time_text(self.id.begin_us),
             end=time_text(self.end_us),

@@ -1,8 +1,8 @@
 """The stage that finds the queries of each event; it knows nothing of time.
 
-A pipeline with the sink :class:`~headrace.queries.match.sink.Match` is one such stage. Its tasks
-hold every live query of the topic, as far as the batch's position in the topic of queries, and
-send what their events add to windows:
+A pipeline with the sink :class:`~headrace.queries.match.sink.MatchQueries` is one such stage. Its
+tasks hold every live query of the topic, as far as the batch's position in the topic of queries,
+and send what their events add to windows:
 
 =================== ==============================================================================
 shape               what queries that differ in constants alone have in common

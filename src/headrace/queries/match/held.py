@@ -134,7 +134,7 @@ class LiveQueries:
         if tree.topic != query.topic:
             raise ValueError(f"its text is about {tree.topic!r}, and its topic is {query.topic!r}")
         shape, constants = compile_query(tree, self._schema)
-        self.rules.put(Rule(query.id, query.revision, shape, constants))
+        self.rules.put(Rule(query.id, shape, constants))
         self._queries[query.id] = query
         expires_ms = _expiry_ms(query)
         if expires_ms is not None:
@@ -145,8 +145,13 @@ class LiveQueries:
             self.rules.remove(query_id)
 
 
+def milliseconds_since_1970(at: datetime) -> int:
+    """Returns a time as a number."""
+    return (at - _EPOCH) // _MILLISECOND
+
+
 def _expiry_ms(query: RegisteredQuery) -> int | None:
-    return None if query.expires_at is None else (query.expires_at - _EPOCH) // _MILLISECOND
+    return None if query.expires_at is None else milliseconds_since_1970(query.expires_at)
 
 
 @dataclass

@@ -23,13 +23,11 @@ class Rule:
 
     Attributes:
         query_id: of the query.
-        revision: of the query.
         shape: what it has in common with others.
         constants: what it does not.
     """
 
     query_id: str
-    revision: int
     shape: QueryShape
     constants: Constants
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Match(Sink):
+class MatchQueries(Sink):
     """Sink: the windows of standing queries. Exactly once; :mod:`headrace.queries.match`.
 
     Events of the pipeline's topic are matched as they are read: the pipeline has no steps.
@@ -53,13 +53,15 @@ class Match(Sink):
     def faults(self, rows: DeclaredRows) -> Iterator[Fault]:
         """Yields everything wrong with the declaration."""
         if not is_a(self.queries, StandingQueries):
-            yield Fault(f"Match.queries is {self.queries!r}", "declared StandingQueries")
+            yield Fault(f"MatchQueries.queries is {self.queries!r}", "declared StandingQueries")
             return
         if rows.columns is None:
-            yield Fault("Match: the pipeline has steps", "events are matched as they are read")
+            yield Fault(
+                "MatchQueries: the pipeline has steps", "events are matched as they are read"
+            )
         if rows.event_time is None:
             remedy = "declare event_time of the topic"
-            yield Fault("Match: the events have no time, and are in no window", remedy)
+            yield Fault("MatchQueries: the events have no time, and are in no window", remedy)
 
     def position_store(self, context: SinkContext) -> PositionStore:
         """Returns the positions in their topic."""

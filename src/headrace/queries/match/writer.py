@@ -11,7 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.pipelines.references.positions import announced, announced_ms
-from headrace.queries.match.held import LiveQueries, RegistryReader
+from headrace.queries.match.held import (
+    LiveQueries,
+    RegistryReader,
+    milliseconds_since_1970,
+)
 from headrace.queries.match.partials import AddedToWindow, RowPlaces, added_to_windows
 from headrace.queries.matched import Group, WindowPartial, window_key
 from headrace.sinks.api import RejectedRow
@@ -119,14 +123,15 @@ class MatchWriter:
     def _keep(self, queries: LiveQueries, added: AddedToWindow) -> None:
         rule = queries.rules.rule(added.slot)
         key = window_key(rule.query_id, added.begin_us).decode()
-        text = queries.query(rule.query_id).text
+        query = queries.query(rule.query_id)
         parts = list(_divided(added.groups))
         for number, groups in enumerate(parts):
             is_last = number == len(parts) - 1
             partial = WindowPartial(
                 rule.query_id,
-                rule.revision,
-                text,
+                milliseconds_since_1970(query.registered_at),
+                query.revision,
+                query.text,
                 added.begin_us,
                 added.events if is_last else 0,
                 groups,

@@ -1,0 +1,146 @@
+"""Standing queries in one process, without Kafka and Spark: rows in, results out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from headrace.model.partitioning import murmur2
+from headrace.queries.aggregate.partition import PartitionAggregator
+from headrace.queries.aggregate.plan import Plans
+from headrace.queries.aggregate.snapshots import Restored
+from headrace.queries.match.held import LiveQueries
+from headrace.queries.match.writer import MatchPiece, MatchWriter, MatchWriters
+from headrace.queries.matched import Tick, decode_matched
+from headrace.queries.registry.record import RegisteredQuery, encode_query
+from headrace.queries.results import decode_result
+
+PARTITIONS = 3
+REGISTERED = datetime(2026, 5, 1, tzinfo=UTC)
+_PIECE = msgspec.json.Decoder(MatchPiece)
+
+
+@dataclass(frozen=True)
+class EventBatch:
+    """A batch of events, and the tick behind it.
+
+    Attributes:
+        tasks: rows of each, with ``_partition`` and ``_offset``.
+        event_us: how far the time of events is behind the batch.
+    """
+
+    tasks: tuple[pa.Table, ...]
+    event_us: int | None = None
+
+
+def live_queries(texts, schema, *, topic, revision=1):
+    """Returns registered queries as a task has them, from their texts by id."""
+    queries = LiveQueries(topic, schema)
+    for query_id, text in texts.items():
+        queries.apply(*registration(query_id, text, topic=topic, revision=revision))
+    return queries
+
+
+def registration(query_id, text, *, topic, revision=1):
+    """Returns key and value of the record of a query that never expires."""
+    times = {"registered_at": REGISTERED, "updated_at": REGISTERED, "expires_at": None}
+    return encode_query(RegisteredQuery(query_id, text, topic, revision, **times))
+
+
+def matched_records(queries, batches, *, topic, event_time="at", partitions=PARTITIONS):
+    """Returns the records of each partition of the matched topic.
+
+    Args:
+        queries: that are live.
+        batches: of events, each of which is followed by a tick.
+        topic: of the events.
+        event_time: column of the event time.
+        partitions: of the matched topic.
+    """
+    logs = [[] for _ in range(partitions)]
+    for batch in batches:
+        for rows in batch.tasks:
+            for key, value in _task_records(queries, rows, event_time):
+                partition = (murmur2(key.encode()) & 0x7FFFFFFF) % partitions
+                logs[partition].append(decode_matched(bytes(value)))
+        tick = msgspec.json.encode(tick_of(topic, batch.event_us))
+        for log in logs:
+            log.append(decode_matched(tick))
+    return logs
+
+
+def tick_of(topic, event_us, *, positions=None):
+    return Tick(
+        topic=topic,
+        pipeline="match",
+        event_us=event_us,
+        planned_ms=0,
+        positions=positions or {},
+        registry_offset=0,
+    )
+
+
+@dataclass
+class RunningPartition:
+    """The windows of a partition of the matched topic.
+
+    Attributes:
+        schemas: of the events of topics, by name.
+        now_ms: the clock, in milliseconds since 1970.
+        results: that it has written.
+        aggregator: of the windows.
+    """
+
+    schemas: dict[str, Any]
+    now_ms: int = 0
+    results: list[Any] = field(default_factory=list)
+
+    def __post_init__(self):
+        self.aggregator = PartitionAggregator(Plans(self.schemas), Restored())
+
+    def take(self, *records):
+        """Takes the next records."""
+        for record in records:
+            offset = self.aggregator.offset
+            self._keep(self.aggregator.take(record, offset, self.now_ms))
+
+    def advance(self, now_ms):
+        """Sets the clock."""
+        self.now_ms = now_ms
+        self._keep(self.aggregator.advance(now_ms))
+
+    def _keep(self, output):
+        written = [msgspec.json.encode(result) for result in output.results]
+        self.results += map(decode_result, written)
+
+
+def aggregate(records, schemas, *, now_ms=0):
+    """Returns the partition that has taken the records of a log, at a time of the clock."""
+    partition = RunningPartition(schemas, now_ms)
+    partition.take(*records)
+    return partition
+
+
+class _Reader:
+    """Has the queries of all batches, in place of the topic of queries."""
+
+    def __init__(self, queries):
+        self.queries = queries
+
+
+class _Writer(MatchWriter):
+    """A writer whose task has no position in a topic of queries."""
+
+    def _live_queries(self):
+        self._queries = self._spec.reader.queries
+        return self._queries
+
+
+def _task_records(queries, rows, event_time):
+    writer = _Writer(MatchWriters(_Reader(queries), event_time))
+    writer.write(rows)
+    return [record for piece in writer.close() for record in _PIECE.decode(piece).records]
