@@ -11,11 +11,11 @@ from tests.integration.test_sinks import records
 
 from headrace import BatchLimits, StandingQueries, Topic
 from headrace.pipelines.progress import PipelineState
-from headrace.queries.aggregate.instance import AggregatorInstance
+from headrace.queries.instance.instance import AggregatorInstance
 from headrace.queries.match.sink import MatchQueries
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.registry.topic import write_registry
-from headrace.queries.results import decode_result
+from headrace.queries.result import decode_result
 from headrace.queries.topics import ensure_query_topics
 
 BEGIN = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=30)
@@ -72,7 +72,7 @@ class Queries:
     def aggregate(self, until):
         """Runs an instance until its status is as wanted."""
         schemas = {self.topic.name: self.topic.schema}
-        instance = AggregatorInstance(self.flow.client, self.declared, schemas, range(3))
+        instance = AggregatorInstance(self.flow.client, self.declared, schemas)
 
         def observe(status):
             if until(status):

@@ -142,15 +142,16 @@ def register_query(
     chosen = query_id if query_id is not None else _random_id()
     if not QUERY_ID.fullmatch(chosen):
         raise QueryInvalidError("id", chosen, f"possible are {QUERY_ID_WORDS}")
-    canonical, topic = registry.checked(text)
     now = _now()
+    query = registry.with_text(RegisteredQuery(chosen, "", "", 1, now, now, None), text)
     expires_at = registry.expiry(now, ttl)
     registry.ensure()
     live = registry.live(registry.table(), now).get(chosen)
-    if live is not None and live.text != canonical:
-        raise QueryIdTakenError(chosen, live.revision)
-    first = live or RegisteredQuery(chosen, canonical, topic, 1, now, now, None)
-    return registry.write(replace(first, updated_at=now, expires_at=expires_at))
+    if live is not None:
+        if live.text != query.text:
+            raise QueryIdTakenError(chosen, live.revision)
+        query = replace(query, revision=live.revision, registered_at=live.registered_at)
+    return registry.write(replace(query, expires_at=expires_at))
 
 
 def update_query(
@@ -175,17 +176,12 @@ def update_query(
     query = registry.live(table, now).get(query_id)
     if query is None:
         raise registry.missing(table, query_id, now)
-    canonical, topic = registry.checked(query.text if text is None else text)
+    renewed = registry.with_text(query, query.text if text is None else text)
     registry.ensure()
-    renewed = replace(
-        query,
-        text=canonical,
-        topic=topic,
-        revision=query.revision + 1,
-        updated_at=now,
-        expires_at=expires_at,
+    revision = query.revision + 1
+    return registry.write(
+        replace(renewed, revision=revision, updated_at=now, expires_at=expires_at)
     )
-    return registry.write(renewed)
 
 
 def cancel_query(
@@ -262,14 +258,26 @@ class _Registry:
     def _config(self) -> ClientConfig:
         return broker_config(self._project.settings)
 
-    def checked(self, text: str) -> tuple[str, str]:
-        """Returns the text as the printer writes it, and the topic."""
-        query = self._parse(text)
+    def with_text(self, query: RegisteredQuery, text: str) -> RegisteredQuery:
+        """Returns the query with a text, as the printer writes it, and what readers take of it."""
+        from headrace.queries.match.shape import compile_query
+
+        tree = self._parse(text)
         matched = matched_topics(self._project, self._queries.name)
-        if query.topic not in matched:
+        if tree.topic not in matched:
             known = ", ".join(sorted(matched)) or "none"
-            raise QueryUnmatchedError(query.topic, self._queries.name, known)
-        return print_query(query), query.topic
+            raise QueryUnmatchedError(tree.topic, self._queries.name, known)
+        schema = matched[tree.topic].schema
+        if schema is None:  # refused by the parser
+            raise TypeError(tree.topic)
+        shape, constants = compile_query(tree, schema)
+        return replace(
+            query,
+            text=print_query(tree),
+            topic=tree.topic,
+            shape=shape.key,
+            constants=constants,
+        )
 
     def expiry(self, now: datetime, ttl: timedelta | None) -> datetime | None:
         """Returns when a query ends that is written now; None: when it is cancelled."""

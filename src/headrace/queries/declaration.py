@@ -19,12 +19,16 @@ class StandingQueries:
     ``NAME.matched``           what batches of events add to windows, by query and window
     ``NAME.positions``         how far pipelines have matched events, by pipeline; one partition
     ``NAME.snapshots``         windows that have not ended, with the offsets that they cover
-    ``NAME.results``           ended windows, by query id
+    ``NAME.ended``             windows that have ended, as partitions are done with them
+    ``NAME.results``           the results, by query id, in order
+    ``NAME.leases``            which instance has which partitions; one partition
     ========================== ====================================================================
 
     Attributes:
         name: of them all; topics begin with it.
-        partitions: of the matched topic, the snapshots and the results.
+        partitions: of the matched topic, the snapshots, the ended windows and the results.
+        partitions_per_instance: how many of them an instance takes, for life; ``None``: all. With
+            more instances than that needs, the others wait to take the place of one that is lost.
         max_ttl: how long a query lives if it is not updated, at most and by default; ``None``:
             until it is cancelled. Then the topic of queries is compacted; else it has a retention
             of twice that time.
@@ -32,6 +36,7 @@ class StandingQueries:
 
     name: str
     partitions: int = 8
+    partitions_per_instance: int | None = None
     max_ttl: timedelta | None = MAX_TTL
 
     @property
@@ -55,6 +60,16 @@ class StandingQueries:
         return f"{self.name}.snapshots"
 
     @property
+    def ended_topic(self) -> str:
+        """Name of the topic with ended windows."""
+        return f"{self.name}.ended"
+
+    @property
+    def leases_topic(self) -> str:
+        """Name of the topic with the leases of instances."""
+        return f"{self.name}.leases"
+
+    @property
     def results_topic(self) -> str:
         """Name of the topic with results."""
         return f"{self.name}.results"
@@ -67,5 +82,7 @@ class StandingQueries:
             self.matched_topic,
             self.positions_topic,
             self.snapshots_topic,
+            self.ended_topic,
             self.results_topic,
+            self.leases_topic,
         )

@@ -32,9 +32,16 @@ def ensure_query_topics(config: ClientConfig, queries: StandingQueries) -> None:
             replication=replication,
             retention=_STAGE_RETENTION,
         )
-        for name in (queries.matched_topic, queries.snapshots_topic)
+        for name in (queries.matched_topic, queries.snapshots_topic, queries.ended_topic)
     ]
     results = Topic(queries.results_topic, partitions=queries.partitions, replication=replication)
+    # By the brokers' clock, which all instances read: their own may differ.
+    leases = Topic(
+        queries.leases_topic,
+        replication=replication,
+        compaction=True,
+        config={"message.timestamp.type": "LogAppendTime", "segment.ms": "600000"},
+    )
     ensure_registry_topic(config, queries)
     ensure_changelog(config, queries.positions_topic)
-    ensure_topics(config, [*between, results])
+    ensure_topics(config, [*between, results, leases])

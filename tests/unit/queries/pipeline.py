@@ -17,7 +17,7 @@ from headrace.queries.match.held import LiveQueries
 from headrace.queries.match.writer import MatchPiece, MatchWriter, MatchWriters
 from headrace.queries.matched import Tick, decode_matched
 from headrace.queries.registry.record import RegisteredQuery, encode_query
-from headrace.queries.results import decode_result
+from headrace.queries.result import ResultKind, decode_result
 
 PARTITIONS = 3
 REGISTERED = datetime(2026, 5, 1, tzinfo=UTC)
@@ -82,6 +82,10 @@ def tick_of(topic, event_us, *, positions=None):
         positions=positions or {},
         registry_offset=0,
     )
+
+
+def is_final(result):
+    return result.kind is ResultKind.FINAL
 
 
 @dataclass

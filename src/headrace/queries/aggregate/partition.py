@@ -17,9 +17,10 @@ from headrace.queries.aggregate.snapshots import (
     WindowSnapshot,
 )
 from headrace.queries.aggregate.window import OpenWindow, WindowId
+from headrace.queries.ended import WindowResults
 from headrace.queries.language.tree import ClosedBy
 from headrace.queries.matched import MatchedRecord, Tick, WindowPartial
-from headrace.queries.results import QueryResult
+from headrace.queries.result import QueryResult, ResultKind
 
 _LOG = logging.getLogger("headrace.queries")
 # Windows that ended by the clock are known for so long: what comes for them is late.
@@ -31,17 +32,22 @@ class WindowOutput:
     """What is to be written, in one transaction.
 
     Attributes:
-        results: of windows, in the order in which they ended.
+        windows: what has ended, or has an early result, in this order.
         ended: markers of the windows that have ended.
         emitted: windows that have had an early result.
     """
 
-    results: list[QueryResult] = field(default_factory=list)
+    windows: list[WindowResults] = field(default_factory=list)
     ended: list[WindowEnded] = field(default_factory=list)
     emitted: list[WindowSnapshot] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.results or self.ended or self.emitted)
+        return bool(self.windows or self.ended or self.emitted)
+
+    @property
+    def results(self) -> list[QueryResult]:
+        """The results of all windows."""
+        return [result for window in self.windows for result in window.results]
 
 
 class PartitionAggregator:
@@ -66,7 +72,7 @@ class PartitionAggregator:
         self._changed: set[WindowId] = set()
         self._by_event_time: dict[str, list[tuple[int, WindowId]]] = {}
         self._by_clock: set[WindowId] = set()
-        position = restored.position or SnapshotPosition(0, {}, {})
+        position = restored.position or SnapshotPosition(0, 0, {}, {})
         self.offset = position.offset
         self._event_us = dict(position.event_us)
         self.late = Counter(position.late)
@@ -115,7 +121,8 @@ class PartitionAggregator:
                 self._end(window, now_ms, written)
             elif _is_due(window, now_ms):
                 window.emitted_ms = now_ms
-                written.results += window.results(is_final=False)
+                early = list(window.results(ResultKind.EARLY))
+                written.windows.append(WindowResults("", 0, early))
                 self._covered[window.id] = self.offset
                 written.emitted.append(self._snapshot(window))
         self._forget(now_ms)
@@ -133,16 +140,26 @@ class PartitionAggregator:
                 self._end(window, now_ms, written)
         return written
 
-    def changed(self) -> Iterator[WindowSnapshot]:
-        """Yields the windows that have changed since the last call."""
+    def changed(self, *, all_windows: bool = False) -> Iterator[WindowSnapshot]:
+        """Yields the windows that have changed since the last call, or all of them."""
         changed, self._changed = self._changed, set()
+        if all_windows:
+            changed = set(self._windows)
         for window_id in sorted(changed):
             if window_id in self._windows:
                 yield self._snapshot(self._windows[window_id])
 
-    def position(self) -> SnapshotPosition:
-        """Returns how far it is; to be written behind all that has changed."""
-        return SnapshotPosition(self.offset, self.event_us, dict(self.late))
+    def position(self, base: int) -> SnapshotPosition:
+        """Returns how far it is; to be written behind all that has changed.
+
+        Args:
+            base: an offset of the topic of snapshots, behind which every open window is.
+        """
+        return SnapshotPosition(self.offset, base, self.event_us, dict(self.late))
+
+    def remembered(self) -> list[WindowEnded]:
+        """Returns the markers of windows that ended by the clock not long ago."""
+        return list(self._ended.values())
 
     def _tick(self, tick: Tick, now_ms: int) -> WindowOutput:
         if tick.event_us is None:
@@ -184,7 +201,14 @@ class PartitionAggregator:
             self._by_clock.add(window.id)
 
     def _end(self, window: OpenWindow, now_ms: int, written: WindowOutput) -> None:
-        written.results += window.results(is_final=True)
+        by_event_time = window.plan.closed_by is ClosedBy.EVENT_TIME
+        written.windows.append(
+            WindowResults(
+                window.plan.topic if by_event_time else "",
+                window.end_us + window.plan.after_us if by_event_time else now_ms * 1000,
+                list(window.results(ResultKind.FINAL)),
+            )
+        )
         marker = WindowEnded(*window.id, self.offset, now_ms)
         written.ended.append(marker)
         del self._windows[window.id]
@@ -222,8 +246,11 @@ class PartitionAggregator:
         self._covered[window.id] = snapshot.offset
 
     def _forget(self, now_ms: int) -> None:
-        """Forgets the markers of windows that ended long ago: the oldest come first."""
-        for window_id in _older(self._ended.values(), now_ms - _REMEMBERED_MS):
+        """Forgets the markers of windows that ended long ago: the oldest come first.
+
+        A marker whose records are still to come, after a restart, is kept however old it is.
+        """
+        for window_id in _older(self._ended.values(), now_ms - _REMEMBERED_MS, self.offset):
             del self._ended[window_id]
 
 
@@ -241,10 +268,10 @@ def _is_due(window: OpenWindow, now_ms: int) -> bool:
     return bool(early_us) and now_ms >= window.emitted_ms + early_us // 1000
 
 
-def _older(markers: Iterable[WindowEnded], than_ms: int) -> list[WindowId]:
+def _older(markers: Iterable[WindowEnded], than_ms: int, offset: int) -> list[WindowId]:
     older = []
     for marker in markers:
-        if marker.ended_ms > than_ms:
+        if marker.ended_ms > than_ms or marker.offset > offset:
             break
         older.append(marker.id)
     return older

@@ -7,7 +7,8 @@ window   an open window, with what the records before ``offset`` have added to i
 ended    the results of a window that have been written cover the records before      its id
          ``offset``: snapshots of the window do not count any more
 position every window that the records before ``offset`` have changed is before this  none
-         record; an aggregator goes on at ``offset``
+         record, and behind ``base``; an aggregator goes on at ``offset``
+answered how far the results of the partition are                                     none
 ======== ============================================================================ ============
 
 A window that a record has no room for is divided, and has a checksum: it counts if all parts are
@@ -24,6 +25,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from headrace.queries.aggregate.window import WindowId
+from headrace.queries.ended import PartitionClocks
 from headrace.queries.matched import Group
 
 # Records have room for a megabyte.
@@ -91,16 +93,37 @@ class SnapshotPosition(msgspec.Struct, tag="position", tag_field="kind", frozen=
 
     Attributes:
         offset: of the next matched record.
+        base: offset in the topic of snapshots; every open window is behind it.
         event_us: the time of events, by topic.
         late: late events, by query.
     """
 
     offset: int
+    base: int
     event_us: Mapping[str, int]
     late: Mapping[str, int]
 
 
-SnapshotRecord: TypeAlias = WindowPart | WindowEnded | SnapshotPosition
+class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=True):
+    """How far the results of a partition are.
+
+    Attributes:
+        first_offset: of the first record that is not answered yet.
+        offset: of the next record: those before it have been taken.
+        passed_us: the time up to which windows are answered, by topic; by the clock under an empty
+            name.
+        clocks: how far each partition of the matched topic is.
+        seen_us: by query that asks for loss of signal, the end of its last window with events.
+    """
+
+    first_offset: int
+    offset: int
+    passed_us: Mapping[str, int]
+    clocks: Mapping[int, PartitionClocks]
+    seen_us: Mapping[str, int]
+
+
+SnapshotRecord: TypeAlias = WindowPart | WindowEnded | SnapshotPosition | AnswerPosition
 
 # Made at import: msgspec crashes where several threads are the first to decode a class.
 _RECORD: msgspec.json.Decoder[SnapshotRecord] = msgspec.json.Decoder(SnapshotRecord)
@@ -124,12 +147,14 @@ class Restored:
         windows: the newest snapshot of each window that has not ended.
         ended: markers of windows.
         position: the last one; None: there is none.
+        answered: the last position of the results; None: there is none.
         damaged: parts of snapshots that do not fit together.
     """
 
     windows: dict[WindowId, WindowSnapshot] = field(default_factory=dict)
     ended: dict[WindowId, WindowEnded] = field(default_factory=dict)
     position: SnapshotPosition | None = None
+    answered: AnswerPosition | None = None
     damaged: int = 0
     _parts: dict[WindowId, list[WindowPart]] = field(default_factory=dict)
 
@@ -143,6 +168,8 @@ class Restored:
             record = _RECORD.decode(value)
             if isinstance(record, SnapshotPosition):
                 self.position = record
+            elif isinstance(record, AnswerPosition):
+                self.answered = record
             elif isinstance(record, WindowEnded):
                 self.windows.pop(record.id, None)
                 self.ended[record.id] = record

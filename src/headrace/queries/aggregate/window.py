@@ -11,7 +11,7 @@ from headrace.queries.aggregate.plan import AggregatePlan
 from headrace.queries.aggregation import Accumulator
 from headrace.queries.match.partials import facet_hash
 from headrace.queries.matched import Group, WindowPartial
-from headrace.queries.results import QueryResult
+from headrace.queries.result import QueryResult, ResultKind
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -72,13 +72,13 @@ class OpenWindow:
         if other is not None:
             self._add(self._others(), other)
 
-    def results(self, *, is_final: bool) -> Iterator[QueryResult]:
+    def results(self, kind: ResultKind) -> Iterator[QueryResult]:
         """Yields a result of each group; the next emission."""
         self.emission += 1
         for facets, accumulators in self._groups.items():
-            yield self._result(facets, accumulators, is_final=is_final, is_other=False)
+            yield self._result(facets, accumulators, kind, is_other=False)
         if self._other is not None:
-            yield self._result((), self._other, is_final=is_final, is_other=True)
+            yield self._result((), self._other, kind, is_other=True)
 
     def groups(self) -> list[Group]:
         """Returns the groups that are shown, as partials."""
@@ -119,8 +119,8 @@ class OpenWindow:
         self,
         facets: tuple[Any, ...],
         group: list[Accumulator[Any]],
+        kind: ResultKind,
         *,
-        is_final: bool,
         is_other: bool,
     ) -> QueryResult:
         plan = self.plan
@@ -133,7 +133,7 @@ class OpenWindow:
             begin=time_text(self.id.begin_us),
             end=time_text(self.end_us),
             emission=self.emission,
-            is_final=is_final,
+            kind=kind,
             facets={
                 name: time_text(value) if is_time and value is not None else value
                 for (name, is_time), value in named.items()

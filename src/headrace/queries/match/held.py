@@ -16,11 +16,12 @@ from headrace.model import EventSchema, OffsetRange, TopicPartition
 from headrace.pipelines.references.positions import ReferencePosition
 from headrace.queries.language import check_query, parse_query
 from headrace.queries.match.rules import Rule, RuleSet
-from headrace.queries.match.shape import compile_query
+from headrace.queries.match.shape import Constants, QueryShape, ShapeTemplate, compile_query
 from headrace.queries.registry.record import RegisteredQuery, decode_query
 
 _LOG = logging.getLogger("headrace.queries")
 _MAX_HELD = 8
+_MAX_TEMPLATES = 10_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -82,8 +83,27 @@ class RegistryReader:
                 queries.apply(record.key(), record.value())
 
 
+@dataclass(frozen=True, slots=True)
+class LiveQuery:
+    """What the records of a live query's windows say of it.
+
+    Attributes:
+        text: of the query.
+        revision: of the query.
+        registered_ms: when it was registered first, in milliseconds since 1970.
+        expires_ms: when it ends, in milliseconds since 1970; None: when it is cancelled.
+    """
+
+    text: str
+    revision: int
+    registered_ms: int
+    expires_ms: int | None
+
+
 class LiveQueries:
     """The live queries of a topic's events, as rules. Used on one thread.
+
+    One query of each shape is parsed; the others are read as :mod:`shape` says.
 
     Args:
         topic: name of the topic of events.
@@ -93,10 +113,11 @@ class LiveQueries:
     def __init__(self, topic: str, schema: EventSchema) -> None:
         self.rules = RuleSet()
         self._topic, self._schema = topic, schema
-        self._queries: dict[str, RegisteredQuery] = {}
+        self._queries: dict[str, LiveQuery] = {}
+        self._templates: dict[str, ShapeTemplate] = {}
         self._expiries: list[tuple[int, str]] = []
 
-    def query(self, query_id: str) -> RegisteredQuery:
+    def query(self, query_id: str) -> LiveQuery:
         """Returns a query that has a rule."""
         return self._queries[query_id]
 
@@ -106,14 +127,17 @@ class LiveQueries:
         A query that can't be matched has no rule, and harms no other: ``query list`` shows it.
         """
         query_id = (key or b"").decode(errors="backslashreplace")
-        self._remove(query_id)
         if value is None:
+            self._remove(query_id)
             return
         try:
             query = decode_query(key, value)
-            if query.topic == self._topic:
-                self._add(query)
+            if query.topic != self._topic:
+                self._remove(query_id)
+                return
+            self._put(query)
         except (ValueError, QueryTextError) as error:
+            self._remove(query_id)
             _LOG.warning("Query %s can't be matched: %s", query_id, error)
 
     def expire(self, at_ms: int) -> None:
@@ -125,20 +149,38 @@ class LiveQueries:
         while self._expiries and self._expiries[0][0] <= at_ms:
             expires_ms, query_id = heapq.heappop(self._expiries)
             query = self._queries.get(query_id)
-            if query is not None and _expiry_ms(query) == expires_ms:
+            if query is not None and query.expires_ms == expires_ms:
                 self._remove(query_id)
 
-    def _add(self, query: RegisteredQuery) -> None:
+    def _put(self, query: RegisteredQuery) -> None:
+        known = self._queries.get(query.id)
+        # A query that is renewed has the rule that it had.
+        if known is None or known.text != query.text:
+            self.rules.put(Rule(query.id, *self._compiled(query)))
+        live = LiveQuery(
+            query.text,
+            query.revision,
+            milliseconds_since_1970(query.registered_at),
+            None if query.expires_at is None else milliseconds_since_1970(query.expires_at),
+        )
+        self._queries[query.id] = live
+        if live.expires_ms is not None:
+            heapq.heappush(self._expiries, (live.expires_ms, query.id))
+
+    def _compiled(self, query: RegisteredQuery) -> tuple[QueryShape, Constants]:
+        if query.shape in self._templates and query.constants is not None:
+            template = self._templates[query.shape]
+            if template.fits(query.text, query.constants):
+                return template.shape, query.constants
         tree = parse_query(query.text)
         check_query(tree, self._schema, query.text)
         if tree.topic != query.topic:
             raise ValueError(f"its text is about {tree.topic!r}, and its topic is {query.topic!r}")
         shape, constants = compile_query(tree, self._schema)
-        self.rules.put(Rule(query.id, shape, constants))
-        self._queries[query.id] = query
-        expires_ms = _expiry_ms(query)
-        if expires_ms is not None:
-            heapq.heappush(self._expiries, (expires_ms, query.id))
+        if len(self._templates) >= _MAX_TEMPLATES:
+            self._templates.clear()
+        template = self._templates.setdefault(shape.key, ShapeTemplate(shape, tree))
+        return template.shape, constants
 
     def _remove(self, query_id: str) -> None:
         if self._queries.pop(query_id, None) is not None:
@@ -148,10 +190,6 @@ class LiveQueries:
 def milliseconds_since_1970(at: datetime) -> int:
     """Returns a time as a number."""
     return (at - _EPOCH) // _MILLISECOND
-
-
-def _expiry_ms(query: RegisteredQuery) -> int | None:
-    return None if query.expires_at is None else milliseconds_since_1970(query.expires_at)
 
 
 @dataclass

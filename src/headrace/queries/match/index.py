@@ -8,7 +8,7 @@ looked up by the operand whose value is least frequent.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, TypeAlias
@@ -184,23 +184,25 @@ class Indexes:
         """Notes which values are frequent; rules are placed anew where others are."""
         for name, expression in self._expressions.items():
             encoded[name] = EncodedValues.of(expression, rows)
-            before = self._shares.get(name, {})
-            self._shares[name] = after = encoded[name].frequent()
-            if before.keys() == after.keys():
-                continue
-            changed = before.keys() ^ after.keys()
-            for slot in self._asking(name, changed):
+            known = self._shares.get(name, {})
+            changed = _changed(known, encoded[name].frequent())
+            self._shares[name] = {
+                value: share for value, share in (known | changed).items() if share
+            }
+            for slot in self._asking(name, changed.keys()):
                 placed = self._take_out(slot)
                 self._unplaced[slot] = placed.shape, placed.constants
 
-    def _asking(self, expression: str, values: set[Any]) -> list[int]:
+    def _asking(self, expression: str, values: Set[Any]) -> list[int]:
         """Returns the slots of rules that could be looked up by an expression with these values."""
         return [
             slot
             for slot, placed in self._placed.items()
-            for number, indexed in placed.shape.indexed.items()
-            if indexed.shape == expression
-            and not values.isdisjoint(indexed_values(placed.constants[number]))
+            if any(
+                indexed.shape == expression
+                and not values.isdisjoint(indexed_values(placed.constants[number]))
+                for number, indexed in placed.shape.indexed.items()
+            )
         ]
 
     def _place(self, unplaced: dict[int, tuple[QueryShape, Constants]]) -> None:
@@ -239,3 +241,13 @@ class Indexes:
             values = indexed_values(placed.constants[placed.operand])
             self._indexes[placed.index].remove(slot, values)
         return placed
+
+
+def _changed(before: Mapping[Any, float], after: Mapping[Any, float]) -> dict[Any, float]:
+    """Returns the new shares of values that are twice as frequent as before, or half."""
+    changed = {}
+    for value in before.keys() | after.keys():
+        old, new = (max(_FREQUENT, shares.get(value, 0.0)) for shares in (before, after))
+        if new >= 2 * old or old >= 2 * new:
+            changed[value] = after.get(value, 0.0)
+    return changed

@@ -1,17 +1,38 @@
-"""What queries have in common that differ in constants alone, compiled once for all of them."""
+"""What queries have in common that differ in constants alone, compiled once for all of them.
+
+The record of a registered query may name its shape and its constants, so that a reader parses one
+query of each shape alone. What the record says of the others is taken for true if
+
+- a shape that was compiled in this process has the key,
+- the text is that of the shape, but for the values of constants (:class:`ShapeTemplate`),
+- number and types of the constants are those of the shape.
+
+Otherwise the text is parsed. So a record whose constants are not those of its text spoils the
+results of its own query, and nothing else: results and groups have the form that the text asks for.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.model.durations import microseconds
 from headrace.model.event import EventSchema
 from headrace.queries.aggregation import Aggregation, aggregation_of
-from headrace.queries.evaluation import CompiledExpression, compile_expression, equality_of
+from headrace.queries.evaluation import (
+    ARROW_TYPES,
+    CompiledExpression,
+    compile_expression,
+    equality_of,
+)
 from headrace.queries.language import print_query
+from headrace.queries.language.expressions import MAX_LIST_VALUES
+from headrace.queries.language.functions import ValueType
+from headrace.queries.language.printer import print_expression
 from headrace.queries.language.tree import And, Expression, Query, Result
 
 if TYPE_CHECKING:
@@ -21,6 +42,23 @@ Constants: TypeAlias = tuple[tuple[Any, ...], ...]
 """The constants of a rule: for each operand of its condition those that vary."""
 
 _KEY_BYTES = 8
+_TEXT = r"'(?:[^']|'')*+'"
+_NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
+_BOOLEAN = r"(?:TRUE|FALSE)"
+_LITERAL = rf"(?:{_TEXT}|{_NUMBER}|\b{_BOOLEAN}\b)"
+_PART = re.compile(
+    rf"\bIN \((?P<first>{_LITERAL})(?:, {_LITERAL})*\)|(?P<literal>{_LITERAL})"
+    r"|\"(?:[^\"]|\"\")*\"|\w+|.",
+    re.ASCII | re.DOTALL,
+)
+_INTEGERS = range(-(2**63), 2**63)
+_SCALARS = {
+    ARROW_TYPES[ValueType.TEXT]: str,
+    ARROW_TYPES[ValueType.INTEGER]: int,
+    ARROW_TYPES[ValueType.NUMBER]: float,
+    ARROW_TYPES[ValueType.BOOLEAN]: bool,
+    ARROW_TYPES[ValueType.TIME]: int,
+}
 
 
 @dataclass(frozen=True)
@@ -89,6 +127,86 @@ def compile_query(query: Query, schema: EventSchema) -> tuple[QueryShape, Consta
         max_groups=query.max_groups,
     )
     return shape, tuple(operand.constants for operand in operands)
+
+
+@dataclass(frozen=True)
+class ShapeTemplate:
+    """What the other queries of a shape are read with, once one of them was parsed.
+
+    Attributes:
+        shape: of the queries.
+        query: that was parsed.
+    """
+
+    shape: QueryShape
+    query: Query
+
+    def fits(self, text: str, constants: Constants) -> bool:
+        """Returns whether a text is of this shape, and constants have the types of the shape's.
+
+        Constants in a text may have other values than its query's, and a list of another length.
+        A text that the printer has not written, or not in this form, does not fit.
+        """
+        return self._has_types(constants) and self._pattern.fullmatch(text) is not None
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        text = print_query(self.query)
+        if self.query.where is None:
+            return re.compile(re.escape(text))
+        where = print_expression(self.query.where)
+        before, after = text.split(f"\nWHERE {where}", 1)
+        patterns = map(_pattern_of, _PART.finditer(where))
+        return re.compile(rf"{re.escape(before)}\nWHERE {''.join(patterns)}{re.escape(after)}")
+
+    @cached_property
+    def _types(self) -> tuple[tuple[_ConstantType, ...], ...]:
+        operands = self.shape.operands
+        return tuple(tuple(map(_ConstantType.of, each.constant_types)) for each in operands)
+
+    def _has_types(self, constants: Constants) -> bool:
+        return len(constants) == len(self._types) and all(
+            len(values) == len(types) and all(map(_ConstantType.has, types, values))
+            for values, types in zip(constants, self._types, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class _ConstantType:
+    """The type that a constant has in Python: a scalar, or a tuple of scalars."""
+
+    scalar: type
+    is_tuple: bool
+
+    @classmethod
+    def of(cls, kind: pa.DataType) -> _ConstantType:
+        import pyarrow as pa
+
+        is_tuple = pa.types.is_list(kind)
+        return cls(_SCALARS[kind.value_type if is_tuple else kind], is_tuple)
+
+    def has(self, constant: object) -> bool:
+        if not self.is_tuple:
+            return self._has_scalar(constant)
+        return isinstance(constant, tuple) and all(map(self._has_scalar, constant))
+
+    def _has_scalar(self, constant: object) -> bool:
+        # A boolean is an integer in Python, and no integer of a shape.
+        return type(constant) is self.scalar and (self.scalar is not int or constant in _INTEGERS)
+
+
+def _pattern_of(part: re.Match[str]) -> str:
+    """Returns the pattern of what may stand in place of a part of a condition."""
+    if part["first"] is not None:
+        literal = _literal_pattern(part["first"])
+        return rf"IN \({literal}(?:, {literal}){{0,{MAX_LIST_VALUES - 1}}}\)"
+    return re.escape(part[0]) if part["literal"] is None else _literal_pattern(part["literal"])
+
+
+def _literal_pattern(literal: str) -> str:
+    if literal.startswith("'"):
+        return _TEXT
+    return _BOOLEAN if literal in {"TRUE", "FALSE"} else _NUMBER
 
 
 def indexed_values(constants: Sequence[Any]) -> tuple[Any, ...]:

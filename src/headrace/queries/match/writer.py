@@ -11,11 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.pipelines.references.positions import announced, announced_ms
-from headrace.queries.match.held import (
-    LiveQueries,
-    RegistryReader,
-    milliseconds_since_1970,
-)
+from headrace.queries.match.held import LiveQueries, RegistryReader
 from headrace.queries.match.partials import AddedToWindow, RowPlaces, added_to_windows
 from headrace.queries.matched import Group, WindowPartial, window_key
 from headrace.sinks.api import RejectedRow
@@ -129,7 +125,7 @@ class MatchWriter:
             is_last = number == len(parts) - 1
             partial = WindowPartial(
                 rule.query_id,
-                milliseconds_since_1970(query.registered_at),
+                query.registered_ms,
                 query.revision,
                 query.text,
                 added.begin_us,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 QUERY_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 QUERY_ID_WORDS = "1 to 100 letters, digits, '-' and '_'"
+_Scalar: TypeAlias = str | int | float | bool
+_Constant: TypeAlias = _Scalar | tuple[_Scalar, ...]
 _Time = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
@@ -27,6 +29,9 @@ class RegisteredQuery:
         updated_at: when it was registered or updated last, to the millisecond.
         expires_at: when it ends unless it is updated, to the millisecond; None: when it is
             cancelled.
+        shape: key of the shape of its text; None: readers parse the text.
+        constants: that vary, of each operand of the condition, with times in microseconds since
+            1970, and a tuple for the list of an ``IN``; None: readers parse the text.
         offset: of its record; -1: it has not been written. The value of the record lacks it.
     """
 
@@ -37,6 +42,8 @@ class RegisteredQuery:
     registered_at: _Time
     updated_at: _Time
     expires_at: _Time | None
+    shape: str | None = None
+    constants: tuple[tuple[_Constant, ...], ...] | None = None
     offset: int = field(default=-1, compare=False)
 
     def is_live(self, at: datetime) -> bool:
@@ -47,12 +54,18 @@ class RegisteredQuery:
 # Made at import: msgspec crashes where several threads are the first to decode a class.
 _VALUE = msgspec.json.Decoder(RegisteredQuery)
 _MEMBERS = [each.name for each in fields(RegisteredQuery) if each.name != "offset"]
+_OPTIONAL = {"shape", "constants"}
 
 
 def encode_query(query: RegisteredQuery) -> tuple[bytes, bytes]:
     """Returns key and value of the record of a query: its id, and JSON with times in UTC."""
     members = {name: _written(getattr(query, name)) for name in _MEMBERS}
-    return query.id.encode(), msgspec.json.encode(members)
+    written = {
+        name: member
+        for name, member in members.items()
+        if member is not None or name not in _OPTIONAL
+    }
+    return query.id.encode(), msgspec.json.encode(written)
 
 
 def decode_query(key: bytes | None, value: bytes) -> RegisteredQuery:

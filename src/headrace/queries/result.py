@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+
+
+class ResultKind(enum.StrEnum):
+    """What a result says of its window.
+
+    Attributes:
+        EARLY: the window goes on, and another result will follow.
+        FINAL: it has ended.
+        EMPTY: it has ended, and no event matched.
+        LOST: it has ended, and the query has had no event for as many windows as it asks to know.
+    """
+
+    EARLY = "early"
+    FINAL = "final"
+    EMPTY = "empty"
+    LOST = "lost"
 
 
 class QueryResult(msgspec.Struct, frozen=True):
@@ -22,7 +39,7 @@ class QueryResult(msgspec.Struct, frozen=True):
         begin: begin of the window, ISO 8601 in UTC.
         end: end of the window.
         emission: 1 for the first result of the window, and one more for each that follows.
-        is_final: whether the window has ended.
+        kind: what the result says of the window.
         facets: values of the facets by name; times as ISO 8601.
         is_other: whether it is of all groups beyond the query's limit, together.
         values: of the columns, by name.
@@ -35,7 +52,7 @@ class QueryResult(msgspec.Struct, frozen=True):
     begin: str
     end: str
     emission: int
-    is_final: bool
+    kind: ResultKind
     facets: Mapping[str, Any]
     is_other: bool
     values: Mapping[str, Any]

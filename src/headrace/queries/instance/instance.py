@@ -1,36 +1,42 @@
-"""One instance of the aggregate stage, from its start to its end."""
+"""One instance, from its start to its end."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import confluent_kafka
 from confluent_kafka import KafkaException
 
 from headrace.errors import BrokerUnreachableError, RecordsDeletedError
 from headrace.kafka.broker_errors import Meaning, meaning
+from headrace.kafka.changelog import ChangelogFollower
 from headrace.kafka.client import ClientConfig, consumer
 from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.lost_brokers import BrokersLostError, IdleCheck
 from headrace.kafka.transactions import TransactionFencedError, TransactionUnsettledError
 from headrace.model import EventSchema, TopicPartition
-from headrace.queries.aggregate.owned import OwnedPartition
 from headrace.queries.aggregate.plan import Plans
-from headrace.queries.aggregate.quiet import QuietTopics
+from headrace.queries.answer.silent import WatchedQueries
 from headrace.queries.declaration import StandingQueries
+from headrace.queries.ended import decode_ended
+from headrace.queries.instance.lease_holder import LeaseHolder
+from headrace.queries.instance.owned import OwnedPartition
+from headrace.queries.instance.quiet import QuietTopics
 from headrace.queries.matched import Tick, decode_matched
+from headrace.queries.topics import ensure_query_topics
 
 _LOG = logging.getLogger("headrace.queries")
-SNAPSHOT_SECONDS = 5.0
 _TAKE_SECONDS = 0.1
 _MAX_RECORDS = 2_000
 _LOOK_SECONDS = 1.0
-_RESTART_SECONDS = 1.0
+_WAIT_SECONDS = 0.5
+_READY_SECONDS = 60.0
 _READING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
 _INTERRUPTIONS = (
     BrokersLostError,
@@ -47,6 +53,7 @@ class AggregatorStatus:
     Attributes:
         queries: name of the standing queries.
         partitions: that it has.
+        uncovered: that no instance has.
         records: that it has taken since its start.
         results: that it has written since its start.
         windows: that are open.
@@ -58,6 +65,7 @@ class AggregatorStatus:
 
     queries: str
     partitions: tuple[int, ...] = ()
+    uncovered: tuple[int, ...] = ()
     records: int = 0
     results: int = 0
     windows: int = 0
@@ -67,29 +75,28 @@ class AggregatorStatus:
     waiting: str = ""
 
 
+Observe: TypeAlias = Callable[[AggregatorStatus], None]
+
+
 class AggregatorInstance:
-    """Adds up the windows of some partitions of the matched topic.
+    """Adds up and orders the windows of some partitions, or waits for partitions.
 
     Args:
         config: librdkafka's settings of the cluster.
         queries: whose windows these are.
         schemas: of the events of topics, by name.
-        partitions: of the matched topic.
     """
 
     def __init__(
-        self,
-        config: ClientConfig,
-        queries: StandingQueries,
-        schemas: Mapping[str, EventSchema],
-        partitions: Sequence[int],
+        self, config: ClientConfig, queries: StandingQueries, schemas: Mapping[str, EventSchema]
     ) -> None:
         self._config, self._queries = config, queries
         self._plans = Plans(schemas)
-        self._partitions = tuple(partitions)
+        self._watched = WatchedQueries()
         self._owned: dict[int, OwnedPartition] = {}
         self._quiet = QuietTopics()
         self._ending = threading.Event()
+        self._uncovered: tuple[int, ...] = ()
         self._records = self._results = 0
         self._waiting = "it begins"
 
@@ -99,28 +106,28 @@ class AggregatorInstance:
 
     def status(self) -> AggregatorStatus:
         """Returns how it is doing. On its thread."""
-        late: dict[str, int] = {}
+        late: Counter[str] = Counter()
         event_us: dict[str, int] = {}
         faulty: dict[str, str] = {}
         for owned in self._owned.values():
             faulty |= owned.aggregator.faulty
-            for query, count in owned.aggregator.late.items():
-                late[query] = late.get(query, 0) + count
+            late.update(owned.aggregator.late)
             for topic, reached_us in owned.aggregator.event_us.items():
                 event_us[topic] = min(reached_us, event_us.get(topic, reached_us))
         return AggregatorStatus(
             queries=self._queries.name,
             partitions=tuple(self._owned),
+            uncovered=self._uncovered,
             records=self._records,
-            results=self._results,
+            results=self._results + sum(owned.results for owned in self._owned.values()),
             windows=sum(owned.aggregator.windows for owned in self._owned.values()),
-            late=late,
+            late=dict(late),
             event_us=event_us,
             faulty=faulty,
             waiting=self._waiting,
         )
 
-    def run(self, observe: Callable[[AggregatorStatus], None]) -> None:
+    def run(self, observe: Observe) -> None:
         """Runs until it is stopped; what passes by itself is waited for.
 
         Args:
@@ -129,57 +136,83 @@ class AggregatorInstance:
         Raises:
             HeadraceError, KafkaException: what does not pass by itself.
         """
-        while not self._ending.is_set():
-            try:
-                self._run(observe)
-            except _INTERRUPTIONS as error:
-                self._waiting = str(error) or type(error).__name__
-                _LOG.warning("%s: waits: %s", self._queries.name, self._waiting)
-                observe(self.status())
-                self._ending.wait(_RESTART_SECONDS)
-            finally:
-                self._close()
+        ensure_query_topics(self._config, self._queries)
+        follower = ChangelogFollower(self._config, self._queries.queries_topic, self._watched.take)
+        lease = LeaseHolder(self._config, self._queries)
+        try:
+            follower.wait_ready(_READY_SECONDS)
+            while not self._ending.is_set():
+                self._run_or_wait(lease, observe)
+        finally:
+            lease.close()
+            follower.close()
         observe(self.status())
 
-    def _run(self, observe: Callable[[AggregatorStatus], None]) -> None:
-        for partition in self._partitions:
+    def _run_or_wait(self, lease: LeaseHolder, observe: Observe) -> None:
+        partitions = lease.partitions
+        try:
+            if partitions is not None:
+                self._run(lease, partitions, observe)
+                return
+            self._wait(lease, "other instances have all partitions", observe)
+        except _INTERRUPTIONS as error:
+            reason = str(error) or type(error).__name__
+            _LOG.warning("%s: waits: %s", self._queries.name, reason)
+            self._wait(lease, reason, observe)
+        finally:
+            self._close()
+
+    def _wait(self, lease: LeaseHolder, reason: str, observe: Observe) -> None:
+        self._waiting, self._uncovered = reason, lease.uncovered
+        observe(self.status())
+        self._ending.wait(_WAIT_SECONDS)
+
+    def _run(self, lease: LeaseHolder, partitions: range, observe: Observe) -> None:
+        _LOG.info("%s: has partitions %s", self._queries.name, list(partitions))
+        for partition in partitions:
             self._owned[partition] = OwnedPartition(
-                self._config, self._queries, partition, self._plans
+                self._config, self._queries, partition, self._plans, self._watched
             )
         self._waiting = ""
         reader = consumer(self._config, "headrace.aggregate", _READING)
         try:
             reader.assign(self._starts())
-            self._take_until_stopped(reader, observe)
-            for owned in self._owned.values():
-                owned.snapshot()
+            self._take_while_leased(reader, lease, partitions, observe)
+            if self._ending.is_set():
+                for owned in self._owned.values():
+                    owned.end(_now_ms())
         finally:
             reader.close()
 
     def _starts(self) -> list[confluent_kafka.TopicPartition]:
-        """Returns where to go on, of each partition.
+        """Returns where to go on, of each partition of both topics.
 
         Raises:
             RecordsDeletedError: if the next record is not there any more.
         """
-        topic = self._queries.matched_topic
-        live = KafkaCluster(self._config).live(topic)
         starts = []
-        for number, owned in self._owned.items():
-            first, offset = live.earliest[number], owned.aggregator.offset
-            if 0 < offset < first:
-                raise RecordsDeletedError(str(TopicPartition(topic, number)), offset)
-            starts.append(confluent_kafka.TopicPartition(topic, number, max(first, offset)))
+        for topic in (self._queries.matched_topic, self._queries.ended_topic):
+            live = KafkaCluster(self._config).live(topic)
+            for number, owned in self._owned.items():
+                is_matched = topic == self._queries.matched_topic
+                offset = owned.aggregator.offset if is_matched else owned.answers.offset
+                first = live.earliest[number]
+                if 0 < offset < first:
+                    raise RecordsDeletedError(str(TopicPartition(topic, number)), offset)
+                start = max(first, offset)
+                starts.append(confluent_kafka.TopicPartition(topic, number, start))
         return starts
 
-    def _take_until_stopped(
+    def _take_while_leased(
         self,
         reader: confluent_kafka.Consumer,
-        observe: Callable[[AggregatorStatus], None],
+        lease: LeaseHolder,
+        partitions: range,
+        observe: Observe,
     ) -> None:
         idle_check = IdleCheck(self._config)
-        snapshot_at = look_at = time.monotonic()
-        while not self._ending.is_set():
+        look_at = time.monotonic()
+        while not self._ending.is_set() and lease.partitions == partitions:
             messages = reader.consume(_MAX_RECORDS, _TAKE_SECONDS)
             if messages:
                 idle_check.received()
@@ -187,20 +220,13 @@ class AggregatorInstance:
                 idle_check.check(reader)
             for message in messages:
                 self._take(message)
-            now = time.monotonic()
-            if now >= look_at:
-                look_at = now + _LOOK_SECONDS
+            if time.monotonic() >= look_at:
+                look_at = time.monotonic() + _LOOK_SECONDS
+                self._uncovered = lease.uncovered
                 self._go_on_where_quiet()
             for owned in self._owned.values():
                 owned.advance(_now_ms())
-                if now < snapshot_at:
-                    self._results += owned.write()
-                else:
-                    before = owned.results
-                    owned.snapshot()
-                    self._results += owned.results - before
-            if now >= snapshot_at:
-                snapshot_at = now + SNAPSHOT_SECONDS
+                owned.write(_now_ms())
             observe(self.status())
 
     def _take(self, message: confluent_kafka.Message) -> None:
@@ -209,27 +235,32 @@ class AggregatorInstance:
             if meaning(error) not in {Meaning.END, Meaning.UNREACHABLE, Meaning.TRANSIENT}:
                 raise KafkaException(error)
             return
-        now_ms = _now_ms()
+        value, now_ms = message.value() or b"", _now_ms()
+        owned, offset = self._owned[_number(message)], _offset(message)
         try:
-            record = decode_matched(message.value() or b"")
+            if message.topic() == self._queries.ended_topic:
+                owned.take_ended(decode_ended(value), offset, now_ms)
+                return
+            record = decode_matched(value)
         except ValueError as error:
-            _LOG.error("%s is left out: it is no matched record: %s", _place(message), error)
+            _LOG.error("%s is left out: it is no record of headrace: %s", _place(message), error)
             return
         if isinstance(record, Tick):
             self._quiet.take(record, now_ms)
-        self._owned[_number(message)].take(record, _offset(message), now_ms)
+        owned.take(record, offset, now_ms)
         self._records += 1
 
     def _go_on_where_quiet(self) -> None:
         """Time goes on in topics without new events, which are asked for their ends."""
         for topic in self._quiet.topics:
-            partitions = KafkaCluster(self._config).live(topic, with_earliest=False).latest
-            reached_us = self._quiet.event_us(topic, partitions, _now_ms())
+            ends = KafkaCluster(self._config).live(topic, with_earliest=False).latest
+            reached_us = self._quiet.event_us(topic, ends, _now_ms())
             if reached_us is not None:
                 for owned in self._owned.values():
                     owned.go_on(topic, reached_us, _now_ms())
 
     def _close(self) -> None:
+        self._results += sum(owned.results for owned in self._owned.values())
         for owned in self._owned.values():
             owned.close()
         self._owned.clear()

@@ -1,0 +1,192 @@
+"""The results of the queries of one partition, in order. Pure, one thread."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+
+from headrace.model.durations import microseconds
+from headrace.queries.aggregate.plan import Plans
+from headrace.queries.aggregate.snapshots import AnswerPosition
+from headrace.queries.aggregate.window import time_text
+from headrace.queries.answer.silent import WatchedQueries, WatchedQuery
+from headrace.queries.ended import EndedRecord, PartitionClocks, WindowResults
+from headrace.queries.language.tree import Query
+from headrace.queries.result import QueryResult, ResultKind
+
+# After a jump of event time over months, so many of the windows without events have a result.
+_MAX_EMPTY_WINDOWS = 1_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class PartitionAnswers:
+    """The windows that wait for their place among the results.
+
+    Args:
+        partitions: of the matched topic.
+        watched: queries that have results of windows without events.
+        plans: of the texts of queries.
+        position: where to go on; None: at the beginning.
+
+    Attributes:
+        offset: of the next record.
+    """
+
+    def __init__(
+        self,
+        partitions: int,
+        watched: WatchedQueries,
+        plans: Plans,
+        position: AnswerPosition | None,
+    ) -> None:
+        known = position or AnswerPosition(0, 0, {}, {}, {})
+        self._partitions, self._watched, self._plans = partitions, watched, plans
+        self._clocks = dict(known.clocks)
+        self._passed_us = dict(known.passed_us)
+        self._seen_us = dict(known.seen_us)
+        self._taken = known.offset
+        self.offset = known.first_offset
+        self._waiting: dict[str, list[tuple[int, int, WindowResults]]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many windows wait."""
+        return sum(map(len, self._waiting.values()))
+
+    def take(self, record: EndedRecord, offset: int, now_ms: int) -> list[QueryResult]:
+        """Takes the next record, and returns the results that follow.
+
+        Args:
+            record: of the topic of ended windows.
+            offset: of the record.
+            now_ms: the clock, in milliseconds since 1970.
+        """
+        self.offset = offset + 1
+        is_known = offset < self._taken
+        if isinstance(record, PartitionClocks):
+            return [] if is_known else self._go_on(record, now_ms)
+        if record.is_early:
+            return [] if is_known else record.results
+        if record.due_us > self._passed_us.get(record.topic, 0):
+            waiting = self._waiting.setdefault(record.topic, [])
+            heapq.heappush(waiting, (record.due_us, offset, record))
+            return []
+        # It was answered before, or its partition is late: its results come out of order.
+        return [] if is_known else record.results
+
+    def position(self) -> AnswerPosition:
+        """Returns how far it is."""
+        waiting = (offset for windows in self._waiting.values() for _, offset, _ in windows)
+        return AnswerPosition(
+            min(waiting, default=self.offset),
+            max(self.offset, self._taken),
+            dict(self._passed_us),
+            dict(self._clocks),
+            dict(self._seen_us),
+        )
+
+    def _go_on(self, clocks: PartitionClocks, now_ms: int) -> list[QueryResult]:
+        self._clocks[clocks.partition] = clocks
+        if len(self._clocks) < self._partitions:
+            return []
+        results: list[QueryResult] = []
+        for topic, reached_us in self._reached().items():
+            before_us = self._passed_us.get(topic)
+            if before_us is not None and reached_us <= before_us:
+                continue
+            self._passed_us[topic] = reached_us
+            ended = [result for window in self._ended(topic, reached_us) for result in window]
+            empty = [] if before_us is None else list(self._empty(topic, before_us, now_ms, ended))
+            results += sorted([*ended, *empty], key=lambda result: result.end) if empty else ended
+        return results
+
+    def _reached(self) -> dict[str, int]:
+        """Returns the time that all partitions have reached, by topic."""
+        all_clocks = list(self._clocks.values())
+        topics = set.intersection(*(set(clocks.event_us) for clocks in all_clocks))
+        reached = {topic: min(each.event_us[topic] for each in all_clocks) for topic in topics}
+        return reached | {"": min(each.clock_us for each in all_clocks)}
+
+    def _ended(self, topic: str, reached_us: int) -> Iterator[list[QueryResult]]:
+        waiting = self._waiting.get(topic, [])
+        while waiting and waiting[0][0] <= reached_us:
+            yield heapq.heappop(waiting)[2].results
+
+    def _empty(
+        self, topic: str, before_us: int, now_ms: int, ended: Iterable[QueryResult]
+    ) -> Iterator[QueryResult]:
+        """Yields results of the windows without events that have ended since ``before_us``."""
+        answered = {(_name(result), result.begin) for result in ended}
+        for watched in self._watched.live(now_ms):
+            if watched.topic == topic:
+                yield from self._silent(watched, before_us, self._passed_us[topic], answered)
+
+    def _silent(
+        self,
+        watched: WatchedQuery,
+        before_us: int,
+        reached_us: int,
+        answered: set[tuple[str, str]],
+    ) -> Iterator[QueryResult]:
+        query, slide_us = watched.query, microseconds(watched.query.slide)
+        registered_us = microseconds_since_1970(watched.registered.registered_at)
+        name = _name_of(watched)
+        for begin_us in _begins(query, before_us, reached_us):
+            end_us = begin_us + microseconds(query.window)
+            if begin_us < registered_us:
+                continue
+            if (name, time_text(begin_us)) in answered:
+                self._seen_us[name] = end_us
+                continue
+            if query.emits_empty:
+                yield self._without_events(watched, begin_us, ResultKind.EMPTY)
+            seen_us = self._seen_us.setdefault(name, registered_us) if query.loss_after else 0
+            if query.loss_after and (end_us - seen_us) // slide_us == query.loss_after:
+                yield self._without_events(watched, begin_us, ResultKind.LOST)
+
+    def _without_events(
+        self, watched: WatchedQuery, begin_us: int, kind: ResultKind
+    ) -> QueryResult:
+        registered = watched.registered
+        plan = self._plans.of(registered.text)
+        values = (each.accumulator().value(plan.window) for each in plan.aggregations)
+        return QueryResult(
+            query=registered.id,
+            registered=time_text(microseconds_since_1970(registered.registered_at)),
+            revision=registered.revision,
+            begin=time_text(begin_us),
+            end=time_text(begin_us + plan.window_us),
+            emission=1,
+            kind=kind,
+            facets={},
+            is_other=False,
+            values=dict(zip(plan.columns, values, strict=True)),
+            events=0,
+        )
+
+
+def _begins(query: Query, before_us: int, reached_us: int) -> range:
+    """Returns the begins of the windows that end after ``before_us``, and by ``reached_us``."""
+    slide_us = microseconds(query.slide)
+    waits = query.closing.after or query.allowed_lateness
+    length_us = microseconds(query.window) + microseconds(waits)
+    first = (before_us - length_us) // slide_us + 1
+    last = (reached_us - length_us) // slide_us
+    first = max(first, last + 1 - _MAX_EMPTY_WINDOWS)
+    return range(first * slide_us, (last + 1) * slide_us, slide_us)
+
+
+def _name(result: QueryResult) -> str:
+    return f"{result.query} {result.registered} {result.revision}"
+
+
+def _name_of(watched: WatchedQuery) -> str:
+    registered = watched.registered
+    time = time_text(microseconds_since_1970(registered.registered_at))
+    return f"{registered.id} {time} {registered.revision}"
+
+
+def microseconds_since_1970(at: datetime) -> int:
+    """Returns a time as a number."""
+    return microseconds(at - _EPOCH)

@@ -1,0 +1,77 @@
+"""The records of the topic of ended windows: results, and how far the partitions are.
+
+======= ============ ==============================================================================
+kind    key          partition
+======= ============ ==============================================================================
+window  query id     that of the key, and so that of the results
+clocks  none         every one, behind the windows that ended by then
+======= ============ ==============================================================================
+
+Windows of one query come from all partitions of the matched topic, each in its own time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from headrace.queries.result import QueryResult, ResultKind
+
+_RESULTS_AT_ONCE = 500
+
+
+class WindowResults(msgspec.Struct, tag="window", tag_field="kind", frozen=True):
+    """Results of a window that has ended, or early ones.
+
+    Attributes:
+        topic: of the events, whose time has ended the window; empty: the clock has.
+        due_us: what that time was at least, in microseconds since 1970. Where it has come so far in
+            all partitions, no earlier window of the query can come any more.
+        results: of the groups, or of some of them.
+    """
+
+    topic: str
+    due_us: int
+    results: list[QueryResult]
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the window goes on."""
+        return self.results[0].kind is ResultKind.EARLY
+
+    def parts(self) -> Iterator[WindowResults]:
+        """Yields it in parts that a record has room for."""
+        for at in range(0, len(self.results), _RESULTS_AT_ONCE):
+            some = self.results[at : at + _RESULTS_AT_ONCE]
+            yield WindowResults(self.topic, self.due_us, some)
+
+
+class PartitionClocks(msgspec.Struct, tag="clocks", tag_field="kind", frozen=True):
+    """How far a partition of the matched topic is: what ended before is before this record.
+
+    Attributes:
+        partition: of the matched topic.
+        event_us: the time of events, by topic, in microseconds since 1970.
+        clock_us: the clock, in microseconds since 1970.
+    """
+
+    partition: int
+    event_us: Mapping[str, int]
+    clock_us: int
+
+
+EndedRecord: TypeAlias = WindowResults | PartitionClocks
+
+# Made at import: msgspec crashes where several threads are the first to decode a class.
+_RECORD: msgspec.json.Decoder[EndedRecord] = msgspec.json.Decoder(EndedRecord)
+
+
+def decode_ended(value: bytes) -> EndedRecord:
+    """Returns the record with this value.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    return _RECORD.decode(value)

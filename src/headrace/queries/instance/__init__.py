@@ -1,0 +1,10 @@
+"""An instance of the stages with time: it has some partitions, and adds up and orders windows.
+
+=================== ==============================================================================
+lease holder        which partitions it has, on a thread of its own
+instance            the loop: takes records and ticks of all its partitions, on one thread
+owned partition     what one partition comes to, and its transactions
+restoring           what a partition begins with
+quiet               the time of topics without new events
+=================== ==============================================================================
+"""

@@ -1,0 +1,177 @@
+"""A partition that this instance alone has: of matched records, and of ended windows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from headrace.kafka.client import ClientConfig, high_watermarks
+from headrace.kafka.sending import ProducerRecord
+from headrace.kafka.transactions import TransactionalProducer
+from headrace.model import TopicPartition
+from headrace.queries.aggregate.partition import PartitionAggregator, WindowOutput
+from headrace.queries.aggregate.plan import Plans
+from headrace.queries.aggregate.snapshots import WindowSnapshot, encode_snapshot
+from headrace.queries.aggregate.window import WindowId
+from headrace.queries.answer.partition import PartitionAnswers
+from headrace.queries.answer.silent import WatchedQueries
+from headrace.queries.declaration import StandingQueries
+from headrace.queries.ended import EndedRecord, PartitionClocks
+from headrace.queries.instance.restoring import read_snapshots
+from headrace.queries.matched import MatchedRecord
+from headrace.queries.result import QueryResult
+
+SNAPSHOT_SECONDS = 5.0
+# So often, all windows are written: what an instance reads that starts is younger.
+_BASE_SECONDS = 60.0
+_CLOCKS_SECONDS = 1.0
+
+
+class OwnedPartition:
+    """Takes records, and writes what follows from them. Used on one thread, until it raises.
+
+    Args:
+        config: librdkafka's settings of the cluster.
+        queries: whose windows these are.
+        partition: number of the partition, of all topics.
+        plans: of the texts of queries.
+        watched: queries that have results of windows without events.
+
+    Attributes:
+        aggregator: of the windows.
+        answers: the results, in their order.
+        results: how many were written.
+
+    Raises:
+        TransactionUnsettledError, BrokerUnreachableError: if the brokers do not answer.
+        SnapshotDamagedError: if the snapshots do not fit together.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        queries: StandingQueries,
+        partition: int,
+        plans: Plans,
+        watched: WatchedQueries,
+    ) -> None:
+        self._config, self._queries, self._partition = config, queries, partition
+        self._snapshots = TopicPartition(queries.snapshots_topic, partition)
+        # First: who had the partition before can write no more, so the snapshots stay as they are.
+        name = f"headrace.{queries.name}.aggregate.{partition}"
+        self._producer = TransactionalProducer(config, name)
+        restored = read_snapshots(config, self._snapshots)
+        self.aggregator = PartitionAggregator(plans, restored)
+        self.answers = PartitionAnswers(queries.partitions, watched, plans, restored.answered)
+        self.results = 0
+        self._output: list[WindowOutput] = []
+        self._answered: list[QueryResult] = []
+        self._shown_us: dict[str, int] = {}
+        self._shown_at = self._snapshot_at = self._base_at = 0.0
+        self._base = 0 if restored.position is None else restored.position.base
+
+    def take(self, record: MatchedRecord, offset: int, now_ms: int) -> None:
+        """Takes the next matched record."""
+        self._keep(self.aggregator.take(record, offset, now_ms))
+
+    def take_ended(self, record: EndedRecord, offset: int, now_ms: int) -> None:
+        """Takes the next record of the ended windows."""
+        self._answered += self.answers.take(record, offset, now_ms)
+
+    def advance(self, now_ms: int) -> None:
+        """Ends what ends by the clock."""
+        self._keep(self.aggregator.advance(now_ms))
+
+    def go_on(self, topic: str, event_us: int, now_ms: int) -> None:
+        """Ends what ends by event time, where it goes on without events."""
+        self._keep(self.aggregator.go_on(topic, event_us, now_ms))
+
+    def write(self, now_ms: int) -> None:
+        """Writes what is there, in one transaction; from time to time a snapshot with it.
+
+        Args:
+            now_ms: the clock, in milliseconds since 1970, up to which windows have ended.
+        """
+        now = time.monotonic()
+        shows_clocks = (
+            bool(self._output)
+            or self.aggregator.event_us != self._shown_us
+            or now - self._shown_at >= _CLOCKS_SECONDS
+        )
+        is_snapshot = now - self._snapshot_at >= SNAPSHOT_SECONDS
+        if shows_clocks or is_snapshot or self._answered:
+            self._send(now_ms, is_snapshot=is_snapshot)
+            self._shown_at, self._shown_us = now, self.aggregator.event_us
+
+    def end(self, now_ms: int) -> None:
+        """Writes what is there, with a snapshot: whoever is next goes on from here."""
+        self._send(now_ms, is_snapshot=True)
+
+    def close(self) -> None:
+        """Gives up what was not written: whoever is next begins at the last position."""
+        self._producer.close()
+
+    def _keep(self, output: WindowOutput) -> None:
+        if output:
+            self._output.append(output)
+
+    def _send(self, now_ms: int, *, is_snapshot: bool) -> None:
+        output, self._output = self._output, []
+        answered, self._answered = self._answered, []
+        self._producer.send(self._records(output, answered, now_ms, is_snapshot=is_snapshot))
+        self.results += len(answered)
+
+    def _records(
+        self,
+        output: Iterable[WindowOutput],
+        answered: Iterable[QueryResult],
+        now_ms: int,
+        *,
+        is_snapshot: bool,
+    ) -> Iterator[ProducerRecord]:
+        for result in answered:
+            value = msgspec.json.encode(result)
+            yield ProducerRecord(self._queries.results_topic, result.query.encode(), value, ())
+        for each in output:
+            yield from self._ended_windows(each)
+        clocks = PartitionClocks(self._partition, self.aggregator.event_us, now_ms * 1000)
+        value = msgspec.json.encode(clocks)
+        for partition in range(self._queries.partitions):
+            yield ProducerRecord(self._queries.ended_topic, None, value, (), partition)
+        yield self._record(None, msgspec.json.encode(self.answers.position()))
+        if is_snapshot:
+            yield from self._snapshot()
+
+    def _ended_windows(self, output: WindowOutput) -> Iterator[ProducerRecord]:
+        for window in output.windows:
+            key = window.results[0].query.encode()
+            for part in window.parts():
+                yield ProducerRecord(self._queries.ended_topic, key, msgspec.json.encode(part), ())
+        for marker in output.ended:
+            yield self._record(marker.id, msgspec.json.encode(marker))
+        for snapshot in output.emitted:
+            yield from self._window(snapshot)
+
+    def _snapshot(self) -> Iterator[ProducerRecord]:
+        """Yields the windows that have changed, or all of them, and the position."""
+        self._snapshot_at = time.monotonic()
+        is_base = self._snapshot_at - self._base_at >= _BASE_SECONDS
+        if is_base:
+            self._base_at = self._snapshot_at
+            # No other producer writes to the partition: what follows is behind its end.
+            self._base = high_watermarks(self._config, [self._snapshots])[self._snapshots]
+            for marker in self.aggregator.remembered():
+                yield self._record(marker.id, msgspec.json.encode(marker))
+        for snapshot in self.aggregator.changed(all_windows=is_base):
+            yield from self._window(snapshot)
+        yield self._record(None, msgspec.json.encode(self.aggregator.position(self._base)))
+
+    def _window(self, snapshot: WindowSnapshot) -> Iterator[ProducerRecord]:
+        for part in encode_snapshot(snapshot):
+            yield self._record(snapshot.id, part)
+
+    def _record(self, window: WindowId | None, value: bytes) -> ProducerRecord:
+        key = None if window is None else "/".join(map(str, window)).encode()
+        return ProducerRecord(self._snapshots.topic, key, value, (), self._partition)

@@ -1,0 +1,55 @@
+"""The snapshots of a partition, read by an instance that begins with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.kafka.client import ClientConfig, consumer, earliest_offsets, high_watermarks
+from headrace.kafka.range_reader import read_ranges
+from headrace.model import OffsetRange, TopicPartition
+from headrace.queries.aggregate.snapshots import Restored
+
+_READING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
+_SILENCE_SECONDS = 90.0  # a transaction that was left open ends after a minute
+_FIRST_LOOK_OFFSETS = 1_000
+_LOOK_FACTOR = 16
+
+
+def read_snapshots(config: ClientConfig, partition: TopicPartition) -> Restored:
+    """Returns what a partition of the snapshots comes to, up to the very end.
+
+    The last position says how far back the windows begin; it is looked for from the end.
+
+    Raises:
+        BrokerUnreachableError: if the brokers do not answer, or a transaction stays open.
+    """
+    first = earliest_offsets(config, [partition])[partition]
+    end = high_watermarks(config, [partition])[partition]
+    look = _FIRST_LOOK_OFFSETS
+    while True:
+        start = max(first, end - look)
+        restored = _restored(config, OffsetRange(partition, start, end))
+        position = restored.position
+        if position is not None and restored.answered is not None:
+            base = max(first, position.base)
+            if base >= start:
+                return restored
+            return _restored(config, OffsetRange(partition, base, end))
+        if start == first:
+            return restored
+        look *= _LOOK_FACTOR
+
+
+def _restored(config: ClientConfig, range_: OffsetRange) -> Restored:
+    restored = Restored()
+    restored.take(_values(config, range_))
+    return restored
+
+
+def _values(config: ClientConfig, range_: OffsetRange) -> Iterator[bytes]:
+    reader = consumer(config, "headrace.snapshots", _READING)
+    try:
+        for chunk in read_ranges(reader, [range_], config, silence_limit_seconds=_SILENCE_SECONDS):
+            yield from (value for each in chunk.records if (value := each.value()) is not None)
+    finally:
+        reader.close()

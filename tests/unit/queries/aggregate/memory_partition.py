@@ -1,0 +1,165 @@
+"""A partition of the matched topic whose instance is killed, with topics in memory."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+from headrace.queries.aggregate.owned import OwnedPartition
+from tests.unit.queries.pipeline import tick_of
+
+from headrace.model.event import event_schema
+from headrace.queries.aggregate import owned as owned_module
+from headrace.queries.aggregate.plan import Plans
+from headrace.queries.aggregate.snapshots import Restored
+from headrace.queries.declaration import StandingQueries
+from headrace.queries.matched import WindowPartial
+from headrace.queries.result import decode_result
+
+QUERIES = StandingQueries("ads", partitions=1)
+SECOND_US = 1_000_000
+WINDOW_US = 10 * SECOND_US
+SELECT = "SELECT count(*) AS n FROM clicks"
+TEXTS = {
+    "plain": f"{SELECT} WINDOW 10 seconds",
+    "facets": f"{SELECT} FACET country LIMIT 2 WINDOW 10 seconds ALLOWED LATENESS 5 seconds",
+    "early": f"{SELECT} FACET country WINDOW 10 seconds EMIT EARLY EVERY 2 seconds",
+    "other-topic": "SELECT count(*) AS n FROM views WINDOW 10 seconds",
+    "quiet": f"{SELECT} FACET country WINDOW 10 seconds CLOSE BY QUIET TIME 5 seconds",
+    "clock": (
+        f"{SELECT} FACET country WINDOW 10 seconds CLOSE BY CLOCK 3 seconds "
+        "EMIT EARLY EVERY 2 seconds"
+    ),
+}
+BY_EVENT_TIME = ("plain", "facets", "early", "other-topic")
+
+
+class Click:
+    country: str
+
+
+SCHEMAS = dict.fromkeys(("clicks", "views"), event_schema(Click))
+
+
+def added(query, begin, counts, *, text=None):
+    """Returns what some events of a query add to the window that begins after some windows.
+
+    Args:
+        query: its id.
+        begin: number of the window.
+        counts: of events, by country; of a query without facets, their sum counts.
+        text: of the query; None: the one of ``TEXTS``.
+    """
+    text = text or TEXTS[query]
+    events = sum(counts.values())
+    has_facets = "FACET" in text
+    groups = [((country,), (count,)) for country, count in counts.items()]
+    return WindowPartial(
+        query=query,
+        registered_ms=0,
+        revision=1,
+        text=text,
+        begin_us=begin * WINDOW_US,
+        events=events,
+        groups=groups if has_facets else [((), (events,))],
+    )
+
+
+def tick(seconds, topic="clicks"):
+    """Returns a tick whose events have come to a time; None: not known."""
+    return tick_of(topic, None if seconds is None else int(seconds * SECOND_US))
+
+
+class _MemoryProducer:
+    """Writes transactions whole, as Kafka does."""
+
+    def __init__(self, config, transactional_id):
+        self._topics = config["topics"]
+        self.transactional_id = transactional_id
+
+    def send(self, records):
+        for record in list(records):
+            self._topics.setdefault(record.topic, []).append(record.value)
+
+    def close(self):
+        self._topics = None
+
+
+def _read_snapshots(config, place):
+    restored = Restored()
+    restored.take(config["topics"].get(place.topic, []))
+    return restored
+
+
+@contextmanager
+def memory_topics():
+    """Owned partitions have topics in memory meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owned_module, "TransactionalProducer", _MemoryProducer)
+        patch.setattr(owned_module, "read_snapshots", _read_snapshots)
+        yield
+
+
+@dataclass
+class MemoryPartition:
+    """Instances that take the records of a partition, one after the other.
+
+    Attributes:
+        records: of the matched topic.
+        topics: that were written.
+        now_ms: the clock.
+        end: records before this offset have been sent.
+    """
+
+    records: list[object]
+    topics: dict[str, list[bytes]] = field(default_factory=dict)
+    now_ms: int = 0
+    end: int = 0
+
+    def __post_init__(self):
+        self._start()
+
+    def _start(self):
+        config = {"topics": self.topics}
+        self.owned = OwnedPartition(config, QUERIES, 0, Plans(SCHEMAS))
+
+    @property
+    def results(self):
+        return [decode_result(value) for value in self.topics.get(QUERIES.results_topic, [])]
+
+    @property
+    def late(self):
+        return {query: count for query, count in self.owned.aggregator.late.items() if count}
+
+    def send(self, count):
+        """More records are there; an instance that is behind takes more of them."""
+        self.end = min(len(self.records), self.end + count)
+        self.take(2 * count + 1)
+
+    def take(self, count):
+        offset = self.owned.aggregator.offset
+        for number in range(offset, min(self.end, offset + count)):
+            self.owned.take(self.records[number], number, self.now_ms)
+
+    def advance(self, milliseconds):
+        self.now_ms += milliseconds
+        self.owned.advance(self.now_ms)
+
+    def write(self):
+        self.owned.write()
+
+    def snapshot(self):
+        self.owned.snapshot()
+
+    def kill(self):
+        """What was not written is lost; another instance starts."""
+        self.owned.close()
+        self._start()
+
+    def finish(self):
+        """All records are taken, and all windows end."""
+        self.end = len(self.records)
+        self.take(self.end)
+        self.advance(10**8)
+        self.snapshot()
