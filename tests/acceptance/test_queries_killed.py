@@ -1,0 +1,194 @@
+"""Instances of standing queries are killed, frozen and replaced; results are those of no fault."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+
+import confluent_kafka
+import pytest
+from tests.integration.aggregator_instance import View, arguments
+from tests.integration.flow import Flow
+
+from headrace import BatchLimits, Pipeline, StandingQueries, Topic
+from headrace.kafka.client import consumer
+from headrace.queries.match.sink import MatchQueries
+from headrace.queries.registry.record import RegisteredQuery, encode_query
+from headrace.queries.registry.topic import write_registry
+from headrace.queries.result import ResultKind, decode_result
+from headrace.queries.topics import ensure_query_topics
+
+USERS = 100
+COUNTRIES = ("PL", "DE", "FR")
+WINDOW = timedelta(seconds=10)
+WAIT_SECONDS = 240
+KILLED, FROZEN = signal.SIGKILL, signal.SIGSTOP
+pytestmark = pytest.mark.drill
+
+
+class Views:
+    """Views whose times go on with each second of a clock of their own, a little disordered."""
+
+    def __init__(self, flow, topic, random):
+        self._flow, self._topic, self._random = flow, topic, random
+        self._at = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(hours=2)
+        self.count = 0
+        self.expected = defaultdict(lambda: [0, 0, 0])
+
+    def send(self, count, seconds):
+        """Sends views of so many seconds."""
+        values = []
+        for number in range(count):
+            at = self._at + number / count * timedelta(seconds=seconds)
+            at -= timedelta(milliseconds=self._random.randrange(2_000))
+            user, country = self._random.randrange(USERS), self._random.choice(COUNTRIES)
+            n = self._random.randrange(1_000)
+            values.append(self._value(at, user, country, n))
+            begin = at.timestamp() // WINDOW.total_seconds() * WINDOW.total_seconds()
+            sums = self.expected[user, begin, country]
+            sums[0] += 1
+            sums[1] += n
+            sums[2] = max(sums[2], n)
+        self._at += timedelta(seconds=seconds)
+        self._flow.send(values, topic=self._topic.name)
+
+    def end(self):
+        """Sends views of nobody that end all windows."""
+        at = self._at + timedelta(minutes=5)
+        for partition in range(self._topic.partitions):
+            values = [self._value(at, -1, "PL", 0)] * 3
+            self._flow.send(values, topic=self._topic.name, partition=partition)
+
+    def _value(self, at, user, country, n):
+        self.count += 1
+        event = {"id": f"v{self.count}", "at": at.isoformat(), "user": user}
+        return json.dumps(event | {"country": country, "n": n}).encode()
+
+
+def register(flow, declared, topic, users):
+    now = datetime.now(UTC)
+    for user in range(users):
+        text = (
+            f'SELECT count(*), sum(n), max(n) FROM "{topic.name}" WHERE user = {user} '
+            "FACET country WINDOW 10 seconds ALLOWED LATENESS 5 seconds"
+        )
+        query = RegisteredQuery(f"q{user}", text, topic.name, 1, now, now, None)
+        write_registry(flow.client, declared.queries_topic, *encode_query(query))
+
+
+class Instances:
+    """Three instances, of which two have partitions."""
+
+    def __init__(self, flow, declared, topic, random):
+        self._arguments = [sys.executable, *arguments(flow.client, declared, topic.name)]
+        self._random = random
+        self.running = [self._start() for _ in range(3)]
+        self._frozen = []
+
+    def fail(self, fault):
+        """Kills an instance, or freezes it for longer than its lease; another one begins."""
+        victim = self.running.pop(self._random.randrange(len(self.running)))
+        victim.send_signal(fault)
+        self.running.append(self._start())
+        if fault is KILLED:
+            victim.wait()
+        else:
+            self._frozen.append(victim)
+            time.sleep(self._random.uniform(6, 9))
+            victim.send_signal(signal.SIGCONT)
+
+    def replace_oldest(self):
+        """A step of a rolling restart."""
+        leaving = self.running.pop(0)
+        leaving.terminate()
+        assert leaving.wait(60) == 0
+        self.running.append(self._start())
+
+    def close(self):
+        for process in (*self.running, *self._frozen):
+            process.kill()
+            process.wait()
+
+    def _start(self):
+        return subprocess.Popen(self._arguments)
+
+
+def final_results(flow, declared, wanted):
+    """All results, by partition in order, once there are so many final ones."""
+    reader = consumer(flow.client, tuning={"enable.partition.eof": "false"})
+    partitions = range(declared.partitions)
+    reader.assign(
+        [confluent_kafka.TopicPartition(declared.results_topic, p, 0) for p in partitions]
+    )
+    results, deadline = [], time.monotonic() + WAIT_SECONDS
+    while sum(each.kind is ResultKind.FINAL for each in results) < wanted:
+        assert time.monotonic() < deadline, f"{len(results)} of {wanted} results"
+        for message in reader.consume(10_000, 1.0):
+            assert message.error() is None, message.error()
+            results.append(decode_result(message.value()))
+    results += [decode_result(message.value()) for message in reader.consume(10_000, 5.0)]
+    reader.close()
+    return results
+
+
+def test_faults_of_instances_change_no_result(broker, spark, tmp_path, drill_run):
+    faults = drill_run.size(short=3, long=10)
+    events = drill_run.size(short=30_000, long=500_000)
+    queries = drill_run.size(short=40, long=USERS)
+    flow = Flow(broker, spark, tmp_path)
+    declared = StandingQueries(f"q-{uuid.uuid4().hex[:8]}", 4, 2, max_ttl=None)
+    topic = Topic(f"views-{uuid.uuid4().hex[:8]}", event=View, event_time="at", partitions=2)
+    flow.create(topic.name, topic.partitions)
+    flow.create(topic.dead_letters, 1)
+    ensure_query_topics(flow.client, declared)
+    register(flow, declared, topic, queries)
+    limits = BatchLimits(max_wait=timedelta(milliseconds=200))
+    pipeline = Pipeline("match", topic, MatchQueries(declared), limits=limits)
+    stop = threading.Event()
+    matching = threading.Thread(
+        target=flow.run, args=[pipeline], kwargs={"once": False, "stop": stop}
+    )
+    views = Views(flow, topic, drill_run.random)
+    instances = Instances(flow, declared, topic, drill_run.random)
+    chosen = [drill_run.random.choice([KILLED, KILLED, FROZEN]) for _ in range(faults)]
+    chosen[-1] = FROZEN  # one at least
+    step = events // (faults + 1)
+    matching.start()
+    try:
+        for fault in chosen:
+            views.send(step, 60)
+            time.sleep(drill_run.random.uniform(1, 6))
+            instances.fail(fault)
+        for _ in instances.running.copy():
+            views.send(step // 3, 20)
+            instances.replace_oldest()
+        views.end()
+        expected = {key: sums for key, sums in views.expected.items() if key[0] < queries}
+        results = final_results(flow, declared, len(expected))
+    finally:
+        stop.set()
+        instances.close()
+        matching.join()
+    answers = defaultdict(list)
+    begins = defaultdict(list)
+    for result in results:
+        begin = datetime.fromisoformat(result.begin).timestamp()
+        user = int(result.query.removeprefix("q"))
+        answers[user, begin, result.facets["country"]].append(list(result.values.values()))
+        begins[result.query].append(begin)
+    assert {key: values[0] for key, values in answers.items()} == expected
+    assert {len(values) for values in answers.values()} == {1}
+    assert all(times == sorted(times) for times in begins.values())
+    drill_run.report(
+        events=views.count,
+        results=len(results),
+        kills=chosen.count(KILLED),
+        freezes=chosen.count(FROZEN),
+    )

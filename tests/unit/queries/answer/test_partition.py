@@ -1,0 +1,200 @@
+"""The results of queries: in order, once, and of windows without events where a query asks."""
+
+import random
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model.event import event_schema
+from headrace.queries.aggregate.plan import Plans
+from headrace.queries.aggregate.window import time_text
+from headrace.queries.answer.partition import PartitionAnswers
+from headrace.queries.answer.silent import WatchedQueries
+from headrace.queries.ended import PartitionClocks, WindowResults
+from headrace.queries.registry.record import RegisteredQuery, encode_query
+from headrace.queries.result import QueryResult, ResultKind
+
+MINUTE = 60_000_000
+BASE = 1_700_000_040_000_000  # a full minute
+REGISTERED = datetime(2023, 11, 14, 22, 10, tzinfo=UTC)
+NOW_MS = BASE // 1000
+
+
+class View:
+    id: str
+    at: datetime
+    price: float
+
+
+def window(query, minute, *, kind=ResultKind.FINAL, topic="views", emission=1):
+    begin = BASE + minute * MINUTE
+    result = QueryResult(
+        query=query,
+        registered=time_text(int(REGISTERED.timestamp() * 1e6)),
+        revision=1,
+        begin=time_text(begin),
+        end=time_text(begin + MINUTE),
+        emission=emission,
+        kind=kind,
+        facets={},
+        is_other=False,
+        values={"count(*)": 1},
+        events=1,
+    )
+    return WindowResults(topic, 0 if kind is ResultKind.EARLY else begin + MINUTE, [result])
+
+
+def clocks(partition, minute, clock_minute=0, topic="views"):
+    reached = {topic: BASE + minute * MINUTE}
+    return PartitionClocks(partition, reached, BASE + clock_minute * MINUTE)
+
+
+class Stage:
+    """A partition of two matched ones, whose records are counted."""
+
+    def __init__(self, *texts, position=None, log=None):
+        self.watched = WatchedQueries()
+        for number, text in enumerate(texts):
+            query = RegisteredQuery(f"w{number}", text, "views", 1, REGISTERED, REGISTERED, None)
+            self.watched.take(*encode_query(query))
+        plans = Plans({"views": event_schema(View)})
+        self.answers = PartitionAnswers(2, self.watched, plans, position)
+        self.log = [] if log is None else log
+
+    def take(self, *records):
+        results = []
+        for record in records:
+            results += self.answers.take(record, len(self.log), NOW_MS)
+            self.log.append(record)
+        return [(each.query, each.begin, each.kind.value) for each in results]
+
+
+def named(query, minute, kind="final"):
+    return (query, time_text(BASE + minute * MINUTE), kind)
+
+
+def test_a_window_waits_until_all_partitions_have_passed_its_end():
+    stage = Stage()
+    assert stage.take(window("q", 1), clocks(0, 5)) == []
+    assert stage.take(window("q", 0), clocks(1, 1)) == [named("q", 0)]
+    assert stage.take(clocks(1, 2)) == [named("q", 1)]
+    assert stage.answers.waiting == 0
+
+
+def test_an_early_result_does_not_wait():
+    stage = Stage()
+    early = window("q", 3, kind=ResultKind.EARLY)
+    assert stage.take(early) == [named("q", 3, "early")]
+
+
+def test_windows_that_the_clock_ends_wait_for_the_clocks():
+    stage = Stage()
+    by_clock = window("q", 1, topic="")
+    assert stage.take(by_clock, clocks(0, 9, 9), clocks(1, 9, 1)) == []
+    assert stage.take(clocks(1, 9, 2)) == [named("q", 1)]
+
+
+def test_a_topic_that_a_partition_has_not_seen_ends_no_window():
+    stage = Stage()
+    assert stage.take(window("q", 0), clocks(0, 5), clocks(1, 5, topic="other")) == []
+    assert stage.take(clocks(1, 5)) == [named("q", 0)]
+
+
+def test_clocks_that_go_back_change_nothing():
+    stage = Stage()
+    stage.take(clocks(0, 5), clocks(1, 5))
+    assert stage.take(clocks(0, 2), window("q", 6)) == []
+    assert stage.take(clocks(0, 7), clocks(1, 7)) == [named("q", 6)]
+
+
+EMPTY = "SELECT count(*), sum(price) FROM views WINDOW 1 minute EMPTY WINDOWS EMIT"
+LOSS = "SELECT count(*) FROM views WINDOW 1 minute LOSS OF SIGNAL AFTER 2 WINDOWS"
+
+
+def test_windows_without_events_have_results_where_the_query_asks():
+    stage = Stage(EMPTY)
+    stage.take(clocks(0, 0), clocks(1, 0))
+    given = stage.take(window("w0", 1), clocks(0, 3), clocks(1, 3))
+    assert given == [named("w0", 0, "empty"), named("w0", 1), named("w0", 2, "empty")]
+
+
+def test_a_result_of_a_window_without_events_has_the_values_of_none():
+    stage = Stage(EMPTY)
+    stage.take(clocks(0, 0), clocks(1, 0))
+    stage.take(clocks(0, 1))
+    [result] = stage.answers.take(clocks(1, 1), 9, NOW_MS)
+    assert result.values == {"count(*)": 0, "sum(price)": None}
+    assert (result.kind, result.events) == (ResultKind.EMPTY, 0)
+
+
+def test_loss_of_signal_is_named_once_and_again_after_events():
+    stage = Stage(LOSS)
+    stage.take(clocks(0, 0), clocks(1, 0))
+    lost = stage.take(window("w0", 0), clocks(0, 6), clocks(1, 6))
+    assert lost == [named("w0", 0), named("w0", 2, "lost")]
+    again = stage.take(window("w0", 7), clocks(0, 11), clocks(1, 11))
+    assert again == [named("w0", 7), named("w0", 9, "lost")]
+
+
+def test_a_query_that_was_cancelled_or_has_expired_has_no_more_results():
+    stage = Stage(EMPTY)
+    stage.take(clocks(0, 0), clocks(1, 0))
+    stage.watched.take(b"w0", None)
+    assert stage.take(clocks(0, 3), clocks(1, 3)) == []
+
+
+def test_windows_before_the_registration_have_no_results():
+    stage = Stage()
+    late = datetime.fromtimestamp((BASE + 2 * MINUTE) / 1e6, UTC)
+    query = RegisteredQuery("w", EMPTY, "views", 1, late, late, None)
+    stage.watched.take(*encode_query(query))
+    stage.take(clocks(0, 0), clocks(1, 0))
+    assert stage.take(clocks(0, 4), clocks(1, 4)) == [
+        named("w", 2, "empty"),
+        named("w", 3, "empty"),
+    ]
+
+
+@pytest.mark.parametrize("days", [1, 400])
+def test_a_jump_of_time_makes_a_thousand_results_at_most(days):
+    stage = Stage(EMPTY)
+    stage.take(clocks(0, 0), clocks(1, 0))
+    minutes = days * 1_440
+    given = stage.take(clocks(0, minutes), clocks(1, minutes))
+    assert len(given) == 1_000
+    assert given[-1] == named("w0", minutes - 1, "empty")
+
+
+@given(st.integers(0, 2**32))
+def test_a_stage_that_is_killed_goes_on_without_a_gap_or_a_repetition(seed):
+    chance = random.Random(seed)
+    reached, log = [0, 0], []
+    for _ in range(60):
+        partition = chance.randrange(2)
+        if chance.random() < 0.5:
+            minute = reached[partition] + chance.randrange(4)
+            log.append(window(chance.choice(["w0", "w1", "q"]), minute))
+        else:
+            reached[partition] += chance.randrange(3)
+            log.append(clocks(partition, reached[partition], reached[partition]))
+    undisturbed = Stage(EMPTY, LOSS).take(*log)
+    stage, results, offset = Stage(EMPTY, LOSS), [], 0
+    written, position = 0, None
+    while offset < len(log):
+        step = chance.randrange(1, 8)
+        stage.log = log[:offset]
+        results += stage.take(*log[offset : offset + step])
+        offset = min(len(log), offset + step)
+        if chance.random() < 0.5 or offset == len(log):
+            # A transaction: the results and the position.
+            written, position = len(results), stage.answers.position()
+        if chance.random() < 0.4:
+            del results[written:]
+            stage = Stage(EMPTY, LOSS, position=position)
+            offset = 0 if position is None else position.first_offset
+    assert results == undisturbed
+    for query in ("w0", "w1", "q"):
+        begins = [begin for name, begin, kind in results if name == query and kind == "final"]
+        assert begins == sorted(begins)

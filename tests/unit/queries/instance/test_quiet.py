@@ -1,0 +1,81 @@
+"""How time goes on in a topic without new events."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.queries.pipeline import tick_of
+
+from headrace.queries.instance.quiet import QUIET_MS, QuietTopics
+
+TIME_US = 5_000_000
+
+
+def quiet_topics(*ticks):
+    """Returns topics of which ticks came: positions, time of events and time of the clock."""
+    topics = QuietTopics()
+    for positions, event_us, now_ms in ticks:
+        topics.take(tick_of("clicks", event_us, positions=positions), now_ms)
+    return topics
+
+
+def test_a_topic_is_quiet_ten_seconds_after_its_last_event():
+    topics = quiet_topics(({0: 3, 1: 4}, TIME_US, 100))
+    ends = {0: 3, 1: 4}
+    assert topics.event_us("clicks", ends, 100 + QUIET_MS - 1) is None
+    assert topics.event_us("clicks", ends, 100 + QUIET_MS) == TIME_US
+    assert topics.event_us("clicks", ends, 100 + QUIET_MS + 7) == TIME_US + 7_000
+
+
+def test_ticks_without_new_events_leave_a_topic_quiet():
+    topics = quiet_topics(({0: 3}, TIME_US, 0), ({0: 3}, TIME_US, 9_000))
+    assert topics.event_us("clicks", {0: 3}, QUIET_MS) == TIME_US
+
+
+def test_a_new_event_begins_the_quiet_time_anew():
+    topics = quiet_topics(({0: 3}, TIME_US, 0), ({0: 4}, TIME_US, 9_000))
+    assert topics.event_us("clicks", {0: 4}, QUIET_MS) is None
+    assert topics.event_us("clicks", {0: 4}, 9_000 + QUIET_MS) == TIME_US
+
+
+@pytest.mark.parametrize("ends", [{0: 4}, {0: 3, 1: 1}])
+def test_a_topic_with_an_event_that_is_not_matched_is_not_quiet(ends):
+    topics = quiet_topics(({0: 3}, TIME_US, 0))
+    assert topics.event_us("clicks", ends, 10 * QUIET_MS) is None
+    assert topics.event_us("clicks", {0: 3}, 11 * QUIET_MS - 1) is None
+    assert topics.event_us("clicks", {0: 3}, 11 * QUIET_MS) == TIME_US
+
+
+def test_a_new_partition_without_events_is_quiet():
+    topics = quiet_topics(({0: 3}, TIME_US, 0))
+    assert topics.event_us("clicks", {0: 3, 1: 0}, QUIET_MS) == TIME_US
+
+
+def test_a_topic_whose_events_have_no_time_never_goes_on():
+    topics = quiet_topics(({0: 3}, None, 0))
+    assert topics.event_us("clicks", {0: 3}, 10 * QUIET_MS) is None
+
+
+def test_a_tick_without_a_time_leaves_the_time_as_it_is():
+    topics = quiet_topics(({0: 3}, TIME_US, 0), ({0: 4}, None, 0))
+    assert topics.event_us("clicks", {0: 4}, QUIET_MS) == TIME_US
+
+
+@pytest.mark.parametrize("times", [(0, -1), (-1, 0), (TIME_US, 0)])
+def test_time_does_not_go_back(times):
+    topics = quiet_topics(*(({0: number}, time, 0) for number, time in enumerate(times)))
+    assert topics.event_us("clicks", {0: 1}, QUIET_MS) == max(times)
+
+
+def test_a_tick_of_another_partition_of_the_matched_topic_changes_nothing():
+    topics = quiet_topics(({0: 3}, TIME_US, 0), ({0: 2}, TIME_US - 1, 9_000))
+    assert topics.event_us("clicks", {0: 3}, QUIET_MS) == TIME_US
+
+
+def test_an_empty_topic_is_quiet_when_a_tick_has_a_time():
+    topics = quiet_topics(({}, TIME_US, 0))
+    assert topics.event_us("clicks", {0: 0}, QUIET_MS) == TIME_US
+
+
+def test_topics_are_those_of_ticks():
+    assert QuietTopics().topics == []
+    assert quiet_topics(({}, None, 0)).topics == ["clicks"]
