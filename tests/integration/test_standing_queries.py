@@ -1,8 +1,12 @@
 """Standing queries on the real broker and Spark: registered, matched, added up, answered."""
 
 import json
+import shutil
 import threading
+import time
 import uuid
+from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,6 +17,7 @@ from headrace import BatchLimits, StandingQueries, Topic
 from headrace.pipelines.progress import PipelineState
 from headrace.queries.instance.instance import AggregatorInstance
 from headrace.queries.match.sink import MatchQueries
+from headrace.queries.matched import Tick, WindowPartial, decode_matched
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.registry.topic import write_registry
 from headrace.queries.result import decode_result
@@ -33,6 +38,7 @@ class Queries:
 
     def __init__(self, flow):
         self.flow = flow
+        self.began = datetime.now(UTC)
         self.declared = StandingQueries(f"ads-{uuid.uuid4().hex[:8]}", partitions=3)
         self.topic = Topic(f"views-{uuid.uuid4().hex[:8]}", event=View, event_time="at")
         flow.create(self.topic.name, 1)
@@ -42,13 +48,39 @@ class Queries:
             "match", source=self.topic, sink=MatchQueries(self.declared), limits=BatchLimits()
         )
 
-    def register(self, query_id, text):
+    def register(self, query_id, text, *, revision=1, ttl=timedelta(hours=1)):
+        """Returns the offset of the record."""
         now = datetime.now(UTC)
         text = text.replace("views", f'"{self.topic.name}"')
         query = RegisteredQuery(
-            query_id, text, self.topic.name, 1, now, now, now + timedelta(hours=1)
+            query_id, text, self.topic.name, revision, self.began, now, now + ttl
         )
-        write_registry(self.flow.client, self.declared.queries_topic, *encode_query(query))
+        topic = self.declared.queries_topic
+        return write_registry(self.flow.client, topic, *encode_query(query))
+
+    def register_all(self, texts):
+        """Registers queries by id, whose records follow one another."""
+        now = datetime.now(UTC)
+        pairs = [
+            encode_query(
+                RegisteredQuery(
+                    query_id,
+                    text.replace("views", f'"{self.topic.name}"'),
+                    self.topic.name,
+                    1,
+                    now,
+                    now,
+                    None,
+                )
+            )
+            for query_id, text in texts.items()
+        ]
+        keys, values = zip(*pairs, strict=True)
+        self.flow.send(values, topic=self.declared.queries_topic, keys=keys)
+
+    def cancel(self, query_id):
+        topic = self.declared.queries_topic
+        write_registry(self.flow.client, topic, query_id.encode(), None)
 
     def send(self, *views):
         values = [
@@ -82,6 +114,22 @@ class Queries:
         instance.run(observe)
         return instance.status()
 
+    def matched(self):
+        """The records of the matched topic, ticks of one partition alone."""
+        found = records(self.flow.client, self.declared.matched_topic)
+        decoded = [(record.partition(), decode_matched(record.value())) for record in found]
+        return [record for p, record in decoded if isinstance(record, WindowPartial) or p == 0]
+
+    def matches(self, query_id):
+        """How many events matched a query."""
+        added = (each for each in self.matched() if isinstance(each, WindowPartial))
+        return sum(each.events for each in added if each.query == query_id)
+
+    def reached(self):
+        """How many records of the topic are matched."""
+        ticks = [each for each in self.matched() if isinstance(each, Tick)]
+        return sum(ticks[-1].positions.values()) if ticks else 0
+
     def results(self):
         return [
             decode_result(record.value())
@@ -110,3 +158,116 @@ def test_a_query_is_answered_for_each_window(queries):
         (first, "DE"): {"count(*)": 1, "total": None},
         (second, "DE"): {"count(*)": 1, "total": 4.0},
     }
+
+
+def test_a_batch_that_is_repeated_adds_nothing(queries):
+    queries.register("q", "SELECT count(*) FROM views")
+    queries.send((0, "PL", 1), (1, "PL", 2))
+    queries.match()
+    queries.flow.forget_newest_commit("match")
+    queries.send((2, "PL", 3))
+    queries.match()
+    assert queries.matches("q") == 3
+
+
+def test_a_pipeline_without_its_checkpoint_goes_on_at_the_recorded_positions(queries):
+    queries.register("q", "SELECT count(*) FROM views")
+    queries.send((0, "PL", 1), (1, "PL", 2))
+    queries.match()
+    shutil.rmtree(queries.flow.checkpoint("match").parent)
+    queries.flow.reset(queries.pipeline, "table")
+    queries.send((2, "PL", 3))
+    queries.match()
+    assert queries.matches("q") == 3
+
+
+def test_a_query_counts_from_its_registration_to_its_end(queries):
+    queries.send((0, "PL", 1))
+    queries.match()
+    queries.register("cancelled", "SELECT count(*) FROM views")
+    queries.register("short", "SELECT count(*) FROM views", ttl=timedelta(seconds=8))
+    queries.send((1, "PL", 1), (2, "PL", 1))
+    queries.match()
+    queries.cancel("cancelled")
+    # Its time passes while no pipeline runs.
+    time.sleep(8)
+    queries.send((3, "PL", 1))
+    queries.match()
+    assert (queries.matches("cancelled"), queries.matches("short")) == (2, 2)
+
+
+def test_an_update_in_the_middle_of_a_window_begins_another_result(queries):
+    queries.register("q", "SELECT count(*) FROM views")
+    queries.send((0, "PL", 1), (1, "PL", 2))
+    queries.match()
+    queries.register("q", "SELECT sum(price) FROM views", revision=2)
+    queries.send((2, "PL", 3), (3, "DE", 4))
+    queries.match()
+    queries.send((90, "PL", 1), (91, "PL", 1))
+    queries.match()
+    queries.aggregate(lambda status: status.results >= 2)
+    answers = {result.revision: dict(result.values) for result in queries.results()}
+    assert answers == {1: {"count(*)": 2}, 2: {"sum(price)": 7.0}}
+
+
+def test_a_query_that_is_none_harms_no_other(queries):
+    topic = queries.declared.queries_topic
+    for value in (b"{", b'{"id": "x"}', b"\xff"):
+        write_registry(queries.flow.client, topic, b"x", value)
+    queries.register("nonsense", "SELECT count(*) FROM views WHERE nothing = 1")
+    queries.register("q", "SELECT count(*) FROM views")
+    queries.send((0, "PL", 1))
+    queries.match()
+    assert queries.matches("q") == 1
+
+
+def test_each_of_a_thousand_queries_counts_from_one_offset_on(queries):
+    registrations, offsets = 1_000, {}
+    stop = threading.Event()
+    limits = BatchLimits(max_wait=timedelta(milliseconds=100))
+    pipeline = replace(queries.pipeline, limits=limits)
+    matching = threading.Thread(
+        target=queries.flow.run, args=[pipeline], kwargs={"once": False, "stop": stop}
+    )
+    matching.start()
+    sent = 0
+    try:
+        for number in range(0, registrations, 20):
+            some = [f"q{query}" for query in range(number, number + 20)]
+            queries.register_all(
+                {
+                    name: f"SELECT count(*) FROM views WHERE country = 'c{int(name[1:]) % 10}'"
+                    for name in some
+                }
+            )
+            # The topic of queries has no other records.
+            offsets |= {name: number + place for place, name in enumerate(some)}
+            queries.send(*((sent + n, f"c{n % 10}", 1) for n in range(50)))
+            sent += 50
+        queries.send(*((sent + n, f"c{n % 10}", 1) for n in range(50)))
+        sent += 50
+        deadline = time.monotonic() + 60
+        while queries.reached() < sent:
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+    finally:
+        stop.set()
+        matching.join()
+    counted = Counter()
+    begin, starts = 0, {}
+    for record in queries.matched():
+        if isinstance(record, WindowPartial):
+            counted[record.query] += record.events
+        elif record.registry_offset:
+            for query, offset in offsets.items():
+                if offset < record.registry_offset:
+                    starts.setdefault(query, begin)
+            begin = record.positions[0]
+    assert set(starts) == set(offsets)
+    assert len(set(starts.values())) > 10
+    # The view at an offset is that of country offset % 10.
+    expected = {
+        query: sum(offset % 10 == int(query[1:]) % 10 for offset in range(start, sent))
+        for query, start in starts.items()
+    }
+    assert counted == {query: count for query, count in expected.items() if count}
