@@ -76,7 +76,8 @@ HeadraceError                         base
 │   ├── RangeExpiredError
 │   ├── ReprocessRunningError
 │   ├── QueryIdTakenError             queries
-│   └── QueryUnmatchedError
+│   ├── QueryUnmatchedError
+│   └── SnapshotDamagedError           the snapshots of windows do not fit together
 ├── StepError                         pipelines: a step of the user raised an error; never retried
 ├── ReferenceTooLargeError            a reference table needs too much memory; never retried
 ├── UnreadRangesError                 a batch has no report of ranges it had to read; retried
@@ -230,6 +231,7 @@ from headrace.errors.queries import (
     QueryMissingError,
     QueryTextError,
     QueryUnmatchedError,
+    SnapshotDamagedError,
 )
 from headrace.errors.reprocessing import (
     RangeExpiredError,
@@ -385,6 +387,7 @@ __all__ = [
     "ServiceRunningError",
     "SinkError",
     "SinkUnavailableError",
+    "SnapshotDamagedError",
     "SpoolError",
     "SpoolFullError",
     "StepError",

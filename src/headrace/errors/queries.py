@@ -1,4 +1,4 @@
-"""A standing query cannot be registered, changed or shown."""
+"""A standing query cannot be registered, changed, shown or answered."""
 
 from __future__ import annotations
 
@@ -68,5 +68,22 @@ class QueryUnmatchedError(RefusedError):
 
     @property
     def remedy(self) -> str:
-        pipeline = f'Pipeline("match-{self.topic}", {self.topic}, Match({self.registry}))'
+        pipeline = f'Pipeline("match-{self.topic}", {self.topic}, MatchQueries({self.registry}))'
         return f"Declare {pipeline}, with the names of your module."
+
+
+@dataclass(eq=False)
+class SnapshotDamagedError(RefusedError):
+    """The snapshots of windows do not fit together: windows that are open would be lost."""
+
+    code = "SNAPSHOT_DAMAGED"
+    partition: str
+    snapshots: int
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "Delete the records of the partition with Kafka's kafka-delete-records.sh: an instance "
+            "then begins at the first record of the matched topic, and writes results that are "
+            "still within its retention once more."
+        )

@@ -19,7 +19,7 @@ import msgspec
 
 from headrace.queries.result import QueryResult, ResultKind
 
-_RESULTS_AT_ONCE = 500
+_PART_BYTES = 512 * 2**10  # records have room for a megabyte
 
 
 class WindowResults(msgspec.Struct, tag="window", tag_field="kind", frozen=True):
@@ -43,9 +43,16 @@ class WindowResults(msgspec.Struct, tag="window", tag_field="kind", frozen=True)
 
     def parts(self) -> Iterator[WindowResults]:
         """Yields it in parts that a record has room for."""
-        for at in range(0, len(self.results), _RESULTS_AT_ONCE):
-            some = self.results[at : at + _RESULTS_AT_ONCE]
-            yield WindowResults(self.topic, self.due_us, some)
+        some: list[QueryResult] = []
+        size = 0
+        for result in self.results:
+            length = len(msgspec.json.encode(result))
+            if some and size + length > _PART_BYTES:
+                yield WindowResults(self.topic, self.due_us, some)
+                some, size = [], 0
+            some.append(result)
+            size += length
+        yield WindowResults(self.topic, self.due_us, some)
 
 
 class PartitionClocks(msgspec.Struct, tag="clocks", tag_field="kind", frozen=True):

@@ -15,6 +15,8 @@ from headrace.queries.registry.topic import ensure_registry_topic
 _MAX_REPLICAS = 3  # as many as changelogs have
 # Of what is read within seconds: so long may the stage behind it be away.
 _STAGE_RETENTION = timedelta(days=1)
+# A position names queries: those with late events, and those that watch for loss of signal.
+_LARGE_POSITIONS = {"max.message.bytes": str(8 * 2**20)}
 
 
 def ensure_query_topics(config: ClientConfig, queries: StandingQueries) -> None:
@@ -31,6 +33,7 @@ def ensure_query_topics(config: ClientConfig, queries: StandingQueries) -> None:
             partitions=queries.partitions,
             replication=replication,
             retention=_STAGE_RETENTION,
+            config=_LARGE_POSITIONS if name == queries.snapshots_topic else {},
         )
         for name in (queries.matched_topic, queries.snapshots_topic, queries.ended_topic)
     ]

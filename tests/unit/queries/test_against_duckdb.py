@@ -24,6 +24,7 @@ from tests.unit.queries.query_strategies import EVENTS, FIRST, SPAN_SECONDS, TOP
 from headrace.model.durations import microseconds
 from headrace.queries.aggregate.window import time_text
 from headrace.queries.language import parse_query
+from headrace.queries.match import writer as writer_module
 from headrace.queries.match.partials import facet_hash
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -51,7 +52,8 @@ def batches(draw):
 
 
 @pytest.mark.drill
-def test_results_and_late_events_are_those_of_duckdb(drill_run):
+def test_results_and_late_events_are_those_of_duckdb(drill_run, monkeypatch):
+    monkeypatch.setattr(writer_module, "_RECORD_LENGTH", 40)  # many windows have several records
     examples = drill_run.size(short=200, long=2_000)
     counts = Counter()
 
@@ -145,7 +147,7 @@ def _event_batches(history):
     """Cuts batches into tasks; the last tick ends all windows."""
     offsets = Counter()
     parts = []
-    for number, batch in enumerate(history):
+    for batch in history:
         tasks = []
         for task in range(3):
             rows = [
@@ -208,7 +210,8 @@ class WindowSql:
         values = [self._value(number) for number in range(len(self.aggregates))]
         text = (
             f"SELECT {', '.join(['begin_us', 'count(*)', *facets, *values])} FROM ({rows}) "
-            f"WHERE NOT coalesce({self._is_late()}, false) GROUP BY {', '.join(['begin_us', *facets])}"
+            f"WHERE NOT coalesce({self._is_late()}, false) "
+            f"GROUP BY {', '.join(['begin_us', *facets])}"
         )
         groups = []
         for begin_us, events, *rest in DATABASE.execute(text, parameters).fetchall():
@@ -229,7 +232,7 @@ class WindowSql:
         ]
 
     def _rows(self):
-        """Returns the matching events, once for each window, with columns of facets and arguments."""
+        """Returns matching events, once for each window, with columns of facets and arguments."""
         sql = DuckSql()
         window, slide = microseconds(self.query.window), microseconds(self.query.slide)
         columns = [f"at_us - at_us % {slide} - k * {slide} AS begin_us", "reached_us", "at_us"]
@@ -262,10 +265,8 @@ class WindowSql:
                 text = f"{sorted_values}[CAST({place} AS BIGINT)]"
             case "histogram", (start, width, buckets):
                 bounds = [start + width * bucket for bucket in range(int(buckets))]
-                counts = [
-                    f"count(*) FILTER (WHERE w{number} AND {name} >= {low} AND {name} < {low + width})"
-                    for low in bounds
-                ]
+                inside = [f"{name} >= {low} AND {name} < {low + width}" for low in bounds]
+                counts = [f"count(*) FILTER (WHERE w{number} AND {each})" for each in inside]
                 text = f"[{', '.join(counts)}]"
             case "latest", _:
                 text = f"arg_max({name}, (at_us, p, o)) {counted}"

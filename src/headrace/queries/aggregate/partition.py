@@ -25,6 +25,7 @@ from headrace.queries.result import QueryResult, ResultKind
 _LOG = logging.getLogger("headrace.queries")
 # Windows that ended by the clock are known for so long: what comes for them is late.
 _REMEMBERED_MS = 3_600_000
+_MAX_LATE_QUERIES = 10_000
 
 
 @dataclass
@@ -59,7 +60,7 @@ class PartitionAggregator:
 
     Attributes:
         offset: of the next record.
-        late: late events, by query.
+        late: late events, by query; of queries beyond ten thousand under an empty name.
         faulty: records that can't be added, by query, with the last reason.
     """
 
@@ -74,7 +75,10 @@ class PartitionAggregator:
         self._by_clock: set[WindowId] = set()
         position = restored.position or SnapshotPosition(0, 0, {}, {})
         self.offset = position.offset
-        self._event_us = dict(position.event_us)
+        # What others have been told does not go back, though records are taken once more.
+        told_us = restored.answered.event_us if restored.answered else {}
+        self._event_us = {**position.event_us, **told_us}
+        self._ticks = {tick.topic: tick for tick in position.ticks}
         self.late = Counter(position.late)
         self.faulty: dict[str, str] = {}
         for snapshot in restored.windows.values():
@@ -84,6 +88,11 @@ class PartitionAggregator:
     def windows(self) -> int:
         """How many windows are open."""
         return len(self._windows)
+
+    @property
+    def ticks(self) -> list[Tick]:
+        """The last tick of each topic."""
+        return list(self._ticks.values())
 
     @property
     def event_us(self) -> dict[str, int]:
@@ -123,7 +132,7 @@ class PartitionAggregator:
                 window.emitted_ms = now_ms
                 early = list(window.results(ResultKind.EARLY))
                 written.windows.append(WindowResults("", 0, early))
-                self._covered[window.id] = self.offset
+                self._covered[window.id] = self._covers(window)
                 written.emitted.append(self._snapshot(window))
         self._forget(now_ms)
         return written
@@ -155,13 +164,15 @@ class PartitionAggregator:
         Args:
             base: an offset of the topic of snapshots, behind which every open window is.
         """
-        return SnapshotPosition(self.offset, base, self.event_us, dict(self.late))
+        ticks = list(self._ticks.values())
+        return SnapshotPosition(self.offset, base, self.event_us, dict(self.late), ticks)
 
     def remembered(self) -> list[WindowEnded]:
         """Returns the markers of windows that ended by the clock not long ago."""
         return list(self._ended.values())
 
     def _tick(self, tick: Tick, now_ms: int) -> WindowOutput:
+        self._ticks[tick.topic] = tick
         if tick.event_us is None:
             return WindowOutput()
         return self.go_on(tick.topic, tick.event_us, now_ms)
@@ -178,13 +189,17 @@ class PartitionAggregator:
         if window is None:
             window = OpenWindow(window_id, record.text, plan, now_ms)
             if marker is not None or self._is_past(window):
-                self.late[record.query] += record.events
+                self._count_late(record)
                 return
             window.add(record, now_ms)
             self._open(window)
         else:
             window.add(record, now_ms)
         self._changed.add(window_id)
+
+    def _count_late(self, record: WindowPartial) -> None:
+        is_known = record.query in self.late or len(self.late) < _MAX_LATE_QUERIES
+        self.late[record.query if is_known else ""] += record.events
 
     def _is_past(self, window: OpenWindow) -> bool:
         if window.plan.closed_by is not ClosedBy.EVENT_TIME:
@@ -209,20 +224,24 @@ class PartitionAggregator:
                 list(window.results(ResultKind.FINAL)),
             )
         )
-        marker = WindowEnded(*window.id, self.offset, now_ms)
+        marker = WindowEnded(*window.id, self._covers(window), now_ms)
         written.ended.append(marker)
         del self._windows[window.id]
         self._by_clock.discard(window.id)
         self._covered.pop(window.id, None)
         self._changed.discard(window.id)
-        # Of the others, event time says that they have ended.
-        if window.plan.closed_by is not ClosedBy.EVENT_TIME:
+        # Of the others, event time says that they have ended, but not which records they have.
+        if not by_event_time or marker.offset > self.offset:
             self._ended[window.id] = marker
+
+    def _covers(self, window: OpenWindow) -> int:
+        """Returns the offset that a window covers: after a restart, records may be behind it."""
+        return max(self.offset, self._covered.get(window.id, 0))
 
     def _snapshot(self, window: OpenWindow) -> WindowSnapshot:
         return WindowSnapshot(
             *window.id,
-            offset=self.offset,
+            offset=self._covers(window),
             text=window.text,
             changed_ms=window.changed_ms,
             emitted_ms=window.emitted_ms,

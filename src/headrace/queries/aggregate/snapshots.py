@@ -26,10 +26,10 @@ import msgspec
 
 from headrace.queries.aggregate.window import WindowId
 from headrace.queries.ended import PartitionClocks
-from headrace.queries.matched import Group
+from headrace.queries.matched import Group, Tick
 
-# Records have room for a megabyte.
-_PART_BYTES = 512 * 2**10
+# A part is JSON in JSON, and takes up to twice its size: records have room for a megabyte.
+_PART_BYTES = 256 * 2**10
 
 
 class WindowSnapshot(msgspec.Struct, frozen=True):
@@ -96,12 +96,14 @@ class SnapshotPosition(msgspec.Struct, tag="position", tag_field="kind", frozen=
         base: offset in the topic of snapshots; every open window is behind it.
         event_us: the time of events, by topic.
         late: late events, by query.
+        ticks: the last one of each topic, of which no other may come for long.
     """
 
     offset: int
     base: int
     event_us: Mapping[str, int]
     late: Mapping[str, int]
+    ticks: list[Tick] = []
 
 
 class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=True):
@@ -114,6 +116,8 @@ class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=Tr
             name.
         clocks: how far each partition of the matched topic is.
         seen_us: by query that asks for loss of signal, the end of its last window with events.
+        event_us: the time of events that this partition of the matched topic has reached, as all
+            partitions of the results have been told.
     """
 
     first_offset: int
@@ -121,6 +125,7 @@ class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=Tr
     passed_us: Mapping[str, int]
     clocks: Mapping[int, PartitionClocks]
     seen_us: Mapping[str, int]
+    event_us: Mapping[str, int]
 
 
 SnapshotRecord: TypeAlias = WindowPart | WindowEnded | SnapshotPosition | AnswerPosition
@@ -167,7 +172,7 @@ class Restored:
         for value in values:
             record = _RECORD.decode(value)
             if isinstance(record, SnapshotPosition):
-                self.position = record
+                self._take_position(record)
             elif isinstance(record, AnswerPosition):
                 self.answered = record
             elif isinstance(record, WindowEnded):
@@ -176,10 +181,19 @@ class Restored:
             else:
                 self._take_part(record)
 
+    def _take_position(self, position: SnapshotPosition) -> None:
+        """Takes a position: snapshots before it are whole, for both are of one transaction."""
+        self.position = position
+        self.damaged += len(self._parts)
+        self._parts.clear()
+
     def _take_part(self, part: WindowPart) -> None:
         if part.number == 0:
+            self.damaged += self._parts.pop(part.id, None) is not None
             self._parts[part.id] = []
-        parts = self._parts.setdefault(part.id, [])
+        parts = self._parts.get(part.id)
+        if parts is None:
+            return  # records are read from the middle of a snapshot on
         parts.append(part)
         if len(parts) < part.parts:
             return

@@ -6,7 +6,7 @@ import abc
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -70,6 +70,9 @@ class Aggregation(abc.ABC, Generic[State]):
     It is frozen, and may be used by several threads. Its partials merge in any order; the same
     rows in other batches give the same value.
     """
+
+    keeps_values: ClassVar[bool] = False
+    """Whether its partials hold values as they are."""
 
     def partials(
         self, values: pa.Array | None, groups: Integers, group_count: int, places: Places

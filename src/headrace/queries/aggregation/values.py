@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NamedTuple, TypeAlias, cast
+from typing import ClassVar, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +37,8 @@ class ExtremeAggregation(Aggregation[Scalar]):
 
     value_type: ValueType
     is_max: bool
+
+    keeps_values: ClassVar[bool] = True
 
     def partials_of(self, rows: GroupedRows) -> Iterable[Partial]:
         if self.value_type is ValueType.TEXT:
@@ -96,6 +98,8 @@ class LatestAggregation(Aggregation[PlacedValue]):
     """
 
     value_type: ValueType
+
+    keeps_values: ClassVar[bool] = True
 
     def partials_of(self, rows: GroupedRows) -> Iterable[Partial]:
         places = (rows.places.time_us, rows.places.partition, rows.places.offset)

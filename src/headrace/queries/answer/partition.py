@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
 from headrace.model.durations import microseconds
@@ -40,7 +40,7 @@ class PartitionAnswers:
         plans: Plans,
         position: AnswerPosition | None,
     ) -> None:
-        known = position or AnswerPosition(0, 0, {}, {}, {})
+        known = position or AnswerPosition(0, 0, {}, {}, {}, {})
         self._partitions, self._watched, self._plans = partitions, watched, plans
         self._clocks = dict(known.clocks)
         self._passed_us = dict(known.passed_us)
@@ -75,8 +75,12 @@ class PartitionAnswers:
         # It was answered before, or its partition is late: its results come out of order.
         return [] if is_known else record.results
 
-    def position(self) -> AnswerPosition:
-        """Returns how far it is."""
+    def position(self, event_us: Mapping[str, int]) -> AnswerPosition:
+        """Returns how far it is.
+
+        Args:
+            event_us: how far the partition of the matched topic is, by topic.
+        """
         waiting = (offset for windows in self._waiting.values() for _, offset, _ in windows)
         return AnswerPosition(
             min(waiting, default=self.offset),
@@ -84,6 +88,7 @@ class PartitionAnswers:
             dict(self._passed_us),
             dict(self._clocks),
             dict(self._seen_us),
+            event_us,
         )
 
     def _go_on(self, clocks: PartitionClocks, now_ms: int) -> list[QueryResult]:

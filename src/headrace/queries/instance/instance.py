@@ -27,8 +27,7 @@ from headrace.queries.declaration import StandingQueries
 from headrace.queries.ended import decode_ended
 from headrace.queries.instance.lease_holder import LeaseHolder
 from headrace.queries.instance.owned import OwnedPartition
-from headrace.queries.instance.quiet import QuietTopics
-from headrace.queries.matched import Tick, decode_matched
+from headrace.queries.matched import decode_matched
 from headrace.queries.topics import ensure_query_topics
 
 _LOG = logging.getLogger("headrace.queries")
@@ -36,7 +35,6 @@ _TAKE_SECONDS = 0.1
 _MAX_RECORDS = 2_000
 _LOOK_SECONDS = 1.0
 _WAIT_SECONDS = 0.5
-_READY_SECONDS = 60.0
 _READING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
 _INTERRUPTIONS = (
     BrokersLostError,
@@ -94,7 +92,6 @@ class AggregatorInstance:
         self._plans = Plans(schemas)
         self._watched = WatchedQueries()
         self._owned: dict[int, OwnedPartition] = {}
-        self._quiet = QuietTopics()
         self._ending = threading.Event()
         self._uncovered: tuple[int, ...] = ()
         self._records = self._results = 0
@@ -136,17 +133,33 @@ class AggregatorInstance:
         Raises:
             HeadraceError, KafkaException: what does not pass by itself.
         """
-        ensure_query_topics(self._config, self._queries)
+        if not self._topics_are_there(observe):
+            return
         follower = ChangelogFollower(self._config, self._queries.queries_topic, self._watched.take)
         lease = LeaseHolder(self._config, self._queries)
         try:
-            follower.wait_ready(_READY_SECONDS)
             while not self._ending.is_set():
-                self._run_or_wait(lease, observe)
+                if follower.ready:
+                    self._run_or_wait(lease, observe)
+                else:
+                    self._wait(lease, "the registered queries are being read", observe)
         finally:
             lease.close()
             follower.close()
         observe(self.status())
+
+    def _topics_are_there(self, observe: Observe) -> bool:
+        """Creates the topics that are missing, once brokers answer; False: it was stopped."""
+        while not self._ending.is_set():
+            try:
+                ensure_query_topics(self._config, self._queries)
+            except BrokerUnreachableError as error:
+                self._waiting = str(error)
+                observe(self.status())
+                self._ending.wait(_WAIT_SECONDS)
+            else:
+                return True
+        return False
 
     def _run_or_wait(self, lease: LeaseHolder, observe: Observe) -> None:
         partitions = lease.partitions
@@ -171,7 +184,7 @@ class AggregatorInstance:
         _LOG.info("%s: has partitions %s", self._queries.name, list(partitions))
         for partition in partitions:
             self._owned[partition] = OwnedPartition(
-                self._config, self._queries, partition, self._plans, self._watched
+                self._config, self._queries, partition, self._plans, self._watched, _now_ms()
             )
         self._waiting = ""
         reader = consumer(self._config, "headrace.aggregate", _READING)
@@ -245,19 +258,17 @@ class AggregatorInstance:
         except ValueError as error:
             _LOG.error("%s is left out: it is no record of headrace: %s", _place(message), error)
             return
-        if isinstance(record, Tick):
-            self._quiet.take(record, now_ms)
         owned.take(record, offset, now_ms)
         self._records += 1
 
     def _go_on_where_quiet(self) -> None:
         """Time goes on in topics without new events, which are asked for their ends."""
-        for topic in self._quiet.topics:
+        topics = {topic for owned in self._owned.values() for topic in owned.topics}
+        for topic in sorted(topics):
             ends = KafkaCluster(self._config).live(topic, with_earliest=False).latest
-            reached_us = self._quiet.event_us(topic, ends, _now_ms())
-            if reached_us is not None:
-                for owned in self._owned.values():
-                    owned.go_on(topic, reached_us, _now_ms())
+            for owned in self._owned.values():
+                if topic in owned.topics:
+                    owned.go_on(topic, ends, _now_ms())
 
     def _close(self) -> None:
         self._results += sum(owned.results for owned in self._owned.values())

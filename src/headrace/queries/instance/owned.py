@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -19,8 +19,9 @@ from headrace.queries.answer.partition import PartitionAnswers
 from headrace.queries.answer.silent import WatchedQueries
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.ended import EndedRecord, PartitionClocks
+from headrace.queries.instance.quiet import QuietTopics
 from headrace.queries.instance.restoring import read_snapshots
-from headrace.queries.matched import MatchedRecord
+from headrace.queries.matched import MatchedRecord, Tick
 from headrace.queries.result import QueryResult
 
 SNAPSHOT_SECONDS = 5.0
@@ -38,6 +39,7 @@ class OwnedPartition:
         partition: number of the partition, of all topics.
         plans: of the texts of queries.
         watched: queries that have results of windows without events.
+        now_ms: the clock, in milliseconds since 1970.
 
     Attributes:
         aggregator: of the windows.
@@ -56,6 +58,7 @@ class OwnedPartition:
         partition: int,
         plans: Plans,
         watched: WatchedQueries,
+        now_ms: int,
     ) -> None:
         self._config, self._queries, self._partition = config, queries, partition
         self._snapshots = TopicPartition(queries.snapshots_topic, partition)
@@ -66,6 +69,9 @@ class OwnedPartition:
         self.aggregator = PartitionAggregator(plans, restored)
         self.answers = PartitionAnswers(queries.partitions, watched, plans, restored.answered)
         self.results = 0
+        self._quiet = QuietTopics()
+        for tick in self.aggregator.ticks:
+            self._quiet.take(tick, now_ms)
         self._output: list[WindowOutput] = []
         self._answered: list[QueryResult] = []
         self._shown_us: dict[str, int] = {}
@@ -74,6 +80,8 @@ class OwnedPartition:
 
     def take(self, record: MatchedRecord, offset: int, now_ms: int) -> None:
         """Takes the next matched record."""
+        if isinstance(record, Tick):
+            self._quiet.take(record, now_ms)
         self._keep(self.aggregator.take(record, offset, now_ms))
 
     def take_ended(self, record: EndedRecord, offset: int, now_ms: int) -> None:
@@ -84,9 +92,22 @@ class OwnedPartition:
         """Ends what ends by the clock."""
         self._keep(self.aggregator.advance(now_ms))
 
-    def go_on(self, topic: str, event_us: int, now_ms: int) -> None:
-        """Ends what ends by event time, where it goes on without events."""
-        self._keep(self.aggregator.go_on(topic, event_us, now_ms))
+    @property
+    def topics(self) -> list[str]:
+        """The topics of which a tick has come."""
+        return self._quiet.topics
+
+    def go_on(self, topic: str, ends: Mapping[int, int], now_ms: int) -> None:
+        """Ends what ends by event time, where it goes on without events.
+
+        Args:
+            topic: of events, of which a tick has come.
+            ends: the offset after the last record of each of its partitions.
+            now_ms: the clock, in milliseconds since 1970.
+        """
+        reached_us = self._quiet.event_us(topic, ends, now_ms)
+        if reached_us is not None:
+            self._keep(self.aggregator.go_on(topic, reached_us, now_ms))
 
     def write(self, now_ms: int) -> None:
         """Writes what is there, in one transaction; from time to time a snapshot with it.
@@ -136,11 +157,12 @@ class OwnedPartition:
             yield ProducerRecord(self._queries.results_topic, result.query.encode(), value, ())
         for each in output:
             yield from self._ended_windows(each)
-        clocks = PartitionClocks(self._partition, self.aggregator.event_us, now_ms * 1000)
+        event_us = self.aggregator.event_us
+        clocks = PartitionClocks(self._partition, event_us, now_ms * 1000)
         value = msgspec.json.encode(clocks)
         for partition in range(self._queries.partitions):
             yield ProducerRecord(self._queries.ended_topic, None, value, (), partition)
-        yield self._record(None, msgspec.json.encode(self.answers.position()))
+        yield self._record(None, msgspec.json.encode(self.answers.position(event_us)))
         if is_snapshot:
             yield from self._snapshot()
 

@@ -48,7 +48,8 @@ class QuietTopics:
             matched.positions |= tick.positions
             matched.since_ms = now_ms
         if tick.event_us is not None:
-            matched.event_us = max(tick.event_us, matched.event_us or tick.event_us)
+            before_us = tick.event_us if matched.event_us is None else matched.event_us
+            matched.event_us = max(tick.event_us, before_us)
 
     def event_us(self, topic: str, ends: Mapping[int, int], now_ms: int) -> int | None:
         """Returns how far the time of a topic's events is now; None: it is not quiet.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headrace.errors import SnapshotDamagedError
 from headrace.kafka.client import ClientConfig, consumer, earliest_offsets, high_watermarks
 from headrace.kafka.range_reader import read_ranges
 from headrace.model import OffsetRange, TopicPartition
@@ -22,7 +23,15 @@ def read_snapshots(config: ClientConfig, partition: TopicPartition) -> Restored:
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer, or a transaction stays open.
+        SnapshotDamagedError: if the snapshots do not fit together.
     """
+    restored = _read(config, partition)
+    if restored.damaged:
+        raise SnapshotDamagedError(str(partition), restored.damaged)
+    return restored
+
+
+def _read(config: ClientConfig, partition: TopicPartition) -> Restored:
     first = earliest_offsets(config, [partition])[partition]
     end = high_watermarks(config, [partition])[partition]
     look = _FIRST_LOOK_OFFSETS

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
-from headrace.queries.aggregate.owned import OwnedPartition
 from tests.unit.queries.pipeline import tick_of
 
 from headrace.model.event import event_schema
-from headrace.queries.aggregate import owned as owned_module
 from headrace.queries.aggregate.plan import Plans
 from headrace.queries.aggregate.snapshots import Restored
+from headrace.queries.answer.silent import WatchedQueries
 from headrace.queries.declaration import StandingQueries
+from headrace.queries.ended import WindowResults, decode_ended
+from headrace.queries.instance import owned as owned_module
+from headrace.queries.instance.owned import OwnedPartition
 from headrace.queries.matched import WindowPartial
 from headrace.queries.result import decode_result
 
@@ -87,18 +90,34 @@ class _MemoryProducer:
 
 
 def _read_snapshots(config, place):
+    """Reads from the base of the last position on, as instances do."""
+    values = config["topics"].get(place.topic, [])
     restored = Restored()
-    restored.take(config["topics"].get(place.topic, []))
-    return restored
+    restored.take(values)
+    if restored.position is None:
+        return restored
+    from_base = Restored()
+    from_base.take(values[restored.position.base :])
+    return from_base
+
+
+def _high_watermarks(config, places):
+    return {place: len(config["topics"].get(place.topic, [])) for place in places}
 
 
 @contextmanager
 def memory_topics():
-    """Owned partitions have topics in memory meanwhile."""
+    """Owned partitions have topics in memory meanwhile, and often write all windows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owned_module, "TransactionalProducer", _MemoryProducer)
         patch.setattr(owned_module, "read_snapshots", _read_snapshots)
+        patch.setattr(owned_module, "high_watermarks", _high_watermarks)
+        patch.setattr(owned_module, "time", _CLOCK)
+        patch.setattr(owned_module, "_BASE_SECONDS", 12.0)
         yield
+
+
+_CLOCK = SimpleNamespace(monotonic=lambda: _CLOCK.seconds, seconds=1_000.0)
 
 
 @dataclass
@@ -122,11 +141,21 @@ class MemoryPartition:
 
     def _start(self):
         config = {"topics": self.topics}
-        self.owned = OwnedPartition(config, QUERIES, 0, Plans(SCHEMAS))
+        self.owned = OwnedPartition(
+            config, QUERIES, 0, Plans(SCHEMAS), WatchedQueries(), self.now_ms
+        )
 
     @property
     def results(self):
+        """Results in the order in which they were written."""
         return [decode_result(value) for value in self.topics.get(QUERIES.results_topic, [])]
+
+    @property
+    def ended(self):
+        """Results of ended windows, and early ones, in the order in which they were written."""
+        records = map(decode_ended, self.topics.get(QUERIES.ended_topic, []))
+        windows = (record for record in records if isinstance(record, WindowResults))
+        return [result for window in windows for result in window.results]
 
     @property
     def late(self):
@@ -138,19 +167,31 @@ class MemoryPartition:
         self.take(2 * count + 1)
 
     def take(self, count):
+        """Takes some matched records, and what there is of ended windows."""
         offset = self.owned.aggregator.offset
         for number in range(offset, min(self.end, offset + count)):
             self.owned.take(self.records[number], number, self.now_ms)
+        ended = self.topics.get(QUERIES.ended_topic, [])
+        for number in range(self.owned.answers.offset, len(ended)):
+            self.owned.take_ended(decode_ended(ended[number]), number, self.now_ms)
 
     def advance(self, milliseconds):
         self.now_ms += milliseconds
         self.owned.advance(self.now_ms)
 
+    def go_on(self, topic, seconds):
+        """The time of a topic without new events goes on."""
+        owned = self.owned
+        owned._keep(owned.aggregator.go_on(topic, seconds * SECOND_US, self.now_ms))
+
     def write(self):
-        self.owned.write()
+        """Writes what is there; an instance that has just begun writes a snapshot, too."""
+        self.owned.write(self.now_ms)
 
     def snapshot(self):
-        self.owned.snapshot()
+        """Writes when a snapshot is due."""
+        _CLOCK.seconds += owned_module.SNAPSHOT_SECONDS
+        self.owned.write(self.now_ms)
 
     def kill(self):
         """What was not written is lost; another instance starts."""
@@ -162,4 +203,6 @@ class MemoryPartition:
         self.end = len(self.records)
         self.take(self.end)
         self.advance(10**8)
+        self.snapshot()
+        self.take(0)
         self.snapshot()

@@ -20,20 +20,34 @@ from tests.unit.queries.pipeline import is_final
 from headrace.queries.matched import WindowPartial
 
 COUNTS = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 3), min_size=1, max_size=3)
-RECORDS = st.lists(
-    st.builds(added, st.sampled_from(sorted(TEXTS)), st.integers(0, 3), COUNTS)
-    | st.builds(added, st.sampled_from(BY_EVENT_TIME), st.integers(0, 3), COUNTS)
-    | st.builds(tick, st.none() | st.integers(0, 60), st.sampled_from(["clicks", "views"])),
-    min_size=4,
-    max_size=40,
+ADDED = st.builds(added, st.sampled_from(sorted(TEXTS)), st.integers(0, 3), COUNTS) | st.builds(
+    added, st.sampled_from(["early", "clock", "facets"]), st.integers(0, 1), COUNTS
 )
-STEPS = st.lists(
-    st.tuples(st.just("send"), st.integers(1, 8))
-    | st.tuples(st.just("advance"), st.integers(0, 6_000))
-    | st.sampled_from([("write",), ("snapshot",), ("kill",), ("kill",)]),
-    min_size=5,
-    max_size=30,
+# Ticks of a topic, with how much further its time is in seconds.
+TICKS = st.tuples(st.sampled_from(["clicks", "views"]), st.none() | st.integers(-2, 8))
+STEP = (
+    st.tuples(st.just("send"), st.integers(1, 6))
+    | st.tuples(st.just("advance"), st.integers(0, 3_000))
+    | st.sampled_from([("write",), ("write",), ("snapshot",), ("kill",)])
 )
+
+
+def with_times(records):
+    """Returns records with the times that ticks have come to."""
+    seconds = {"clicks": 0, "views": 0}
+    for record in records:
+        if isinstance(record, WindowPartial):
+            yield record
+            continue
+        topic, further = record
+        seconds[topic] += further or 0
+        yield tick(None if further is None else seconds[topic], topic)
+
+
+RECORDS = st.lists(ADDED | ADDED | TICKS, min_size=10, max_size=40).map(with_times).map(list)
+GO_ON = st.tuples(st.just("go_on"), st.sampled_from(["clicks", "views"]), st.integers(0, 60))
+STEPS = st.lists(STEP, min_size=12, max_size=40)
+STEPS_WITH_QUIET_TOPICS = st.lists(STEP | STEP | STEP | GO_ON, min_size=12, max_size=40)
 LAST_TICKS = [tick(10**6, topic) for topic in ("clicks", "views")]
 
 
@@ -87,7 +101,7 @@ def test_a_run_with_kills_has_the_results_of_one_without(records, steps):
 
 
 @settings(max_examples=400)
-@given(RECORDS, STEPS)
+@given(RECORDS, STEPS_WITH_QUIET_TOPICS)
 def test_each_event_is_in_one_final_result_or_late(records, steps):
     killed = run(records, steps, with_kills=True)
     counted = Counter(killed.late)
@@ -102,7 +116,7 @@ def test_each_event_is_in_one_final_result_or_late(records, steps):
 
 
 @settings(max_examples=200)
-@given(RECORDS, STEPS)
+@given(RECORDS, STEPS_WITH_QUIET_TOPICS)
 def test_the_final_result_of_a_window_has_the_greatest_emission(records, steps):
     killed = run(records, steps, with_kills=True)
     last = {window_of(result): result.emission for result in finals(killed).values()}
@@ -112,13 +126,25 @@ def test_the_final_result_of_a_window_has_the_greatest_emission(records, steps):
 
 
 @settings(max_examples=200)
-@given(RECORDS, STEPS)
+@given(RECORDS, STEPS_WITH_QUIET_TOPICS)
 def test_the_final_results_of_a_window_are_one_emission(records, steps):
     killed = run(records, steps, with_kills=True)
     emissions = {}
     for result in finals(killed).values():
         emissions.setdefault(window_of(result), set()).add(result.emission)
     assert all(len(numbers) == 1 for numbers in emissions.values())
+
+
+@settings(max_examples=200)
+@given(RECORDS, STEPS_WITH_QUIET_TOPICS)
+def test_results_are_those_of_ended_windows_in_order(records, steps):
+    killed = run(records, steps, with_kills=True)
+    assert sorted(map(repr, killed.results)) == sorted(map(repr, killed.ended))
+    for query in BY_EVENT_TIME:
+        ends = [
+            result.end for result in killed.results if result.query == query and is_final(result)
+        ]
+        assert ends == sorted(ends)
 
 
 def test_a_window_has_one_final_result_after_an_instance_was_away_for_hours():
@@ -134,4 +160,37 @@ def test_a_window_has_one_final_result_after_an_instance_was_away_for_hours():
     partition.finish()
     [final] = finals(partition).values()
     assert final.events == 3
+    assert partition.late == {}
+
+
+def test_records_that_an_early_result_covers_are_added_once():
+    partition = MemoryPartition([added("early", 0, {"a": 1}), added("early", 0, {"a": 2})])
+    partition.write()
+    partition.send(2)
+    partition.advance(2_000)
+    partition.write()
+    partition.kill()
+    partition.take(2)
+    assert partition.owned.aggregator.offset == 2
+    partition.advance(2_000)
+    partition.write()
+    assert [result.values["n"] for result in partition.ended] == [3, 3]
+    assert [result.emission for result in partition.ended] == [1, 2]
+
+
+@pytest.mark.parametrize("query", ["early", "clock"])
+def test_a_snapshot_of_an_instance_that_catches_up_covers_what_its_windows_have(query):
+    partition = MemoryPartition([added(query, 0, {"a": 1}), added(query, 0, {"a": 2})])
+    partition.write()
+    partition.send(2)
+    partition.advance(2_000)
+    partition.write()
+    partition.kill()
+    partition.snapshot()
+    partition.kill()
+    partition.finish()
+    partition.go_on("clicks", 1_000)
+    partition.finish()
+    finals_of = finals(partition).values()
+    assert [result.events for result in finals_of] == [3]
     assert partition.late == {}

@@ -28,6 +28,9 @@ class View:
     price: float
 
 
+PLANS = Plans({"views": event_schema(View)})
+
+
 def window(query, minute, *, kind=ResultKind.FINAL, topic="views", emission=1):
     begin = BASE + minute * MINUTE
     result = QueryResult(
@@ -51,16 +54,20 @@ def clocks(partition, minute, clock_minute=0, topic="views"):
     return PartitionClocks(partition, reached, BASE + clock_minute * MINUTE)
 
 
+def watched(*texts):
+    queries = WatchedQueries()
+    for number, text in enumerate(texts):
+        query = RegisteredQuery(f"w{number}", text, "views", 1, REGISTERED, REGISTERED, None)
+        queries.take(*encode_query(query))
+    return queries
+
+
 class Stage:
     """A partition of two matched ones, whose records are counted."""
 
     def __init__(self, *texts, position=None, log=None):
-        self.watched = WatchedQueries()
-        for number, text in enumerate(texts):
-            query = RegisteredQuery(f"w{number}", text, "views", 1, REGISTERED, REGISTERED, None)
-            self.watched.take(*encode_query(query))
-        plans = Plans({"views": event_schema(View)})
-        self.answers = PartitionAnswers(2, self.watched, plans, position)
+        self.watched = watched(*texts)
+        self.answers = PartitionAnswers(2, self.watched, PLANS, position)
         self.log = [] if log is None else log
 
     def take(self, *records):
@@ -179,8 +186,15 @@ def test_a_stage_that_is_killed_goes_on_without_a_gap_or_a_repetition(seed):
         else:
             reached[partition] += chance.randrange(3)
             log.append(clocks(partition, reached[partition], reached[partition]))
-    undisturbed = Stage(EMPTY, LOSS).take(*log)
-    stage, results, offset = Stage(EMPTY, LOSS), [], 0
+    both = watched(EMPTY, LOSS)
+
+    def stage_at(position):
+        stage = Stage(position=position)
+        stage.answers._watched = both
+        return stage
+
+    undisturbed = stage_at(None).take(*log)
+    stage, results, offset = stage_at(None), [], 0
     written, position = 0, None
     while offset < len(log):
         step = chance.randrange(1, 8)
@@ -189,10 +203,10 @@ def test_a_stage_that_is_killed_goes_on_without_a_gap_or_a_repetition(seed):
         offset = min(len(log), offset + step)
         if chance.random() < 0.5 or offset == len(log):
             # A transaction: the results and the position.
-            written, position = len(results), stage.answers.position()
+            written, position = len(results), stage.answers.position({})
         if chance.random() < 0.4:
             del results[written:]
-            stage = Stage(EMPTY, LOSS, position=position)
+            stage = stage_at(position)
             offset = 0 if position is None else position.first_offset
     assert results == undisturbed
     for query in ("w0", "w1", "q"):

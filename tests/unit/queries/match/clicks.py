@@ -9,8 +9,7 @@ import pyarrow as pa
 from headrace.model.event import event_schema
 from headrace.pipelines.source.decode.columns import arrow_schema
 from headrace.queries.language import check_query, parse_query
-from headrace.queries.match.rules import Rule
-from headrace.queries.match.shape import compile_query
+from headrace.queries.match.shape import Rule, compile_query
 
 
 class Click:
@@ -41,4 +40,4 @@ def compiled(text):
 
 
 def rule(query_id, text):
-    return Rule(query_id=query_id, **dict(zip(("shape", "constants"), compiled(text), strict=True)))
+    return Rule(query_id, *compiled(text))

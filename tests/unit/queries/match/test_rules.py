@@ -21,8 +21,8 @@ from headrace.queries.evaluation import compile_expression
 from headrace.queries.language.tree import Aggregate, Query, Result
 from headrace.queries.match import index as index_module
 from headrace.queries.match import rules as rules_module
-from headrace.queries.match.rules import Rule, RuleSet
-from headrace.queries.match.shape import compile_query
+from headrace.queries.match.rules import RuleSet
+from headrace.queries.match.shape import Rule, compile_query
 
 COUNT = (Result(Aggregate("count")),)
 IDS = st.sampled_from("abcdef")

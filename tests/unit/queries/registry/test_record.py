@@ -38,6 +38,15 @@ def test_what_is_written_is_read(query):
     assert decode_query(*encode_query(query)) == query
 
 
+def test_constants_keep_their_types_and_their_order():
+    constants = (("PL", 1, 1.0, True), (), (("b", "a"), (), (2**63 - 1, -(2**63))), (1e22, -1e-7))
+    query = replace(QUERY, shape="00112233aabbccdd", constants=constants)
+    key, value = encode_query(query)
+    assert json.loads(value)["shape"] == "00112233aabbccdd"
+    assert json.loads(value)["constants"][2] == [["b", "a"], [], [2**63 - 1, -(2**63)]]
+    assert repr(decode_query(key, value)) == repr(query)
+
+
 def test_members_of_a_later_version_are_left_out():
     value = json.dumps(MEMBERS | {"owner": "ads", "offset": 7})
     assert decode_query(b"clicks-1", value.encode()) == QUERY
@@ -59,6 +68,10 @@ def test_a_query_is_live_until_it_expires():
         (b"clicks-1", {"text": None}, "$.text"),
         (b"clicks-1", {"updated_at": "yesterday"}, "$.updated_at"),
         (b"clicks-1", {"expires_at": "2026-05-01T10:00:00"}, "$.expires_at"),
+        (b"clicks-1", {"shape": 7}, "$.shape"),
+        (b"clicks-1", {"constants": {}}, "$.constants"),
+        (b"clicks-1", {"constants": [["PL", None]]}, "$.constants[0][1]"),
+        (b"clicks-1", {"constants": [[[["PL"]]]]}, "$.constants[0][0][0]"),
         (b"a b", {"id": "a b"}, "id is 'a b'; possible are 1 to 100 letters"),
         (b"clicks-2", {}, "the key of the record is b'clicks-2', and id is 'clicks-1'"),
         (None, {}, "the key of the record is None"),

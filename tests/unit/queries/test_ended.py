@@ -1,0 +1,40 @@
+"""Records of ended windows: each has room in a record of Kafka."""
+
+import msgspec
+
+from headrace.queries.ended import WindowResults, decode_ended
+from headrace.queries.result import QueryResult, ResultKind
+
+MEGABYTE = 2**20
+
+
+def result(text):
+    return QueryResult(
+        query="q",
+        registered="2026-01-01T00:00:00Z",
+        revision=1,
+        begin="2026-01-01T00:00:00Z",
+        end="2026-01-01T00:01:00Z",
+        emission=1,
+        kind=ResultKind.FINAL,
+        facets={"country": text},
+        is_other=False,
+        values={"count(*)": 1},
+        events=1,
+    )
+
+
+def test_a_window_with_much_text_is_sent_in_parts_that_have_all_results_once():
+    results = [result(f"{number}\0" * 1_000) for number in range(300)]
+    parts = list(WindowResults("views", 7, results).parts())
+    encoded = [msgspec.json.encode(part) for part in parts]
+    assert len(parts) > 1
+    assert max(map(len, encoded)) < MEGABYTE
+    decoded = [decode_ended(value) for value in encoded]
+    assert [each for part in decoded for each in part.results] == results
+    assert {(part.topic, part.due_us) for part in decoded} == {("views", 7)}
+
+
+def test_a_small_window_is_one_record():
+    window = WindowResults("views", 7, [result("PL"), result("DE")])
+    assert list(window.parts()) == [window]
