@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from headrace.control.project import LoadedProject
 from headrace.errors import QueryTextError
 from headrace.model.event import EventSchema
-from headrace.queries.language import check_query, parse_query, result_types
+from headrace.queries.language import check_query, parse_query, print_query, result_types
 from headrace.queries.language.functions import ValueType
 from headrace.queries.language.tree import Query
 from headrace.queries.language.words import QueryText
@@ -37,7 +37,17 @@ def checked_query(project: LoadedProject, text: str) -> CheckedQuery:
     query = parse_query(text)
     schema = _schema(project, query, text)
     check_query(query, schema, text)
+    _check_printed(query, text)
     return CheckedQuery(query, result_types(query, schema))
+
+
+def _check_printed(query: Query, text: str) -> None:
+    """Refuses what instances could not read: they get the query as the printer writes it."""
+    try:
+        parse_query(print_query(query))
+    except QueryTextError as error:
+        reason = f"with all its brackets, as it is stored, the query is too large: {error.reason}"
+        raise QueryText(text).error(query.position, reason) from error
 
 
 def _schema(project: LoadedProject, query: Query, text: str) -> EventSchema:

@@ -78,3 +78,10 @@ def test_a_query_that_does_not_fit_has_exit_code_2(check, text, message):
     answer = json.loads(done.stdout)
     assert answer["error"] == "QueryTextError"
     assert message in answer["message"]
+
+
+def test_a_query_that_is_too_large_with_its_brackets_is_refused(check):
+    condition = " OR ".join(["price > 1 AND price + 1 > 2"] * 300)
+    done = check(f"SELECT count(*) FROM clicks WHERE {condition}")
+    assert done.exit_code == 2
+    assert "with all its brackets, as it is stored, the query is too large" in done.output
