@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: help env lint docs test drills demo demo-errors demo-sites bench bench-writer bench-ingest bench-formats bench-sinks bench-sites bench-live-edge bench-batch-end bench-worker-send bench-peers bench-flow lock clean
+.PHONY: help env lint docs test drills demo demo-errors demo-sites demo-telemetry bench bench-writer bench-ingest bench-formats bench-sinks bench-sites bench-live-edge bench-batch-end bench-worker-send bench-peers bench-flow bench-queries lock clean
 
 help:
 	@echo "make demo    real Kafka, Spark, PostgreSQL and a lake, a week of real ads joined and counted, and the proof"
 	@echo "make demo-errors  errors over HTTP and from old files, into a lake and PostgreSQL, and the sums"
 	@echo "make demo-sites  two sites and a central one: mirrors, mergers, a dispatcher, profiles, and the proof"
+	@echo "make demo-telemetry  page views, errors and transactions, 200 standing queries, and their results beside DuckDB's"
 	@echo "make test    every test, on real servers that it starts and stops"
 	@echo "make drills  the long drills, an hour: SEED=n chooses the faults, the report is .drills/SEED.json"
 	@echo "make lint    ruff, mypy, import-linter"
@@ -20,6 +21,7 @@ help:
 	@echo "make bench-sites  speed of a mirror, beside MirrorMaker 2, of a merger, a dispatcher and profiles, and a cut link, in an hour"
 	@echo "make bench-formats  speed of JSON, nested JSON and Avro, in memory and from Kafka to a lake"
 	@echo "make bench-flow  speed of joins, de-duplication, statistics and the ledger, beside others (FLOW=\"join dedup\": parts)"
+	@echo "make bench-queries  speed of standing queries, with 1 to 1,000,000 of them, in twenty minutes"
 	@echo "make bench-peers  speed against Kafka Workers, Kafka Connect, Flink and Quix Streams, in an hour"
 
 env: $(VENV)/.installed
@@ -58,6 +60,9 @@ demo-errors: env
 demo-sites: env
 	cd $(ROOT) && $(BIN)/python examples/ad_sites/demo.py
 
+demo-telemetry: env
+	cd $(ROOT) && $(BIN)/python examples/telemetry/demo.py
+
 bench: bench-writer bench-ingest
 
 bench-writer: env
@@ -95,6 +100,9 @@ bench-peers: env
 
 bench-flow: env
 	cd $(ROOT) && $(BIN)/python -m bench.flow $(FLOW)
+
+bench-queries: env
+	cd $(ROOT) && $(BIN)/python -m bench.queries
 
 # Resolves pyproject.toml anew; the lock is reviewed like code.
 lock: env

@@ -112,7 +112,7 @@ def fill_placed(
     config = make_topic(broker, topic)
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task(f"{count:,} events into topic {topic.name}", total=count)
-        _send(
+        send(
             config,
             topic.name,
             records,
@@ -164,12 +164,13 @@ def timed_values_of(broker: Broker, topic: str, partitions: int) -> Iterator[tup
         reader.close()
 
 
-def _send(
+def send(
     config: ClientConfig,
     topic: str,
     records: Iterable[Placed],
     on_progress: Callable[[int], None],
 ) -> None:
+    """Sends records to a topic; returns when the broker has them."""
     sender = producer(config)
     for sent, record in enumerate(records, start=1):
         while not _queued(sender, topic, record):

@@ -10,13 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+import msgspec
+
 from headrace.errors import QueryTextError, ReferenceRecreatedError
 from headrace.kafka.cluster import Cluster
 from headrace.model import EventSchema, OffsetRange, TopicPartition
 from headrace.pipelines.references.positions import ReferencePosition
 from headrace.queries.language import check_query, parse_query
-from headrace.queries.match.rules import Rule, RuleSet
-from headrace.queries.match.shape import Constants, QueryShape, ShapeTemplate, compile_query
+from headrace.queries.match.rules import RuleSet
+from headrace.queries.match.shape import (
+    Constants,
+    QueryShape,
+    Rule,
+    ShapeTemplate,
+    compile_query,
+)
 from headrace.queries.registry.record import RegisteredQuery, decode_query
 
 _LOG = logging.getLogger("headrace.queries")
@@ -83,8 +91,7 @@ class RegistryReader:
                 queries.apply(record.key(), record.value())
 
 
-@dataclass(frozen=True, slots=True)
-class LiveQuery:
+class LiveQuery(msgspec.Struct, frozen=True, gc=False):
     """What the records of a live query's windows say of it.
 
     Attributes:
@@ -103,7 +110,8 @@ class LiveQuery:
 class LiveQueries:
     """The live queries of a topic's events, as rules. Used on one thread.
 
-    One query of each shape is parsed; the others are read as :mod:`shape` says.
+    One query of each shape is parsed; :mod:`~headrace.queries.match.shape` says how the others are
+    read.
 
     Args:
         topic: name of the topic of events.

@@ -7,8 +7,8 @@ looked up by the operand whose value is least frequent.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, TypeAlias
@@ -18,13 +18,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.queries.evaluation import CompiledExpression
-from headrace.queries.match.shape import Constants, QueryShape, indexed_values
+from headrace.queries.match.shape import Rule, indexed_values
 
 NumberArray: TypeAlias = npt.NDArray[np.int64]
 """Numbers of rows, slots or operands: ``int64``."""
 
 # A value in fewer rows is as good as any other: it makes few candidates.
 _FREQUENT = 0.005
+_MIN_FREQUENT_ROWS = 4
 _ROUNDS_BETWEEN_LOOKS = 32
 _NO_SLOTS: tuple[int, ...] = ()
 
@@ -60,29 +61,41 @@ class ValueIndex:
 
     Attributes:
         expression: whose values they ask for.
-        slots: of the rules, by value.
+        slots: of the rules, by value: a tuple of one, which is small, or a set of several.
     """
 
     expression: CompiledExpression
-    slots: dict[Any, list[int]] = field(default_factory=dict)
+    slots: dict[Any, tuple[int] | set[int]] = field(default_factory=dict)
 
     def add(self, slot: int, values: tuple[Any, ...]) -> None:
         """Adds a rule that asks for any of the values."""
         for value in values:
-            self.slots.setdefault(value, []).append(slot)
+            slots = self.slots.get(value)
+            if slots is None:
+                self.slots[value] = (slot,)
+            elif isinstance(slots, tuple):
+                self.slots[value] = {*slots, slot}
+            else:
+                slots.add(slot)
 
     def remove(self, slot: int, values: tuple[Any, ...]) -> None:
         """Removes a rule that was added with these values."""
         for value in values:
-            self.slots[value].remove(slot)
-            if not self.slots[value]:
+            slots = self.slots[value]
+            if isinstance(slots, set):
+                slots.discard(slot)
+            if isinstance(slots, tuple) or not slots:
                 del self.slots[value]
 
     def look_up(self, values: EncodedValues) -> tuple[NumberArray, NumberArray]:
         """Returns pairs of a row and a rule that asks for its value, as two arrays."""
-        slots_of = [self.slots.get(value, _NO_SLOTS) for value in values.distinct]
-        lengths = np.fromiter(map(len, slots_of), np.int64, len(slots_of))
-        slots = np.fromiter(chain.from_iterable(slots_of), np.int64, int(lengths.sum()))
+        slots_of = list(map(self.slots.get, values.distinct))
+        lengths = np.zeros(len(slots_of), np.int64)
+        # Most values are those of no rule.
+        for number, asking in enumerate(slots_of):
+            if asking is not None:
+                lengths[number] = len(asking)
+        slots = np.fromiter(chain.from_iterable(filter(None, slots_of)), np.int64, lengths.sum())
         rows = np.flatnonzero(lengths[values.codes])
         codes = values.codes[rows]
         per_row = lengths[codes]
@@ -115,46 +128,60 @@ class EncodedValues:
         # No rule asks for null: it has no slots.
         return cls([*encoded.dictionary.to_pylist(), None], codes)
 
-    def frequent(self) -> dict[Any, float]:
-        """Returns the shares of frequent values."""
+    def frequent(self, before: Collection[Any]) -> dict[Any, float]:
+        """Returns the shares of frequent values.
+
+        Args:
+            before: values that were frequent; they are until they have less than half the share.
+        """
         counts = np.bincount(self.codes, minlength=len(self.distinct))
         shares = counts / max(1, len(self.codes))
-        return {self.distinct[n]: float(shares[n]) for n in np.flatnonzero(shares >= _FREQUENT)}
-
-
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    """Where a rule is looked up: in which index, by which operand; None: in none."""
-
-    shape: QueryShape
-    constants: Constants
-    index: str | None = None
-    operand: int = -1
+        is_frequent = (shares >= _FREQUENT) & (counts >= _MIN_FREQUENT_ROWS)
+        frequent = {self.distinct[n]: float(shares[n]) for n in np.flatnonzero(is_frequent)}
+        if not before:
+            return frequent
+        share_of = dict(zip(self.distinct, shares.tolist(), strict=True))
+        # Few rows say nothing of a value that is not among them.
+        least = _FREQUENT / 2 if len(self.codes) >= _MIN_FREQUENT_ROWS / _FREQUENT else 0.0
+        still = {value: share_of.get(value, 0.0) for value in before if value not in frequent}
+        return frequent | {value: share for value, share in still.items() if share >= least}
 
 
 class Indexes:
-    """The indexes of all rules, and what was observed of their values."""
+    """The indexes of all rules, and what was observed of their values.
 
-    def __init__(self) -> None:
+    Args:
+        rules: by slot; the set of rules changes it.
+    """
+
+    def __init__(self, rules: Sequence[Rule | None]) -> None:
+        self._rules = rules
         self._indexes: dict[str, ValueIndex] = {}
-        self._placed: dict[int, _Placed] = {}
-        self._unplaced: dict[int, tuple[QueryShape, Constants]] = {}
+        self._unplaced: set[int] = set()
         self._unindexed: defaultdict[str, set[int]] = defaultdict(set)
         self._expressions: dict[str, CompiledExpression] = {}
+        self._askers: Counter[str] = Counter()
         self._shares: dict[str, dict[Any, float]] = {}
         self._operands = np.zeros(0, np.int64)
         self._rounds = 0
 
-    def put(self, slot: int, shape: QueryShape, constants: Constants) -> None:
-        """Adds a rule to a slot that is free."""
-        self._unplaced[slot] = shape, constants
-        for expression in shape.indexed.values():
-            self._expressions.setdefault(expression.shape, expression)
+    def put(self, slot: int) -> None:
+        """Adds the rule in a slot."""
+        self._unplaced.add(slot)
+        for expression in self._rule(slot).shape.indexed.values():
+            self._askers[expression.shape] += 1
+            if self._askers[expression.shape] == 1:
+                self._expressions[expression.shape] = expression
 
     def remove(self, slot: int) -> None:
-        """Removes the rule in a slot."""
-        if self._unplaced.pop(slot, None) is None:
-            self._take_out(slot)
+        """Removes the rule in a slot, which is still there."""
+        self._take_out(slot)
+        self._unplaced.remove(slot)
+        for expression in self._rule(slot).shape.indexed.values():
+            self._askers[expression.shape] -= 1
+            if not self._askers[expression.shape]:
+                for known in (self._askers, self._expressions, self._indexes, self._shares):
+                    known.pop(expression.shape, None)
 
     def unindexed(self, shape: str) -> set[int]:
         """Returns the slots of rules of a shape that are in no index."""
@@ -167,10 +194,11 @@ class Indexes:
             rows: with the columns of the topic's events.
         """
         encoded: dict[str, EncodedValues] = {}
-        if self._rounds % _ROUNDS_BETWEEN_LOOKS == 0 or self._unplaced:
+        is_new = not self._expressions.keys() <= self._shares.keys()
+        if is_new or self._rounds % _ROUNDS_BETWEEN_LOOKS == 0:
             self._observe(rows, encoded)
         self._rounds += 1
-        self._place(self._unplaced)
+        self._place()
         for name, index in self._indexes.items():
             if not index.slots:
                 continue
@@ -181,73 +209,85 @@ class Indexes:
                 yield Candidates(numbers, slots, self._operands[slots])
 
     def _observe(self, rows: pa.Table, encoded: dict[str, EncodedValues]) -> None:
-        """Notes which values are frequent; rules are placed anew where others are."""
+        """Notes which values are frequent, and takes out what may be in a better index now."""
+        has_rarer = False
         for name, expression in self._expressions.items():
             encoded[name] = EncodedValues.of(expression, rows)
-            known = self._shares.get(name, {})
-            changed = _changed(known, encoded[name].frequent())
+            before = self._shares.get(name, {})
+            after = encoded[name].frequent(before)
+            grown = {value for value, share in after.items() if share > 2 * before.get(value, 0.0)}
+            # A share that grows slowly is compared with the one that rules were placed by.
             self._shares[name] = {
-                value: share for value, share in (known | changed).items() if share
+                value: share if value in grown else min(share, before[value])
+                for value, share in after.items()
             }
-            for slot in self._asking(name, changed.keys()):
-                placed = self._take_out(slot)
-                self._unplaced[slot] = placed.shape, placed.constants
+            self._take_out_by(name, grown)
+            has_rarer |= bool(before.keys() - after.keys())
+        if has_rarer:
+            for name, shares in self._shares.items():
+                self._take_out_by(name, shares)
 
-    def _asking(self, expression: str, values: Set[Any]) -> list[int]:
-        """Returns the slots of rules that could be looked up by an expression with these values."""
-        return [
-            slot
-            for slot, placed in self._placed.items()
-            if any(
-                indexed.shape == expression
-                and not values.isdisjoint(indexed_values(placed.constants[number]))
-                for number, indexed in placed.shape.indexed.items()
-            )
-        ]
-
-    def _place(self, unplaced: dict[int, tuple[QueryShape, Constants]]) -> None:
-        if not unplaced:
+    def _take_out_by(self, name: str, values: Iterable[Any]) -> None:
+        """Takes the rules that are looked up by these values out, if they have a choice."""
+        index = self._indexes.get(name)
+        if index is None:
             return
-        missing = max(unplaced) + 1 - len(self._operands)
-        if missing > 0:
-            self._operands = np.pad(self._operands, (0, missing))
-        for slot, (shape, constants) in unplaced.items():
-            operand = self._best(shape, constants)
-            self._operands[slot] = operand
+        slots = {slot for value in values for slot in index.slots.get(value, _NO_SLOTS)}
+        for slot in slots:
+            if len(self._rule(slot).shape.indexed) > 1:
+                self._take_out(slot)
+
+    def _place(self) -> None:
+        if not self._unplaced:
+            return
+        self._operands = with_room(self._operands, len(self._rules))
+        for slot in self._unplaced:
+            rule = self._rule(slot)
+            shape = rule.shape
+            self._operands[slot] = operand = self._best(rule)
             if operand < 0:
-                self._placed[slot] = _Placed(shape, constants)
                 self._unindexed[shape.key].add(slot)
                 continue
             expression = shape.indexed[operand]
-            self._placed[slot] = _Placed(shape, constants, expression.shape, operand)
-            index = self._indexes.setdefault(expression.shape, ValueIndex(expression))
-            index.add(slot, indexed_values(constants[operand]))
-        unplaced.clear()
+            index = self._indexes.get(expression.shape)
+            if index is None:
+                index = self._indexes[expression.shape] = ValueIndex(expression)
+            index.add(slot, indexed_values(rule.constants[operand]))
+        self._unplaced.clear()
 
-    def _best(self, shape: QueryShape, constants: Constants) -> int:
+    def _best(self, rule: Rule) -> int:
         """Returns the number of the operand whose values fewest events have; -1: there is none."""
+        indexed = rule.shape.indexed
 
         def share(operand: int) -> float:
-            known: Mapping[Any, float] = self._shares.get(shape.indexed[operand].shape, {})
-            return sum(known.get(value, 0.0) for value in indexed_values(constants[operand]))
+            known = self._shares[indexed[operand].shape]
+            return sum(known.get(value, 0.0) for value in indexed_values(rule.constants[operand]))
 
-        return min(shape.indexed, key=share, default=-1)
+        return min(indexed, key=share, default=-1) if len(indexed) != 1 else next(iter(indexed))
 
-    def _take_out(self, slot: int) -> _Placed:
-        placed = self._placed.pop(slot)
-        if placed.index is None:
-            self._unindexed[placed.shape.key].discard(slot)
+    def _take_out(self, slot: int) -> None:
+        """Takes a rule out of its index; it has none then."""
+        if slot in self._unplaced:
+            return
+        rule, operand = self._rule(slot), int(self._operands[slot])
+        if operand < 0:
+            self._unindexed[rule.shape.key].discard(slot)
         else:
-            values = indexed_values(placed.constants[placed.operand])
-            self._indexes[placed.index].remove(slot, values)
-        return placed
+            index = self._indexes[rule.shape.indexed[operand].shape]
+            index.remove(slot, indexed_values(rule.constants[operand]))
+        self._unplaced.add(slot)
+
+    def _rule(self, slot: int) -> Rule:
+        rule = self._rules[slot]
+        if rule is None:
+            raise KeyError(slot)
+        return rule
 
 
-def _changed(before: Mapping[Any, float], after: Mapping[Any, float]) -> dict[Any, float]:
-    """Returns the new shares of values that are twice as frequent as before, or half."""
-    changed = {}
-    for value in before.keys() | after.keys():
-        old, new = (max(_FREQUENT, shares.get(value, 0.0)) for shares in (before, after))
-        if new >= 2 * old or old >= 2 * new:
-            changed[value] = after.get(value, 0.0)
-    return changed
+def with_room(numbers: NumberArray, length: int) -> NumberArray:
+    """Returns an array that begins with the numbers and has at least a length.
+
+    It grows by half at least: adding one by one takes no longer than adding all at once.
+    """
+    missing = length - len(numbers)
+    return np.pad(numbers, (0, max(missing, len(numbers) // 2))) if missing > 0 else numbers

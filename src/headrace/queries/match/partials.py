@@ -20,10 +20,13 @@ from headrace.queries.match.index import NumberArray, rows_with
 from headrace.queries.match.rules import Matches
 from headrace.queries.match.shape import QueryShape
 
+MAX_TEXT_LENGTH = 1_000
+"""Characters of a text in results: in facets, ``latest``, ``min`` and ``max``."""
+
 
 @dataclass(frozen=True)
 class RowPlaces:
-    """Where the rows of a table come from.
+    """The places that the rows of a table come from.
 
     Attributes:
         time_us: event time, in microseconds since 1970.
@@ -165,7 +168,7 @@ class _Grouping:
 
     @classmethod
     def of(cls, pairs: _WindowPairs, shape: QueryShape, columns: pa.Table) -> _Grouping:
-        facets = tuple(_plain(facet.evaluate(columns)) for facet in shape.facets)
+        facets = tuple(_plain(_cut(facet.evaluate(columns))) for facet in shape.facets)
         keys = [*(_codes(facet) for facet in reversed(facets)), pairs.begins, pairs.slots]
         order = np.lexsort(keys)
         is_first = np.zeros(len(order), bool)
@@ -208,7 +211,20 @@ def _partials(
         counted = np.flatnonzero(np.asarray(pc.fill_null(where.evaluate(columns), False)))
         columns, groups, rows = columns.take(pa.array(counted)), groups[counted], rows[counted]
     values = None if argument is None else argument.evaluate(columns)
+    if values is not None and aggregation.keeps_values:
+        values = _cut(values)
     return aggregation.partials(values, groups, grouping.count, places.take(rows))
+
+
+def _cut(values: pa.Array) -> pa.Array:
+    """Texts without what is beyond their length limit; other values as they are.
+
+    Of cut texts, the least is the cut one of the least: what is before another stays before it, or
+    equals it.
+    """
+    if not pa.types.is_string(values.type):
+        return values
+    return pc.utf8_slice_codeunits(values, 0, MAX_TEXT_LENGTH)
 
 
 def _codes(values: pa.Array) -> NumberArray:

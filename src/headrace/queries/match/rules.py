@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,26 +11,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.queries.match.index import Candidates, Indexes, NumberArray, rows_with
-from headrace.queries.match.shape import Constants, QueryShape, constant_columns
+from headrace.queries.match.index import (
+    Candidates,
+    Indexes,
+    NumberArray,
+    rows_with,
+    with_room,
+)
+from headrace.queries.match.shape import Constants, QueryShape, Rule, constant_columns
 
 # Of pairs of a row and a rule that are looked at together: some ten megabytes of each column.
 _MAX_PAIRS = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A query that is matched.
-
-    Attributes:
-        query_id: of the query.
-        shape: what it has in common with others.
-        constants: what it does not.
-    """
-
-    query_id: str
-    shape: QueryShape
-    constants: Constants
 
 
 @dataclass(frozen=True)
@@ -51,42 +43,52 @@ class RuleSet:
     """Rules, each in a slot, and what they are looked up by. Used on one thread."""
 
     def __init__(self) -> None:
-        self._rules: dict[int, Rule] = {}
+        self._rules: list[Rule | None] = []
         self._slot_of: dict[str, int] = {}
         self._free: list[int] = []
         self._tables: dict[str, ShapeTable] = {}
+        self._numbered: dict[int, ShapeTable] = {}
         self._table_numbers = np.zeros(0, np.int64)
-        self._numbered: list[ShapeTable] = []
-        self._indexes = Indexes()
-        self._is_dirty = False
+        self._next_table = itertools.count()
+        self._indexes = Indexes(self._rules)
 
     def __len__(self) -> int:
         return len(self._slot_of)
 
     def rule(self, slot: int) -> Rule:
         """Returns the rule in a slot that is in use."""
-        return self._rules[slot]
+        rule = self._rules[slot]
+        if rule is None:
+            raise KeyError(slot)
+        return rule
 
     def put(self, rule: Rule) -> None:
         """Adds a rule, in place of the one with its query id."""
         self.remove(rule.query_id)
-        slot = self._free.pop() if self._free else len(self._rules)
+        if not self._free:
+            self._free.append(len(self._rules))
+            self._rules.append(None)
+        slot = self._free.pop()
         self._rules[slot] = rule
         self._slot_of[rule.query_id] = slot
-        self._table(rule.shape).put(slot, rule.constants)
-        self._indexes.put(slot, rule.shape, rule.constants)
-        self._is_dirty = True
+        table = self._table(rule.shape)
+        table.put(slot, rule.constants)
+        self._table_numbers = with_room(self._table_numbers, len(self._rules))
+        self._table_numbers[slot] = table.number
+        self._indexes.put(slot)
 
     def remove(self, query_id: str) -> None:
         """Removes the rule of a query, if there is one."""
         slot = self._slot_of.pop(query_id, None)
         if slot is None:
             return
-        rule = self._rules.pop(slot)
-        self._free.append(slot)
-        self._table(rule.shape).remove(slot)
         self._indexes.remove(slot)
-        self._is_dirty = True
+        table = self._table(self.rule(slot).shape)
+        table.remove(slot)
+        if not table.constants:
+            del self._tables[table.shape.key], self._numbered[table.number]
+        self._rules[slot] = None
+        self._free.append(slot)
 
     def matches(self, rows: pa.Table) -> Iterator[Matches]:
         """Yields what rows match, by shape; a shape may come several times.
@@ -94,9 +96,6 @@ class RuleSet:
         Args:
             rows: with the columns of the topic's events.
         """
-        if self._is_dirty:
-            self._number_tables()
-            self._is_dirty = False
         for candidates in self._indexes.candidates(rows):
             yield from self._verified(rows, candidates)
         for table in self._tables.values():
@@ -105,14 +104,11 @@ class RuleSet:
                 yield from _scanned(rows, table, np.array(sorted(slots), np.int64))
 
     def _table(self, shape: QueryShape) -> ShapeTable:
-        return self._tables.setdefault(shape.key, ShapeTable(shape))
-
-    def _number_tables(self) -> None:
-        self._tables = {key: table for key, table in self._tables.items() if table.constants}
-        self._numbered = list(self._tables.values())
-        self._table_numbers = np.zeros(max(self._rules, default=-1) + 1, np.int64)
-        for number, table in enumerate(self._numbered):
-            self._table_numbers[list(table.constants)] = number
+        table = self._tables.get(shape.key)
+        if table is None:
+            table = self._tables[shape.key] = ShapeTable(next(self._next_table), shape)
+            self._numbered[table.number] = table
+        return table
 
     def _verified(self, rows: pa.Table, candidates: Candidates) -> Iterator[Matches]:
         """Yields the candidates that meet the other operands of their rules, by shape."""
@@ -122,7 +118,7 @@ class RuleSet:
         for places in np.split(order, borders):
             if not len(places):
                 continue
-            table = self._numbered[numbers[places[0]]]
+            table = self._numbered[int(numbers[places[0]])]
             for begin in range(0, len(places), _MAX_PAIRS):
                 part = candidates.take(places[begin : begin + _MAX_PAIRS])
                 yield from table.met(rows, part)
@@ -133,14 +129,16 @@ class ShapeTable:
     """The constants of the rules of one shape.
 
     Attributes:
-        shape: of them all.
+        number: of the table.
+        shape: of all rules.
         constants: by slot.
     """
 
+    number: int
     shape: QueryShape
     constants: dict[int, Constants] = field(default_factory=dict)
-    _columns: list[list[pa.Array]] | None = None
-    _places: NumberArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    _columns: _Columns | None = None
+    _pairs: int = 0
 
     def put(self, slot: int, constants: Constants) -> None:
         """Adds a rule."""
@@ -166,16 +164,47 @@ class ShapeTable:
         yield Matches(self.shape, pairs.rows, pairs.slots)
 
     def _constants(self, operand: int, slots: NumberArray) -> list[pa.Array]:
+        """Returns the constants of an operand, of each slot."""
+        if self._columns is None and not self._pays_off(len(slots)):
+            known = [self.constants[slot][operand] for slot in slots.tolist()]
+            return constant_columns(self.shape.operands[operand], known)
         if self._columns is None:
-            known = list(self.constants.values())
-            self._columns = [
-                constant_columns(each, [constants[number] for constants in known])
-                for number, each in enumerate(self.shape.operands)
-            ]
-            self._places = np.zeros(max(self.constants) + 1, np.int64)
-            self._places[list(self.constants)] = np.arange(len(known))
-        places = pa.array(self._places[slots])
-        return [column.take(places) for column in self._columns[operand]]
+            self._columns = _Columns.of(self.shape, self.constants)
+        return self._columns.take(operand, slots)
+
+    def _pays_off(self, pairs: int) -> bool:
+        """Whether columns are worth making, after as many pairs since a rule has changed."""
+        self._pairs += pairs
+        if self._pairs < len(self.constants):
+            return False
+        self._pairs = 0
+        return True
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The constants of all rules of a shape.
+
+    Attributes:
+        slots: of the rules, in order.
+        constants: of each operand, an array of each of its constants.
+    """
+
+    slots: NumberArray
+    constants: list[list[pa.Array]]
+
+    @classmethod
+    def of(cls, shape: QueryShape, constants: Mapping[int, Constants]) -> _Columns:
+        slots = sorted(constants)
+        columns = [
+            constant_columns(operand, [constants[slot][number] for slot in slots])
+            for number, operand in enumerate(shape.operands)
+        ]
+        return cls(np.array(slots, np.int64), columns)
+
+    def take(self, operand: int, slots: NumberArray) -> list[pa.Array]:
+        places = pa.array(np.searchsorted(self.slots, slots))
+        return [column.take(places) for column in self.constants[operand]]
 
 
 def _scanned(rows: pa.Table, table: ShapeTable, slots: NumberArray) -> Iterator[Matches]:

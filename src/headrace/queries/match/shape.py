@@ -4,8 +4,9 @@ The record of a registered query may name its shape and its constants, so that a
 query of each shape alone. What the record says of the others is taken for true if
 
 - a shape that was compiled in this process has the key,
-- the text is that of the shape, but for the values of constants (:class:`ShapeTemplate`),
-- number and types of the constants are those of the shape.
+- the text is that of the shape, but for the values of constants (:class:`ShapeTemplate`), and no
+  longer than texts are,
+- number and types of the constants are those of the shape, and lists are no longer than in texts.
 
 Otherwise the text is parsed. So a record whose constants are not those of its text spoils the
 results of its own query, and nothing else: results and groups have the form that the text asks for.
@@ -19,6 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
 
 from headrace.model.durations import microseconds
 from headrace.model.event import EventSchema
@@ -34,6 +37,7 @@ from headrace.queries.language.expressions import MAX_LIST_VALUES
 from headrace.queries.language.functions import ValueType
 from headrace.queries.language.printer import print_expression
 from headrace.queries.language.tree import And, Expression, Query, Result
+from headrace.queries.language.words import MAX_CHARACTERS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,7 +92,7 @@ class QueryShape:
         results: columns of the results.
         facets: what groups are made by.
         window_us: length of a window, in microseconds.
-        slide_us: from the begin of a window to that of the next one, in microseconds.
+        slide_us: from one start of a window to the next, in microseconds.
         max_groups: of a window.
     """
 
@@ -129,6 +133,20 @@ def compile_query(query: Query, schema: EventSchema) -> tuple[QueryShape, Consta
     return shape, tuple(operand.constants for operand in operands)
 
 
+class Rule(msgspec.Struct, frozen=True, gc=False):
+    """A query that is matched.
+
+    Attributes:
+        query_id: of the query.
+        shape: what it has in common with others.
+        constants: what it does not.
+    """
+
+    query_id: str
+    shape: QueryShape
+    constants: Constants
+
+
 @dataclass(frozen=True)
 class ShapeTemplate:
     """What the other queries of a shape are read with, once one of them was parsed.
@@ -147,7 +165,11 @@ class ShapeTemplate:
         Constants in a text may have other values than its query's, and a list of another length.
         A text that the printer has not written, or not in this form, does not fit.
         """
-        return self._has_types(constants) and self._pattern.fullmatch(text) is not None
+        return (
+            len(text) <= MAX_CHARACTERS
+            and self._has_types(constants)
+            and self._pattern.fullmatch(text) is not None
+        )
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
@@ -160,39 +182,43 @@ class ShapeTemplate:
         return re.compile(rf"{re.escape(before)}\nWHERE {''.join(patterns)}{re.escape(after)}")
 
     @cached_property
-    def _types(self) -> tuple[tuple[_ConstantType, ...], ...]:
+    def _types(self) -> list[tuple[type, ...]]:
+        """The types of the constants of each operand."""
         operands = self.shape.operands
-        return tuple(tuple(map(_ConstantType.of, each.constant_types)) for each in operands)
+        return [tuple(map(_python_type, operand.constant_types)) for operand in operands]
+
+    @cached_property
+    def _limited(self) -> list[tuple[int, int, type]]:
+        """Operand, number and scalar type of the constants whose type does not say all."""
+        return [
+            (number, place, scalar)
+            for number, operand in enumerate(self.shape.operands)
+            for place, kind in enumerate(operand.constant_types)
+            if (scalar := _scalar_type(kind)) is int or _python_type(kind) is tuple
+        ]
 
     def _has_types(self, constants: Constants) -> bool:
-        return len(constants) == len(self._types) and all(
-            len(values) == len(types) and all(map(_ConstantType.has, types, values))
-            for values, types in zip(constants, self._types, strict=True)
+        types = [tuple(map(type, values)) for values in constants]
+        return types == self._types and all(
+            _are_scalars(constants[operand][place], scalar)
+            for operand, place, scalar in self._limited
         )
 
 
-@dataclass(frozen=True)
-class _ConstantType:
-    """The type that a constant has in Python: a scalar, or a tuple of scalars."""
+def _python_type(kind: pa.DataType) -> type:
+    return _SCALARS.get(kind, tuple)
 
-    scalar: type
-    is_tuple: bool
 
-    @classmethod
-    def of(cls, kind: pa.DataType) -> _ConstantType:
-        import pyarrow as pa
+def _scalar_type(kind: pa.DataType) -> type:
+    return _SCALARS[kind] if kind in _SCALARS else _SCALARS[kind.value_type]
 
-        is_tuple = pa.types.is_list(kind)
-        return cls(_SCALARS[kind.value_type if is_tuple else kind], is_tuple)
 
-    def has(self, constant: object) -> bool:
-        if not self.is_tuple:
-            return self._has_scalar(constant)
-        return isinstance(constant, tuple) and all(map(self._has_scalar, constant))
-
-    def _has_scalar(self, constant: object) -> bool:
-        # A boolean is an integer in Python, and no integer of a shape.
-        return type(constant) is self.scalar and (self.scalar is not int or constant in _INTEGERS)
+def _are_scalars(constant: Any, scalar: type) -> bool:
+    """Returns whether a constant, or each of a list's, has a type and is in its range."""
+    values = constant if isinstance(constant, tuple) else (constant,)
+    if len(values) > MAX_LIST_VALUES or not {scalar}.issuperset(map(type, values)):
+        return False
+    return scalar is not int or all(value in _INTEGERS for value in values)
 
 
 def _pattern_of(part: re.Match[str]) -> str:

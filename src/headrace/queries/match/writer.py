@@ -19,8 +19,9 @@ from headrace.sinks.api import RejectedRow
 if TYPE_CHECKING:
     from headrace.queries.match.index import NumberArray
 
-# Of the groups of a record, about: records have room for a megabyte.
-_RECORD_BYTES = 256 * 2**10
+# Characters of the groups of a record, which as JSON take up to six bytes each: records have room
+# for a megabyte.
+_RECORD_LENGTH = 128 * 2**10
 
 
 class MatchPiece(msgspec.Struct, frozen=True):
@@ -142,7 +143,7 @@ def _divided(groups: list[Group]) -> list[list[Group]]:
     size = 0
     for group in groups:
         length = _size(group)
-        if parts[-1] and size + length > _RECORD_BYTES:
+        if parts[-1] and size + length > _RECORD_LENGTH:
             parts.append([])
             size = 0
         parts[-1].append(group)
