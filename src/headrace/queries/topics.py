@@ -1,4 +1,4 @@
-"""The topics behind standing queries, created by whoever needs them first."""
+"""The topics behind standing queries, created by the process that needs them first."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """Which instance has which partitions: leases in a compacted topic, whose order decides.
 
 The partitions are divided into slots, and an instance has one slot for life. It claims a slot with
-a record, and renews the claim every second. Whoever reads the topic knows who has a slot, since all
+a record, and renews the claim every second. All who read the topic know who has a slot, since they
 read the same records in the same order, with the broker's times: a claim counts if the slot is free
 at that place in the log, or its lease was renewed more than five seconds before.
 
 The offset of the claim that counts is the fencing token: it grows with every change of hands. What
-an instance without a lease still writes is refused by the brokers: whoever takes a partition begins
-with the partition's transactional id.
+an instance without a lease still writes is refused by the brokers: the instance that takes a
+partition begins with the partition's transactional id.
 """
 
 from __future__ import annotations

@@ -127,11 +127,11 @@ class OwnedPartition:
             self._shown_at, self._shown_us = now, self.aggregator.event_us
 
     def end(self, now_ms: int) -> None:
-        """Writes what is there, with a snapshot: whoever is next goes on from here."""
+        """Writes what is there, with a snapshot: the next instance goes on from here."""
         self._send(now_ms, is_snapshot=True)
 
     def close(self) -> None:
-        """Gives up what was not written: whoever is next begins at the last position."""
+        """Gives up what was not written: the next instance begins at the last position."""
         self._producer.close()
 
     def _keep(self, output: WindowOutput) -> None:
