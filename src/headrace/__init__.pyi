@@ -44,6 +44,9 @@ from .pipelines.transforms.filter_rows import filter_rows
 from .pipelines.transforms.transform import Transform
 from .project import Project
 from .queries.declaration import StandingQueries
+from .queries.match.sink import MatchQueries
+from .queries.registry.record import RegisteredQuery
+from .queries.result import QueryResult, ResultKind
 from .settings import Secret
 from .sinks.api import (
     CommitRejection,
@@ -127,6 +130,7 @@ __all__ = [
     "LateData",
     "Latest",
     "Match",
+    "MatchQueries",
     "Merger",
     "Metadata",
     "Metric",
@@ -141,11 +145,14 @@ __all__ = [
     "ProfileField",
     "Profiles",
     "Project",
+    "QueryResult",
     "Random",
     "Raw",
     "RecordStatusObserver",
+    "RegisteredQuery",
     "RejectedRow",
     "RejectedValues",
+    "ResultKind",
     "Retry",
     "RetryTopics",
     "RoundRobin",

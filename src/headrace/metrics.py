@@ -586,3 +586,64 @@ DISPATCHER_SITE_METRICS = (
     ),
 )
 """Of one target; at /metrics ``headrace_dispatcher_site_<name>``, counts with ``_total``."""
+
+QUERY_METRICS = (
+    Metric(
+        "records",
+        "records",
+        "matched records that were added up",
+        "standing still while events come: see the state, and the pipelines of `MatchQueries`",
+        is_counter=True,
+    ),
+    Metric(
+        "results",
+        "results",
+        "results that were written to the topic of results",
+        "standing still while `records` rises: `behind_seconds` says how far event time is",
+        is_counter=True,
+    ),
+    Metric(
+        "late_events",
+        "events",
+        "events of its partitions that came for windows that had ended, of all queries; it goes on"
+        " over restarts",
+        "rising: `ALLOWED LATENESS` of the queries is too short, or a producer is behind",
+    ),
+    Metric(
+        "windows",
+        "windows",
+        "windows that have not ended",
+        "rising without end: event time stands still, or queries have too many groups",
+    ),
+    Metric(
+        "partitions",
+        "partitions",
+        "partitions that it has",
+        "0: it is a spare, or it waits for the brokers, as its `reason` says",
+    ),
+    Metric(
+        "uncovered_partitions",
+        "partitions",
+        "partitions that no instance has, as this one sees it",
+        "above 0: start more instances; `headrace query instances` shows which are missing",
+    ),
+    Metric(
+        "faulty_queries",
+        "queries",
+        "queries whose records can't be added up",
+        "above 0: `faulty` in `headrace status --json` has the reasons; restart instances after"
+        " an event class has changed",
+    ),
+)
+"""Of one instance of standing queries; at /metrics ``headrace_queries_<name>``, counts with
+``_total``."""
+
+QUERY_TOPIC_METRICS = (
+    Metric(
+        "behind_seconds",
+        "s",
+        "how far the time of the topic's events is behind the clock; below 0: ahead of it",
+        "rising: events are late, or the pipeline that matches them stands still",
+    ),
+)
+"""Of one topic of events; at /metrics ``headrace_queries_topic_<name>``."""

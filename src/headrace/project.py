@@ -1,8 +1,9 @@
-"""A project, opened in a program: send events to its topics, read its tables and profiles."""
+"""A project, opened in a program: send events, read tables and profiles, ask standing queries."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,15 +12,19 @@ from headrace.control.profiles import read_profile
 from headrace.control.project import LoadedProject, load_project
 from headrace.control.tables import read_project_table
 from headrace.model import Topic
+from headrace.runtime.extras import require_extra
 from headrace.settings import environment, find_project, load_settings
 from headrace.sinks.profiles.store import Profile
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headrace.queries.registry.record import RegisteredQuery
+    from headrace.queries.result import QueryResult
+
 
 class Project:
-    """A project's topics, tables and profiles, for programs. :meth:`open` makes one.
+    """A project's topics, tables, profiles and queries, for programs. :meth:`open` makes one.
 
     It is a view of what is declared: it starts no server, creates no topic and keeps no
     connection. Use it on any thread, and each of its producers on one.
@@ -97,3 +102,82 @@ class Project:
             SinkError: if the store refuses.
         """
         return read_profile(self._loaded, store, str(user))
+
+    def register_query(
+        self,
+        text: str,
+        *,
+        queries: str | None = None,
+        query_id: str | None = None,
+        ttl: timedelta | None = None,
+    ) -> RegisteredQuery:
+        """Registers a standing query, and returns it once Kafka has it.
+
+        A live query with the same id and text is renewed: its time to live begins anew. A service
+        that calls this from time to time keeps its query alive.
+
+        Args:
+            text: of the query, in the language of standing queries.
+            queries: name of the StandingQueries; None: the only ones that are declared.
+            query_id: up to 100 letters, digits, ``-`` and ``_``; None: a random one.
+            ttl: how long it lives if it is not renewed; None: as long as possible, ``max_ttl``.
+
+        Raises:
+            ExtraMissingError: if a package is missing, which ``headrace[queries]`` installs.
+            QueryTextError: if the text is no query, or does not fit the events of its topic.
+            QueryInvalidError: if the id or the time to live is not possible.
+            QueryIdTakenError: if a live query with another text has the id.
+            QueryUnmatchedError: if no pipeline matches the events of the topic.
+            NotDeclaredError: if there are no such standing queries.
+            BrokerUnreachableError: if the brokers do not answer.
+            TopicChangeError: if the topic of queries has settings of another ``max_ttl``.
+        """
+        require_extra("queries")
+        from headrace.control.query_registry import register_query
+
+        return register_query(self._loaded, text, queries=queries, query_id=query_id, ttl=ttl)
+
+    def cancel_query(self, *query_ids: str, queries: str | None = None) -> None:
+        """Cancels standing queries for good, or none of them if an id is unknown.
+
+        Args:
+            query_ids: of live, expired or faulty queries.
+            queries: name of the StandingQueries; None: the only ones that are declared.
+
+        Raises:
+            ExtraMissingError: if a package is missing, which ``headrace[queries]`` installs.
+            QueryMissingError: if an id is unknown.
+            NotDeclaredError: if there are no such standing queries.
+            BrokerUnreachableError: if the brokers do not answer.
+        """
+        require_extra("queries")
+        from headrace.control.query_registry import cancel_query
+
+        cancel_query(self._loaded, *query_ids, queries=queries)
+
+    def query_results(
+        self, query_id: str, *, follow: bool = False, queries: str | None = None
+    ) -> Iterator[QueryResult]:
+        """Returns the results of a standing query.
+
+        Without ``follow``, it ends with what is there: the newest result of each group, the newest
+        window last. With it, results come one after the other for ever, each once: one with a
+        greater ``emission`` replaces those of its window before it. Close the iterator to end it.
+
+        Args:
+            query_id: of a registered query, or of one that was, as long as its results are there.
+            follow: whether to wait for more results.
+            queries: name of the StandingQueries; None: the only ones that are declared.
+
+        Raises:
+            ExtraMissingError: if a package is missing, which ``headrace[queries]`` installs.
+            QueryMissingError: if the id is unknown, and there are no results of it.
+            NotDeclaredError: if there are no such standing queries.
+            TopicMissingError: if there is no topic of results to follow.
+            BrokerUnreachableError: if the brokers do not answer.
+        """
+        require_extra("queries")
+        from headrace.control.query_results import ResultOptions, query_results
+
+        options = ResultOptions(follow=follow)
+        return query_results(self._loaded, query_id, options, queries=queries)

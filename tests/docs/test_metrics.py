@@ -7,6 +7,7 @@ import re
 import pytest
 
 from headrace import Join, classify, count_windows, deduplicate, enrich, fan_out, filter_rows
+from headrace.control.query_instance_status import QueryInstanceStatus
 from headrace.dispatcher.status import DispatcherStatus
 from headrace.merger.status import MergerStatus
 from headrace.metrics import (
@@ -19,6 +20,8 @@ from headrace.metrics import (
     MIRROR_METRICS,
     MIRROR_PARTITION_METRICS,
     PARTITION_METRICS,
+    QUERY_METRICS,
+    QUERY_TOPIC_METRICS,
     WORKER_METRICS,
     Metric,
 )
@@ -47,12 +50,14 @@ _TITLES = {
     "Of a mirror": MIRROR_METRICS,
     "Of a merger": MERGER_METRICS,
     "Of a dispatcher": DISPATCHER_METRICS,
+    "Of standing queries": QUERY_METRICS,
     "Prometheus": (
         *PARTITION_METRICS,
         *MIRROR_PARTITION_METRICS,
         *MERGER_PARTITION_METRICS,
         *DISPATCHER_SITE_METRICS,
         *DISPATCHER_PARTITION_METRICS,
+        *QUERY_TOPIC_METRICS,
     ),
 }
 _STATES = {
@@ -61,6 +66,7 @@ _STATES = {
     "Of a mirror": TransferState,
     "Of a merger": TransferState,
     "Of a dispatcher": TransferState,
+    "Of standing queries": TransferState,
     "Prometheus": (),
 }
 _PARTS_OF_OTHERS = {"topic", "partition", "processing_timestamp_ms"}
@@ -96,6 +102,7 @@ def test_every_field_of_the_status_is_documented(sections: dict[str, str]) -> No
         ("Of a mirror", MirrorStatus("any").to_json()),
         ("Of a merger", MergerStatus("any").to_json()),
         ("Of a dispatcher", DispatcherStatus("any").to_json()),
+        ("Of standing queries", QueryInstanceStatus("any").to_json()),
     ):
         wanted = fields.keys() - {"pipeline", "worker", "mirror", "merger", "dispatcher"}
         assert not [name for name in wanted if f"`{name}`" not in sections[title]]

@@ -1,18 +1,29 @@
-"""The page of the language: every example is a query, and every function is there."""
+"""The page of standing queries: its examples are queries, and the first one has results."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import chain
+from pathlib import Path
 
 import pytest
+from tests.quick_java import quick_kafka
 
 from headrace.model.event import event_schema
 from headrace.queries.language import check_query, parse_query
 from headrace.queries.language.functions import AGGREGATES, FUNCTIONS
 from headrace.queries.language.parser import CLAUSES
+from headrace.runtime.java import Java
 
+HEADRACE = Path(sys.executable).with_name("headrace")
 PAGE = "docs/queries.md"
 _EXAMPLE = re.compile(r"`([^`]+)`")
 
@@ -85,3 +96,61 @@ def test_every_expression_is_one(sections: dict[str, str]) -> None:
             check(f"SELECT count(*) FROM clicks FACET {example}")
             checked.add(example.partition("(")[0])
     assert checked >= FUNCTIONS.keys()
+
+
+@pytest.fixture
+def project(
+    blocks: Callable[[str], list], tmp_path: Path, java: Java, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """The project of the page's first example, with ``send.py`` and ``ask.py``; servers stop."""
+    for name, value in quick_kafka(java).items():
+        monkeypatch.setenv(name, value)
+    [settings] = (block.text for block in blocks("toml") if block.page == PAGE)
+    flow, send, ask, *_ = (block.text for block in blocks("python") if block.page == PAGE)
+    texts = {"headrace.toml": settings, "flow.py": flow, "send.py": send, "ask.py": ask}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    yield tmp_path
+    subprocess.run([HEADRACE, "down"], cwd=tmp_path, check=False)
+
+
+def test_the_first_example_has_results(blocks: Callable[[str], list], project: Path) -> None:
+    start, register, show, *_ = (block.text for block in blocks("bash") if block.page == PAGE)
+    up, *processes = start.splitlines()
+    run_commands(up, project)
+    with contextlib.ExitStack() as stack:
+        for command in processes:
+            process = stack.enter_context(subprocess.Popen(words(command), cwd=project))
+            stack.callback(process.send_signal, signal.SIGTERM)
+        run_commands(register, project)
+        follow, explain = show.splitlines()
+        with subprocess.Popen([sys.executable, "send.py"], cwd=project):
+            followed = run_commands(f"{follow} --limit 4", project)
+        with subprocess.Popen([sys.executable, "send.py"], cwd=project):
+            asked = run_python("ask.py", project)
+        explained = run_commands(explain, project)
+        shown = run_commands(follow.removesuffix(" --follow"), project)
+    line = r"\S+Z to \S+Z final, country=\w\w, count\(\*\) \d+, mean [.\d]+\n"
+    assert re.fullmatch(f"({line}){{4}}", followed)
+    assert re.match(r"\S+Z \d+\n", asked)
+    assert "No index: every event is looked at, 1.0 for each match." in explained
+    assert shown.splitlines()[0].split() == ["window", "country", "count(*)", "mean", "kind"]
+
+
+def words(command: str) -> list[str]:
+    return [str(HEADRACE), *shlex.split(command)[1:]]
+
+
+def run_commands(script: str, folder: Path) -> str:
+    environ = os.environ | {"PATH": f"{HEADRACE.parent}{os.pathsep}{os.environ['PATH']}"}
+    return subprocess.run(
+        ["bash", "-e"], input=script, cwd=folder, env=environ, check=True, text=True,
+        stdout=subprocess.PIPE, timeout=120,
+    ).stdout  # fmt: skip
+
+
+def run_python(name: str, folder: Path) -> str:
+    return subprocess.run(
+        [sys.executable, name], cwd=folder, check=True, text=True, stdout=subprocess.PIPE,
+        timeout=120,
+    ).stdout  # fmt: skip

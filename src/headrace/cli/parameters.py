@@ -254,3 +254,9 @@ log_format = click.option(
     type=click.Choice(LOG_FORMATS),
     help="Write log lines in this format, and to standard error too.",
 )
+queries_name = click.option(
+    "--in",
+    "queries",
+    metavar="NAME",
+    help="The StandingQueries, where the project declares several.",
+)

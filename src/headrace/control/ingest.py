@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import importlib.util
 import json
@@ -24,6 +25,7 @@ from headrace.errors import (
     TokenUnknownError,
 )
 from headrace.ingest.config import IngestConfig
+from headrace.ingest.queries.backend import QueryLoader
 from headrace.ingest.reservation import allow_connections, only_service
 from headrace.ingest.tokens import registry
 from headrace.ingest.tokens.token import (
@@ -37,6 +39,7 @@ from headrace.ingest.tokens.token import (
     TokenScope,
     new_public_id,
 )
+from headrace.runtime.extras import require_extra
 from headrace.runtime.ports import require_free
 from headrace.settings import PROJECT_FILE, IngestSettings, Rate, Secret, Settings
 
@@ -58,7 +61,7 @@ class TokenSpec:
         project: where its events belong; may be empty where it sends none.
         account: who answers for them, and the key of its events where the topic declares none; may
             be empty where it sends none.
-        topics: those it may write to; none means all, also those that are declared later.
+        topics: those that its scopes are for; none means all, also those that are declared later.
         lifetime: until it ends by itself; ``None``: never.
         rate: its own limits, each instead of the service's.
         scopes: what it may do; none means ``write`` and ``describe``, of a public key ``write``.
@@ -90,6 +93,7 @@ def ingest_config(project: LoadedProject, overrides: Overrides | None = None) ->
     Raises:
         ProjectError: if no topic has an event class, Redis is wanted without its client, or an
             environment variable of ``[ingest]`` is not set.
+        ExtraMissingError: if standing queries are declared, and their extra is not installed.
         BrokerUnreachableError: if the embedded broker is down, and no topic has a spool.
         RegistryUnreachableError: if the schema registry of an Avro topic does not answer.
         SchemaRejectedError: if it rejects the schema of an event class.
@@ -116,7 +120,18 @@ def ingest_config(project: LoadedProject, overrides: Overrides | None = None) ->
         project.settings.name,
         project.settings.log,
         schema_ids=schema_ids(topics.values(), project.settings),
+        queries=_query_loader(project),
     )
+
+
+def _query_loader(project: LoadedProject) -> QueryLoader | None:
+    if not project.standing_queries:
+        return None
+    require_extra("queries")
+    from headrace.control.query_service import load_project_queries
+
+    # Declarations need not be picklable, so each worker loads the project.
+    return functools.partial(load_project_queries, project.settings)
 
 
 @contextlib.contextmanager

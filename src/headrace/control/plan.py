@@ -26,6 +26,7 @@ from headrace.kafka.topics import (
 from headrace.model import Topic, TopicPartition
 from headrace.model.fault import Fault
 from headrace.pipelines.pipeline import Pipeline
+from headrace.queries.topics import ensure_query_topics
 from headrace.sinks.api import Sink
 from headrace.workers import DeadLetters, Retry, RetryTopics, Skip, Stop, Worker
 from headrace.workers.policy import FailurePolicy
@@ -155,6 +156,9 @@ def make_plan(project: LoadedProject) -> Plan:
 def apply_plan(project: LoadedProject) -> AppliedPlan:
     """Makes the changes that can be made, and returns the plan that was carried out.
 
+    It also creates the topics of standing queries that are missing, which are in no plan: what
+    needs them first creates them, too.
+
     Raises:
         BrokerUnreachableError: if the broker does not respond within 15 seconds.
         TopicChangeError: if Kafka rejects a change; those before it are made.
@@ -165,6 +169,8 @@ def apply_plan(project: LoadedProject) -> AppliedPlan:
     keys = read_keys(project.settings.state)
     changes = plan_topics(topics, topic_states(config, names), keys)
     apply_changes(config, changes)
+    for queries in project.standing_queries.values():
+        ensure_query_topics(config, queries)
     refused = {change.topic for change in changes if change.action is Action.REFUSED}
     kept = [topic for topic in topics if topic.name not in refused]
     # Kafka does not store the key of a topic: a later change of it is noticed by this.

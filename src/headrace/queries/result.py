@@ -30,7 +30,7 @@ class QueryResult(msgspec.Struct, frozen=True):
 
     A group may have several results, of which the one with the greatest ``emission`` counts:
     readers drop others with the same ``query``, ``registered``, ``revision``, ``begin``,
-    ``facets`` and ``is_other``.
+    ``facets`` and ``is_other``. One of the kind ``lost`` is of the signal, and stands beside them.
 
     Attributes:
         query: its id.

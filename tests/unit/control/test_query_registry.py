@@ -88,6 +88,25 @@ def test_a_query_is_registered_with_its_canonical_text_and_lives_for_max_ttl(pro
     assert topic.records == {"ads.queries": [encode_query(query)]}
 
 
+def test_a_record_has_what_spares_readers_the_parser(project, topic):
+    text = "SELECT count(*) FROM clicks WHERE country IN ('PL', 'DE') AND price > {}"
+    first = register_query(project, text.format(1), query_id="a")
+    second = register_query(project, text.format(2.5), query_id="b")
+    assert repr(first.constants) == "((('PL', 'DE'),), (1.0,))"
+    assert second.constants == ((("PL", "DE"),), (2.5,))
+    assert first.shape == second.shape is not None
+    changed = update_query(project, "a", COUNT)
+    assert (changed.shape != first.shape, changed.constants) == (True, ())
+    assert topic.records["ads.queries"][-1] == encode_query(changed)
+
+
+def test_a_query_of_an_earlier_version_is_renewed_with_its_constants(project, topic):
+    query = register_query(project, COUNT, query_id="a")
+    topic.write({}, "ads.queries", *encode_query(replace(query, shape=None, constants=None)))
+    for renewed in (register_query(project, COUNT, query_id="a"), update_query(project, "a")):
+        assert (renewed.shape, renewed.constants) == (query.shape, ())
+
+
 def test_a_random_id_is_a_word_of_twelve_letters_and_digits(project):
     ids = {register_query(project, COUNT).id for _ in range(20)}
     assert len(ids) == 20

@@ -53,7 +53,7 @@ def ingest(
 
 
 # Written out: `--help` is to be fast, and must not import the service for its enums.
-SCOPES = ("write", "metrics", "describe")
+SCOPES = ("write", "metrics", "describe", "read-queries", "write-queries")
 KINDS = ("private", "public", "github")
 
 

@@ -81,6 +81,8 @@ def plan(session: Session, *, exit_code: bool) -> Plan:
 def apply(session: Session) -> AppliedPlan:
     """Create declared topics, update those that differ.
 
+    Topics of standing queries that are missing are created, too.
+
     A change that Kafka does not allow is refused with the reason (exit code 3); the others are
     made.
     """

@@ -1,4 +1,7 @@
-"""query check, register, list, show, update, cancel: standing queries and their registry."""
+"""query check, register, list, show, update, cancel: standing queries and their registry.
+
+What runs and shows their results is in :mod:`headrace.cli.commands.query_answers`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.parameters import Duration
+from headrace.cli import parameters
+from headrace.cli.commands import query_answers
 from headrace.cli.session import Session, command, epilog
 
 if TYPE_CHECKING:
@@ -23,22 +27,16 @@ if TYPE_CHECKING:
 _EXAMPLE = 'headrace query check "SELECT count(*) FROM clicks FACET country WINDOW 1 minute"'
 _REGISTER = 'headrace query register "SELECT count(*) FROM clicks" --id clicks-a-minute --ttl 1h'
 
-_in = click.option(
-    "--in",
-    "queries",
-    metavar="NAME",
-    help="The StandingQueries, where the project declares several.",
-)
 _ttl = click.option(
     "--ttl",
-    type=Duration(),
+    type=parameters.Duration(),
     help="Lifetime, such as 30m, if it is not updated; by default the longest, max_ttl.",
 )
 
 
 @click.group(epilog=epilog("Example", _REGISTER))
 def query() -> None:
-    """Register, show and cancel standing queries."""
+    """Register, answer and show standing queries."""
 
 
 @command(_EXAMPLE, extra="queries")
@@ -59,7 +57,7 @@ def check(session: Session, text: str) -> ShownQuery:
 @click.argument("text")
 @click.option("--id", "query_id", help="Its id; by default a random one.")
 @_ttl
-@_in
+@parameters.queries_name
 def register(
     session: Session,
     text: str,
@@ -83,7 +81,7 @@ def register(
 
 
 @command("headrace query list --json", name="list", extra="queries")
-@_in
+@parameters.queries_name
 def list_(session: Session, *, queries: str | None) -> QueryList:
     """Show all registered queries, the earliest registration first.
 
@@ -98,7 +96,7 @@ def list_(session: Session, *, queries: str | None) -> QueryList:
 
 @command("headrace query show clicks-a-minute", extra="queries")
 @click.argument("query_id", metavar="ID")
-@_in
+@parameters.queries_name
 def show(session: Session, query_id: str, *, queries: str | None) -> QueryDetails:
     """Show a registered query, and whether it still fits its topic.
 
@@ -114,7 +112,7 @@ def show(session: Session, query_id: str, *, queries: str | None) -> QueryDetail
 @click.argument("query_id", metavar="ID")
 @click.argument("text", required=False)
 @_ttl
-@_in
+@parameters.queries_name
 def update(
     session: Session,
     query_id: str,
@@ -138,7 +136,7 @@ def update(
 
 @command("headrace query cancel clicks-a-minute", extra="queries")
 @click.argument("query_ids", metavar="ID...", nargs=-1, required=True)
-@_in
+@parameters.queries_name
 def cancel(
     session: Session, query_ids: tuple[str, ...], *, queries: str | None
 ) -> CancelledQueries:
@@ -158,5 +156,16 @@ def _read(text: str) -> str:
     return sys.stdin.read() if text == "-" else text
 
 
-for subcommand in (check, register, list_, show, update, cancel):
+for subcommand in (
+    check,
+    register,
+    list_,
+    show,
+    update,
+    cancel,
+    query_answers.run,
+    query_answers.results,
+    query_answers.explain,
+    query_answers.instances,
+):
     query.add_command(subcommand)

@@ -43,6 +43,7 @@ def status(session: Session) -> ProjectStatus:
     from headrace.cli.views.services import ProjectStatus
     from headrace.control import services, workers
     from headrace.control.pipeline_progress import pipeline_progress
+    from headrace.control.query_instance_status import QueryStatusFolder
     from headrace.control.transfer_run import (
         dispatcher_statuses,
         merger_statuses,
@@ -57,6 +58,7 @@ def status(session: Session) -> ProjectStatus:
         tuple(mirror_statuses(settings)),
         tuple(merger_statuses(settings)),
         tuple(dispatcher_statuses(settings)),
+        tuple(QueryStatusFolder(settings).read()),
     )
 
 

@@ -62,7 +62,7 @@ class QueryList:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the entries, each as one object."""
-        return {"queries": [_members(entry) for entry in self.queries]}
+        return {"queries": [entry_members(entry) for entry in self.queries]}
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class QueryDetails:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the entry as one object."""
-        return _members(self.entry)
+        return entry_members(self.entry)
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,12 @@ def _queries(result: QueryList, screen: Screen) -> None:
 
 @view.register
 def _details(result: QueryDetails, screen: Screen) -> None:
-    entry, query = result.entry, result.entry.query
+    show_entry(result.entry, screen)
+
+
+def show_entry(entry: QueryEntry, screen: Screen) -> None:
+    """Shows the registration of a query, its text, and what is wrong with it."""
+    query = entry.query
     if query is not None:
         now = datetime.now(UTC)
         facts = table("id", "topic", "state", "expires in", "revision", "registered", "updated")
@@ -143,7 +148,8 @@ def _cancelled(result: CancelledQueries, screen: Screen) -> None:
         screen.line(f"Query [bold]{safe(query.id)}[/] cancelled {where}.")
 
 
-def _members(entry: QueryEntry) -> dict[str, Any]:
+def entry_members(entry: QueryEntry) -> dict[str, Any]:
+    """Returns an entry of the registry as one object."""
     facts = {"state": entry.state, "reason": entry.reason}
     if entry.query is None:
         return encoded({"id": entry.id, "offset": entry.offset} | facts)  # type: ignore[no-any-return]

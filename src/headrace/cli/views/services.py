@@ -15,10 +15,11 @@ from headrace.cli import progress_view, worker_view
 from headrace.cli.encoding import merged
 from headrace.cli.output import Live, PrintLine
 from headrace.cli.screen import Screen, status_line
-from headrace.cli.views import dispatchers, mergers, mirrors, view
+from headrace.cli.views import dispatchers, mergers, mirrors, query_instances, view
 from headrace.control.services import Services
 
 if TYPE_CHECKING:
+    from headrace.control.query_instance_status import QueryInstanceStatus
     from headrace.dispatcher.status import DispatcherStatus
     from headrace.merger.status import MergerStatus
     from headrace.mirror.status import MirrorStatus
@@ -40,6 +41,7 @@ class ProjectStatus:
     mirrors: tuple[MirrorStatus, ...] = ()
     mergers: tuple[MergerStatus, ...] = ()
     dispatchers: tuple[DispatcherStatus, ...] = ()
+    queries: tuple[QueryInstanceStatus, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns the servers' members beside those of what runs."""
@@ -49,6 +51,7 @@ class ProjectStatus:
             "mirrors": self.mirrors,
             "mergers": self.mergers,
             "dispatchers": self.dispatchers,
+            "queries": self.queries,
         }
         return merged(self.services, progress)
 
@@ -78,7 +81,9 @@ def _status(status: ProjectStatus, screen: Screen) -> None:
         screen.out.print(mergers.summary(status.mergers))
     if status.dispatchers:
         screen.out.print(dispatchers.summary(status.dispatchers))
-    if not (status.pipelines or status.workers or _transfers(status)):
+    if status.queries:
+        screen.out.print(query_instances.summary(status.queries))
+    if not (status.pipelines or status.workers or status.queries or _transfers(status)):
         screen.out.print("Nothing has run yet (`headrace run`, `headrace workers run`).")
 
 

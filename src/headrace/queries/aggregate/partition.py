@@ -284,7 +284,8 @@ def _has_ended(window: OpenWindow, now_ms: int) -> bool:
 
 def _is_due(window: OpenWindow, now_ms: int) -> bool:
     early_us = window.plan.early_us
-    return bool(early_us) and now_ms >= window.emitted_ms + early_us // 1000
+    has_changed = window.changed_ms >= window.emitted_ms
+    return bool(early_us) and has_changed and now_ms >= window.emitted_ms + early_us // 1000
 
 
 def _older(markers: Iterable[WindowEnded], than_ms: int, offset: int) -> list[WindowId]:

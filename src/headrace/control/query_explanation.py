@@ -1,0 +1,247 @@
+"""Explains why a standing query gives what it gives. It reads alone, and needs no Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+
+from headrace.control.project import LoadedProject
+from headrace.control.query_instances import InstanceSlot, instance_slots
+from headrace.control.query_registry import (
+    QueryEntry,
+    QueryState,
+    declared_queries,
+    registered_query,
+)
+from headrace.control.query_sample import QuerySample, newest_events, sample_query
+from headrace.control.services import broker_config
+from headrace.control.standing_queries import checked_query
+from headrace.control.standing_query_rules import matched_queries
+from headrace.kafka.client import ClientConfig, consumer, describe, watermarks
+from headrace.kafka.range_reader import read_ranges
+from headrace.model import OffsetRange, TopicPartition
+from headrace.pipelines.pipeline import Pipeline
+from headrace.queries.declaration import StandingQueries
+from headrace.queries.matched import Tick, decode_matched
+
+DEFAULT_EVENTS = 10_000
+_SILENCE_SECONDS = 30.0
+_FIRST_LOOK_OFFSETS = 1_000
+_LOOK_FACTOR = 10
+_MAX_LOOK_OFFSETS = 100_000
+
+
+@dataclass(frozen=True)
+class MatchingPipeline:
+    """A pipeline that matches the events of a query's topic, as its last batch says.
+
+    Attributes:
+        pipeline: its name.
+        has_query: whether its last batch with events had the query as it is registered now; None:
+            not known.
+        planned_at: when that batch was planned; None: it is not among the newest records.
+        event_time: how far the time of the topic's events was; None: not known.
+        lag: offsets from its positions to the ends of the topic; None: not known.
+    """
+
+    pipeline: str
+    has_query: bool | None = None
+    planned_at: datetime | None = None
+    event_time: datetime | None = None
+    lag: int | None = None
+
+
+@dataclass(frozen=True)
+class QueryExplanation:
+    """What is known of a query, from its registration to its results.
+
+    Attributes:
+        entry: of the registry, with state and lifetime.
+        sample: how the newest events of its topic fare with it; None: it can't be evaluated.
+        pipelines: that match the events of its topic with it.
+        instances: that add up and order its windows.
+        unknown: what is not known, as sentences.
+    """
+
+    entry: QueryEntry
+    sample: QuerySample | None
+    pipelines: tuple[MatchingPipeline, ...]
+    instances: tuple[InstanceSlot, ...]
+    unknown: tuple[str, ...] = ()
+
+
+def explain_query(
+    project: LoadedProject,
+    query_id: str,
+    *,
+    max_events: int = DEFAULT_EVENTS,
+    queries: str | None = None,
+) -> QueryExplanation:
+    """Returns why a query gives what it gives.
+
+    Args:
+        project: that declares the query's topic and the pipelines that match its events.
+        query_id: of a registered query.
+        max_events: how many of the newest events are looked at.
+        queries: name of the standing queries; None: the only ones that are declared.
+
+    Raises:
+        QueryMissingError: if the id is unknown.
+        NotDeclaredError: if there are no such standing queries.
+        AuthorizationError: if an ACL is missing.
+        BrokerUnreachableError: if the brokers do not answer.
+        RecordsUnreadableError: if records are damaged.
+    """
+    declared = declared_queries(project, queries)
+    entry = registered_query(project, query_id, queries=queries)
+    config = broker_config(project.settings)
+    instances = instance_slots(config, declared, _now_ms())
+    sample = _sample(project, config, entry, max_events)
+    pipelines = _pipelines(project, config, declared, entry)
+    unknown = tuple(_unknown(entry, sample, pipelines, max_events))
+    return QueryExplanation(entry, sample, pipelines, tuple(instances), unknown)
+
+
+def last_ticks(
+    config: ClientConfig, partition: TopicPartition, topic: str, pipelines: Iterable[str]
+) -> dict[str, Tick]:
+    """Returns the last tick of each pipeline, looked for from the end of a partition backwards.
+
+    Pipelines without one among the newest 100,000 offsets are left out. A batch without events says
+    neither when it was planned nor which queries it has: its tick has that of the batch before it,
+    and 0 where that is not among those offsets.
+
+    Args:
+        config: librdkafka's settings of the cluster.
+        partition: of the matched topic; each one has all ticks.
+        topic: whose events were matched.
+        pipelines: names of those that are looked for.
+
+    Raises:
+        BrokerUnreachableError: if the brokers do not answer.
+    """
+    names = list(pipelines)
+    begin, end = watermarks(config, [partition])[partition]
+    look = _FIRST_LOOK_OFFSETS
+    while True:
+        start = max(begin, end - look)
+        ticks = _ticks(config, OffsetRange(partition, start, end), topic)
+        is_known = all(name in ticks and ticks[name].planned_ms for name in names)
+        if is_known or start == begin or look >= _MAX_LOOK_OFFSETS:
+            return {name: ticks[name] for name in names if name in ticks}
+        look *= _LOOK_FACTOR
+
+
+def _ticks(config: ClientConfig, range_: OffsetRange, topic: str) -> dict[str, Tick]:
+    ticks: dict[str, Tick] = {}
+    reader = consumer(config, "headrace.explain")
+    try:
+        for chunk in read_ranges(reader, [range_], config, silence_limit_seconds=_SILENCE_SECONDS):
+            for record in chunk.records:
+                tick = _tick(record.value())
+                if tick is not None and tick.topic == topic:
+                    ticks[tick.pipeline] = _with_batch(tick, ticks.get(tick.pipeline))
+    finally:
+        reader.close()
+    return ticks
+
+
+def _tick(value: bytes | None) -> Tick | None:
+    try:
+        record = decode_matched(value or b"")
+    except ValueError:
+        return None  # written by another program; instances leave it out, too
+    return record if isinstance(record, Tick) else None
+
+
+def _with_batch(tick: Tick, before: Tick | None) -> Tick:
+    """Returns a tick that says which queries its batch, or the last one with events, had."""
+    if tick.planned_ms or before is None:
+        return tick
+    planned_ms, registry_offset = before.planned_ms, before.registry_offset
+    return msgspec.structs.replace(tick, planned_ms=planned_ms, registry_offset=registry_offset)
+
+
+def _sample(
+    project: LoadedProject, config: ClientConfig, entry: QueryEntry, max_events: int
+) -> QuerySample | None:
+    if entry.query is None or entry.state is QueryState.FAULTY:
+        return None
+    topic = project.topics[entry.query.topic]
+    if topic.event_time is None:
+        return None
+    query = checked_query(project, entry.query.text).query
+    rows, rejected = newest_events(config, topic, max_events, project.settings.schema_registry)
+    return sample_query(rows, query, topic, rejected)
+
+
+def _pipelines(
+    project: LoadedProject, config: ClientConfig, declared: StandingQueries, entry: QueryEntry
+) -> tuple[MatchingPipeline, ...]:
+    if entry.query is None:
+        return ()
+    topic = entry.query.topic
+    names = [
+        pipeline.name
+        for pipeline in project.pipelines.values()
+        if _matches(pipeline, declared, topic)
+    ]
+    live = describe(config, [topic, declared.matched_topic])
+    if not live.keys() >= {topic, declared.matched_topic}:
+        return tuple(map(MatchingPipeline, names))
+    ticks = last_ticks(config, TopicPartition(declared.matched_topic, 0), topic, names)
+    ends = watermarks(config, live[topic].all_partitions)
+    latest = {partition.partition: end for partition, (_, end) in ends.items()}
+    return tuple(_pipeline(name, ticks.get(name), latest, entry.offset) for name in names)
+
+
+def _matches(pipeline: Pipeline, declared: StandingQueries, topic: str) -> bool:
+    return any(queries.name == declared.name for queries in matched_queries(pipeline)) and any(
+        source.topic.name == topic for source in pipeline.sources
+    )
+
+
+def _pipeline(
+    name: str, tick: Tick | None, latest: Mapping[int, int], query_offset: int
+) -> MatchingPipeline:
+    if tick is None:
+        return MatchingPipeline(name)
+    event_us, is_planned = tick.event_us, tick.planned_ms > 0
+    return MatchingPipeline(
+        name,
+        # The offset of a tick is that of the next record of the registry, which it lacks.
+        has_query=query_offset < tick.registry_offset if is_planned else None,
+        planned_at=datetime.fromtimestamp(tick.planned_ms / 1000, UTC) if is_planned else None,
+        event_time=None if event_us is None else datetime.fromtimestamp(event_us / 1e6, UTC),
+        lag=sum(max(end - tick.positions.get(number, 0), 0) for number, end in latest.items()),
+    )
+
+
+def _unknown(
+    entry: QueryEntry,
+    sample: QuerySample | None,
+    pipelines: tuple[MatchingPipeline, ...],
+    max_events: int,
+) -> Iterable[str]:
+    if sample is None:
+        yield "which events match: the query can't be evaluated"
+    elif not sample.events:
+        yield "which events match: the topic has no events now"
+    elif sample.events + sample.rejected >= max_events:
+        yield f"what older events come to: the newest {max_events:,} were looked at"
+    if entry.query is not None and not pipelines:
+        yield "how far its events are matched: no declared pipeline matches them"
+    for pipeline in pipelines:
+        if pipeline.planned_at is None:
+            yield (
+                f"which queries pipeline {pipeline.pipeline!r} has: no batch with events is among "
+                f"the newest {_MAX_LOOK_OFFSETS:,} offsets of the matched topic"
+            )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

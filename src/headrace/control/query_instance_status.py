@@ -1,0 +1,155 @@
+"""How instances of standing queries are doing, for others on this machine and for Prometheus."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from headrace.metrics import QUERY_METRICS, QUERY_TOPIC_METRICS
+from headrace.runtime.instance_name import process_name
+from headrace.runtime.json_files import read_json, write_passing
+from headrace.runtime.prometheus import metric_lines, state_lines
+from headrace.settings import Settings
+from headrace.transfer.status import STALE_AFTER_SECONDS, TransferState
+
+_ENDED = frozenset({TransferState.STOPPED, TransferState.FAILED})
+_FIGURES = ("partitions", "uncovered_partitions", "late_events", "faulty_queries")
+
+
+@dataclass(frozen=True)
+class QueryInstanceStatus:
+    """Counts since the instance began, and how things stand. Names are those of the metrics.
+
+    Attributes:
+        queries: name of the standing queries.
+        state: of the instance; a spare waits.
+        instance: host and process id.
+        reason: why it waits, or has failed.
+        records: matched records that it has taken.
+        results: that it has written.
+        windows: that are open.
+        owned: numbers of the partitions that it has.
+        uncovered: numbers of the partitions that no instance has.
+        late: late events, by query.
+        event_ms: the time of events that it has reached, by topic, in milliseconds since 1970.
+        faulty: queries whose records can't be added up, with the reason.
+        updated_ms: when this was written.
+    """
+
+    queries: str
+    state: TransferState = TransferState.RUNNING
+    instance: str = field(default_factory=process_name)
+    reason: str = ""
+    records: int = 0
+    results: int = 0
+    windows: int = 0
+    owned: tuple[int, ...] = ()
+    uncovered: tuple[int, ...] = ()
+    late: Mapping[str, int] = field(default_factory=dict)
+    event_ms: Mapping[str, int] = field(default_factory=dict)
+    faulty: Mapping[str, str] = field(default_factory=dict)
+    updated_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+
+    @property
+    def partitions(self) -> int:
+        """Returns how many partitions it has."""
+        return len(self.owned)
+
+    @property
+    def uncovered_partitions(self) -> int:
+        """Returns how many partitions no instance has."""
+        return len(self.uncovered)
+
+    @property
+    def late_events(self) -> int:
+        """Returns how many events came for windows that had ended."""
+        return sum(self.late.values())
+
+    @property
+    def faulty_queries(self) -> int:
+        """Returns how many queries have records that can't be added up."""
+        return len(self.faulty)
+
+    @property
+    def behind_seconds(self) -> dict[str, float]:
+        """Returns how far the time of events is behind the clock, by topic; below 0: ahead."""
+        return {
+            topic: (self.updated_ms - event_ms) / 1000 for topic, event_ms in self.event_ms.items()
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the fields and figures by name."""
+        figures = {name: getattr(self, name) for name in (*_FIGURES, "behind_seconds")}
+        return asdict(self) | figures
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> QueryInstanceStatus:
+        """Reads what :meth:`to_json` wrote."""
+        known = {each.name: values[each.name] for each in fields(cls)}
+        numbers = {name: tuple(values[name]) for name in ("owned", "uncovered")}
+        return cls(**known | numbers | {"state": TransferState(values["state"])})
+
+    def with_liveness(self) -> QueryInstanceStatus:
+        """Returns it as failed if it was silent for 30 s without having ended."""
+        silent_seconds = time.time() - self.updated_ms / 1000
+        if self.state in _ENDED or silent_seconds < STALE_AFTER_SECONDS:
+            return self
+        reason = f"no heartbeat for {STALE_AFTER_SECONDS:.0f} s; the process may have been killed"
+        return replace(self, state=TransferState.FAILED, reason=reason)
+
+
+class QueryStatusFolder:
+    """One JSON file per instance under ``.headrace/status/queries``, for ``headrace status``.
+
+    Args:
+        settings: of the project.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._folder = settings.state / "status" / "queries"
+
+    def write(self, status: QueryInstanceStatus) -> None:
+        """Replaces the instance's file whole, if the disk takes it."""
+        write_passing(self._path(status), status.to_json())
+
+    def read(self) -> list[QueryInstanceStatus]:
+        """Returns what every instance on this machine wrote last, by name and instance.
+
+        An instance that was silent for 30 s has failed. A file that can't be read is left out.
+        """
+        paths = sorted(self._folder.glob("[!.]*.json"))
+        written = (read_json(path, QueryInstanceStatus.from_json) for path in paths)
+        return [status.with_liveness() for status in written if status is not None]
+
+    def forget(self, queries: str) -> None:
+        """Removes what ended instances of these standing queries left."""
+        for status in self.read():
+            if status.queries == queries and status.state in _ENDED:
+                self._path(status).unlink(missing_ok=True)
+
+    def _path(self, status: QueryInstanceStatus) -> Path:
+        return self._folder / f"{status.queries}.{status.instance}.json"
+
+
+def query_exposition(status: QueryInstanceStatus) -> str:
+    """Returns every metric of an instance, in the text format that Prometheus reads.
+
+    A topic without an event time yet has no sample.
+    """
+    labels = {"queries": status.queries, "instance": status.instance}
+    lines: list[str] = []
+    for metric in QUERY_METRICS:
+        lines += metric_lines("headrace_queries_", metric, [(labels, getattr(status, metric.name))])
+    for metric in QUERY_TOPIC_METRICS:
+        samples = getattr(status, metric.name)
+        lines += metric_lines(
+            "headrace_queries_topic_",
+            metric,
+            [(labels | {"topic": topic}, value) for topic, value in sorted(samples.items())],
+        )
+    meaning = "the state of the instance: 1 for it"
+    lines += state_lines("headrace_queries_state", meaning, TransferState, [(labels, status.state)])
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,281 @@
+"""The registered queries of a project, and their results, for its HTTP service."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from headrace.control.project import LoadedProject, load_project
+from headrace.control.query_registry import (
+    QueryEntry,
+    QueryState,
+    cancel_query,
+    declared_queries,
+    register_query,
+    registered_queries,
+    registered_query,
+    update_query,
+)
+from headrace.control.query_results import newest_results
+from headrace.control.services import broker_config
+from headrace.errors import QueryMissingError
+from headrace.ingest.queries.backend import KnownQuery, Registration, ResultPage, ResultsBegin
+from headrace.kafka.client import consumer, describe, watermarks
+from headrace.kafka.range_reader import Record, read_ranges
+from headrace.model import OffsetRange, TopicPartition
+from headrace.model.partitioning import murmur2
+from headrace.queries.language import parse_query
+from headrace.queries.registry.record import RegisteredQuery
+from headrace.queries.result import QueryResult, decode_result
+from headrace.settings import Settings
+
+_LOG = logging.getLogger("headrace.ingest")
+MAX_SCANNED_RECORDS = 200_000
+"""A list of results is made of so many of the newest records of their partition."""
+
+_MAX_LISTED_RESULTS = 20_000
+_PAGE_BYTES = 262_144
+# Of the offsets that a page looks at: few while most of them are of the query, which would be read
+# in vain beyond the end of the page, and many where the query has few of the records.
+_MIN_OFFSETS, _MAX_OFFSETS = 256, 16_384
+_SILENCE_SECONDS = 10.0
+_OFFSETS_SECONDS = 0.5
+# A range ends where the page does; what was fetched beyond is thrown away.
+_READING = {
+    "fetch.wait.max.ms": "50",
+    "queued.max.messages.kbytes": "2048",
+    # Of compressed batches: one of these may be many times as large in memory.
+    "fetch.message.max.bytes": "131072",
+    "fetch.queue.backoff.ms": "10",  # by default a queue that is full is filled again after 1 s
+}
+
+
+def load_project_queries(settings: Settings) -> ProjectQueries:
+    """Returns the queries of a project, loaded in this process.
+
+    Raises:
+        ProjectError: if the project is not valid.
+    """
+    return ProjectQueries(load_project(settings))
+
+
+class ProjectQueries:
+    """Implements :class:`~headrace.ingest.queries.backend.QueryBackend` with a project."""
+
+    def __init__(self, project: LoadedProject) -> None:
+        self._project = project
+        self._reader = ResultReader(project.settings)
+
+    def topic(self, text: str) -> str:
+        return parse_query(text).topic
+
+    def register(
+        self, registry: str | None, text: str, query_id: str | None, ttl: timedelta | None
+    ) -> Registration:
+        query = register_query(self._project, text, queries=registry, query_id=query_id, ttl=ttl)
+        return Registration(_live(query), is_new=query.registered_at == query.updated_at)
+
+    def update(
+        self, registry: str | None, query_id: str, text: str | None, ttl: timedelta | None
+    ) -> KnownQuery:
+        return _live(update_query(self._project, query_id, text, ttl, queries=registry))
+
+    def cancel(self, registry: str | None, query_id: str) -> None:
+        cancel_query(self._project, query_id, queries=registry)
+
+    def queries(self, registry: str | None) -> Sequence[KnownQuery]:
+        return [_known(entry) for entry in registered_queries(self._project, queries=registry)]
+
+    def query(self, registry: str | None, query_id: str) -> KnownQuery:
+        return _known(registered_query(self._project, query_id, queries=registry))
+
+    def results(self, registry: str | None, query: KnownQuery, limit: int) -> Sequence[bytes]:
+        cursor = self.cursor(registry, query, "earliest")
+        return [msgspec.json.encode(result) for result in cursor.newest(limit)]
+
+    def cursor(self, registry: str | None, query: KnownQuery, begin: ResultsBegin) -> TopicCursor:
+        declared = declared_queries(self._project, registry)
+        if not query.topic:
+            raise QueryMissingError(query.document["id"], declared.name, "its record is faulty")
+        return TopicCursor(self._reader, declared.results_topic, query.document, begin)
+
+
+class TopicCursor:
+    """A place among the results of one registration of a query.
+
+    Args:
+        reader: of topics of results.
+        topic: that has them.
+        document: of the query, with ``id`` and ``registered_at``.
+        begin: where to begin.
+    """
+
+    def __init__(
+        self, reader: ResultReader, topic: str, document: Mapping[str, Any], begin: ResultsBegin
+    ) -> None:
+        self._reader, self._topic, self._id = reader, topic, document["id"]
+        self._registered = datetime.fromisoformat(document["registered_at"])
+        self._position = begin if isinstance(begin, int) else 0
+        self._step = _MIN_OFFSETS
+        if begin == "latest":
+            self._position = self._offsets().end
+
+    @property
+    def position(self) -> int:
+        return self._position
+
+    def read(self) -> ResultPage:
+        known = self._offsets()
+        # Retention may have removed what was next; a topic that is made anew begins at 0.
+        begin = min(max(self._position, known.start), known.end)
+        range_ = OffsetRange(known.partition, begin, min(begin + self._step, known.end))
+        page = _Page(self._id, self._registered)
+        is_whole = self._reader.read(range_, page.take)
+        self._step = min(2 * self._step, _MAX_OFFSETS) if is_whole else _MIN_OFFSETS
+        self._position = range_.end if is_whole else page.position
+        is_end = page.is_over or self._position == known.end
+        return ResultPage(page.results, self._position, is_end, page.is_over)
+
+    def newest(self, limit: int) -> list[QueryResult]:
+        """Returns the newest result of each group, among the newest records of the partition."""
+        known = self._offsets()
+        begin = max(known.start, known.end - MAX_SCANNED_RECORDS)
+        newest: deque[QueryResult] = deque(maxlen=_MAX_LISTED_RESULTS)
+
+        def take(record: Record) -> bool:
+            result = _decoded(record, self._id)
+            if result is not None and _registered(result) == self._registered:
+                newest.append(result)
+            return True
+
+        self._reader.read(OffsetRange(known.partition, begin, known.end), take)
+        return newest_results(newest)[-limit:]
+
+    def _offsets(self) -> OffsetRange:
+        return self._reader.offsets(self._topic, self._id)
+
+
+class _Page:
+    """Gathers results of one registration until there are enough, or another one begins."""
+
+    def __init__(self, query_id: str, registered: datetime) -> None:
+        self._id, self._registered = query_id, registered
+        self._left_bytes = _PAGE_BYTES
+        self.results: list[tuple[int, bytes]] = []
+        self.position, self.is_over = 0, False
+
+    def take(self, record: Record) -> bool:
+        """Takes a record, and returns whether the next one is to be taken, too."""
+        result = _decoded(record, self._id)
+        self.is_over = result is not None and _registered(result) > self._registered
+        self.position = record.offset() + 1
+        if result is not None and _registered(result) == self._registered:
+            self.results.append((record.offset(), msgspec.json.encode(result)))
+            self._left_bytes -= len(self.results[-1][1])
+        return not self.is_over and self._left_bytes > 0
+
+
+class ResultReader:
+    """Reads topics of results, for many cursors: on each thread with one consumer.
+
+    The ends of a topic are asked for twice per second, however many cursors look at them.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._of_thread = threading.local()
+        self._offsets: dict[str, tuple[float, list[OffsetRange]]] = {}
+
+    def offsets(self, topic: str, query_id: str) -> OffsetRange:
+        """Returns the first offset and the end of the partition with the results of a query.
+
+        Both are 0 while there is no such topic.
+        """
+        asked_at, ranges = self._offsets.get(topic, (0.0, []))
+        if time.monotonic() - asked_at > _OFFSETS_SECONDS:
+            ranges = self._ask(topic)
+            self._offsets[topic] = time.monotonic(), ranges
+        if not ranges:
+            return OffsetRange(TopicPartition(topic, 0), 0, 0)
+        # As the partitioner of the instances' producers, which is that of Kafka's Java client.
+        return ranges[(murmur2(query_id.encode()) & 0x7FFFFFFF) % len(ranges)]
+
+    def read(self, range_: OffsetRange, take: Callable[[Record], bool]) -> bool:
+        """Hands over the records of a range, and returns whether all of them were taken.
+
+        Args:
+            range_: what is read.
+            take: gets each record, and returns whether it takes the next one, too.
+        """
+        if range_.span == 0:
+            return True
+        config = broker_config(self._settings)
+        # It is not used again after an error: it may tell some of them only once.
+        reader, self._of_thread.reader = getattr(self._of_thread, "reader", None), None
+        reader = reader or consumer(config, "headrace.results", _READING)
+        chunks = read_ranges(reader, [range_], config, silence_limit_seconds=_SILENCE_SECONDS)
+        is_whole = all(take(record) for chunk in chunks for record in chunk.records)
+        reader.unassign()
+        self._of_thread.reader = reader
+        return is_whole
+
+    def _ask(self, topic: str) -> list[OffsetRange]:
+        config = broker_config(self._settings)
+        live = describe(config, [topic]).get(topic)
+        if live is None:
+            return []
+        known = watermarks(config, live.all_partitions)
+        return [OffsetRange(each, *known[each]) for each in live.all_partitions]
+
+
+def _known(entry: QueryEntry) -> KnownQuery:
+    if entry.query is None:
+        document = {"id": entry.id, "state": entry.state, "offset": entry.offset}
+        return KnownQuery("", document | {"reason": entry.reason})
+    return KnownQuery(entry.query.topic, _document(entry.query, entry.state, entry.reason))
+
+
+def _live(query: RegisteredQuery) -> KnownQuery:
+    return KnownQuery(query.topic, _document(query, QueryState.LIVE))
+
+
+def _document(query: RegisteredQuery, state: QueryState, reason: str = "") -> dict[str, Any]:
+    document = {
+        "id": query.id,
+        "state": state,
+        "text": query.text,
+        "topic": query.topic,
+        "revision": query.revision,
+        "registered_at": _time(query.registered_at),
+        "updated_at": _time(query.updated_at),
+        "expires_at": None if query.expires_at is None else _time(query.expires_at),
+        "offset": query.offset,
+    }
+    return document | {"reason": reason} if reason else document
+
+
+def _time(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _decoded(record: Record, query_id: str) -> QueryResult | None:
+    """Returns the result of a record, if it is one of the query."""
+    value = record.value()
+    if record.key() != query_id.encode() or value is None:
+        return None
+    try:
+        return decode_result(value)
+    except ValueError as error:
+        _LOG.warning("A record of query %s is no result: %s", query_id, error)
+        return None
+
+
+def _registered(result: QueryResult) -> datetime:
+    return datetime.fromisoformat(result.registered)

@@ -1,0 +1,196 @@
+"""`headrace query run`, `results`, `explain` and `instances`, with stand-ins for the cluster."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+from tests.unit.queries.registry.flow import write_project
+from tests.unit.queries.registry.memory_topic import MemoryTopic
+from tests.unit.queries.results import result
+
+from headrace import ResultKind
+from headrace.cli import main
+from headrace.cli.screen import Screen
+from headrace.cli.views.query_answers import followed_results
+from headrace.cli.views.query_instances import summary
+from headrace.control import query_explanation, query_instances, query_results
+from headrace.control.query_explanation import MatchingPipeline
+from headrace.control.query_instance_status import QueryInstanceStatus
+from headrace.control.query_instances import InstanceSlot
+from headrace.control.query_sample import OperandFigures, QuerySample
+from headrace.transfer.status import TransferState
+
+NOW = datetime(2026, 5, 1, 10, tzinfo=UTC)
+COVERED = InstanceSlot(0, (0, 1), "0123456789", "host-1", 0.5, is_covered=True)
+LOST = InstanceSlot(1, (2,), "abcdef", "host-2", 61.0)
+SAMPLE = QuerySample(
+    events=1_000,
+    rejected=2,
+    untimed=3,
+    operands=(OperandFigures("country = 'PL'", 997, 40, is_lookup=True),),
+    lookup="country = 'PL'",
+    candidates=40,
+    matches=40,
+    newest_match=NOW,
+    groups=7,
+    max_groups=1_000,
+)
+
+
+@pytest.fixture
+def query(tmp_path, monkeypatch):
+    """``query("results", ...)``: a command in a project of its own."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    MemoryTopic(monkeypatch)
+    write_project(tmp_path)
+
+    def run(*arguments, code=0):
+        words = ["query", *arguments, "--project", str(tmp_path)]
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code == code, done.output
+        return done.output
+
+    return run
+
+
+@pytest.fixture
+def results(monkeypatch):
+    """The results that a query has; ``results.options``: what was asked for."""
+
+    class Results(list):
+        options = None
+
+        def read(self, project, query_id, options, *, queries):
+            self.options = options
+            return iter(self)
+
+    results = Results()
+    monkeypatch.setattr(query_results, "query_results", results.read)
+    return results
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """What is known of a query's events, pipelines and instances."""
+
+    pipeline = MatchingPipeline("match-clicks", True, NOW, NOW - timedelta(seconds=2), 5)
+    known = SimpleNamespace(slots=[COVERED], sample=SAMPLE, pipelines=(pipeline,))
+    for module in (query_explanation, query_instances):
+        monkeypatch.setattr(module, "broker_config", lambda settings: {})
+        monkeypatch.setattr(module, "instance_slots", lambda *_: known.slots)
+    monkeypatch.setattr(query_explanation, "_sample", lambda *_: known.sample)
+    monkeypatch.setattr(query_explanation, "_pipelines", lambda *_: known.pipelines)
+    return known
+
+
+def test_results_are_a_table_or_lines_of_json(query, results):
+    assert query("results", "a") == "There are no results yet.\n"
+    others = result(facets={}, is_other=True, values={"count(*)": 12_345, "mean": None})
+    results += [result(values={"count(*)": 3, "mean": 1.25}), others]
+    lines = [line.split() for line in query("results", "a").splitlines()]
+    begin, end = "2026-05-01T10:00:00Z", "2026-05-01T10:01:00Z"
+    assert lines == [
+        ["window", "country", "count(*)", "mean", "kind"],
+        [begin, "to", end, "PL", "3", "1.25", "final"],
+        [begin, "to", end, "other", "12,345", "-", "final"],
+    ]
+    first, second = map(json.loads, query("results", "a", "--json").splitlines())
+    assert (first["facets"], first["values"]["count(*)"]) == ({"country": "PL"}, 3)
+    assert (second["is_other"], second["kind"]) == (True, "final")
+
+
+def test_options_of_results_are_passed_on(query, results):
+    query("results", "a", "--follow", "--from", "latest", "--limit", "5")
+    options = results.options
+    assert (options.follow, options.start, options.limit) == (True, "latest", 5)
+    assert "--from latest needs --follow" in query("results", "a", "--from", "latest", code=2)
+
+
+def test_followed_results_are_lines_where_there_is_no_terminal(query, results):
+    results.append(result(kind=ResultKind.EARLY))
+    line = "2026-05-01T10:00:00Z to 2026-05-01T10:01:00Z early, country=PL, count(*) 1\n"
+    assert query("results", "a", "--follow") == line
+
+
+def test_an_early_result_is_replaced_in_place_on_a_terminal():
+    terminal = Console(force_terminal=True, width=120, record=True)
+    with followed_results.on_screen(Screen(out=terminal)) as show:
+        show(result(kind=ResultKind.EARLY))
+        show(result(emission=2))
+    last_table = terminal.export_text().rpartition("window")[2]
+    assert (last_table.count("early"), last_table.count("final")) == (0, 1)
+
+
+def test_an_interrupt_ends_following_with_success_and_a_read_without(query, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(query_results, "query_results", interrupted)
+    query("results", "a", "--follow", code=0)
+    query("results", "a", code=130)
+
+
+def test_uncovered_partitions_are_named_and_have_an_exit_code(query, cluster):
+    assert "host-1  0.5 s ago" in query("instances")
+    cluster.slots = [COVERED, LOST]
+    assert "No instance has partitions 2" in query("instances", code=3)
+    shown = json.loads(query("instances", "--json", code=3))
+    assert (shown["uncovered"], [slot["host"] for slot in shown["slots"]]) == (
+        [2], ["host-1", "host-2"],
+    )  # fmt: skip
+
+
+def test_an_explanation_goes_from_the_registration_to_the_instances(query, cluster):
+    query("register", "SELECT count(*) FROM clicks WHERE country = 'PL'", "--id", "a")
+    text = query("explain", "a")
+    for line in (
+        "Of the newest 1,000 events, 40 match, the newest of 2026-05-01 10:00:00 UTC; 3 have no",
+        "Looked up by country = 'PL': 40 candidates (4.01% of events), 1.0 for each match.",
+        "Groups among these matches: 7, of at most 1,000 in a window.",
+        "match-clicks  yes            2026-05-01 10:00:00 UTC  2026-05-01 09:59:58 UTC    5",
+        "01234567  host-1  0.5 s ago",
+    ):
+        assert line in text
+    shown = json.loads(query("explain", "a", "--json"))
+    assert shown["query"]["state"] == "live"
+    assert shown["sample"]["candidates_per_match"] == 1
+    assert (shown["pipelines"][0]["lag"], shown["uncovered"]) == (5, [])
+
+
+def test_an_explanation_says_what_is_not_known(query, cluster):
+    query("register", "SELECT count(*) FROM clicks", "--id", "a")
+    cluster.sample, cluster.pipelines = None, (MatchingPipeline("match-clicks"),)
+    text = query("explain", "a")
+    assert "Not known: which events match: the query can't be evaluated." in text
+    assert "Not known: which queries pipeline 'match-clicks' has" in text
+    query("explain", "unknown", code=2)
+
+
+def test_the_table_of_instances_has_reasons_below_it():
+    spare = QueryInstanceStatus(
+        "ads", TransferState.WAITING, "host-1", "other instances have all partitions"
+    )
+    ill = QueryInstanceStatus("ads", owned=(0, 1), uncovered=(5,), faulty={"q": "no field"})
+    console = Console(width=160, record=True)
+    console.print(summary([spare, ill]))
+    text = console.export_text()
+    assert "ads: other instances have all partitions" in text
+    assert "ads: no instance has partitions 5" in text
+    assert "ads: query q can't be added up: no field" in text
+
+
+def test_an_instance_needs_a_pipeline_that_matches_events(query, tmp_path):
+    (tmp_path / "other.py").write_text(
+        'from headrace import StandingQueries\nlogs = StandingQueries("logs")\n'
+    )
+    settings = (
+        (tmp_path / "headrace.toml").read_text().replace("modules = [", 'modules = ["other", ')
+    )
+    (tmp_path / "headrace.toml").write_text(settings)
+    assert "The project declares no such thing" in query("run", "--in", "logs", code=2)

@@ -1,0 +1,155 @@
+"""Results of a standing query: each group of a window once, and only of ids that are known."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.queries.registry.flow import write_project
+from tests.unit.queries.registry.memory_topic import MemoryTopic
+from tests.unit.queries.results import result
+
+from headrace import ResultKind
+from headrace.control import load_project, query_results
+from headrace.control.query_registry import cancel_query, register_query
+from headrace.control.query_results import (
+    ResultOptions,
+    newest_results,
+    unrepeated,
+)
+from headrace.errors import NotDeclaredError, QueryMissingError, TopicMissingError
+from headrace.kafka.client import LiveTopic
+from headrace.settings import load_settings
+
+EARLY = ResultKind.EARLY
+COUNT = "SELECT count(*) FROM clicks"
+
+
+class ResultsTopic:
+    """The topic of results, in place of Kafka's.
+
+    Attributes:
+        known: results that it has.
+        coming: results that come later.
+        live: as brokers describe it; None: there is none.
+    """
+
+    def __init__(self, monkeypatch):
+        self.known, self.coming = [], []
+        self.live = LiveTopic("ads.results", "id", 8, 1)
+        monkeypatch.setattr(query_results, "broker_config", lambda settings: {})
+        monkeypatch.setattr(query_results, "describe", self._describe)
+        monkeypatch.setattr(query_results, "watermarks", lambda config, places: {places[0]: (0, 9)})
+        monkeypatch.setattr(query_results, "_between", lambda *_: iter(self.known))
+        monkeypatch.setattr(query_results, "_followed", lambda *_: iter(self.coming))
+
+    def _describe(self, config, names):
+        return {} if self.live is None else {"ads.results": self.live}
+
+
+@pytest.fixture
+def topic(monkeypatch):
+    return ResultsTopic(monkeypatch)
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch, topic):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    MemoryTopic(monkeypatch)
+    project = load_project(load_settings(write_project(tmp_path), {}))
+    register_query(project, COUNT, query_id="a")
+    return project
+
+
+def read(project, query_id="a", **options):
+    return list(query_results.query_results(project, query_id, ResultOptions(**options)))
+
+
+def test_a_repeated_result_and_an_older_one_do_not_count():
+    first, second = result(emission=1, kind=EARLY), result(emission=2)
+    assert list(unrepeated([first, first, second, first, second])) == [first, second]
+
+
+def test_groups_and_windows_and_registrations_are_kept_apart():
+    results = [
+        result(),
+        result(country="DE"),
+        result(is_other=True),
+        result(minute=1),
+        result(revision=2),
+        result(registered="2026-05-01T09:30:00Z"),
+    ]
+    assert list(unrepeated(results)) == results
+
+
+def test_a_loss_of_signal_stands_beside_the_empty_window():
+    empty = result(kind=ResultKind.EMPTY, facets={})
+    lost = result(kind=ResultKind.LOST, facets={})
+    assert newest_results([empty, lost]) == [empty, lost]
+
+
+def test_a_group_that_became_one_of_the_others_counts_with_them_alone():
+    early = [result(country="PL", kind=EARLY), result(country="DE", kind=EARLY)]
+    final = [result(country="PL", emission=2), result(facets={}, emission=2, is_other=True)]
+    assert newest_results([*early, *final]) == final
+
+
+def test_the_newest_window_comes_last():
+    assert newest_results([result(5), result(3), result(4)]) == [result(3), result(4), result(5)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ab"), st.integers(1, 4))))
+def test_repeats_after_a_restart_change_nothing(written):
+    results = [result(minute, country, emission=number) for minute, country, number in written]
+    assert newest_results([*results, *results]) == newest_results(results)
+
+
+def test_followed_groups_are_forgotten_at_a_limit(monkeypatch):
+    monkeypatch.setattr(query_results, "_MAX_FOLLOWED_GROUPS", 2)
+    results = [result(0), result(1), result(2), result(1), result(0)]
+    assert list(unrepeated(results)) == [result(0), result(1), result(2), result(0)]
+
+
+def test_results_that_are_there_are_the_newest_and_limited(project, topic):
+    topic.known = [result(0, kind=EARLY), result(0, emission=2), result(1)]
+    assert read(project) == [result(0, emission=2), result(1)]
+    assert read(project, limit=1) == [result(1)]
+
+
+def test_following_goes_on_with_what_comes_and_repeats_nothing(project, topic):
+    topic.known, topic.coming = [result(0, kind=EARLY)], [result(0, kind=EARLY), result(1)]
+    assert read(project, follow=True) == [result(0, kind=EARLY), result(1)]
+    assert read(project, follow=True, limit=1) == [result(0, kind=EARLY)]
+    topic.coming = [result(2)]
+    assert read(project, follow=True, start="latest") == [result(2)]
+
+
+def test_an_unknown_id_is_refused_with_one_that_is_like_it(project):
+    with pytest.raises(QueryMissingError, match="did you mean 'a'"):
+        read(project, "aa")
+    with pytest.raises(QueryMissingError):
+        read(project, "aa", follow=True)
+
+
+def test_results_of_a_cancelled_query_are_shown(project, topic):
+    cancel_query(project, "a")
+    topic.known = [result(0)]
+    assert read(project) == [result(0)]
+    topic.known, topic.coming = [result(0)], [result(1)]
+    assert read(project, follow=True, start="latest") == [result(1)]
+
+
+def test_without_a_topic_there_are_no_results_and_nothing_to_follow(project, topic):
+    topic.live = None
+    assert read(project) == []
+    with pytest.raises(TopicMissingError):
+        read(project, follow=True)
+    with pytest.raises(QueryMissingError):
+        read(project, "unknown")
+
+
+def test_standing_queries_are_to_be_declared(project):
+    with pytest.raises(NotDeclaredError):
+        query_results.query_results(project, "a", queries="other")

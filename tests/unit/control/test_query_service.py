@@ -1,0 +1,241 @@
+"""What the HTTP service is told of queries and their results, without Kafka."""
+
+import json
+import pickle
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from tests.unit.queries.registry.flow import FLOW, write_project
+from tests.unit.queries.registry.memory_topic import MemoryTopic
+
+from headrace.control import ingest, load_project, query_registry, query_service
+from headrace.control.ingest import ingest_config
+from headrace.control.query_service import ProjectQueries, TopicCursor
+from headrace.errors import ExtraMissingError, QueryMissingError
+from headrace.model import OffsetRange, TopicPartition
+from headrace.queries.result import QueryResult, ResultKind
+from headrace.settings import load_settings
+
+NOW = datetime(2026, 5, 1, 10, 0, 0, 250_000, tzinfo=UTC)
+COUNT = "SELECT count(*) FROM clicks"
+RESULTS = TopicPartition("ads.results", 1)
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    """``load(flow)``: a project of a module."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def project(flow=FLOW):
+        return load_project(load_settings(write_project(tmp_path, flow, bootstrap="k:9092"), {}))
+
+    return project
+
+
+@pytest.fixture
+def topic(monkeypatch):
+    times = (NOW + timedelta(seconds=second) for second in range(100))
+    monkeypatch.setattr(query_registry, "_now", lambda: next(times))
+    return MemoryTopic(monkeypatch)
+
+
+@dataclass
+class StoredRecord:
+    place: int
+    name: bytes
+    content: bytes | None
+
+    def offset(self):
+        return self.place
+
+    def key(self):
+        return self.name
+
+    def value(self):
+        return self.content
+
+
+class MemoryReader:
+    """One partition of results, whose first records retention may have removed."""
+
+    def __init__(self):
+        self.stored, self.start, self.end, self.reads = [], 0, 0, []
+
+    def add(self, query, minute, registered=NOW, emission=1):
+        result = QueryResult(
+            query=query,
+            registered=registered.isoformat().replace("+00:00", "Z"),
+            revision=1,
+            begin=f"2026-05-01T10:{minute:02}:00Z",
+            end=f"2026-05-01T10:{minute + 1:02}:00Z",
+            emission=emission,
+            kind=ResultKind.FINAL,
+            facets={},
+            is_other=False,
+            values={"count(*)": 1},
+            events=1,
+        )
+        self.add_value(query.encode(), msgspec.json.encode(result))
+
+    def add_value(self, key, value):
+        self.stored.append(StoredRecord(self.end, key, value))
+        self.end += 1
+
+    def offsets(self, topic, query_id):
+        return OffsetRange(RESULTS, self.start, self.end)
+
+    def read(self, range_, take):
+        self.reads.append((range_.start, range_.end))
+        return all(take(record) for record in self.stored[range_.start : range_.end])
+
+
+@pytest.fixture
+def reader():
+    return MemoryReader()
+
+
+def cursor(reader, begin="earliest", registered="2026-05-01T10:00:00.250Z"):
+    return TopicCursor(reader, "ads.results", {"id": "a", "registered_at": registered}, begin)
+
+
+def minutes(page):
+    return [(offset, int(json.loads(value)["begin"][14:16])) for offset, value in page.results]
+
+
+def test_a_page_has_the_results_of_the_query_alone_and_passes_the_others(reader):
+    reader.add("a", 1)
+    reader.add("b", 1)
+    reader.add_value(b"a", b"no result")
+    reader.add_value(b"a", None)
+    reader.add("a", 2, registered=NOW - timedelta(hours=1))
+    reader.add("a", 3)
+    reader.add("b", 4)
+    results = cursor(reader)
+    page = results.read()
+    assert minutes(page) == [(0, 1), (5, 3)]
+    assert (page.position, page.is_end, page.is_over) == (7, True, False)
+    again = results.read()
+    assert (again.results, again.position, again.is_end) == ([], 7, True)
+    reader.add("a", 5)
+    assert minutes(results.read()) == [(7, 5)]
+
+
+@pytest.mark.parametrize(
+    ("begin", "offsets"),
+    [("earliest", [2, 3]), ("latest", []), (0, [2, 3]), (3, [3]), (4, []), (99, [])],
+)
+def test_a_cursor_begins_where_it_is_told_within_what_is_there(reader, begin, offsets):
+    for minute in range(4):
+        reader.add("a", minute)
+    reader.start = 2
+    page = cursor(reader, begin).read()
+    assert [offset for offset, _ in page.results] == offsets
+    assert page.position == 4
+
+
+def test_a_page_has_an_end_in_bytes_and_offsets(reader, monkeypatch):
+    monkeypatch.setattr(query_service, "_PAGE_BYTES", 400)
+    monkeypatch.setattr(query_service, "_MIN_OFFSETS", 2)
+    monkeypatch.setattr(query_service, "_MAX_OFFSETS", 5)
+    for minute in range(3):
+        reader.add("a", minute)
+    for minute in range(6):
+        reader.add("b", minute)
+    reader.add("a", 9)
+    results, pages = cursor(reader), []
+    while not pages or not pages[-1].is_end:
+        pages.append(results.read())
+    assert [minutes(page) for page in pages] == [[(0, 0), (1, 1)], [(2, 2)], [], [(9, 9)]]
+    assert reader.reads == [(0, 2), (2, 4), (4, 8), (8, 10)]
+
+
+def test_another_registration_ends_the_results(reader):
+    reader.add("a", 1)
+    reader.add("a", 2, registered=NOW + timedelta(seconds=1))
+    reader.add("a", 3, registered=NOW + timedelta(seconds=1))
+    page = cursor(reader).read()
+    assert minutes(page) == [(0, 1)]
+    assert (page.is_over, page.is_end, page.position) == (True, True, 2)
+
+
+def test_the_list_has_the_newest_result_of_each_group_of_this_registration(reader):
+    reader.add("a", 7, registered=NOW - timedelta(hours=1))
+    for minute in range(4):
+        reader.add("a", minute)
+    reader.add("a", 2, emission=2)
+    newest = cursor(reader).newest(3)
+    assert [(result.begin[14:16], result.emission) for result in newest] == [
+        ("01", 1),
+        ("02", 2),
+        ("03", 1),
+    ]
+
+
+def test_the_list_looks_at_the_newest_records_alone(reader, monkeypatch):
+    monkeypatch.setattr(query_service, "MAX_SCANNED_RECORDS", 3)
+    for minute in range(10):
+        reader.add("a", minute)
+    assert len(cursor(reader).newest(100)) == 3
+    assert reader.reads == [(7, 10)]
+
+
+def test_registered_queries_are_documents_with_topic_and_offset(load, topic):
+    queries = ProjectQueries(load())
+    first = queries.register(None, COUNT, "a", timedelta(minutes=1))
+    again = queries.register(None, COUNT, "a", None)
+    assert (first.is_new, again.is_new) == (True, False)
+    assert first.query.topic == "clicks"
+    assert first.query.document == {
+        "id": "a",
+        "state": "live",
+        "text": "SELECT count(*)\nFROM clicks\nWINDOW 1 minute",
+        "topic": "clicks",
+        "revision": 1,
+        "registered_at": "2026-05-01T10:00:00.250Z",
+        "updated_at": "2026-05-01T10:00:00.250Z",
+        "expires_at": "2026-05-01T10:01:00.250Z",
+        "offset": 0,
+    }
+    updated = queries.update("ads", "a", None, None)
+    assert (updated.document["revision"], updated.document["offset"]) == (2, 2)
+    assert queries.queries(None) == [updated]
+    assert queries.query("ads", "a") == updated
+    queries.cancel("ads", "a")
+    assert queries.queries(None) == []
+
+
+def test_a_faulty_record_belongs_to_no_topic_and_has_no_results(load, topic):
+    topic.write({}, "ads.queries", b"a", b"no query")
+    queries = ProjectQueries(load())
+    (known,) = queries.queries(None)
+    assert (known.topic, known.document["state"], known.document["offset"]) == ("", "faulty", 0)
+    assert "reason" in known.document
+    with pytest.raises(QueryMissingError):
+        queries.results(None, known, 1)
+
+
+def test_the_topic_of_a_text_need_not_be_declared(load):
+    assert ProjectQueries(load()).topic("SELECT count(*) FROM elsewhere") == "elsewhere"
+
+
+def config_of(load, flow):
+    return ingest_config(load(flow))
+
+
+def test_the_service_loads_queries_of_a_project_that_declares_some(load):
+    config = pickle.loads(pickle.dumps(config_of(load, FLOW)))
+    assert isinstance(config.queries(), ProjectQueries)
+
+
+def test_without_standing_queries_the_service_needs_no_extra_of_theirs(load, monkeypatch):
+    def missing(extra):
+        raise ExtraMissingError(extra, "pyarrow")
+
+    monkeypatch.setattr(ingest, "require_extra", missing)
+    plain = FLOW.partition("ads = StandingQueries")[0]
+    assert config_of(load, plain).queries is None
+    with pytest.raises(ExtraMissingError):
+        config_of(load, FLOW)
