@@ -76,3 +76,14 @@ def test_the_import_of_headrace_brings_no_kafka_client_and_no_arrow():
 def test_another_name_is_no_attribute():
     with pytest.raises(AttributeError, match="headrace attribute Projekt"):
         _ = headrace.Projekt
+
+
+def test_standing_queries_need_their_extra(folder, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "sqlglot" else find(name)
+    )
+    project = headrace.Project.open(folder)
+    for ask in (project.register_query, project.cancel_query, project.query_results):
+        with pytest.raises(ExtraMissingError, match=r"headrace\[queries\]"):
+            ask("clicks-a-minute")

@@ -16,6 +16,7 @@ from headrace.ingest.events.intake import EventIntake
 from headrace.ingest.figures.account_slots import SHARED_SLOT, AccountSlots
 from headrace.ingest.figures.counters import Counters
 from headrace.ingest.figures.service_metrics import (
+    QUERY_STREAMS,
     REQUESTS,
     account_lines,
     metric_lines,
@@ -30,6 +31,7 @@ from headrace.ingest.http.request import (
     Request,
     Scope,
     Send,
+    Sendable,
     json_answer,
     problem_answer,
     require_method,
@@ -37,6 +39,7 @@ from headrace.ingest.http.request import (
 )
 from headrace.ingest.http.request_guard import RequestGuard
 from headrace.ingest.openapi import openapi
+from headrace.ingest.queries.routes import PREFIX, QueryRoutes
 from headrace.ingest.readiness import readiness
 from headrace.ingest.tokens.token import Token, TokenKind, TokenScope
 from headrace.runtime.logs import REQUEST_ID
@@ -72,6 +75,7 @@ class Application:
         self._gate, self._acceptance = gate, acceptance
         self._counters, self._accounts = counters, accounts
         self._intake = EventIntake(config, gate, acceptance, counters, accounts)
+        self._queries = self._query_routes(config)
         self._access_log = _access_log(config)
         self._cors = Cors(config.settings.cors_origins)
         self._config = config
@@ -87,7 +91,7 @@ class Application:
         request = Request(scope, receive)
         REQUEST_ID.set(request.id)
         try:
-            answer = await self._answer(request)
+            answer: Sendable = await self._answer(request)
         except RefusedRequestError as error:
             answer = problem_answer(error, instance=request.uri)
         except ClientGoneError:
@@ -105,12 +109,19 @@ class Application:
         if self._access_log is not None:
             self._access_log.write(request, answer.status, time.monotonic() - began)
 
+    def drain(self) -> None:
+        """Ends answers that would go on for ever; the server waits for all that are open."""
+        if self._queries is not None:
+            self._queries.drain()
+
     def close(self) -> None:
-        """Closes the access log."""
+        """Closes the access log, and the threads that ask for queries."""
+        if self._queries is not None:
+            self._queries.close()
         if self._access_log is not None:
             self._access_log.close()
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, request: Request) -> Sendable:
         path = request.path
         try:
             request.check_headers(self._config.settings.max_header_bytes)
@@ -133,6 +144,8 @@ class Application:
             return await self._intake.events(request, path[len(_BEFORE) : -len(_AFTER)], token)
         if path in self._pages:
             return await self._page(request, functools.partial(self._pages[path], token))
+        if self._queries is not None and (path == PREFIX or path.startswith(f"{PREFIX}/")):
+            return await self._queries.answer(request, token)
         raise refused(HTTPStatus.NOT_FOUND, "no-such-path", "see /openapi.json for what there is")
 
     async def _page(self, request: Request, page: Page) -> Answer:
@@ -158,7 +171,20 @@ class Application:
     async def _description(self, token: Token) -> Answer:
         self._gate.may(token, TokenScope.DESCRIBE)
         topics = [topic for name, topic in self._config.topics.items() if token.is_for(name)]
-        return json_answer(HTTPStatus.OK, openapi(topics, self._config.settings))
+        has_queries = self._queries is not None
+        document = openapi(topics, self._config.settings, has_queries=has_queries)
+        return json_answer(HTTPStatus.OK, document)
+
+    def _query_routes(self, config: IngestConfig) -> QueryRoutes | None:
+        if config.queries is None:
+            return None
+        return QueryRoutes(
+            config.queries(),
+            self._gate,
+            config.settings,
+            lambda: self._acceptance.kafka_answers,
+            lambda count: self._counters.put((QUERY_STREAMS,), count),
+        )
 
 
 def _access_log(config: IngestConfig) -> AccessLog | None:

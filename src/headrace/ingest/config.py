@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headrace.ingest.queries.backend import QueryLoader
 from headrace.model import Topic
 from headrace.settings import IngestSettings
 
@@ -23,6 +24,7 @@ class IngestConfig:
         log: file that every process of the service logs to, beside stderr.
         log_format: of the lines, ``text`` or ``json``.
         schema_ids: of the schemas that events of Avro topics are written with, by topic.
+        queries: makes the backend of standing queries; ``None``: the project declares none.
     """
 
     settings: IngestSettings
@@ -33,3 +35,4 @@ class IngestConfig:
     log: Path
     log_format: str = "text"
     schema_ids: Mapping[str, int] = field(default_factory=dict)
+    queries: QueryLoader | None = None

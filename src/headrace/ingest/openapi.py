@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from headrace.ingest.event_schemas import EventComponents, JsonObject
 from headrace.ingest.figures.service_metrics import EVENT_CODES
 from headrace.ingest.http.problem import REQUEST_CODES
+from headrace.ingest.queries.description import query_paths, query_schemas
 from headrace.model import Topic
 from headrace.settings import IngestSettings
 
@@ -29,6 +30,10 @@ _PROBLEM: JsonObject = {
             "description": "number of the event, from 0; of lines, blank ones don't count",
         },
         "rejected": {"type": "array", "items": {"$ref": "#/components/schemas/Problem"}},
+        "line": {"type": "integer", "description": "of the text of a query, from 1"},
+        "column": {"type": "integer", "description": "of the text of a query, from 1"},
+        "field": {"type": "string", "description": "member of the request that is refused"},
+        "revision": {"type": "integer", "description": "of the query that has the id"},
     },
 }
 _ACCEPTED: JsonObject = {
@@ -98,9 +103,14 @@ _SIGNATURE: JsonObject = {
 }
 
 
-def openapi(topics: Sequence[Topic], settings: IngestSettings) -> JsonObject:
+def openapi(
+    topics: Sequence[Topic], settings: IngestSettings, *, has_queries: bool = False
+) -> JsonObject:
     """Returns the document that ``GET /openapi.json`` answers, with these topics."""
-    components = EventComponents(topics, {"Problem": _PROBLEM, "Accepted": _ACCEPTED})
+    schemas = {"Problem": _PROBLEM, "Accepted": _ACCEPTED}
+    if has_queries:
+        schemas |= query_schemas()
+    components = EventComponents(topics, schemas)
     max_events = settings.max_events
     paths: JsonObject = {
         "/healthz": {"get": _open_page("health", "The process is alive", _json(_STATUS))},
@@ -111,6 +121,8 @@ def openapi(topics: Sequence[Topic], settings: IngestSettings) -> JsonObject:
     for topic in topics:
         event = components.event(topic)
         paths[f"/v1/topics/{topic.name}/events"] = {"post": _events(topic, event, max_events)}
+    if has_queries:
+        paths |= query_paths({status: _problem(text) for status, text in _REFUSALS.items()})
     security = dict(_SECURITY)
     if settings.webhook_key is not None:
         paths["/v1/webhooks/{id}"] = {"post": _webhook()}

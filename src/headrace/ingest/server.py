@@ -16,6 +16,7 @@ from granian.log import LogLevels
 
 from headrace.errors import IngestFailedError
 from headrace.ingest.config import IngestConfig
+from headrace.ingest.draining import DrainNotice
 from headrace.ingest.starts import WorkerStarts
 from headrace.ingest.worker import COUNTS_FOLDER, LIMITS_FILE, OVERDUE_FILE, IngestProcess
 from headrace.runtime.logs import log_to
@@ -47,7 +48,7 @@ def serve(config: IngestConfig) -> None:
 class _Service:
     def __init__(self, config: IngestConfig) -> None:
         self._config = config
-        self._server = _server(config.settings)
+        self._renew_server()
         self._starts = WorkerStarts(config.settings.workers, self._end)
 
     def run(self) -> None:
@@ -57,7 +58,7 @@ class _Service:
                 self._starts.note("a worker ended before it could say why")
                 _LOG.error("Worker processes keep crashing, restarting the server")
                 time.sleep(_RESTART_SECONDS)
-                self._server = _server(self._config.settings)
+                self._renew_server()
         finally:
             self._starts.close()
         if self._starts.is_hopeless:
@@ -68,19 +69,23 @@ class _Service:
         configure_logs(self._config)
         address = f"{self._config.settings.host}:{self._config.settings.port}"
         _LOG.info("Serving http://%s with %d workers", address, self._config.settings.workers)
-        loader = functools.partial(_worker, self._config, self._starts)
+        loader = functools.partial(_worker, self._config, self._starts, self._notice)
         try:
             self._server.serve(target_loader=loader, wrap_loader=False)
         except SystemExit:
             return False
         return True
 
+    def _renew_server(self) -> None:
+        self._notice = DrainNotice()
+        self._server = _server(self._config.settings, self._notice)
+
     def _end(self) -> None:
         self._server.signal_handler_interrupt()
 
 
-def _server(settings: IngestSettings) -> Any:
-    return Granian(
+def _server(settings: IngestSettings, notice: DrainNotice) -> Any:
+    server: Any = Granian(
         "headrace",
         address=settings.host,
         port=settings.port,
@@ -102,6 +107,15 @@ def _server(settings: IngestSettings) -> Any:
         # The drain ends by itself; only a worker that hangs is killed.
         workers_kill_timeout=int(settings.drain_seconds) + 5,
     )
+    shut_down = server.shutdown
+
+    def shutdown(exit_code: int = 0) -> None:
+        notice.give()
+        shut_down(exit_code)
+
+    # Granian's own hooks are called once the workers have ended.
+    server.shutdown = shutdown
+    return server
 
 
 def configure_logs(config: IngestConfig) -> None:
@@ -110,7 +124,7 @@ def configure_logs(config: IngestConfig) -> None:
     logging.getLogger(_GRANIAN).setLevel(logging.WARNING)
 
 
-def _worker(config: IngestConfig, starts: WorkerStarts) -> Any:
+def _worker(config: IngestConfig, starts: WorkerStarts, notice: DrainNotice) -> Any:
     """Makes the application, in the worker's process."""
     configure_logs(config)
-    return IngestProcess(config, starts)
+    return IngestProcess(config, starts, notice)

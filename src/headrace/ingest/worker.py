@@ -14,6 +14,7 @@ from datetime import timedelta
 
 from headrace.ingest.application import Application
 from headrace.ingest.config import IngestConfig
+from headrace.ingest.draining import DrainNotice
 from headrace.ingest.events.delivery import Delivery
 from headrace.ingest.events.event_store import EventStore
 from headrace.ingest.events.overdue import OverdueTopics
@@ -50,12 +51,13 @@ _COLLECT_AFTER = 100_000
 class IngestProcess:
     """ASGI's application with its lifespan.
 
-    Drain: the server hands out no more requests, the open ones get their answers, and the events
-    on their way to Kafka their confirmation, before the process ends.
+    Drain: the server hands out no more requests, the open ones get their answers, streams of
+    results end, and the events on their way to Kafka get their confirmation, before the process
+    ends.
     """
 
-    def __init__(self, config: IngestConfig, starts: WorkerStarts) -> None:
-        self._config, self._starts = config, starts
+    def __init__(self, config: IngestConfig, starts: WorkerStarts, notice: DrainNotice) -> None:
+        self._config, self._starts, self._notice = config, starts, notice
         self._parent = os.getppid()
         self._application: Application | None = None
 
@@ -74,6 +76,7 @@ class IngestProcess:
             await self._fail(error, send)
             return
         self._application = parts.application
+        self._notice.call_when_given(parts.application.drain)
         threading.Thread(target=self._end_with_parent, name="parent", daemon=True).start()
         # Events are gone with their request; the collector only looks for cycles.
         gc.freeze()

@@ -91,13 +91,14 @@ class Registry:
 class Asked:
     """An application with one token, and what it was asked and answered."""
 
-    def __init__(self, runner, folder, settings=None, served=TOPICS, **changes):
+    def __init__(self, runner, folder, settings=None, served=TOPICS, queries=None, **changes):
         self.runner = runner
         self.token, self.text = token_with(**changes)
         self.now, self.limiter, self.acceptance = [0.0], Limiter(), EventStore()
         settings = settings or IngestSettings()
         gate = RequestGuard(Registry(self.token), self.limiter, settings, lambda: self.now[0])
-        config = IngestConfig(settings, served, {}, folder, "test", folder / "log")
+        loader = queries and (lambda: queries)
+        config = IngestConfig(settings, served, {}, folder, "test", folder / "log", queries=loader)
         counters = Counters(folder, count_names(served, settings.metrics_accounts))
         accounts = AccountSlots(folder / "accounts", settings.metrics_accounts)
         self.application = Application(config, gate, self.acceptance, counters, accounts)
@@ -131,7 +132,11 @@ class Asked:
         text = sent[1]["body"]
         found = dict(sent[0]["headers"])
         kind = found.get(b"content-type", b"")
-        return sent[0]["status"], found, json.loads(text) if b"json" in kind else text.decode()
+        return (
+            sent[0]["status"],
+            found,
+            json.loads(text) if kind.endswith(b"json") and b"nd" not in kind else text.decode(),
+        )
 
     def post(self, body, topic="occurrences", **headers):
         return self(f"/v1/topics/{topic}/events", body, **headers)

@@ -98,7 +98,7 @@ def test_a_worker_whose_parts_fail_says_why_and_does_not_serve(monkeypatch, capl
         sent.append(message["type"])
 
     with caplog.at_level(logging.ERROR):
-        asyncio.run(IngestProcess(None, starts)({"type": "lifespan"}, receive, send))
+        asyncio.run(IngestProcess(None, starts, None)({"type": "lifespan"}, receive, send))
     assert sent == ["lifespan.startup.failed"]
     assert starts.failures[0].startswith("IngestStateError: ")
     assert "No space left on device" in caplog.text

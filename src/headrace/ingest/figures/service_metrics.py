@@ -10,7 +10,9 @@ from headrace.ingest.figures.counters import Counters, Labels
 from headrace.ingest.spool import SpoolStats
 from headrace.runtime.prometheus import escaped
 
-STATUSES = (200, 202, 400, 401, 403, 404, 405, 408, 413, 415, 422, 429, 431, 500, 503)
+STATUSES = (
+    200, 201, 202, 204, 400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 429, 431, 500, 503,
+)  # fmt: skip
 OUTCOMES = ("accepted", "spooled", "rejected", "limited", "not-taken", "unknown")
 OTHER = "other"
 EVENT_CODES = (
@@ -36,6 +38,7 @@ LATENCY = "headrace_ingest_accept_seconds"
 UNAVAILABLE = "headrace_ingest_unavailable_total"
 PRODUCER_QUEUE = "headrace_ingest_producer_queue_events"
 LIMITED_LOCALLY = "headrace_ingest_limited_locally_total"
+QUERY_STREAMS = "headrace_ingest_query_streams"
 _MICROSECONDS = "sum_microseconds"
 
 
@@ -62,6 +65,7 @@ SERVICE_METRICS = (
     ServiceMetric(
         LIMITED_LOCALLY, "counter", (), "requests limited by this host alone: Redis did not answer"
     ),
+    ServiceMetric(QUERY_STREAMS, "gauge", (), "open streams of results of standing queries"),
 )
 
 ACCOUNT_METRICS = (
@@ -108,6 +112,7 @@ def count_names(topics: Iterable[str], max_accounts: int = 0) -> Iterator[Labels
         yield REQUESTS, str(status)
     yield (LIMITED_LOCALLY,)
     yield (PRODUCER_QUEUE,)
+    yield (QUERY_STREAMS,)
     for topic in topics:
         yield BYTES, topic
         yield from ((EVENTS, topic, outcome) for outcome in OUTCOMES)

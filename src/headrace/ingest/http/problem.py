@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -16,6 +17,8 @@ REQUEST_CODES = (
     "body-too-large", "decoded-body-too-large", "too-many-events", "unknown-content-type",
     "unknown-encoding", "rate-limited", "headers-too-large", "unknown-outcome", "batch-rejected",
     "overloaded", "topic-missing", "spool-full", "spool-failed", "not-ready", "internal",
+    "bad-query", "bad-query-text", "query-unmatched", "query-id-taken", "no-such-query",
+    "no-such-registry", "too-many-streams", "queries-unavailable",
 )  # fmt: skip
 """Codes of refused requests; docs/reference/ingest.md says when each is given."""
 MAX_DETAIL_CHARACTERS = 500
@@ -58,11 +61,13 @@ class RefusedRequestError(Exception):
         problem: why.
         headers: to answer with, such as Retry-After.
         rejected: problems of single events, when that is why.
+        members: further members of the document, such as the line of a query.
     """
 
     problem: ProblemDetails
     headers: tuple[tuple[bytes, bytes], ...] = ()
     rejected: list[ProblemDetails] = field(default_factory=list)
+    members: Mapping[str, Any] = field(default_factory=dict)
 
 
 def refused(

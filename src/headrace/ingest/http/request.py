@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -150,6 +150,19 @@ def require_method(request: Request, *methods: str) -> None:
         )
 
 
+class Sendable(Protocol):
+    """What answers a request."""
+
+    @property
+    def status(self) -> int:
+        """Returns the status, which is known before anything is sent."""
+        ...
+
+    async def send(self, send: Send, *headers: Header) -> None:
+        """Gives the answer to the server, with ``headers`` beside its own."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """An answer that is to be sent."""
@@ -185,7 +198,7 @@ def problem_answer(error: RefusedRequestError, **members: Any) -> Answer:
 
     ``members`` are further ones, such as ``instance``, the URI of this very occurrence.
     """
-    document = error.problem.document() | members
+    document = {**error.problem.document(), **error.members, **members}
     if error.rejected:
         document["rejected"] = [problem.document() for problem in error.rejected]
     return Answer(

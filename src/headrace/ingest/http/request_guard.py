@@ -108,6 +108,11 @@ class RequestGuard:
             detail = "the access tokens have not been read yet"
             raise refused(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", detail, RETRY_AFTER)
 
+    def is_valid(self, token: Token) -> bool:
+        """Returns whether a token that was valid once is so still."""
+        current = self._tokens.get(token.public_id)
+        return current is not None and current.state(datetime.now(UTC)) == ACTIVE
+
     def may(self, token: Token, scope: TokenScope) -> None:
         """Returns if the token has the scope.
 

@@ -55,16 +55,20 @@ _KINDS = {prefix: kind for kind, prefix in _PREFIXES.items()}
 class TokenScope(StrEnum):
     """What a token may do.
 
-    ======== ====================================================
-    write    send events to its topics
-    metrics  read ``/metrics``: figures of all topics
-    describe read ``/openapi.json``, as far as its topics go
-    ======== ====================================================
+    ============= ====================================================================
+    write         send events to its topics
+    metrics       read ``/metrics``: figures of all topics
+    describe      read ``/openapi.json``, as far as its topics go
+    read-queries  read standing queries of its topics, and their results
+    write-queries register, update and cancel standing queries of its topics
+    ============= ====================================================================
     """
 
     WRITE = "write"
     METRICS = "metrics"
     DESCRIBE = "describe"
+    READ_QUERIES = "read-queries"
+    WRITE_QUERIES = "write-queries"
 
 
 DEFAULT_SCOPES = {
@@ -83,7 +87,7 @@ class Token:
         name: what its owner calls it.
         project: where its events belong; an account has many.
         account: who answers for them.
-        topics: those it may write to; ``*`` for all, also those that are declared later.
+        topics: those that its scopes are for; ``*`` for all, also those that are declared later.
         secret_sha256: of the secret part, in hexadecimal.
         created: when.
         expires: when it ends by itself.

@@ -172,7 +172,8 @@ def test_records_that_an_early_result_covers_are_added_once():
     partition.kill()
     partition.take(2)
     assert partition.owned.aggregator.offset == 2
-    partition.advance(2_000)
+    partition.advance(2_000)  # nothing has changed since
+    partition.go_on("clicks", 1_000)
     partition.write()
     assert [result.values["n"] for result in partition.ended] == [3, 3]
     assert [result.emission for result in partition.ended] == [1, 2]
