@@ -1,0 +1,146 @@
+"""Results of a query as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from confluent_kafka import KafkaException
+
+from headrace.errors import HeadraceError
+from headrace.ingest.http.body import Receive
+from headrace.ingest.http.request import Header, Send
+from headrace.ingest.queries.backend import ResultCursor, ResultPage
+
+_LOG = logging.getLogger("headrace.ingest")
+HEARTBEAT_SECONDS = 15.0
+_POLL_SECONDS = 1.0
+# A client that takes nothing for so long is given up.
+_SEND_SECONDS = 30.0
+_END_SECONDS = 1.0
+# A slow client holds a page of results, and the server holds some of these pieces.
+_PIECE_BYTES = 65_536
+_HEADERS: tuple[Header, ...] = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store"),
+    # nginx would keep events until its buffer is full.
+    (b"x-accel-buffering", b"no"),
+)
+
+
+@dataclass(frozen=True)
+class StreamLife:
+    """What a stream needs of the service.
+
+    Attributes:
+        threads: that read results.
+        draining: is set when the service ends.
+        is_allowed: whether the token of the client is still valid; asked before each read.
+        ended: is called once, when the stream has ended.
+    """
+
+    threads: ThreadPoolExecutor
+    draining: asyncio.Event
+    is_allowed: Callable[[], bool]
+    ended: Callable[[], None]
+
+
+class ResultStream:
+    """An answer that lasts until the client, the service, the token or the registration ends.
+
+    Each result is an event, whose id is its offset in the topic. Each heartbeat, and the beginning,
+    has the id of the last record that was read, so that the client resumes there: without a gap,
+    and without reading what is between again.
+
+    While Kafka does not answer, the stream waits. Results are read when the client has taken those
+    before them, so that a slow one is as far behind as it likes.
+    """
+
+    status = HTTPStatus.OK
+
+    def __init__(self, cursor: ResultCursor, receive: Receive, life: StreamLife) -> None:
+        self._cursor, self._receive, self._life = cursor, receive, life
+        self._sent_id = cursor.position - 1
+        self._beat_at = 0.0
+
+    async def send(self, send: Send, *headers: Header) -> None:
+        """Sends the whole stream."""
+        all_headers = [*_HEADERS, *headers]
+        await send({"type": "http.response.start", "status": self.status, "headers": all_headers})
+        tasks = [
+            asyncio.create_task(self._write(send)),
+            asyncio.create_task(self._gone()),
+            asyncio.create_task(self._life.draining.wait()),
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+            self._life.ended()
+        if isinstance(outcomes[0], Exception):
+            _LOG.warning("A stream of results ended: %r", outcomes[0])
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_SECONDS):
+                await send({"type": "http.response.body", "body": b""})
+
+    async def _write(self, send: Send) -> None:
+        await self._beat(send)
+        while self._life.is_allowed():
+            page = await self._next_page(send)
+            for piece in _pieces(page):
+                await self._piece(send, piece)
+            self._sent_id = page.position - 1
+            if page.is_over:
+                return
+            if page.is_end:
+                await asyncio.sleep(_POLL_SECONDS)
+
+    async def _next_page(self, send: Send) -> ResultPage:
+        """Returns the next results; heartbeats are sent while it waits for them."""
+        loop = asyncio.get_running_loop()
+        reading = loop.run_in_executor(self._life.threads, self._read)
+        while True:
+            left = self._beat_at - loop.time()
+            if left <= 0:
+                await self._beat(send)
+            elif (await asyncio.wait({reading}, timeout=left))[0]:
+                return reading.result()
+
+    def _read(self) -> ResultPage:
+        try:
+            return self._cursor.read()
+        except (HeadraceError, KafkaException) as error:
+            _LOG.warning("Cannot read results of a query for a stream, retrying: %s", error)
+            return ResultPage((), self._cursor.position, is_end=True)
+
+    async def _beat(self, send: Send) -> None:
+        self._beat_at = asyncio.get_running_loop().time() + HEARTBEAT_SECONDS
+        # An id without data makes no event: the client keeps it for Last-Event-ID.
+        await self._piece(send, f": heartbeat\nid: {self._sent_id}\n\n".encode())
+
+    async def _piece(self, send: Send, piece: bytes) -> None:
+        async with asyncio.timeout(_SEND_SECONDS):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def _gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+
+def _pieces(page: ResultPage) -> Iterator[bytes]:
+    """Yields whole events, together about as many bytes as a piece has."""
+    piece = bytearray()
+    for offset, result in page.results:
+        piece += b"id: %d\ndata: %b\n\n" % (offset, result)
+        if len(piece) >= _PIECE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    if piece:
+        yield bytes(piece)

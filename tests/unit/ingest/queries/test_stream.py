@@ -1,0 +1,186 @@
+"""Results as server-sent events: what is sent, when more is read, and what ends a stream."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from tests.unit.ingest.queries.backend import PagesCursor
+
+from headrace.errors import BrokerUnreachableError
+from headrace.ingest.queries import stream
+from headrace.ingest.queries.backend import ResultPage
+from headrace.ingest.queries.stream import ResultStream, StreamLife
+
+DISCONNECT = {"type": "http.disconnect"}
+
+
+async def until(condition):
+    while not condition():  # noqa: ASYNC110 - of things that know no event
+        await asyncio.sleep(0.001)
+
+
+class Client:
+    """The other end of a stream: what it got, whether it reads, and when it leaves."""
+
+    def __init__(self):
+        self.messages, self.reads, self.left = [], asyncio.Event(), asyncio.Event()
+        self.reads.set()
+
+    async def send(self, message):
+        await self.reads.wait()
+        self.messages.append(message)
+
+    async def receive(self):
+        await self.left.wait()
+        return DISCONNECT
+
+    @property
+    def text(self):
+        return b"".join(message.get("body", b"") for message in self.messages).decode()
+
+    async def has(self, text):
+        await until(lambda: text in self.text)
+
+
+class Life:
+    """A service for one stream."""
+
+    def __init__(self):
+        self.threads, self.draining = ThreadPoolExecutor(1), asyncio.Event()
+        self.is_allowed, self.ends = True, 0
+
+    def of_stream(self):
+        return StreamLife(self.threads, self.draining, lambda: self.is_allowed, self._ended)
+
+    def _ended(self):
+        self.ends += 1
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch):
+    monkeypatch.setattr(stream, "_POLL_SECONDS", 0.001)
+
+
+def streamed(pages, act, begin=0):
+    """Runs a stream of pages beside what a test does to its client and its service."""
+
+    async def run():
+        client, life, cursor = Client(), Life(), PagesCursor(pages, begin)
+        results = ResultStream(cursor, client.receive, life.of_stream())
+        sending = asyncio.create_task(results.send(client.send, (b"x-request-id", b"1")))
+        await act(client, life, cursor)
+        await sending
+        life.threads.shutdown()
+        return client, life
+
+    return asyncio.run(run())
+
+
+def page(*offsets, position=None, **facts):
+    results = [(offset, b'{"n":%d}' % offset) for offset in offsets]
+    return ResultPage(results, position or offsets[-1] + 1, is_end=True, **facts)
+
+
+async def leave(client, life, cursor):
+    await until(lambda: not cursor.pages)
+    await client.has(f"id: {cursor.position - 1}")
+    client.left.set()
+
+
+def test_each_result_is_an_event_with_its_offset_behind_an_id_to_resume_at():
+    client, life = streamed([page(7, 9), page(12)], leave, begin=5)
+    assert client.messages[0]["status"] == 200
+    assert dict(client.messages[0]["headers"])[b"content-type"] == b"text/event-stream"
+    assert dict(client.messages[0]["headers"])[b"x-request-id"] == b"1"
+    assert client.text == (
+        ': heartbeat\nid: 4\n\nid: 7\ndata: {"n":7}\n\nid: 9\ndata: {"n":9}\n\n'
+        'id: 12\ndata: {"n":12}\n\n'
+    )
+    assert client.messages[-1] == {"type": "http.response.body", "body": b""}
+    assert life.ends == 1
+
+
+def test_a_heartbeat_has_the_id_of_the_last_record_that_was_read(monkeypatch):
+    monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 0.002)
+
+    async def act(client, life, cursor):
+        await client.has(": heartbeat\nid: 99\n\n")
+        client.left.set()
+
+    client, _ = streamed([page(7, position=100)], act)
+    assert 'id: 7\ndata: {"n":7}\n\n' in client.text
+
+
+def test_nothing_is_read_while_the_client_does_not_take_what_was_sent():
+    async def act(client, life, cursor):
+        await client.has("id: -1")
+        client.reads.clear()
+        await until(lambda: len(cursor.pages) < 100)
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+        assert len(cursor.pages) >= 98
+        client.left.set()
+        client.reads.set()
+
+    streamed([page(number) for number in range(100)], act)
+
+
+def test_a_page_is_sent_in_pieces_of_whole_events(monkeypatch):
+    monkeypatch.setattr(stream, "_PIECE_BYTES", 30)
+    client, _ = streamed([page(*range(10, 20))], leave)
+    pieces = [message["body"] for message in client.messages[2:-1]]
+    assert len(pieces) == 5
+    assert all(piece.endswith(b"\n\n") and piece.startswith(b"id: ") for piece in pieces)
+
+
+def test_a_client_that_takes_nothing_is_given_up(monkeypatch):
+    monkeypatch.setattr(stream, "_SEND_SECONDS", 0.005)
+    monkeypatch.setattr(stream, "_END_SECONDS", 0.005)
+
+    async def act(client, life, cursor):
+        await client.has("id: -1")
+        client.reads.clear()
+
+    _, life = streamed([page(number) for number in range(100)], act)
+    assert life.ends == 1
+
+
+@pytest.mark.parametrize("what", ["draining", "token", "client"])
+def test_a_stream_ends_with_the_service_the_token_and_the_client(what):
+    async def act(client, life, cursor):
+        await client.has("id: 7")
+        if what == "draining":
+            life.draining.set()
+        elif what == "token":
+            life.is_allowed = False
+        else:
+            client.left.set()
+
+    client, life = streamed([page(7)], act)
+    assert client.messages[-1] == {"type": "http.response.body", "body": b""}
+    assert life.ends == 1
+
+
+def test_a_stream_ends_when_the_id_is_registered_anew():
+    async def nothing(client, life, cursor):
+        pass
+
+    client, _ = streamed([page(7, is_over=True), page(8)], nothing)
+    assert '{"n":7}' in client.text
+    assert '{"n":8}' not in client.text
+
+
+def test_a_stream_goes_on_when_kafka_answers_again(caplog):
+    away = BrokerUnreachableError("kafka:9092", "no answer")
+    client, _ = streamed([page(7), away, page(8)], leave)
+    assert client.text.endswith('id: 7\ndata: {"n":7}\n\nid: 8\ndata: {"n":8}\n\n')
+    assert "retrying" in caplog.text
+
+
+def test_a_defect_ends_the_stream_and_is_logged(caplog):
+    async def nothing(client, life, cursor):
+        pass
+
+    _, life = streamed([ValueError("a defect")], nothing)
+    assert life.ends == 1
+    assert "a defect" in caplog.text
