@@ -177,9 +177,7 @@ class TestCassandraProfileStore(ProfileStoreContract):
         store.merge([ProfileChange(user, fields=large)])
         assert {len(each.value) for each in store.read(user).fields.values()} == {2**20}
 
-    def test_a_longer_list_is_one_when_its_events_are_written_again(
-        self, store, user, monkeypatch
-    ):
+    def test_a_longer_list_is_one_when_its_events_are_written_again(self, store, user, monkeypatch):
         # Which changes trim is chosen by their times. What is trimmed stays away.
         monkeypatch.setattr(store, "_trim", lambda *_: None)
         now_us = store.now_us()

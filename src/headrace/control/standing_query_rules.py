@@ -13,6 +13,7 @@ from headrace.queries.declaration import StandingQueries
 MIN_TTL, MAX_TTL = timedelta(seconds=1), timedelta(days=30)
 MATCH_SINK = "queries"
 """The kind of the sink that matches rows with queries; its ``queries`` are the StandingQueries."""
+MAX_PARTITIONS = 64
 
 
 def standing_query_faults(queries: StandingQueries) -> Iterator[Fault]:
@@ -21,6 +22,11 @@ def standing_query_faults(queries: StandingQueries) -> Iterator[Fault]:
         message = f"{queries.name!r} is not a name of standing queries"
         yield Fault(message, f"{NAME_WORDS}: it names topics")
     yield from at_least(queries, "partitions", 1)
+    if is_a(queries.partitions, int) and queries.partitions > MAX_PARTITIONS:
+        message = f"standing queries {queries.name!r}: partitions is {queries.partitions}"
+        yield Fault(message, f"at most {MAX_PARTITIONS}: each tells all others how far it is")
+    if queries.partitions_per_instance is not None:
+        yield from at_least(queries, "partitions_per_instance", 1)
     ttl = queries.max_ttl
     if ttl is not None and not (is_a(ttl, timedelta) and MIN_TTL <= ttl <= MAX_TTL):
         message = f"standing queries {queries.name!r}: max_ttl is {ttl!r}"

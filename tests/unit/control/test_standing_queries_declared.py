@@ -36,7 +36,9 @@ def test_standing_queries_are_declared_with_their_topics(load):
         "ads.matched",
         "ads.positions",
         "ads.snapshots",
+        "ads.ended",
         "ads.results",
+        "ads.leases",
     )
 
 
@@ -54,6 +56,11 @@ def test_those_of_two_names_are_two_registries(load):
         ("""q = StandingQueries([])""", "[] is not a name"),
         ("""q = StandingQueries("q", partitions=0)""", "StandingQueries.partitions is 0"),
         ("""q = StandingQueries("q", partitions=True)""", "StandingQueries.partitions is True"),
+        ("""q = StandingQueries("q", partitions=65)""", "standing queries 'q': partitions is 65"),
+        (
+            """q = StandingQueries("q", partitions_per_instance=0)""",
+            "StandingQueries.partitions_per_instance is 0",
+        ),
         ("""q = StandingQueries("q", max_ttl=60)""", "standing queries 'q': max_ttl is 60"),
         ("""q = StandingQueries("q", max_ttl=timedelta(0))""", "max_ttl is datetime.timedelta(0)"),
         (
