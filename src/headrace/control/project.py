@@ -254,6 +254,7 @@ def _faults_between(declarations: list[Declaration]) -> Iterator[tuple[Declarati
     yield from _undeclared_topics(topics, readers)
     yield from _dead_letter_topics(topics, readers)
     yield from _shared_targets(pipelines)
+    yield from _matched_twice(pipelines)
     yield from _written_beside_mergers(readers)
     yield from _dispatched_twice(dispatchers)
 
@@ -414,6 +415,22 @@ def _written_beside_mergers(
                 who = f"{_kind(reader)} {reader.name!r}"
                 message = f"{who} writes to {topic.name!r}, the target of {earlier.value.name!r}"
                 yield declaration, Fault(message, f"see {earlier.file}:{earlier.line}")
+
+
+def _matched_twice(pipelines: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:
+    """Events of a topic that two pipelines match with the same queries would count twice."""
+    first: dict[tuple[str, str], tuple[Declaration, Pipeline]] = {}
+    for declaration, pipeline in _pipelines(pipelines):
+        for queries in matched_queries(pipeline):
+            for source in pipeline.sources:
+                place = queries.name, source.topic.name
+                earlier, owner = first.setdefault(place, (declaration, pipeline))
+                if earlier is not declaration:
+                    message = (
+                        f"pipeline {pipeline.name!r} matches {source.topic.name!r} with "
+                        f"{queries.name!r}, as {owner.name!r} does: events would count twice"
+                    )
+                    yield declaration, Fault(message, f"see {earlier.file}:{earlier.line}")
 
 
 def _dispatched_twice(

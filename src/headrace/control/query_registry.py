@@ -94,7 +94,7 @@ def declared_queries(project: LoadedProject, name: str | None) -> StandingQuerie
         return next(iter(declared.values()))
     if name is None or name not in declared:
         known = ", ".join(declared) or "none"
-        raise NotDeclaredError("standing queries", name or "(name one of them)", known)
+        raise NotDeclaredError("standing queries", name or "(none is named by --in)", known)
     return declared[name]
 
 
@@ -162,7 +162,7 @@ def update_query(
     *,
     queries: str | None = None,
 ) -> RegisteredQuery:
-    """Renews a live query, with another text if there is one; its revision is one more.
+    """Renews a live query, with another text if there is one: then its revision is one more.
 
     Raises what :func:`register_query` does but for QueryIdTakenError.
 
@@ -178,7 +178,8 @@ def update_query(
         raise registry.missing(table, query_id, now)
     renewed = registry.with_text(query, query.text if text is None else text)
     registry.ensure()
-    revision = query.revision + 1
+    # A query that is only renewed goes on with its windows.
+    revision = query.revision + (renewed.text != query.text)
     return registry.write(
         replace(renewed, revision=revision, updated_at=now, expires_at=expires_at)
     )

@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from headrace.queries.decoding import decode_json
 from headrace.queries.result import QueryResult, ResultKind
 
 _PART_BYTES = 512 * 2**10  # records have room for a megabyte
@@ -81,4 +82,4 @@ def decode_ended(value: bytes) -> EndedRecord:
     Raises:
         ValueError: if it is none.
     """
-    return _RECORD.decode(value)
+    return decode_json(_RECORD, value)

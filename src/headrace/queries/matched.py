@@ -19,6 +19,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from headrace.queries.decoding import decode_json
+
 Group: TypeAlias = tuple[tuple[Any, ...], tuple[Any, ...]]
 """Values of the facets, and a partial of each column of the result."""
 
@@ -80,7 +82,7 @@ def decode_matched(value: bytes) -> MatchedRecord:
     Raises:
         ValueError: if it is none.
     """
-    return _RECORD.decode(value)
+    return decode_json(_RECORD, value)
 
 
 def window_key(query: str, begin_us: int) -> bytes:

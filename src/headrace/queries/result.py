@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from headrace.queries.decoding import decode_json
+
 
 class ResultKind(enum.StrEnum):
     """What a result says of its window.
@@ -38,7 +40,9 @@ class QueryResult(msgspec.Struct, frozen=True):
         revision: of the query.
         begin: begin of the window, ISO 8601 in UTC.
         end: end of the window.
-        emission: 1 for the first result of the window, and one more for each that follows.
+        emission: 1 for the first result of the window, and one more for each that follows; 0 for
+            one that says that no event matched. Where the clock ends windows, another one can
+            follow, of events that were matched later.
         kind: what the result says of the window.
         facets: values of the facets by name; times as ISO 8601.
         is_other: whether it is of all groups beyond the query's limit, together.
@@ -68,4 +72,4 @@ def decode_result(value: bytes) -> QueryResult:
     Raises:
         ValueError: if it is none.
     """
-    return _RESULT.decode(value)
+    return decode_json(_RESULT, value)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from headrace.errors import TopicChangeError
 from headrace.kafka.brokers import describe_brokers
 from headrace.kafka.changelog import ensure_changelog
-from headrace.kafka.client import ClientConfig
+from headrace.kafka.client import ClientConfig, describe
 from headrace.kafka.topics import ensure_topics
 from headrace.model import Topic
 from headrace.queries.declaration import StandingQueries
@@ -15,6 +16,8 @@ from headrace.queries.registry.topic import ensure_registry_topic
 _MAX_REPLICAS = 3  # as many as changelogs have
 # Of what is read within seconds: so long may the stage behind it be away.
 _STAGE_RETENTION = timedelta(days=1)
+# Retention spares the open segment.
+_SHORT_SEGMENTS = {"segment.ms": "3600000"}
 # A position names queries: those with late events, and those that watch for loss of signal.
 _LARGE_POSITIONS = {"max.message.bytes": str(8 * 2**20)}
 
@@ -33,10 +36,18 @@ def ensure_query_topics(config: ClientConfig, queries: StandingQueries) -> None:
             partitions=queries.partitions,
             replication=replication,
             retention=_STAGE_RETENTION,
-            config=_LARGE_POSITIONS if name == queries.snapshots_topic else {},
+            config=_SHORT_SEGMENTS,
         )
-        for name in (queries.matched_topic, queries.snapshots_topic, queries.ended_topic)
+        for name in (queries.matched_topic, queries.ended_topic)
     ]
+    snapshots = Topic(
+        queries.snapshots_topic,
+        partitions=queries.partitions,
+        replication=replication,
+        # Longer: without them, all that is matched would be answered once more.
+        retention=2 * _STAGE_RETENTION,
+        config=_SHORT_SEGMENTS | _LARGE_POSITIONS,
+    )
     results = Topic(queries.results_topic, partitions=queries.partitions, replication=replication)
     # By the brokers' clock, which all instances read: their own may differ.
     leases = Topic(
@@ -47,4 +58,11 @@ def ensure_query_topics(config: ClientConfig, queries: StandingQueries) -> None:
     )
     ensure_registry_topic(config, queries)
     ensure_changelog(config, queries.positions_topic)
-    ensure_topics(config, [*between, results, leases])
+    topics = [*between, snapshots, results, leases]
+    ensure_topics(config, topics)
+    live = describe(config, [topic.name for topic in topics])
+    for topic in topics:
+        partitions = len(live[topic.name].all_partitions)
+        if partitions != topic.partitions:
+            reason = f"it has {partitions} partitions, and {queries.name!r} declares others"
+            raise TopicChangeError(topic.name, reason)

@@ -90,7 +90,7 @@ def cluster(monkeypatch):
 
 
 def test_results_are_a_table_or_lines_of_json(query, results):
-    assert query("results", "a") == "There are no results yet.\n"
+    assert query("results", "a") == "There are no results yet; `headrace query explain` says why.\n"
     others = result(facets={}, is_other=True, values={"count(*)": 12_345, "mean": None})
     results += [result(values={"count(*)": 3, "mean": 1.25}), others]
     lines = [line.split() for line in query("results", "a").splitlines()]

@@ -86,9 +86,9 @@ def test_a_query_is_shown_with_its_text(query, tmp_path):
 def test_updates_and_cancellations_are_shown(query):
     query("register", COUNT, "--id", "a")
     query("register", COUNT, "--id", "b")
-    assert "Query a, revision 2, registered at offset 2" in query("update", "a", "--ttl", "5m")
+    assert "Query a, revision 1, registered at offset 2" in query("update", "a", "--ttl", "5m")
     changed = query("update", "a", "-", input="SELECT sum(price) FROM clicks")
-    assert "revision 3" in changed
+    assert "revision 2" in changed
     assert query("cancel", "a", "b") == (
         "Query a cancelled at offset 4 of ads.queries.\n"
         "Query b cancelled at offset 5 of ads.queries.\n"

@@ -200,7 +200,7 @@ def test_registered_queries_are_documents_with_topic_and_offset(load, topic):
         "offset": 0,
     }
     updated = queries.update("ads", "a", None, None)
-    assert (updated.document["revision"], updated.document["offset"]) == (2, 2)
+    assert (updated.document["revision"], updated.document["offset"]) == (1, 2)
     assert queries.queries(None) == [updated]
     assert queries.query("ads", "a") == updated
     queries.cancel("ads", "a")

@@ -53,7 +53,7 @@ def batches(draw):
 
 @pytest.mark.drill
 def test_results_and_late_events_are_those_of_duckdb(drill_run, monkeypatch):
-    monkeypatch.setattr(writer_module, "_RECORD_LENGTH", 40)  # many windows have several records
+    monkeypatch.setattr(writer_module, "_RECORD_BYTES", 40)  # many windows have several records
     examples = drill_run.size(short=200, long=2_000)
     counts = Counter()
 

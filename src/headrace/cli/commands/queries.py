@@ -123,8 +123,8 @@ def update(
 ) -> WrittenQuery:
     """Renew a live query, with another text if one is named.
 
-    `-` reads the text from standard input. The lifetime of the query begins anew, and its revision
-    is one more. The exit code is 2 if the id is unknown, or the query has expired.
+    `-` reads the text from standard input. The lifetime of the query begins anew, and with another
+    text its revision is one more. The exit code is 2 if the id is unknown, or the query expired.
     """
     from headrace.cli.views.queries import WrittenQuery
     from headrace.control.query_registry import declared_queries, update_query

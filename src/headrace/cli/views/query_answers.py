@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 ShowResult: TypeAlias = Callable[["QueryResult"], None]
 _MAX_SHOWN_ROWS = 30
+_FRAME_LINES = 5  # of a table, and the prompt
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ def _listed(screen: Screen) -> Iterator[ShowResult]:
     if results:
         screen.out.print(_table(results), highlight=False)
     else:
-        screen.line("There are no results yet.")
+        screen.line("There are no results yet; `headrace query explain` says why.")
 
 
 @contextmanager
@@ -161,7 +162,8 @@ def _followed(screen: Screen) -> Iterator[ShowResult]:
 
         def show(result: QueryResult) -> None:
             newest.add(result)
-            live.update(_table(newest.results()), refresh=True)
+            room = max(1, screen.out.size.height - _FRAME_LINES)
+            live.update(_table(newest.results()[-room:]), refresh=True)
 
         yield show
 

@@ -26,6 +26,7 @@ _LOG = logging.getLogger("headrace.queries")
 # Windows that ended by the clock are known for so long: what comes for them is late.
 _REMEMBERED_MS = 3_600_000
 _MAX_LATE_QUERIES = 10_000
+_MAX_FAULTY_QUERIES = 1_000
 
 
 @dataclass
@@ -61,7 +62,7 @@ class PartitionAggregator:
     Attributes:
         offset: of the next record.
         late: late events, by query; of queries beyond ten thousand under an empty name.
-        faulty: records that can't be added, by query, with the last reason.
+        faulty: records that can't be added, by query, with the last reason; of a thousand queries.
     """
 
     def __init__(self, plans: Plans, restored: Restored) -> None:
@@ -113,9 +114,7 @@ class PartitionAggregator:
         try:
             self._add(record, offset, now_ms)
         except (QueryTextError, ValueError) as error:
-            if record.query not in self.faulty:
-                _LOG.warning("Query %s can't be added up: %s", record.query, error)
-            self.faulty[record.query] = str(error)
+            self._note_fault(record.query, error)
         return WindowOutput()
 
     def advance(self, now_ms: int) -> WindowOutput:
@@ -197,30 +196,44 @@ class PartitionAggregator:
             window.add(record, now_ms)
         self._changed.add(window_id)
 
+    def _note_fault(self, query: str, error: Exception) -> None:
+        if query not in self.faulty:
+            _LOG.warning("Query %s can't be added up: %s", query, error)
+        if query in self.faulty or len(self.faulty) < _MAX_FAULTY_QUERIES:
+            self.faulty[query] = str(error)
+
     def _count_late(self, record: WindowPartial) -> None:
         is_known = record.query in self.late or len(self.late) < _MAX_LATE_QUERIES
         self.late[record.query if is_known else ""] += record.events
 
     def _is_past(self, window: OpenWindow) -> bool:
-        if window.plan.closed_by is not ClosedBy.EVENT_TIME:
+        """Whether a window that is not open has ended."""
+        plan = window.plan
+        if plan.closed_by is ClosedBy.EVENT_TIME:
+            reached = self._event_us.get(plan.topic)
+            return reached is not None and window.due_us <= reached
+        tick = self._ticks.get(plan.topic)
+        if plan.closed_by is ClosedBy.QUIET_TIME or tick is None:
             return False
-        reached = self._event_us.get(window.plan.topic)
-        return reached is not None and window.end_us + window.plan.after_us <= reached
+        # By the time of the batch: an instance that was away takes records of long ago. Markers of
+        # windows that ended later are there.
+        return window.due_us // 1000 + _REMEMBERED_MS <= tick.planned_ms
 
     def _open(self, window: OpenWindow) -> None:
         self._windows[window.id] = window
         if window.plan.closed_by is ClosedBy.EVENT_TIME:
             due = self._by_event_time.setdefault(window.plan.topic, [])
-            heapq.heappush(due, (window.end_us + window.plan.after_us, window.id))
+            heapq.heappush(due, (window.due_us, window.id))
         if window.plan.closed_by is not ClosedBy.EVENT_TIME or window.plan.early_us:
             self._by_clock.add(window.id)
 
     def _end(self, window: OpenWindow, now_ms: int, written: WindowOutput) -> None:
         by_event_time = window.plan.closed_by is ClosedBy.EVENT_TIME
+        by_quiet_time = window.plan.closed_by is ClosedBy.QUIET_TIME
         written.windows.append(
             WindowResults(
                 window.plan.topic if by_event_time else "",
-                window.end_us + window.plan.after_us if by_event_time else now_ms * 1000,
+                now_ms * 1000 if by_quiet_time else window.due_us,
                 list(window.results(ResultKind.FINAL)),
             )
         )
@@ -254,12 +267,11 @@ class PartitionAggregator:
     def _restore(self, snapshot: WindowSnapshot) -> None:
         try:
             plan = self._plans.of(snapshot.text)
+            window = OpenWindow(snapshot.id, snapshot.text, plan, snapshot.changed_ms)
+            window.restore(snapshot.events, snapshot.groups, snapshot.other)
         except (QueryTextError, ValueError) as error:
-            _LOG.warning("A window of query %s can't be restored: %s", snapshot.query, error)
-            self.faulty[snapshot.query] = str(error)
+            self._note_fault(snapshot.query, error)
             return
-        window = OpenWindow(snapshot.id, snapshot.text, plan, snapshot.changed_ms)
-        window.restore(snapshot.events, snapshot.groups, snapshot.other)
         window.emitted_ms, window.emission = snapshot.emitted_ms, snapshot.emission
         self._open(window)
         self._covered[window.id] = snapshot.offset

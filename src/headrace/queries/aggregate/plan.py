@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from headrace.errors import QueryTextError
 from headrace.model import EventSchema
 from headrace.model.durations import microseconds
 from headrace.queries.aggregation import Aggregation
@@ -59,7 +60,7 @@ class Plans:
 
     def __init__(self, schemas: Mapping[str, EventSchema]) -> None:
         self._schemas = schemas
-        self._plans: dict[str, AggregatePlan] = {}
+        self._plans: dict[str, AggregatePlan | QueryTextError | ValueError] = {}
 
     def of(self, text: str) -> AggregatePlan:
         """Returns the plan of a query.
@@ -72,7 +73,13 @@ class Plans:
         if plan is None:
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
-            plan = self._plans[text] = self._planned(text)
+            try:
+                plan = self._planned(text)
+            except (QueryTextError, ValueError) as error:
+                plan = error
+            self._plans[text] = plan
+        if isinstance(plan, Exception):
+            raise plan
         return plan
 
     def _planned(self, text: str) -> AggregatePlan:

@@ -25,6 +25,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from headrace.queries.aggregate.window import WindowId
+from headrace.queries.decoding import decode_json
 from headrace.queries.ended import PartitionClocks
 from headrace.queries.matched import Group, Tick
 
@@ -115,7 +116,8 @@ class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=Tr
         passed_us: the time up to which windows are answered, by topic; by the clock under an empty
             name.
         clocks: how far each partition of the matched topic is.
-        seen_us: by query that asks for loss of signal, the end of its last window with events.
+        silence: by query that has results of windows without events, the end of its last window
+            with events, and whether its loss of signal is known since.
         event_us: the time of events that this partition of the matched topic has reached, as all
             partitions of the results have been told.
     """
@@ -124,7 +126,7 @@ class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=Tr
     offset: int
     passed_us: Mapping[str, int]
     clocks: Mapping[int, PartitionClocks]
-    seen_us: Mapping[str, int]
+    silence: Mapping[str, tuple[int, bool]]
     event_us: Mapping[str, int]
 
 
@@ -170,7 +172,7 @@ class Restored:
             ValueError: if one is no such record.
         """
         for value in values:
-            record = _RECORD.decode(value)
+            record = decode_json(_RECORD, value)
             if isinstance(record, SnapshotPosition):
                 self._take_position(record)
             elif isinstance(record, AnswerPosition):

@@ -14,6 +14,8 @@ from headrace.queries.matched import Group, WindowPartial
 from headrace.queries.result import QueryResult, ResultKind
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# From the year 1 on, and a day, as long as a window may be, before the year 10000.
+_FIRST_BEGIN_US, _LAST_BEGIN_US = -62_135_596_800_000_000, 253_402_214_400_000_000
 
 
 class WindowId(NamedTuple):
@@ -55,22 +57,35 @@ class OpenWindow:
         """End of the window, in microseconds since 1970."""
         return self.id.begin_us + self.plan.window_us
 
+    @property
+    def due_us(self) -> int:
+        """When it ends, unless quiet time ends it, in microseconds since 1970."""
+        return self.end_us + self.plan.after_us
+
     def add(self, partial: WindowPartial, now_ms: int) -> None:
         """Adds what a record holds.
 
         Raises:
-            PartialError: if it is damaged.
+            ValueError: if it is damaged. Then nothing is added.
         """
         self.restore(partial.events, partial.groups, partial.other)
         self.changed_ms = now_ms
 
     def restore(self, events: int, groups: Iterable[Group], other: Sequence[Any] | None) -> None:
-        """Adds what a snapshot of the window holds."""
+        """Adds what a snapshot of the window holds.
+
+        Raises:
+            ValueError: if it is damaged. Then nothing is added.
+        """
+        if not _FIRST_BEGIN_US <= self.id.begin_us <= _LAST_BEGIN_US:
+            raise ValueError(f"a window can't begin at {self.id.begin_us}")
+        read = [(self._facets(facets), self._read(partials)) for facets, partials in groups]
+        read_other = None if other is None else self._read(other)
         self.events += events
-        for facets, partials in groups:
-            self._add(self._group(tuple(facets)), partials)
-        if other is not None:
-            self._add(self._others(), other)
+        for facets, states in read:
+            _add(self._group(facets), states)
+        if read_other is not None:
+            _add(self._others(), read_other)
 
     def results(self, kind: ResultKind) -> Iterator[QueryResult]:
         """Yields a result of each group; the next emission."""
@@ -99,7 +114,7 @@ class OpenWindow:
             return self._others()
         else:
             _, greatest = heapq.heapreplace(self._hashes, item)
-            self._add(self._others(), _partials(self._groups.pop(greatest)))
+            _add(self._others(), self._read(_partials(self._groups.pop(greatest))))
         group = self._groups[facets] = self._accumulators()
         return group
 
@@ -111,9 +126,15 @@ class OpenWindow:
     def _accumulators(self) -> list[Accumulator[Any]]:
         return [aggregation.accumulator() for aggregation in self.plan.aggregations]
 
-    def _add(self, group: list[Accumulator[Any]], partials: Sequence[Any]) -> None:
-        for accumulator, partial in zip(group, partials, strict=True):
-            accumulator.add(partial)
+    def _facets(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        if len(values) != len(self.plan.facets) or not all(map(_is_scalar, values)):
+            raise ValueError(f"{values!r:.100} are no values of the facets")
+        return tuple(values)
+
+    def _read(self, partials: Sequence[Any]) -> list[Any]:
+        """Returns the states that partials of a group hold, None where one holds nothing."""
+        pairs = zip(self.plan.aggregations, partials, strict=True)
+        return [None if partial is None else each.read(partial) for each, partial in pairs]
 
     def _result(
         self,
@@ -142,6 +163,16 @@ class OpenWindow:
             values=dict(zip(plan.columns, values, strict=True)),
             events=self.events,
         )
+
+
+def _add(group: list[Accumulator[Any]], states: Sequence[Any]) -> None:
+    for accumulator, state in zip(group, states, strict=True):
+        if state is not None:
+            accumulator.add_state(state)
+
+
+def _is_scalar(value: object) -> bool:
+    return value is None or isinstance(value, str | int | float | bool)
 
 
 def time_text(time_us: int) -> str:

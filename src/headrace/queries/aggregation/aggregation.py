@@ -155,9 +155,11 @@ class Accumulator(Generic[State]):
         Raises:
             PartialError: if it is damaged. Then nothing is added.
         """
-        if partial is None:
-            return
-        added = self._aggregation.read(partial)
+        if partial is not None:
+            self.add_state(self._aggregation.read(partial))
+
+    def add_state(self, added: State) -> None:
+        """Adds the state of a partial that was read."""
         if self._state is None:
             self._state = added
         else:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
 from headrace.model.durations import microseconds
-from headrace.queries.aggregate.plan import Plans
 from headrace.queries.aggregate.snapshots import AnswerPosition
 from headrace.queries.aggregate.window import time_text
 from headrace.queries.answer.silent import WatchedQueries, WatchedQuery
@@ -24,9 +23,9 @@ class PartitionAnswers:
     """The windows that wait for their place among the results.
 
     Args:
-        partitions: of the matched topic.
+        number: of the partition.
+        partitions: how many the matched topic has.
         watched: queries that have results of windows without events.
-        plans: of the texts of queries.
         position: where to go on; None: at the beginning.
 
     Attributes:
@@ -35,16 +34,16 @@ class PartitionAnswers:
 
     def __init__(
         self,
+        number: int,
         partitions: int,
         watched: WatchedQueries,
-        plans: Plans,
         position: AnswerPosition | None,
     ) -> None:
         known = position or AnswerPosition(0, 0, {}, {}, {}, {})
-        self._partitions, self._watched, self._plans = partitions, watched, plans
+        self._number, self._partitions, self._watched = number, partitions, watched
         self._clocks = dict(known.clocks)
         self._passed_us = dict(known.passed_us)
-        self._seen_us = dict(known.seen_us)
+        self._silence = dict(known.silence)
         self._taken = known.offset
         self.offset = known.first_offset
         self._waiting: dict[str, list[tuple[int, int, WindowResults]]] = {}
@@ -68,7 +67,8 @@ class PartitionAnswers:
             return [] if is_known else self._go_on(record, now_ms)
         if record.is_early:
             return [] if is_known else record.results
-        if record.due_us > self._passed_us.get(record.topic, 0):
+        passed_us = self._passed_us.get(record.topic)
+        if passed_us is None or record.due_us > passed_us:
             waiting = self._waiting.setdefault(record.topic, [])
             heapq.heappush(waiting, (record.due_us, offset, record))
             return []
@@ -87,7 +87,7 @@ class PartitionAnswers:
             max(self.offset, self._taken),
             dict(self._passed_us),
             dict(self._clocks),
-            dict(self._seen_us),
+            dict(self._silence),
             event_us,
         )
 
@@ -123,9 +123,12 @@ class PartitionAnswers:
     ) -> Iterator[QueryResult]:
         """Yields results of the windows without events that have ended since ``before_us``."""
         answered = {(_name(result), result.begin) for result in ended}
-        for watched in self._watched.live(now_ms):
+        live = list(self._watched.live(self._number, now_ms))
+        for watched in live:
             if watched.topic == topic:
                 yield from self._silent(watched, before_us, self._passed_us[topic], answered)
+        names = set(map(_name_of, live))
+        self._silence = {name: known for name, known in self._silence.items() if name in names}
 
     def _silent(
         self,
@@ -134,41 +137,45 @@ class PartitionAnswers:
         reached_us: int,
         answered: set[tuple[str, str]],
     ) -> Iterator[QueryResult]:
-        query, slide_us = watched.query, microseconds(watched.query.slide)
-        registered_us = microseconds_since_1970(watched.registered.registered_at)
-        name = _name_of(watched)
+        query, name = watched.query, _name_of(watched)
+        since_us = microseconds_since_1970(watched.since)
         for begin_us in _begins(query, before_us, reached_us):
             end_us = begin_us + microseconds(query.window)
-            if begin_us < registered_us:
-                continue
             if (name, time_text(begin_us)) in answered:
-                self._seen_us[name] = end_us
+                self._silence[name] = (end_us, False)
+                continue
+            if begin_us < since_us:
                 continue
             if query.emits_empty:
-                yield self._without_events(watched, begin_us, ResultKind.EMPTY)
-            seen_us = self._seen_us.setdefault(name, registered_us) if query.loss_after else 0
-            if query.loss_after and (end_us - seen_us) // slide_us == query.loss_after:
-                yield self._without_events(watched, begin_us, ResultKind.LOST)
+                yield _without_events(watched, begin_us, ResultKind.EMPTY)
+            if query.loss_after and self._is_lost(name, query, end_us):
+                yield _without_events(watched, begin_us, ResultKind.LOST)
 
-    def _without_events(
-        self, watched: WatchedQuery, begin_us: int, kind: ResultKind
-    ) -> QueryResult:
-        registered = watched.registered
-        plan = self._plans.of(registered.text)
-        values = (each.accumulator().value(plan.window) for each in plan.aggregations)
-        return QueryResult(
-            query=registered.id,
-            registered=time_text(microseconds_since_1970(registered.registered_at)),
-            revision=registered.revision,
-            begin=time_text(begin_us),
-            end=time_text(begin_us + plan.window_us),
-            emission=1,
-            kind=kind,
-            facets={},
-            is_other=False,
-            values=dict(zip(plan.columns, values, strict=True)),
-            events=0,
-        )
+    def _is_lost(self, name: str, query: Query, end_us: int) -> bool:
+        """Whether the window that ends then is the one that makes the loss of signal known."""
+        slide_us = microseconds(query.slide)
+        seen_us, is_told = self._silence.get(name, (end_us - slide_us, False))
+        is_lost = not is_told and end_us - seen_us >= query.loss_after * slide_us
+        self._silence[name] = (seen_us, is_told or is_lost)
+        return is_lost
+
+
+def _without_events(watched: WatchedQuery, begin_us: int, kind: ResultKind) -> QueryResult:
+    registered, plan = watched.registered, watched.plan
+    values = (each.accumulator().value(plan.window) for each in plan.aggregations)
+    return QueryResult(
+        query=registered.id,
+        registered=time_text(microseconds_since_1970(registered.registered_at)),
+        revision=registered.revision,
+        begin=time_text(begin_us),
+        end=time_text(begin_us + plan.window_us),
+        emission=0,
+        kind=kind,
+        facets={},
+        is_other=False,
+        values=dict(zip(plan.columns, values, strict=True)),
+        events=0,
+    )
 
 
 def _begins(query: Query, before_us: int, reached_us: int) -> range:
@@ -183,13 +190,13 @@ def _begins(query: Query, before_us: int, reached_us: int) -> range:
 
 
 def _name(result: QueryResult) -> str:
-    return f"{result.query} {result.registered} {result.revision}"
+    return f"{result.query} {result.registered}"
 
 
 def _name_of(watched: WatchedQuery) -> str:
     registered = watched.registered
     time = time_text(microseconds_since_1970(registered.registered_at))
-    return f"{registered.id} {time} {registered.revision}"
+    return f"{registered.id} {time}"
 
 
 def microseconds_since_1970(at: datetime) -> int:

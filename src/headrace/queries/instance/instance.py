@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import confluent_kafka
 from confluent_kafka import KafkaException
 
-from headrace.errors import BrokerUnreachableError, RecordsDeletedError
+from headrace.errors import BrokerUnreachableError, RecordsDeletedError, RecordsUnreadableError
 from headrace.kafka.broker_errors import Meaning, meaning
 from headrace.kafka.changelog import ChangelogFollower
 from headrace.kafka.client import ClientConfig, consumer
@@ -24,7 +24,7 @@ from headrace.model import EventSchema, TopicPartition
 from headrace.queries.aggregate.plan import Plans
 from headrace.queries.answer.silent import WatchedQueries
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.ended import decode_ended
+from headrace.queries.ended import PartitionClocks, WindowResults, decode_ended
 from headrace.queries.instance.lease_holder import LeaseHolder
 from headrace.queries.instance.owned import OwnedPartition
 from headrace.queries.matched import decode_matched
@@ -90,7 +90,7 @@ class AggregatorInstance:
     ) -> None:
         self._config, self._queries = config, queries
         self._plans = Plans(schemas)
-        self._watched = WatchedQueries()
+        self._watched = WatchedQueries(self._plans, queries.partitions)
         self._owned: dict[int, OwnedPartition] = {}
         self._ending = threading.Event()
         self._uncovered: tuple[int, ...] = ()
@@ -184,7 +184,7 @@ class AggregatorInstance:
         _LOG.info("%s: has partitions %s", self._queries.name, list(partitions))
         for partition in partitions:
             self._owned[partition] = OwnedPartition(
-                self._config, self._queries, partition, self._plans, self._watched, _now_ms()
+                self._config, self._queries, partition, self._plans, self._watched
             )
         self._waiting = ""
         reader = consumer(self._config, "headrace.aggregate", _READING)
@@ -210,8 +210,12 @@ class AggregatorInstance:
                 is_matched = topic == self._queries.matched_topic
                 offset = owned.aggregator.offset if is_matched else owned.answers.offset
                 first = live.earliest[number]
+                place = str(TopicPartition(topic, number))
                 if 0 < offset < first:
-                    raise RecordsDeletedError(str(TopicPartition(topic, number)), offset)
+                    raise RecordsDeletedError(place, offset)
+                if offset > live.latest[number]:
+                    reason = f"it ends at {live.latest[number]}: it was deleted and created again"
+                    raise RecordsUnreadableError(place, offset, reason)
                 start = max(first, offset)
                 starts.append(confluent_kafka.TopicPartition(topic, number, start))
         return starts
@@ -238,8 +242,10 @@ class AggregatorInstance:
                 self._uncovered = lease.uncovered
                 self._go_on_where_quiet()
             for owned in self._owned.values():
-                owned.advance(_now_ms())
-                owned.write(_now_ms())
+                # One time for both: windows that have ended by then are before it.
+                now_ms = _now_ms()
+                owned.advance(now_ms)
+                owned.write(now_ms)
             observe(self.status())
 
     def _take(self, message: confluent_kafka.Message) -> None:
@@ -250,16 +256,17 @@ class AggregatorInstance:
             return
         value, now_ms = message.value() or b"", _now_ms()
         owned, offset = self._owned[_number(message)], _offset(message)
+        is_ended = message.topic() == self._queries.ended_topic
         try:
-            if message.topic() == self._queries.ended_topic:
-                owned.take_ended(decode_ended(value), offset, now_ms)
-                return
-            record = decode_matched(value)
+            record = decode_ended(value) if is_ended else decode_matched(value)
         except ValueError as error:
             _LOG.error("%s is left out: it is no record of headrace: %s", _place(message), error)
             return
-        owned.take(record, offset, now_ms)
-        self._records += 1
+        if isinstance(record, WindowResults | PartitionClocks):
+            owned.take_ended(record, offset, now_ms)
+        else:
+            owned.take(record, offset, now_ms)
+            self._records += 1
 
     def _go_on_where_quiet(self) -> None:
         """Time goes on in topics without new events, which are asked for their ends."""

@@ -39,7 +39,6 @@ class OwnedPartition:
         partition: number of the partition, of all topics.
         plans: of the texts of queries.
         watched: queries that have results of windows without events.
-        now_ms: the clock, in milliseconds since 1970.
 
     Attributes:
         aggregator: of the windows.
@@ -58,7 +57,6 @@ class OwnedPartition:
         partition: int,
         plans: Plans,
         watched: WatchedQueries,
-        now_ms: int,
     ) -> None:
         self._config, self._queries, self._partition = config, queries, partition
         self._snapshots = TopicPartition(queries.snapshots_topic, partition)
@@ -67,11 +65,11 @@ class OwnedPartition:
         self._producer = TransactionalProducer(config, name)
         restored = read_snapshots(config, self._snapshots)
         self.aggregator = PartitionAggregator(plans, restored)
-        self.answers = PartitionAnswers(queries.partitions, watched, plans, restored.answered)
+        self.answers = PartitionAnswers(partition, queries.partitions, watched, restored.answered)
         self.results = 0
         self._quiet = QuietTopics()
         for tick in self.aggregator.ticks:
-            self._quiet.take(tick, now_ms)
+            self._quiet.take(tick, _monotonic_ms())
         self._output: list[WindowOutput] = []
         self._answered: list[QueryResult] = []
         self._shown_us: dict[str, int] = {}
@@ -81,7 +79,7 @@ class OwnedPartition:
     def take(self, record: MatchedRecord, offset: int, now_ms: int) -> None:
         """Takes the next matched record."""
         if isinstance(record, Tick):
-            self._quiet.take(record, now_ms)
+            self._quiet.take(record, _monotonic_ms())
         self._keep(self.aggregator.take(record, offset, now_ms))
 
     def take_ended(self, record: EndedRecord, offset: int, now_ms: int) -> None:
@@ -105,7 +103,7 @@ class OwnedPartition:
             ends: the offset after the last record of each of its partitions.
             now_ms: the clock, in milliseconds since 1970.
         """
-        reached_us = self._quiet.event_us(topic, ends, now_ms)
+        reached_us = self._quiet.event_us(topic, ends, _monotonic_ms())
         if reached_us is not None:
             self._keep(self.aggregator.go_on(topic, reached_us, now_ms))
 
@@ -197,3 +195,7 @@ class OwnedPartition:
     def _record(self, window: WindowId | None, value: bytes) -> ProducerRecord:
         key = None if window is None else "/".join(map(str, window)).encode()
         return ProducerRecord(self._snapshots.topic, key, value, (), self._partition)
+
+
+def _monotonic_ms() -> int:
+    return int(time.monotonic() * 1000)

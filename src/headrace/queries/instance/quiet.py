@@ -57,7 +57,7 @@ class QuietTopics:
         Args:
             topic: of which a tick has come.
             ends: the offset after the last record of each partition.
-            now_ms: the clock, in milliseconds since 1970.
+            now_ms: a clock that is never set, in milliseconds.
         """
         matched = self._topics[topic]
         is_matched = all(matched.positions.get(p, 0) >= end for p, end in ends.items())

@@ -42,6 +42,10 @@ MAX_GROUPS = 10_000
 MAX_WINDOWS_OF_EVENT = 60
 MAX_BUCKETS = 100
 MAX_LOSS_WINDOWS = 1_000
+MAX_WILDCARDS = 100
+MAX_OPEN_VALUES = 1_000_000
+_SKETCHES = frozenset({"percentile", "uniqueCount"})
+_VALUES_OF_SKETCH = 10
 _MIN_WINDOW, _MAX_WINDOW = timedelta(seconds=1), timedelta(days=1)
 _MAX_LATENESS = timedelta(days=1)
 _MAX_CLOSING = timedelta(hours=1)
@@ -210,6 +214,8 @@ class ExpressionTypes:
     @of.register
     def _(self, like: Like) -> ValueType:
         self.require(like.operand, ValueType.TEXT, "LIKE")
+        if like.pattern.count("%") > MAX_WILDCARDS:
+            raise UnfitError(like, f"at most {MAX_WILDCARDS} `%` are possible in a pattern")
         if (len(like.pattern) - len(like.pattern.rstrip("\\"))) % 2:
             raise UnfitError(like, "the pattern ends with \\, which takes a character after it")
         return _BOOLEAN
@@ -294,6 +300,7 @@ class _Check:
                 self._types.require(query.where, _BOOLEAN, "WHERE")
             self._counts(query)
             self._durations(query)
+            self._size(query)
             self._names(query)
         except UnfitError as fault:
             raise self._text.error(fault.node.position, fault.reason) from fault
@@ -355,6 +362,24 @@ class _Check:
             self._between(query, "CLOSE BY", query.closing.after, least, _MAX_CLOSING)
         if query.early is not None:
             self._between(query, "EMIT", query.early, _MIN_WINDOW, query.window)
+
+    def _size(self, query: Query) -> None:
+        """Refuses what would need gigabytes for its open windows."""
+        if not query.facets:
+            return
+        values = sum(
+            _VALUES_OF_SKETCH if result.aggregate.function in _SKETCHES else 1
+            for result in query.results
+        )
+        windows = query.window // query.slide
+        size = query.max_groups * values * windows
+        if size > MAX_OPEN_VALUES:
+            reason = (
+                f"an event is in {windows:,} windows of {query.max_groups:,} groups with "
+                f"{values:,} values, where {', '.join(sorted(_SKETCHES))} count as "
+                f"{_VALUES_OF_SKETCH}: {size:,}, and {MAX_OPEN_VALUES:,} are possible; lower LIMIT"
+            )
+            raise self._error(query, "LIMIT" if "LIMIT" in query.clauses else "FACET", reason)
 
     def _between(
         self, query: Query, clause: str, duration: timedelta, least: timedelta, most: timedelta

@@ -124,6 +124,7 @@ class LiveQueries:
         self._queries: dict[str, LiveQuery] = {}
         self._templates: dict[str, ShapeTemplate] = {}
         self._expiries: list[tuple[int, str]] = []
+        self._due_ms: dict[str, int] = {}
 
     def query(self, query_id: str) -> LiveQuery:
         """Returns a query that has a rule."""
@@ -155,10 +156,15 @@ class LiveQueries:
             at_ms: milliseconds since 1970.
         """
         while self._expiries and self._expiries[0][0] <= at_ms:
-            expires_ms, query_id = heapq.heappop(self._expiries)
+            _, query_id = heapq.heappop(self._expiries)
+            del self._due_ms[query_id]
             query = self._queries.get(query_id)
-            if query is not None and query.expires_ms == expires_ms:
+            if query is None or query.expires_ms is None:
+                continue
+            if query.expires_ms <= at_ms:
                 self._remove(query_id)
+            else:
+                self._await_expiry(query_id, query.expires_ms)
 
     def _put(self, query: RegisteredQuery) -> None:
         known = self._queries.get(query.id)
@@ -173,7 +179,19 @@ class LiveQueries:
         )
         self._queries[query.id] = live
         if live.expires_ms is not None:
-            heapq.heappush(self._expiries, (live.expires_ms, query.id))
+            self._await_expiry(query.id, live.expires_ms)
+
+    def _await_expiry(self, query_id: str, expires_ms: int) -> None:
+        """Looks at a query when it expires; one that was renewed has another time by then."""
+        due_ms = self._due_ms.get(query_id)
+        if due_ms is None:
+            self._due_ms[query_id] = expires_ms
+            heapq.heappush(self._expiries, (expires_ms, query_id))
+        elif expires_ms < due_ms:
+            self._expiries.remove((due_ms, query_id))
+            heapq.heapify(self._expiries)
+            self._due_ms[query_id] = expires_ms
+            heapq.heappush(self._expiries, (expires_ms, query_id))
 
     def _compiled(self, query: RegisteredQuery) -> tuple[QueryShape, Constants]:
         if query.shape in self._templates and query.constants is not None:

@@ -15,13 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.queries.aggregation import Aggregation, Places
-from headrace.queries.evaluation import CompiledExpression
 from headrace.queries.match.index import NumberArray, rows_with
 from headrace.queries.match.rules import Matches
-from headrace.queries.match.shape import QueryShape
+from headrace.queries.match.shape import QueryShape, ShapedResult
 
 MAX_TEXT_LENGTH = 1_000
 """Characters of a text in results: in facets, ``latest``, ``min`` and ``max``."""
+
+
+MAX_WINDOW_PAIRS = 250_000
+"""Rows, times rules, times windows that they are in, that are added up together."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,22 @@ def added_to_windows(
         places: of the rows.
         matches: of rules of one shape.
     """
-    pairs = _WindowPairs.of(matches, places)
-    columns = rows_with(rows, matches.shape.columns, pairs.rows)
+    overlaps = matches.shape.window_us // matches.shape.slide_us
+    at_once = max(1, MAX_WINDOW_PAIRS // overlaps)
+    for begin in range(0, len(matches.rows), at_once):
+        some = slice(begin, begin + at_once)
+        part = Matches(matches.shape, matches.rows[some], matches.slots[some])
+        yield from _added(rows, places, part)
+
+
+def _added(rows: pa.Table, places: RowPlaces, matches: Matches) -> Iterator[AddedToWindow]:
+    # Expressions are evaluated once for each row, however many rules and windows it is in.
+    distinct, numbers = np.unique(matches.rows, return_inverse=True)
+    columns = rows_with(rows, matches.shape.columns, distinct)
+    pairs = _WindowPairs.of(matches, numbers, places)
     grouping = _Grouping.of(pairs, matches.shape, columns)
     partials = [
-        _partials(result.aggregation, result.argument, result.where, columns, grouping, places)
+        _partials(result, columns, grouping, places.take(distinct))
         for result in matches.shape.results
     ]
     facets = grouping.facet_values()
@@ -126,21 +140,27 @@ def facet_hash(values: tuple[Any, ...]) -> bytes:
 
 @dataclass(frozen=True)
 class _WindowPairs:
-    """Pairs of a row and a rule, once for each window that the row is in."""
+    """Pairs of a row and a rule, once for each window that the row is in.
+
+    Attributes:
+        rows: number of the row among those that match, of each pair.
+        slots: slot of the rule, of each pair.
+        begins: begin of the window, of each pair.
+    """
 
     rows: NumberArray
     slots: NumberArray
     begins: NumberArray
 
     @classmethod
-    def of(cls, matches: Matches, places: RowPlaces) -> _WindowPairs:
+    def of(cls, matches: Matches, numbers: NumberArray, places: RowPlaces) -> _WindowPairs:
         slide, overlaps = matches.shape.slide_us, matches.shape.window_us // matches.shape.slide_us
         last = np.floor_divide(places.time_us[matches.rows], slide) * slide
         if overlaps == 1:
-            return cls(matches.rows, matches.slots, last)
+            return cls(numbers, matches.slots, last)
         earlier = np.tile(np.arange(overlaps, dtype=np.int64) * slide, len(last))
         return cls(
-            np.repeat(matches.rows, overlaps),
+            np.repeat(numbers, overlaps),
             np.repeat(matches.slots, overlaps),
             np.repeat(last, overlaps) - earlier,
         )
@@ -151,12 +171,12 @@ class _Grouping:
     """Pairs in groups: of one rule, one window, and the same values of facets.
 
     Attributes:
-        rows: number of the row, of each pair.
+        rows: number of the row among those that match, of each pair.
         groups: of each pair; groups of a rule and a window are next to each other.
         firsts: a pair of each group.
         pair_slots: slot of the rule, of each pair.
         pair_begins: begin of the window, of each pair.
-        facets: values of each facet, of each pair.
+        facets: values of each facet, of each row that matches.
     """
 
     rows: NumberArray
@@ -169,7 +189,8 @@ class _Grouping:
     @classmethod
     def of(cls, pairs: _WindowPairs, shape: QueryShape, columns: pa.Table) -> _Grouping:
         facets = tuple(_plain(_cut(facet.evaluate(columns))) for facet in shape.facets)
-        keys = [*(_codes(facet) for facet in reversed(facets)), pairs.begins, pairs.slots]
+        codes = (_codes(facet)[pairs.rows] for facet in reversed(facets))
+        keys = [*codes, pairs.begins, pairs.slots]
         order = np.lexsort(keys)
         is_first = np.zeros(len(order), bool)
         is_first[:1] = True
@@ -193,27 +214,33 @@ class _Grouping:
 
     def facet_values(self) -> list[tuple[Any, ...]]:
         """Values of the facets, of each group."""
-        firsts = pa.array(self.firsts)
+        firsts = pa.array(self.rows[self.firsts])
         columns = [facet.take(firsts).to_pylist() for facet in self.facets]
         return list(zip(*columns, strict=True)) if columns else [()] * self.count
 
 
 def _partials(
-    aggregation: Aggregation[Any],
-    argument: CompiledExpression | None,
-    where: CompiledExpression | None,
-    columns: pa.Table,
-    grouping: _Grouping,
-    places: RowPlaces,
+    result: ShapedResult, columns: pa.Table, grouping: _Grouping, places: Places
 ) -> Sequence[Any]:
+    """Returns a partial of each group.
+
+    Args:
+        result: column of the results.
+        columns: of the rows that match.
+        grouping: of their pairs.
+        places: of the rows that match.
+    """
     groups, rows = grouping.groups, grouping.rows
-    if where is not None:
-        counted = np.flatnonzero(np.asarray(pc.fill_null(where.evaluate(columns), False)))
-        columns, groups, rows = columns.take(pa.array(counted)), groups[counted], rows[counted]
-    values = None if argument is None else argument.evaluate(columns)
-    if values is not None and aggregation.keeps_values:
-        values = _cut(values)
-    return aggregation.partials(values, groups, grouping.count, places.take(rows))
+    if result.where is not None:
+        is_counted = np.asarray(pc.fill_null(result.where.evaluate(columns), False))
+        groups, rows = groups[is_counted[rows]], rows[is_counted[rows]]
+    values = None
+    if result.argument is not None:
+        values = result.argument.evaluate(columns)
+        values = _cut(values) if result.aggregation.keeps_values else values
+        values = values.take(pa.array(rows))
+    taken = Places(places.time_us[rows], places.partition[rows], places.offset[rows])
+    return result.aggregation.partials(values, groups, grouping.count, taken)
 
 
 def _cut(values: pa.Array) -> pa.Array:

@@ -22,6 +22,8 @@ from headrace.queries.match.shape import Constants, QueryShape, Rule, constant_c
 
 # Of pairs of a row and a rule that are looked at together: some ten megabytes of each column.
 _MAX_PAIRS = 1_000_000
+_MIN_PAIRS = 500
+_MAX_TEXT_BYTES = 512 * 2**20
 
 
 @dataclass(frozen=True)
@@ -96,12 +98,13 @@ class RuleSet:
         Args:
             rows: with the columns of the topic's events.
         """
+        at_once = _pairs_at_once(rows)
         for candidates in self._indexes.candidates(rows):
-            yield from self._verified(rows, candidates)
+            yield from self._verified(rows, candidates, at_once)
         for table in self._tables.values():
             slots = self._indexes.unindexed(table.shape.key)
             if slots:
-                yield from _scanned(rows, table, np.array(sorted(slots), np.int64))
+                yield from _scanned(rows, table, np.array(sorted(slots), np.int64), at_once)
 
     def _table(self, shape: QueryShape) -> ShapeTable:
         table = self._tables.get(shape.key)
@@ -110,7 +113,7 @@ class RuleSet:
             self._numbered[table.number] = table
         return table
 
-    def _verified(self, rows: pa.Table, candidates: Candidates) -> Iterator[Matches]:
+    def _verified(self, rows: pa.Table, candidates: Candidates, at_once: int) -> Iterator[Matches]:
         """Yields the candidates that meet the other operands of their rules, by shape."""
         numbers = self._table_numbers[candidates.slots]
         order = np.argsort(numbers, kind="stable")
@@ -119,8 +122,8 @@ class RuleSet:
             if not len(places):
                 continue
             table = self._numbered[int(numbers[places[0]])]
-            for begin in range(0, len(places), _MAX_PAIRS):
-                part = candidates.take(places[begin : begin + _MAX_PAIRS])
+            for begin in range(0, len(places), at_once):
+                part = candidates.take(places[begin : begin + at_once])
                 yield from table.met(rows, part)
 
 
@@ -207,24 +210,35 @@ class _Columns:
         return [column.take(places) for column in self.constants[operand]]
 
 
-def _scanned(rows: pa.Table, table: ShapeTable, slots: NumberArray) -> Iterator[Matches]:
+def _scanned(
+    rows: pa.Table, table: ShapeTable, slots: NumberArray, at_once: int
+) -> Iterator[Matches]:
     """Yields what rows match of rules that no index has: each row is looked at for each rule."""
     matching = np.arange(rows.num_rows)
     for operand in table.shape.operands:
         if not operand.constant_types:
             is_met = operand.evaluate(rows_with(rows, operand.columns, matching))
             matching = matching[_is_true(is_met)]
-    per_slot = max(1, len(matching))
-    slots_at_once = max(1, _MAX_PAIRS // per_slot)
-    for begin in range(0, len(slots), slots_at_once):
-        some = slots[begin : begin + slots_at_once]
-        pairs = Candidates(
-            np.tile(matching, len(some)),
-            np.repeat(some, len(matching)),
-            np.full(len(matching) * len(some), -1, np.int64),
-        )
-        if len(pairs.rows):
+    for first in range(0, len(matching), at_once):
+        numbers = matching[first : first + at_once]
+        slots_at_once = max(1, at_once // len(numbers))
+        for begin in range(0, len(slots), slots_at_once):
+            some = slots[begin : begin + slots_at_once]
+            pairs = Candidates(
+                np.tile(numbers, len(some)),
+                np.repeat(some, len(numbers)),
+                np.full(len(numbers) * len(some), -1, np.int64),
+            )
             yield from table.met(rows, pairs)
+
+
+def _pairs_at_once(rows: pa.Table) -> int:
+    """Returns how many pairs are looked at together: fewer, where rows have long texts."""
+    longest = 1
+    for column in rows.columns:
+        if pa.types.is_string(column.type):
+            longest += pc.max(pc.binary_length(column)).as_py() or 0
+    return min(_MAX_PAIRS, max(_MIN_PAIRS, _MAX_TEXT_BYTES // longest))
 
 
 def _is_true(values: pa.Array) -> npt.NDArray[np.bool_]:

@@ -19,9 +19,8 @@ from headrace.sinks.api import RejectedRow
 if TYPE_CHECKING:
     from headrace.queries.match.index import NumberArray
 
-# Characters of the groups of a record, which as JSON take up to six bytes each: records have room
-# for a megabyte.
-_RECORD_LENGTH = 128 * 2**10
+# Of the groups of a record, as JSON: records have room for a megabyte.
+_RECORD_BYTES = 512 * 2**10
 
 
 class MatchPiece(msgspec.Struct, frozen=True):
@@ -142,17 +141,13 @@ def _divided(groups: list[Group]) -> list[list[Group]]:
     parts: list[list[Group]] = [[]]
     size = 0
     for group in groups:
-        length = _size(group)
-        if parts[-1] and size + length > _RECORD_LENGTH:
+        length = len(msgspec.json.encode(group))
+        if parts[-1] and size + length > _RECORD_BYTES:
             parts.append([])
             size = 0
         parts[-1].append(group)
         size += length
     return parts
-
-
-def _size(group: Group) -> int:
-    return sum(len(value) if isinstance(value, str) else 8 for part in group for value in part)
 
 
 def _integers(column: pa.ChunkedArray) -> NumberArray:

@@ -140,10 +140,8 @@ class MemoryPartition:
         self._start()
 
     def _start(self):
-        config = {"topics": self.topics}
-        self.owned = OwnedPartition(
-            config, QUERIES, 0, Plans(SCHEMAS), WatchedQueries(), self.now_ms
-        )
+        config, plans = {"topics": self.topics}, Plans(SCHEMAS)
+        self.owned = OwnedPartition(config, QUERIES, 0, plans, WatchedQueries(plans, 1))
 
     @property
     def results(self):

@@ -55,7 +55,7 @@ def clocks(partition, minute, clock_minute=0, topic="views"):
 
 
 def watched(*texts):
-    queries = WatchedQueries()
+    queries = WatchedQueries(PLANS, 1)
     for number, text in enumerate(texts):
         query = RegisteredQuery(f"w{number}", text, "views", 1, REGISTERED, REGISTERED, None)
         queries.take(*encode_query(query))
@@ -67,7 +67,7 @@ class Stage:
 
     def __init__(self, *texts, position=None, log=None):
         self.watched = watched(*texts)
-        self.answers = PartitionAnswers(2, self.watched, PLANS, position)
+        self.answers = PartitionAnswers(0, 2, self.watched, position)
         self.log = [] if log is None else log
 
     def take(self, *records):
@@ -212,3 +212,96 @@ def test_a_stage_that_is_killed_goes_on_without_a_gap_or_a_repetition(seed):
     for query in ("w0", "w1", "q"):
         begins = [begin for name, begin, kind in results if name == query and kind == "final"]
         assert begins == sorted(begins)
+
+
+def test_a_query_has_results_of_windows_without_events_in_one_partition():
+    queries = WatchedQueries(PLANS, 8)
+    for number in range(20):
+        query = RegisteredQuery(f"w{number}", EMPTY, "views", 1, REGISTERED, REGISTERED, None)
+        queries.take(*encode_query(query))
+    found = [
+        [each.registered.id for each in queries.live(partition, NOW_MS)] for partition in range(8)
+    ]
+    assert sorted(name for names in found for name in names) == sorted(f"w{number}" for number in range(20))
+    assert len([each for each in found if each]) > 1
+
+
+def test_loss_of_signal_is_named_where_a_query_never_had_an_event():
+    sliding = (
+        "SELECT count(*) FROM views WINDOW 5 minutes SLIDE BY 1 minute "
+        "LOSS OF SIGNAL AFTER 3 WINDOWS"
+    )
+    stage = Stage(sliding)
+    stage.take(clocks(0, 0), clocks(1, 0))
+    kinds = [kind for _, _, kind in stage.take(clocks(0, 30), clocks(1, 30))]
+    assert kinds == ["lost"]
+
+
+def test_loss_of_signal_is_named_after_a_jump_of_time():
+    stage = Stage(LOSS)
+    stage.take(clocks(0, 0), clocks(1, 0))
+    kinds = [kind for _, _, kind in stage.take(clocks(0, 5_000), clocks(1, 5_000))]
+    assert kinds == ["lost"]
+
+
+def test_a_renewal_changes_nothing_and_an_update_begins_with_the_next_window():
+    stage = Stage(EMPTY, LOSS)
+    stage.take(clocks(0, 0), clocks(1, 0))
+    later = datetime.fromtimestamp((BASE + 90_000_000) / 1e6, UTC)
+    for name, text, revision in (("w0", EMPTY, 1), ("w1", LOSS, 2)):
+        query = RegisteredQuery(name, text, "views", revision, REGISTERED, later, None)
+        stage.watched.take(*encode_query(query))
+    assert stage.take(clocks(0, 5), clocks(1, 5)) == [
+        named("w0", 0, "empty"),
+        named("w0", 1, "empty"),
+        named("w0", 2, "empty"),
+        named("w0", 3, "empty"),
+        named("w1", 3, "lost"),
+        named("w0", 4, "empty"),
+    ]
+
+
+def test_events_of_an_earlier_revision_are_a_signal():
+    stage = Stage(LOSS)
+    stage.take(clocks(0, 0), clocks(1, 0))
+    later = datetime.fromtimestamp((BASE + 30_000_000) / 1e6, UTC)
+    query = RegisteredQuery("w0", LOSS, "views", 2, REGISTERED, later, None)
+    stage.watched.take(*encode_query(query))
+    assert stage.take(window("w0", 0), window("w0", 2), clocks(0, 4), clocks(1, 4)) == [
+        named("w0", 0),
+        named("w0", 2),
+    ]
+
+
+def test_a_query_that_fits_no_topic_harms_no_other():
+    queries = WatchedQueries(PLANS, 1)
+    for text, topic in (
+        ("SELECT sum(gone) FROM views EMPTY WINDOWS EMIT", "views"),
+        ("SELECT count(*) FROM elsewhere CLOSE BY CLOCK 1 second EMPTY WINDOWS EMIT", "elsewhere"),
+    ):
+        query = RegisteredQuery("w", text, topic, 1, REGISTERED, REGISTERED, None)
+        queries.take(*encode_query(query))
+    assert list(queries.live(0, NOW_MS)) == []
+
+
+def test_what_is_known_of_cancelled_queries_is_forgotten():
+    stage = Stage(LOSS)
+    stage.take(clocks(0, 0), clocks(1, 0))
+    stage.take(clocks(0, 2), clocks(1, 2))
+    assert stage.answers.position({}).silence
+    stage.watched.take(b"w0", None)
+    stage.take(clocks(0, 3), clocks(1, 3))
+    assert not stage.answers.position({}).silence
+
+
+def test_windows_before_1970_are_in_order():
+    stage = Stage()
+    early = [
+        WindowResults("views", -minute * MINUTE, [window("q", -minute).results[0]])
+        for minute in (1, 3, 2)
+    ]
+    assert stage.take(*early) == []
+    reached = PartitionClocks(0, {"views": 0}, 0), PartitionClocks(1, {"views": 0}, 0)
+    begins = [begin for _, begin, _ in stage.take(*reached)]
+    assert begins == sorted(begins)
+    assert len(begins) == 3
