@@ -79,3 +79,28 @@ def test_the_end_of_a_window_is_its_begin_and_its_length():
 )
 def test_times_are_iso_8601(time_us, text):
     assert time_text(time_us) == text
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        [(("a",), (1,)), (("b",), ("no number",))],
+        [(("a",), (1,)), (("b", "c"), (1,))],
+        [(("a",), (1,)), ((["b"],), (1,))],
+        [(("a",), (1,)), (("b",), (1, 2))],
+    ],
+)
+def test_a_record_that_is_damaged_adds_nothing(groups):
+    window = opened()
+    window.restore(1, [(("a",), (1,))], None)
+    with pytest.raises(ValueError, match=r"."):
+        window.restore(2, groups, None)
+    assert shown(window) == {("a",): (1,)}
+    assert window.events == 1
+
+
+def test_a_window_can_not_begin_beyond_the_years_that_times_have():
+    window_id = WindowId(query="q", registered_ms=0, revision=1, begin_us=10**18)
+    window = OpenWindow(window_id, TEXTS["facets"], Plans(SCHEMAS).of(TEXTS["facets"]), 0)
+    with pytest.raises(ValueError, match="can't begin"):
+        window.restore(1, [(("a",), (1,))], None)

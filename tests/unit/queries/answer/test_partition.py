@@ -222,7 +222,9 @@ def test_a_query_has_results_of_windows_without_events_in_one_partition():
     found = [
         [each.registered.id for each in queries.live(partition, NOW_MS)] for partition in range(8)
     ]
-    assert sorted(name for names in found for name in names) == sorted(f"w{number}" for number in range(20))
+    assert sorted(name for names in found for name in names) == sorted(
+        f"w{number}" for number in range(20)
+    )
     assert len([each for each in found if each]) > 1
 
 

@@ -14,6 +14,7 @@ from tests.unit.queries.match.clicks import clicks, rule
 
 from headrace.queries.aggregation import aggregation_of
 from headrace.queries.language.tree import Aggregate
+from headrace.queries.match import partials as partials_module
 from headrace.queries.match.partials import RowPlaces, added_to_windows, facet_hash, limited
 from headrace.queries.match.rules import RuleSet
 
@@ -144,3 +145,27 @@ def test_which_groups_are_shown_does_not_depend_on_batches(batches, max_groups):
 
 def _groups(counter):
     return [(facets, (count,)) for facets, count in counter.items()]
+
+
+def test_long_texts_are_taken_once_however_many_windows_they_are_in():
+    rows = [at(number, country=f"{number}" + "x" * 2_000_000) for number in range(20)]
+    windows = added(rows, "count(*) FROM clicks FACET country WINDOW 1 minute SLIDE BY 1 second")
+    assert sum(window.events for window in windows) == 20 * 60
+    longest = max(len(facets[0]) for window in windows for facets, _ in window.groups)
+    assert longest == 1_000
+
+
+def test_matches_are_added_up_in_parts(monkeypatch):
+    rows = [at(number, user=number % 3) for number in range(50)]
+    text = "sum(user) FROM clicks FACET user WINDOW 20 seconds SLIDE BY 10 seconds"
+
+    def sums():
+        total = Counter()
+        for window in added(rows, text):
+            for facets, (partial,) in window.groups:
+                total[window.begin_us, facets] += partial
+        return total
+
+    whole = sums()
+    monkeypatch.setattr(partials_module, "MAX_WINDOW_PAIRS", 6)
+    assert sums() == whole

@@ -1,0 +1,22 @@
+"""Records that others have written: they are no records, and end nothing."""
+
+import pytest
+
+from headrace.queries.aggregate.snapshots import Restored
+from headrace.queries.ended import decode_ended
+from headrace.queries.matched import decode_matched
+from headrace.queries.result import decode_result
+
+DEEP = b'{"kind":"tick","x":' + b"[" * 3_000 + b"]" * 3_000 + b"}"
+
+
+@pytest.mark.parametrize("value", [DEEP, b"", b"{", b"null", b'{"kind":"other"}'])
+@pytest.mark.parametrize("decode", [decode_matched, decode_ended, decode_result])
+def test_a_value_that_is_no_record_is_an_error_of_values(decode, value):
+    with pytest.raises(ValueError, match=r"."):
+        decode(value)
+
+
+def test_a_snapshot_that_is_no_record_is_an_error_of_values():
+    with pytest.raises(ValueError, match="too deep"):
+        Restored().take([DEEP.replace(b"tick", b"position")])
