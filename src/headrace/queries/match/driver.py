@@ -61,7 +61,9 @@ class MatchDriver(SinkDriver):
         self._label = f"queries {queries.name}"
         # Before positions are read: what an earlier producer left open has ended then.
         with _translated(self._label):
-            self._producer = TransactionalProducer(client, f"headrace.{pipeline}.match")
+            self._producer = TransactionalProducer(
+                client, f"headrace.{queries.name}.match.{pipeline}"
+            )
         self._recorded = self.positions = MatchPositions(client, queries)
         self._is_first = True
 
