@@ -94,7 +94,7 @@ class QueryBackend(Protocol):
     def update(
         self, registry: str | None, query_id: str, text: str | None, ttl: timedelta | None
     ) -> KnownQuery:
-        """Renews a live query, with another text if there is one; its revision is one more.
+        """Renews a live query, with another text if there is one; then its revision is one more.
 
         Raises what :meth:`register` does but for QueryIdTakenError.
 

@@ -24,7 +24,7 @@ class RegisteredQuery:
         id: letters, digits, ``-`` and ``_``.
         text: as the printer of the language writes it, so that equal queries have equal texts.
         topic: of its FROM.
-        revision: 1, and one more with each update.
+        revision: 1, and one more with each update of the text.
         registered_at: when it was registered first, to the millisecond.
         updated_at: when it was registered or updated last, to the millisecond.
         expires_at: when it ends unless it is updated, to the millisecond; None: when it is
