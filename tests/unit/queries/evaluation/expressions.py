@@ -204,8 +204,13 @@ def _like_it(literal):
     if isinstance(value, str):
         return literals(TEXTS if time_literal(value) is None else TIME_TEXTS)
     if isinstance(value, float):
-        return literals(NUMBERS.filter(lambda each: each.is_integer() == value.is_integer()))
+        return literals(NUMBERS.filter(lambda each: _is_integer(each) == _is_integer(value)))
     return literals(st.booleans() if isinstance(value, bool) else INTEGERS)
+
+
+def _is_integer(value):
+    """Whether an integer field can equal a number."""
+    return value.is_integer() and -(2**63) <= value < 2**63
 
 
 @st.composite
