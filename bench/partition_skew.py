@@ -18,7 +18,7 @@ from rich.console import Console
 
 from bench.command import exit_code, show
 from bench.results import Row, row
-from headrace.model.partitioning import murmur2
+from headrace.model.partitioning import partition_of_key
 from headrace.queries.matched import window_key
 
 BENCHMARK = "partition-skew"
@@ -46,28 +46,24 @@ def matches(count: int, seed: int) -> list[Match]:
     return found
 
 
-def _partition(key: bytes) -> int:
-    return (murmur2(key) & 0x7FFFFFFF) % PARTITIONS
-
-
 def by_query(some: Sequence[Match]) -> Counter[int]:
     """Records by partition: all of a query in one."""
-    return Counter(_partition(b"q%d" % query) for query, _, _ in some)
+    return Counter(partition_of_key(b"q%d" % query, PARTITIONS) for query, _, _ in some)
 
 
 def by_window(some: Sequence[Match]) -> Counter[int]:
     """Records by partition: those of a query and a window in one."""
-    return Counter(_partition(_window(query, window)) for query, window, _ in some)
+    return Counter(_of_window(query, window) for query, window, _ in some)
 
 
 def added_by_query(some: Sequence[Match]) -> Counter[int]:
     """Records by partition: one for each batch, query and window, by query."""
-    return Counter(_partition(b"q%d" % query) for query, _, _ in set(some))
+    return Counter(partition_of_key(b"q%d" % query, PARTITIONS) for query, _, _ in set(some))
 
 
 def added_by_window(some: Sequence[Match]) -> Counter[int]:
     """Records by partition: one for each batch, query and window, as headrace sends them."""
-    return Counter(_partition(_window(query, window)) for query, window, _ in set(some))
+    return Counter(_of_window(query, window) for query, window, _ in set(some))
 
 
 def at_random(some: Sequence[Match]) -> Counter[int]:
@@ -85,8 +81,8 @@ STRATEGIES: dict[str, Callable[[Sequence[Match]], Counter[int]]] = {
 }
 
 
-def _window(query: int, window: int) -> bytes:
-    return window_key(f"q{query}", window * MINUTE_US)
+def _of_window(query: int, window: int) -> int:
+    return partition_of_key(window_key(f"q{query}", window * MINUTE_US), PARTITIONS)
 
 
 def measured(count: int) -> list[Row]:

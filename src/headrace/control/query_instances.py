@@ -6,8 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from headrace.control.project import LoadedProject
 from headrace.control.query_registry import declared_queries
 from headrace.control.services import broker_config
@@ -21,13 +19,12 @@ from headrace.kafka.client import (
 from headrace.kafka.range_reader import Record, read_ranges
 from headrace.model import OffsetRange
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.instance.leases import LEASE_MS, Claim, Lease, LeaseTable, slots_of
+from headrace.queries.instance.leases import LEASE_MS, Lease, LeaseTable, read_claim, slots_of
 
 # A lease that was not renewed for so long is lost; spares take it after half of that time.
 UNCOVERED_MS = 2 * LEASE_MS
 _READING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
 _SILENCE_SECONDS = 30.0
-_CLAIM = msgspec.json.Decoder(Claim)
 
 
 @dataclass(frozen=True)
@@ -125,7 +122,7 @@ def _leases(config: ClientConfig, topic: str, slots: int) -> LeaseTable:
 
 def _take(table: LeaseTable, record: Record) -> None:
     try:
-        slot, claim = int(record.key() or b""), _CLAIM.decode(record.value() or b"")
+        slot, claim = read_claim(record.key(), record.value())
     except ValueError:
         return  # written by another program; instances leave it out, too
     table.take(slot, claim, record.offset(), record.timestamp()[1], now=0.0)

@@ -18,7 +18,7 @@ from headrace.kafka.client import ClientConfig, consumer, describe, watermarks
 from headrace.kafka.range_reader import read_ranges
 from headrace.kafka.tail import follow
 from headrace.model import OffsetRange, TopicPartition
-from headrace.model.partitioning import murmur2
+from headrace.model.partitioning import partition_of_key
 from headrace.queries.result import QueryResult, ResultKind, decode_result
 
 _LOG = logging.getLogger("headrace.queries")
@@ -107,9 +107,7 @@ def results_partition(config: ClientConfig, topic: str, query_id: str) -> TopicP
     live = describe(config, [topic]).get(topic)
     if live is None:
         return None
-    # As the partitioner of the instances' producers, which is that of Kafka's Java client.
-    number = (murmur2(query_id.encode()) & 0x7FFFFFFF) % live.partitions
-    return TopicPartition(topic, number)
+    return TopicPartition(topic, partition_of_key(query_id.encode(), live.partitions))
 
 
 def newest_results(results: Iterable[QueryResult]) -> list[QueryResult]:
@@ -139,7 +137,7 @@ def unrepeated(results: Iterable[QueryResult]) -> Iterator[QueryResult]:
     emissions: dict[GroupKey, int] = {}
     for result in results:
         group = _group_key(result)
-        newest = emissions.pop(group, 0)
+        newest = emissions.pop(group, -1)
         # Behind the others: the groups of the oldest windows are forgotten first.
         emissions[group] = max(result.emission, newest)
         if len(emissions) > _MAX_FOLLOWED_GROUPS:

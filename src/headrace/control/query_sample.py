@@ -16,13 +16,12 @@ from headrace.kafka.range_reader import read_ranges
 from headrace.model import EventSchema, OffsetRange, Topic, TopicPartition
 from headrace.pipelines.source.decode import decoder_for
 from headrace.queries.language.printer import print_expression
-from headrace.queries.language.tree import And, Expression, Query
-from headrace.queries.match.shape import QueryShape, compile_query
+from headrace.queries.language.tree import Query
+from headrace.queries.match.index import FREQUENT_SHARE
+from headrace.queries.match.shape import QueryShape, compile_query, operands_of
 from headrace.settings import SchemaRegistrySettings
 
 _SILENCE_SECONDS = 30.0
-# Rarer values are equal to an index: few events have them.
-_FREQUENT = 0.005
 
 Mask = npt.NDArray[np.bool_]
 """Whether each row meets a condition."""
@@ -101,7 +100,7 @@ def sample_query(rows: pa.Table, query: Query, topic: Topic, rejected: int = 0) 
     timed = rows.filter(times.is_valid())
     met = [_is_true(operand.evaluate(timed)) for operand in shape.operands]
     lookup = _lookup(shape, met)
-    texts = [print_expression(operand) for operand in _operands(query.where)]
+    texts = [print_expression(operand) for operand in operands_of(query.where)]
     order = sorted(range(len(met)), key=lambda number: _place(shape, number, lookup))
     figures, matching = _figures(texts, met, order, lookup, timed.num_rows)
     matches = timed.filter(pa.array(matching))
@@ -180,18 +179,12 @@ def _schema(topic: Topic) -> EventSchema:
     return topic.schema
 
 
-def _operands(where: Expression | None) -> Sequence[Expression]:
-    if where is None:
-        return ()
-    return where.operands if isinstance(where, And) else (where,)
-
-
 def _lookup(shape: QueryShape, met: Sequence[Mask]) -> int | None:
     """Returns the number of the operand that an index looks up: the one that is met least."""
 
     def share(number: int) -> float:
         observed = float(met[number].mean()) if len(met[number]) else 0.0
-        return observed if observed >= _FREQUENT else 0.0
+        return observed if observed >= FREQUENT_SHARE else 0.0
 
     return min(shape.indexed, key=share, default=None)
 

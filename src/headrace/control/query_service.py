@@ -30,7 +30,7 @@ from headrace.ingest.queries.backend import KnownQuery, Registration, ResultPage
 from headrace.kafka.client import consumer, describe, watermarks
 from headrace.kafka.range_reader import Record, read_ranges
 from headrace.model import OffsetRange, TopicPartition
-from headrace.model.partitioning import murmur2
+from headrace.model.partitioning import partition_of_key
 from headrace.queries.language import parse_query
 from headrace.queries.registry.record import RegisteredQuery
 from headrace.queries.result import QueryResult, decode_result
@@ -204,8 +204,7 @@ class ResultReader:
             self._offsets[topic] = time.monotonic(), ranges
         if not ranges:
             return OffsetRange(TopicPartition(topic, 0), 0, 0)
-        # As the partitioner of the instances' producers, which is that of Kafka's Java client.
-        return ranges[(murmur2(query_id.encode()) & 0x7FFFFFFF) % len(ranges)]
+        return ranges[partition_of_key(query_id.encode(), len(ranges))]
 
     def read(self, range_: OffsetRange, take: Callable[[Record], bool]) -> bool:
         """Hands over the records of a range, and returns whether all of them were taken.

@@ -52,15 +52,24 @@ def ensure_changelog(config: ClientConfig, name: str, kept: timedelta | None = N
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
     """
-    brokers = admin_request(config, lambda client: len(client.list_topics(timeout=15).brokers))
     topic = Topic(
         name,
         compaction=True,
-        replication=min(_MAX_REPLICAS, brokers),
+        replication=possible_replication(config),
         retention=kept,
         config=_SEGMENTS if kept is None else _SHORT_SEGMENTS,
     )
     ensure_topics(config, [topic])
+
+
+def possible_replication(config: ClientConfig) -> int:
+    """Returns how many replicas a topic of headrace's own has: three, or one for each broker.
+
+    Raises:
+        BrokerUnreachableError: if the brokers do not answer.
+    """
+    brokers = admin_request(config, lambda client: len(client.list_topics(timeout=15).brokers))
+    return min(_MAX_REPLICAS, brokers)
 
 
 def write_changelog(config: ClientConfig, name: str, changes: Mapping[bytes, bytes | None]) -> None:

@@ -45,7 +45,7 @@ from headrace.kafka.replayed import (
 from headrace.kafka.sending import ProducerRecord, send_each
 from headrace.kafka.sole_replay import SoleReplay, sole_replay
 from headrace.model import DeadLetter, TopicPartition
-from headrace.model.partitioning import murmur2
+from headrace.model.partitioning import partition_of_key
 
 MAX_REPLAYS = 3  # a record that is rejected each time would be replayed for ever
 MAX_METADATA_BYTES = 4096  # where brokers do not say their offset.metadata.max.bytes
@@ -321,4 +321,4 @@ def _partition(letter: DeadLetter, partitions: int) -> int:
     own = letter.partition.partition
     if 0 <= own < partitions or letter.key is None:
         return own % partitions
-    return (murmur2(letter.key) & 0x7FFFFFFF) % partitions
+    return partition_of_key(letter.key, partitions)

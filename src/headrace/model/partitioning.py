@@ -126,13 +126,21 @@ def murmur2(data: bytes) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
+def partition_of_key(key: bytes, partitions: int) -> int:
+    """Returns the partition of a record with a key, as the producers of headrace choose it.
+
+    It is that of Kafka's Java client.
+    """
+    return _positive(key) % partitions
+
+
 def _placed(text: str, partitions: int) -> int:
-    return _positive(text) % partitions
+    return partition_of_key(text.encode(), partitions)
 
 
-def _positive(text: str) -> int:
+def _positive(data: bytes) -> int:
     # As Kafka's partitioner: it clears the sign bit, where abs() would fail for the lowest number.
-    return murmur2(text.encode()) & 0x7FFFFFFF
+    return murmur2(data) & 0x7FFFFFFF
 
 
 def _text(fields: Mapping[str, Any], path: str) -> str:
@@ -153,4 +161,5 @@ def _spread(strategy: ByAccount, account: str, time: datetime, partitions: int) 
     for spread in strategy.spreads.get(account, ()):
         if spread.since <= begin:
             width = spread.partitions
-    return (_positive(account) + _positive(str(number)) % width) % partitions
+    first = _positive(account.encode())
+    return (first + _positive(str(number).encode()) % width) % partitions

@@ -5,15 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 from headrace.errors import TopicChangeError
-from headrace.kafka.brokers import describe_brokers
-from headrace.kafka.changelog import ensure_changelog
+from headrace.kafka.changelog import ensure_changelog, possible_replication
 from headrace.kafka.client import ClientConfig, describe
 from headrace.kafka.topics import ensure_topics
 from headrace.model import Topic
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.registry.topic import ensure_registry_topic
 
-_MAX_REPLICAS = 3  # as many as changelogs have
 # Of what is read within seconds: so long may the stage behind it be away.
 _STAGE_RETENTION = timedelta(days=1)
 # Retention spares the open segment.
@@ -29,7 +27,7 @@ def ensure_query_topics(config: ClientConfig, queries: StandingQueries) -> None:
         BrokerUnreachableError: if the brokers do not answer.
         TopicChangeError: if Kafka refuses a topic, or one of them has another number of partitions.
     """
-    replication = min(_MAX_REPLICAS, describe_brokers(config).count)
+    replication = possible_replication(config)
     between = [
         Topic(
             name,

@@ -85,9 +85,15 @@ def test_groups_and_windows_and_registrations_are_kept_apart():
 
 
 def test_a_loss_of_signal_stands_beside_the_empty_window():
-    empty = result(kind=ResultKind.EMPTY, facets={})
-    lost = result(kind=ResultKind.LOST, facets={})
+    empty = result(kind=ResultKind.EMPTY, facets={}, emission=0)
+    lost = result(kind=ResultKind.LOST, facets={}, emission=0)
     assert newest_results([empty, lost]) == [empty, lost]
+
+
+def test_a_final_result_takes_the_place_of_an_empty_window():
+    empty, final = result(kind=ResultKind.EMPTY, facets={}, emission=0), result()
+    assert list(unrepeated([empty, empty, final])) == [empty, final]
+    assert newest_results([empty, final]) == [final]
 
 
 def test_a_group_that_became_one_of_the_others_counts_with_them_alone():

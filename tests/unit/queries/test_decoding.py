@@ -4,6 +4,7 @@ import pytest
 
 from headrace.queries.aggregate.snapshots import Restored
 from headrace.queries.ended import decode_ended
+from headrace.queries.instance.leases import read_claim
 from headrace.queries.matched import decode_matched
 from headrace.queries.result import decode_result
 
@@ -20,3 +21,11 @@ def test_a_value_that_is_no_record_is_an_error_of_values(decode, value):
 def test_a_snapshot_that_is_no_record_is_an_error_of_values():
     with pytest.raises(ValueError, match="too deep"):
         Restored().take([DEEP.replace(b"tick", b"position")])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(b"0", DEEP), (b"0", None), (None, b"{}"), (b"zero", b"{}"), (b"0", b"{}")]
+)
+def test_a_record_that_is_no_lease_is_an_error_of_values(key, value):
+    with pytest.raises(ValueError, match=r"."):
+        read_claim(key, value)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from headrace.events.times import iso_text
 from headrace.queries.aggregate.plan import AggregatePlan
 from headrace.queries.aggregation import Accumulator
 from headrace.queries.match.partials import facet_hash
 from headrace.queries.matched import Group, WindowPartial
 from headrace.queries.result import QueryResult, ResultKind
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # From the year 1 on, and a day, as long as a window may be, before the year 10000.
 _FIRST_BEGIN_US, _LAST_BEGIN_US = -62_135_596_800_000_000, 253_402_214_400_000_000
 
@@ -177,7 +176,7 @@ def _is_scalar(value: object) -> bool:
 
 def time_text(time_us: int) -> str:
     """Returns a time as ISO 8601 in UTC."""
-    return (_EPOCH + timedelta(microseconds=time_us)).isoformat().replace("+00:00", "Z")
+    return iso_text(time_us).replace("+00:00", "Z")
 
 
 def _partials(group: list[Accumulator[Any]]) -> tuple[Any, ...]:

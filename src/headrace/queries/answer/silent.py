@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from headrace.errors import QueryTextError
-from headrace.model.partitioning import murmur2
+from headrace.model.partitioning import partition_of_key
 from headrace.queries.aggregate.plan import AggregatePlan, Plans
 from headrace.queries.language import parse_query
 from headrace.queries.language.tree import ClosedBy, Query
@@ -103,7 +103,7 @@ class WatchedQueries:
         if by_quiet_time or not (query.emits_empty or query.loss_after):
             return None
         since = registered.registered_at if registered.revision == 1 else registered.updated_at
-        partition = (murmur2(key) & 0x7FFFFFFF) % self._partitions
+        partition = partition_of_key(key, self._partitions)
         watched = WatchedQuery(registered, query, plan, since, partition)
         with self._lock:
             known = self._watched.get(key)

@@ -17,7 +17,14 @@ from confluent_kafka import KafkaException
 from headrace.kafka.broker_errors import Meaning, meaning
 from headrace.kafka.client import ClientConfig, consumer, producer
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.instance.leases import LEASE_MS, RENEW_SECONDS, Claim, LeaseTable, slots_of
+from headrace.queries.instance.leases import (
+    LEASE_MS,
+    RENEW_SECONDS,
+    Claim,
+    LeaseTable,
+    read_claim,
+    slots_of,
+)
 
 _LOG = logging.getLogger("headrace.queries")
 _POLL_SECONDS = 0.2
@@ -27,7 +34,6 @@ _OWN_SECONDS = LEASE_MS / 1000 - 1.0
 _UNCOVERED_SECONDS = 10.0
 _READING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
 _SENDING = {"linger.ms": "0", "message.timeout.ms": str(LEASE_MS), "enable.idempotence": "false"}
-_CLAIM = msgspec.json.Decoder(Claim)
 
 
 class LeaseHolder:
@@ -114,7 +120,7 @@ class LeaseHolder:
                 raise KafkaException(error)
             return
         try:
-            slot, claim = int(message.key() or b""), _CLAIM.decode(message.value() or b"")
+            slot, claim = read_claim(message.key(), message.value())
         except ValueError as error:
             _LOG.warning("%s: offset %d is no lease: %s", self._topic, message.offset(), error)
             return

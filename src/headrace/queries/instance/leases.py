@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from headrace.queries.decoding import decode_json
+
 LEASE_MS = 5_000
 RENEW_SECONDS = 1.0
 
@@ -32,6 +34,19 @@ class Claim(msgspec.Struct, frozen=True):
     holder: str
     host: str
     is_release: bool = False
+
+
+# Made at import: msgspec crashes where several threads are the first to decode a class.
+_CLAIM = msgspec.json.Decoder(Claim)
+
+
+def read_claim(key: bytes | None, value: bytes | None) -> tuple[int, Claim]:
+    """Returns the number of the slot, and the claim, of a record of the topic of leases.
+
+    Raises:
+        ValueError: if it is no such record.
+    """
+    return int(key or b""), decode_json(_CLAIM, value or b"")
 
 
 @dataclass(frozen=True, slots=True)

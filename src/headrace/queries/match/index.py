@@ -24,7 +24,7 @@ NumberArray: TypeAlias = npt.NDArray[np.int64]
 """Numbers of rows, slots or operands: ``int64``."""
 
 # A value in fewer rows is as good as any other: it makes few candidates.
-_FREQUENT = 0.005
+FREQUENT_SHARE = 0.005
 _MIN_FREQUENT_ROWS = 4
 _ROUNDS_BETWEEN_LOOKS = 32
 _NO_SLOTS: tuple[int, ...] = ()
@@ -136,13 +136,15 @@ class EncodedValues:
         """
         counts = np.bincount(self.codes, minlength=len(self.distinct))
         shares = counts / max(1, len(self.codes))
-        is_frequent = (shares >= _FREQUENT) & (counts >= _MIN_FREQUENT_ROWS)
+        is_frequent = (shares >= FREQUENT_SHARE) & (counts >= _MIN_FREQUENT_ROWS)
         frequent = {self.distinct[n]: float(shares[n]) for n in np.flatnonzero(is_frequent)}
         if not before:
             return frequent
         share_of = dict(zip(self.distinct, shares.tolist(), strict=True))
         # Few rows say nothing of a value that is not among them.
-        least = _FREQUENT / 2 if len(self.codes) >= _MIN_FREQUENT_ROWS / _FREQUENT else 0.0
+        least = (
+            FREQUENT_SHARE / 2 if len(self.codes) >= _MIN_FREQUENT_ROWS / FREQUENT_SHARE else 0.0
+        )
         still = {value: share_of.get(value, 0.0) for value in before if value not in frequent}
         return frequent | {value: share for value, share in still.items() if share >= least}
 

@@ -116,7 +116,7 @@ class QueryShape:
 
 def compile_query(query: Query, schema: EventSchema) -> tuple[QueryShape, Constants]:
     """Returns the shape of a query that fits ``schema``, and its constants."""
-    conditions = _operands(query.where)
+    conditions = operands_of(query.where)
     operands = tuple(compile_expression(each, schema) for each in conditions)
     rest = print_query(replace(query, where=None))
     named = "\n".join([rest, *(operand.shape for operand in operands)])
@@ -254,7 +254,8 @@ def constant_columns(
     return columns
 
 
-def _operands(where: Expression | None) -> tuple[Expression, ...]:
+def operands_of(where: Expression | None) -> tuple[Expression, ...]:
+    """Returns the conditions that are all met where a WHERE is; none: there is no WHERE."""
     if where is None:
         return ()
     return where.operands if isinstance(where, And) else (where,)

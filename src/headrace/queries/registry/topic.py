@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import BrokerUnreachableError, TopicChangeError
 from headrace.kafka.broker_errors import Meaning, delivery_failure, meaning, needs
-from headrace.kafka.brokers import describe_brokers
+from headrace.kafka.changelog import possible_replication
 from headrace.kafka.client import (
     ClientConfig,
     consumer,
@@ -25,7 +25,6 @@ from headrace.model import OffsetRange, Topic
 from headrace.model.durations import milliseconds
 from headrace.queries.declaration import StandingQueries
 
-_MAX_REPLICAS = 3  # as many as changelogs have
 _READING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
 _SILENCE_SECONDS = 30.0
 _SEND_SECONDS = 30.0
@@ -59,7 +58,7 @@ def ensure_registry_topic(config: ClientConfig, queries: StandingQueries) -> Non
         TopicChangeError: if Kafka refuses it, or it exists with other partitions or settings: those
             of another max_ttl could delete queries that live.
     """
-    topic = registry_topic(queries, min(_MAX_REPLICAS, describe_brokers(config).count))
+    topic = registry_topic(queries, possible_replication(config))
     ensure_topics(config, [topic])
     state = topic_states(config, [topic.name])[topic.name]
     if state.live.partitions != 1:

@@ -117,7 +117,7 @@ class ChangingRules(RuleBasedStateMachine):
     def limit(self):
         """Small batches have frequent values, are looked at often, and are divided."""
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(index_module, "_FREQUENT", 0.1)
+        self.patch.setattr(index_module, "FREQUENT_SHARE", 0.1)
         self.patch.setattr(index_module, "_ROUNDS_BETWEEN_LOOKS", 2)
         self.patch.setattr(rules_module, "_MAX_PAIRS", 7)
 
