@@ -9,7 +9,7 @@ from confluent_kafka.admin import NewPartitions
 from tests.contracts.source import SourceContract, event, spec
 from tests.kafka_topics import make_topic
 
-from headrace.kafka import client, log_cuts, replayed
+from headrace.kafka import client, log_cuts, range_reader, replayed
 from headrace.kafka.client import admin, commit_offsets, producer
 from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.log_cuts import Seen
@@ -145,6 +145,22 @@ def test_a_committed_offset_keeps_the_epoch_of_its_leader(lab, topic_name):
     assert lab.cluster.live(topic_name).epochs == {0: 0, 1: 0}
     commit_offsets(lab.client, topic_name, {first: 1, second: 0}, {first: 0})
     assert lab.cluster.committed(topic_name, topic_name) == {0: Seen(1, 0), 1: Seen(0, -1)}
+
+
+def test_a_range_is_read_within_the_reading_of_another(lab, topic_name, monkeypatch):
+    """A task that matches queries reads those that are new while it has records to come."""
+    monkeypatch.setattr(range_reader, "CHUNK_RECORDS", 10)
+    monkeypatch.setattr(range_reader, "SILENCE_LIMIT_SECONDS", 5.0)
+    lab.create(topic_name, 2)
+    for partition in (0, 1):
+        lab.append(topic_name, partition, [event(n) for n in range(35)])
+    read = {0: 0, 1: 0}
+    for outer in lab.cluster.read([OffsetRange(TopicPartition(topic_name, 0), 0, 35)]):
+        read[0] += len(outer.records)
+        if not read[1]:
+            for inner in lab.cluster.read([OffsetRange(TopicPartition(topic_name, 1), 0, 35)]):
+                read[1] += len(inner.records)
+    assert read == {0: 35, 1: 35}
 
 
 def test_a_position_of_this_leader_is_no_cut(lab, topic_name):

@@ -12,9 +12,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -175,25 +175,35 @@ def consumer(
     )
 
 
-def task_consumer(config: ClientConfig) -> confluent_kafka.Consumer:
-    """Returns this process's consumer for reading ranges in bulk, kept for later batches.
+@contextmanager
+def task_consumer(config: ClientConfig) -> Iterator[confluent_kafka.Consumer]:
+    """Lends a consumer of this process for reading ranges in bulk, kept for later batches.
 
-    Spark reuses its Python workers, and a new consumer costs connections, metadata and threads.
+    Spark reuses its Python workers, and a new consumer costs connections, metadata and threads. A
+    range may be read within the reading of another one: each has a consumer of its own. One that
+    has met an error is not lent again.
     """
-    return _task_consumer(os.getpid(), frozenset(config.items()))
-
-
-def discard_task_consumers() -> None:
-    """Makes the next read of this process begin with a consumer that has met no error."""
-    _task_consumer.cache_clear()
+    free = _free_consumers(os.getpid(), frozenset(config.items()))
+    lent = free.pop() if free else consumer(dict(config), "headrace.tasks", _BULK_READING)
+    try:
+        yield lent
+    except Exception:
+        lent.unassign()
+        raise
+    except BaseException:  # the reader needs no more
+        lent.unassign()
+        free.append(lent)
+        raise
+    lent.unassign()
+    free.append(lent)
 
 
 @functools.lru_cache(maxsize=8)
-def _task_consumer(
+def _free_consumers(
     pid: int,  # noqa: ARG001  part of the key, see _admin
-    config: frozenset[tuple[str, str]],
-) -> confluent_kafka.Consumer:
-    return consumer(dict(config), "headrace.tasks", _BULK_READING)
+    config: frozenset[tuple[str, str]],  # noqa: ARG001
+) -> list[confluent_kafka.Consumer]:
+    return []
 
 
 def describe(config: ClientConfig, topics: Iterable[str]) -> dict[str, LiveTopic]:

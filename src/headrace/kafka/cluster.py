@@ -11,7 +11,6 @@ from headrace.kafka.client import (
     LiveTopic,
     committed,
     describe,
-    discard_task_consumers,
     earliest_offsets,
     latest_offsets,
     leader_epoch,
@@ -103,14 +102,8 @@ class KafkaCluster:
 
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Chunk]:
         """See :class:`Cluster`."""
-        consumer = task_consumer(self.client)
-        try:
+        with task_consumer(self.client) as consumer:
             yield from read_ranges(consumer, ranges, self.client)
-        except Exception:
-            discard_task_consumers()
-            raise
-        finally:
-            consumer.unassign()
 
     def _described(self, topic: str) -> LiveTopic:
         description = describe(self.client, [topic]).get(topic)
