@@ -21,7 +21,7 @@ help:
 	@echo "make bench-sites  speed of a mirror, beside MirrorMaker 2, of a merger, a dispatcher and profiles, and a cut link, in an hour"
 	@echo "make bench-formats  speed of JSON, nested JSON and Avro, in memory and from Kafka to a lake"
 	@echo "make bench-flow  speed of joins, de-duplication, statistics and the ledger, beside others (FLOW=\"join dedup\": parts)"
-	@echo "make bench-queries  speed of standing queries, with 1 to 1,000,000 of them, in twenty minutes"
+	@echo "make bench-queries  speed of standing queries, with 1 to 1,000,000 of them, and of a windowed count, in half an hour"
 	@echo "make bench-peers  speed against Kafka Workers, Kafka Connect, Flink and Quix Streams, in an hour"
 
 env: $(VENV)/.installed
@@ -103,6 +103,8 @@ bench-flow: env
 
 bench-queries: env
 	cd $(ROOT) && $(BIN)/python -m bench.queries
+	cd $(ROOT) && $(BIN)/python -m bench.windowed_count
+	cd $(ROOT) && $(BIN)/python -m bench.match_latency
 
 # Resolves pyproject.toml anew; the lock is reviewed like code.
 lock: env

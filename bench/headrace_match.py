@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -38,8 +39,8 @@ def ends(config: ClientConfig, queries: StandingQueries) -> Offsets:
     return high_watermarks(config, describe(config, [topic])[topic].all_partitions)
 
 
-def matches_since(config: ClientConfig, queries: StandingQueries, begins: Offsets) -> int:
-    """How many matches were committed to the matched topic since it ended at ``begins``.
+def matches_since(config: ClientConfig, queries: StandingQueries, begins: Offsets) -> Counter[str]:
+    """How many matches of each query were committed since the matched topic ended at ``begins``.
 
     Windows of the queries do not overlap, so an event of a window is a match.
     """
@@ -55,6 +56,10 @@ def matches_since(config: ClientConfig, queries: StandingQueries, begins: Offset
             for chunk in read_ranges(reader, ranges, config)
             for record in chunk.records
         )
-        return sum(record.events for record in decoded if isinstance(record, WindowPartial))
+        matches: Counter[str] = Counter()
+        for record in decoded:
+            if isinstance(record, WindowPartial):
+                matches[record.query] += record.events
+        return matches
     finally:
         reader.close()

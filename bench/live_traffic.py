@@ -31,16 +31,25 @@ class Traffic:
         source: broker to send to.
         topic: topic to send to, of :data:`PARTITIONS` partitions.
         rate: records a second.
+        values: of the records, in turn; by default those of the benchmarks' events.
+
+    Attributes:
+        sent_us: when each record was produced, in microseconds since 1970.
     """
 
-    def __init__(self, source: Broker, topic: str, rate: int) -> None:
+    def __init__(self, source: Broker, topic: str, rate: int, values: Sequence[bytes] = ()) -> None:
         config = client_config(KafkaSettings(), source.bootstrap)
         self._sender = producer(config, {"linger.ms": "0"})
         self._topic = topic
         self._rate = rate
-        self._values = list(events(_VALUES))
+        self._values = values or list(events(_VALUES))
         self._ending = threading.Event()
-        self.sent = 0
+        self.sent_us: list[int] = []
+
+    @property
+    def sent(self) -> int:
+        """How many records were produced."""
+        return len(self.sent_us)
 
     @contextmanager
     def sending(self) -> Iterator[None]:
@@ -59,11 +68,10 @@ class Traffic:
             due = int((time.monotonic() - began) * self._rate)
             while self.sent < due:
                 value = self._values[self.sent % len(self._values)]
-                headers = [(SENT, b"%d" % (time.time_ns() // 1000))]
-                self._sender.produce(
-                    self._topic, value, partition=self.sent % PARTITIONS, headers=headers
-                )
-                self.sent += 1
+                partition, now_us = self.sent % PARTITIONS, time.time_ns() // 1000
+                self.sent_us.append(now_us)
+                headers = [(SENT, b"%d" % now_us)]
+                self._sender.produce(self._topic, value, partition=partition, headers=headers)
             self._sender.poll(0)
         self._sender.flush()
 

@@ -2,8 +2,9 @@
 
 Every benchmark matches the same topic from its start to its end with queries of its own, once a
 round, in turn, each in a new process: queries are read in the first batch, and speed is measured
-behind it. After each run the matches in the matched topic must be those that the events were made
-to have, otherwise the run has no figures.
+behind it. With 100, 1,000 and 10,000 queries, Flink and OpenSearch match the same events with the
+same queries in turn with headrace. After each run the matches of each query must be as many as the
+events were made to have, otherwise the run has no figures.
 """
 
 from __future__ import annotations
@@ -12,18 +13,29 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from rich.console import Console
 from rich.progress import Progress
 
-from bench.cluster import Broker, fill_with, opened, records_in, send
+from bench.cluster import Broker, Placed, fill_with, make_topic, opened, records_in, send
 from bench.command import exit_code, in_turn, show
-from bench.driver import Driver, Open, OutputWrongError
-from bench.headrace_match import ends, matches_since, open_match
+from bench.driver import Driver, OutputWrongError
+from bench.match_rules import encode_rule, rule_of
+from bench.match_systems import (
+    COMPARED,
+    FLINK,
+    OPENSEARCH,
+    OURS,
+    SYSTEMS,
+    standing_queries,
+    systems_of,
+)
 from bench.peers import figures
 from bench.peers.contest import (
     BROKER,
@@ -36,8 +48,9 @@ from bench.peers.contest import (
     setup_for,
 )
 from bench.peers.figures import PER_MESSAGE, Measurement, Runs
-from bench.query_traffic import TTL, AdImpressions, QueryMix, ad_impressions_topic
-from headrace import StandingQueries
+from bench.peers.java_program import locked_version
+from bench.peers.match_topics import rules_topic
+from bench.query_traffic import AdImpressions, QueryMix, ad_impressions_topic
 from headrace.kafka.client import ClientConfig, client_config
 from headrace.queries.registry.record import encode_query
 from headrace.queries.topics import ensure_query_topics
@@ -51,9 +64,18 @@ QUICK_QUERIES = 10_000
 ROUNDS = 3
 BATCHES = 10
 HEAP_MB = 1024
+# Of systems that commit by time: about as often as a batch of headrace ends.
+MESSAGES_A_MS = 4_000
+MIN_COMMIT_MS = 250
+RIVALS = (FLINK, OPENSEARCH)
+VERSIONS = {
+    FLINK: locked_version("flink", "flink-clients"),
+    OPENSEARCH: locked_version("opensearch", "opensearch"),
+}
 MIXES = {
     "match-1": QueryMix(1),
     "match-100": QueryMix(100),
+    "match-1000": QueryMix(1_000),
     "match-10000": QueryMix(10_000),
     "match-100000": QueryMix(100_000),
     "match-1000000": QueryMix(1_000_000),
@@ -65,41 +87,15 @@ BASES = {name: "match-100" for name in MIXES if name != "match-100"} | {
     "match-skewed": "match-10000",
 }
 """What the speed of each is compared with, in the same round."""
+Rounds: TypeAlias = Sequence[Mapping[str, float]]
 UNITS = PER_MESSAGE | {
     "peak_worker_memory_mb": "MB",
     "first_batch_seconds": "s",
     "times_100_queries": "x",
     "times_10000_queries": "x",
+    **{f"times_{rival}": "x" for rival in RIVALS},
     "matches": "matches",
 }
-
-
-@dataclass(frozen=True)
-class System:
-    """One way to match events with queries.
-
-    Attributes:
-        prepare: fetches what it needs; what it gives starts the system. Raises PeerMissingError or
-            JarError where something can't be had.
-        guarantee: of delivery.
-        settings: what is not its default.
-    """
-
-    prepare: Callable[[StandingQueries, Java], Open]
-    guarantee: str
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-
-def _headrace(queries: StandingQueries, _: Java) -> Open:
-    return partial(open_match, queries=queries)
-
-
-SYSTEMS = {"headrace": System(_headrace, "exactly once")}
-
-
-def standing_queries(benchmark: str) -> StandingQueries:
-    """As a project would declare them."""
-    return StandingQueries(benchmark, partitions=PARTITIONS, max_ttl=TTL)
 
 
 @dataclass(frozen=True)
@@ -126,9 +122,19 @@ class Bench:
     def contest(
         self, benchmark: str, number: int, systems: Sequence[str], findings: Findings
     ) -> None:
-        """One round of a benchmark."""
+        """One round of a benchmark, begun by another system than the round before.
+
+        One that has failed before is left out.
+        """
+        part = [
+            name
+            for name in systems_of(benchmark)
+            if name in systems and (name, THREADS) not in findings.failed
+        ]
+        first = number % max(1, len(part))
         chosen = {
-            name: partial(SYSTEMS[name].prepare, standing_queries(benchmark)) for name in systems
+            name: partial(SYSTEMS[name].prepare, benchmark)
+            for name in (*part[first:], *part[:first])
         }
         starts, missing = prepared(chosen, self.java, self.console)
         findings.missing |= missing
@@ -139,6 +145,7 @@ class Bench:
             topic=TOPIC,
             messages=self.traffic.count,
             batch_records=self.traffic.count // BATCHES,
+            commit_every_ms=max(MIN_COMMIT_MS, self.traffic.count // MESSAGES_A_MS),
             heap_mb=HEAP_MB,
         )
         measure = partial(self._measure, benchmark)
@@ -148,36 +155,45 @@ class Bench:
     def _register(self, benchmark: str) -> None:
         queries, mix = standing_queries(benchmark), MIXES[benchmark]
         ensure_query_topics(self.config, queries)
-        encoded = map(encode_query, mix.queries(TOPIC))
-        records = ((0, key, value) for key, value in encoded)
+        registered = map(encode_query, mix.queries(TOPIC))
+        self._send(queries.queries_topic, ((0, key, value) for key, value in registered), mix.count)
+        if benchmark in COMPARED:
+            topic = rules_topic(benchmark)
+            make_topic(self.broker, topic)
+            rules = map(rule_of, mix.queries(TOPIC))
+            self._send(topic.name, ((0, None, encode_rule(rule)) for rule in rules), mix.count)
+
+    def _send(self, topic: str, records: Iterable[Placed], count: int) -> None:
         with Progress(console=self.console, transient=True) as progress:
-            task = progress.add_task(f"{mix.count:,} queries", total=mix.count)
-            send(
-                self.config,
-                queries.queries_topic,
-                records,
-                lambda sent: progress.update(task, completed=sent),
-            )
-        if (held := records_in(self.broker, queries.queries_topic, 1)) != mix.count:
-            raise RuntimeError(f"{mix.count} queries were sent, the topic holds {held}")
+            task = progress.add_task(f"{count:,} queries into topic {topic}", total=count)
+            send(self.config, topic, records, lambda sent: progress.update(task, completed=sent))
+        if (held := records_in(self.broker, topic, 1)) != count:
+            raise RuntimeError(f"{count} queries were sent, topic {topic} holds {held}")
 
     def _measure(self, benchmark: str, driver: Driver, out: Path) -> Measurement:
-        queries, begins = (
-            standing_queries(benchmark),
-            ends(self.config, standing_queries(benchmark)),
-        )
+        matches_of_run = SYSTEMS[driver.name].matches(self.broker, benchmark, out.name)
         os.sync()
         began = time.monotonic()
         run = run_once(driver, out, self.traffic.count, self.broker)
-        matches = matches_since(self.config, queries, begins)
-        if matches != (expected := MIXES[benchmark].matches(self.traffic.matching)):
-            raise OutputWrongError(f"the matched topic has {matches} matches, not {expected}")
+        matches = matches_of_run()
+        check(matches, MIXES[benchmark].matches(self.traffic.matching))
         others = {
-            "peak_worker_memory_mb": run.usage.peak_worker_memory_mb,
             "first_batch_seconds": driver.commits[0][0] - began,
-            "matches": matches,
+            "matches": float(matches.total()),
         }
+        if run.usage.peak_worker_memory_mb:
+            others["peak_worker_memory_mb"] = run.usage.peak_worker_memory_mb
         return Measurement(run, others)
+
+
+def check(matches: Counter[str], expected: Counter[str]) -> None:
+    """Raises OutputWrongError unless as many events matched each query as were made to."""
+    if wrong := [query for query in matches | expected if matches[query] != expected[query]]:
+        raise OutputWrongError(
+            f"{matches.total()} matches, not {expected.total()}; {len(wrong)} queries have others "
+            f"than the events were made to have, {wrong[0]} has {matches[wrong[0]]} instead of "
+            f"{expected[wrong[0]]}"
+        )
 
 
 def run(
@@ -199,21 +215,31 @@ def run(
 
 
 def with_ratios(benchmark: str, findings: Mapping[str, Findings]) -> Runs:
-    """The runs of a benchmark, with their speed as a multiple of its base's in the same round."""
-    runs, base = findings[benchmark].runs, BASES.get(benchmark)
-    if base is None or base not in findings:
+    """The runs of a benchmark, with their speed as a multiple of others' in the same round.
+
+    Of the same system with another number of queries, and, of headrace, of each rival.
+    """
+    runs: dict[tuple[str, int], Rounds] = dict(findings[benchmark].runs)
+    if (base := BASES.get(benchmark, "")) in findings:
+        ratio = f"times_{MIXES[base].count}_queries"
+        runs = {
+            key: _compared(ratio, rounds, findings[base].runs.get(key))
+            for key, rounds in runs.items()
+        }
+    for rival in RIVALS:
+        if (ours := runs.get((OURS, THREADS))) is not None:
+            runs[OURS, THREADS] = _compared(f"times_{rival}", ours, runs.get((rival, THREADS)))
+    return runs
+
+
+def _compared(ratio: str, runs: Rounds, bases: Rounds | None) -> Rounds:
+    if bases is None:
         return runs
-    ratio = f"times_{MIXES[base].count}_queries"
     speed = "messages_per_second"
-    return {
-        key: [
-            {**ours, ratio: ours[speed] / theirs[speed]}
-            for ours, theirs in zip(rounds, findings[base].runs[key], strict=True)
-        ]
-        if key in findings[base].runs
-        else rounds
-        for key, rounds in runs.items()
-    }
+    return [
+        {**ours, ratio: ours[speed] / theirs[speed]}
+        for ours, theirs in zip(runs, bases, strict=True)
+    ]
 
 
 def settings(benchmark: str, messages: int, rounds: int, findings: Findings) -> dict[str, object]:
@@ -226,7 +252,7 @@ def settings(benchmark: str, messages: int, rounds: int, findings: Findings) -> 
         "threads": THREADS,
         "batch_records": messages // BATCHES,
         "heap_mb": HEAP_MB,
-        "rivals": {},
+        "rivals": {name: VERSIONS[name] for name in measured if name in VERSIONS},
         "guarantees": {name: SYSTEMS[name].guarantee for name in measured},
         "peers": {name: dict(SYSTEMS[name].settings) for name in measured},
         "without_figures": findings.without_figures("threads"),

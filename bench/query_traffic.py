@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -112,11 +113,12 @@ class QueryMix:
                 number, self._advertisers(number), self._position(number)
             )
 
-    def matches(self, matching: Sequence[tuple[int, int]]) -> int:
-        """How many events match: of those that a query asks for, with their positions."""
-        return sum(
-            not self._is_unselective(number) or self._position(number) == position
+    def matches(self, matching: Sequence[tuple[int, int]]) -> Counter[str]:
+        """How many events match each query: of those that one asks for, with their positions."""
+        return Counter(
+            _query_id(number)
             for number, position in ((self._query_of(place), at) for place, at in matching)
+            if not self._is_unselective(number) or self._position(number) == position
         )
 
     def _advertisers(self, number: int) -> list[str]:
@@ -163,7 +165,7 @@ class _ShapeOfQueries:
         own = {((_ADVERTISER,),): (tuple(advertisers),), (_POSITION,): (position,)}
         return replace(
             self.registered,
-            id=f"query-{number}",
+            id=_query_id(number),
             text=text.replace(f"position = {_POSITION}", f"position = {position}"),
             constants=tuple(own.get(each, each) for each in self.registered.constants or ()),
         )
@@ -187,6 +189,10 @@ def _shapes(topic: str, now: datetime, condition: str) -> Iterator[_ShapeOfQueri
                 "", canonical, topic, 1, now, now, now + TTL, shape.key, constants=constants
             )
         )
+
+
+def _query_id(number: int) -> str:
+    return f"query-{number}"
 
 
 def _asked(place: int) -> str:

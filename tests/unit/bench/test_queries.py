@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
 from bench import queries, query_traffic
+from bench.driver import OutputWrongError
+from bench.match_rules import Condition, Rule, decode_rule, encode_rule, rule_of
+from bench.match_systems import COMPARED, SYSTEMS, systems_of
+from bench.peers import percolator
 from bench.peers.contest import Findings
+from bench.peers.match_topics import Match, rules_topic
 from bench.query_traffic import ADVERTISERS, AdImpressions, QueryMix, ad_impressions_topic
 from bench.report import PAGE
 
@@ -38,6 +44,40 @@ def table(values):
     for event in events:
         event["event_time"] = datetime.fromtimestamp(event["event_time"] / 1000, UTC)
     return pa.Table.from_pylist(events, arrow_schema(SCHEMA))
+
+
+OPERATORS = {
+    "in": lambda value, values: value in values,
+    "=": lambda value, values: value in values,
+    "!=": lambda value, values: value not in values,
+    ">=": lambda value, values: value >= values[0],
+}
+
+
+def matches_of_rules(mix, impressions):
+    """Counts the events that meet all conditions of the rules, which the rivals are told."""
+    rules = [decode_rule(encode_rule(rule_of(query))) for query in mix.queries("ads")]
+    by_advertiser = {
+        advertiser: rule
+        for rule in rules
+        for condition in rule.conditions
+        if condition.field == "advertiser"
+        for advertiser in condition.values
+    }
+    asked = [
+        event
+        for event in map(json.loads, impressions.values())
+        if event["advertiser"] in by_advertiser
+    ]
+    return Counter(
+        rule.id
+        for event in asked
+        for rule in [by_advertiser[event["advertiser"]]]
+        if all(
+            OPERATORS[condition.operator](event[condition.field], condition.values)
+            for condition in rule.conditions
+        )
+    )
 
 
 def asked_for(query):
@@ -84,8 +124,10 @@ def test_the_expected_matches_are_those_of_the_queries(mix, monkeypatch):
     for query in mix.queries("ads"):
         live.apply(*encode_query(query))
     matches = sum(len(matches.rows) for matches in live.rules.matches(rows))
-    assert matches == mix.matches(impressions.matching)
+    expected = mix.matches(impressions.matching)
+    assert matches == expected.total()
     assert 0 < matches < 1_100 if mix.unselective else matches == 1_100
+    assert expected == matches_of_rules(mix, impressions)
 
 
 def test_few_queries_have_most_matches_in_a_skewed_mix():
@@ -157,6 +199,98 @@ def test_a_benchmark_without_its_base_has_no_ratio():
     findings = {"match-skewed": measured(45.0), "match-10000": Findings()}
     for known in (findings, {"match-skewed": measured(45.0)}):
         assert queries.with_ratios("match-skewed", known) == measured(45.0).runs
+
+
+def test_headrace_is_compared_with_its_rivals_in_the_same_round():
+    findings = measured(100.0, 200.0)
+    findings.runs["flink", 2] = [{"messages_per_second": speed} for speed in (50.0, 400.0)]
+    runs = queries.with_ratios("match-100", {"match-100": findings})
+    assert [run["times_flink"] for run in runs["headrace", 2]] == [2.0, 0.5]
+    assert all("times_opensearch" not in run for run in runs["headrace", 2])
+    assert runs["flink", 2] == findings.runs["flink", 2]
+
+
+def test_rivals_take_part_where_there_are_rules_for_them():
+    assert set(COMPARED) == {"match-100", "match-1000", "match-10000"} <= queries.MIXES.keys()
+    for benchmark in queries.MIXES:
+        assert systems_of(benchmark) == (list(SYSTEMS) if benchmark in COMPARED else ["headrace"])
+    assert len({rules_topic(benchmark).name for benchmark in COMPARED}) == 3
+
+
+def test_times_of_a_rule_are_those_of_events():
+    [rule] = {
+        rule_of(query)
+        for query in QueryMix(100).queries("ads")
+        if "event_time" in query.text and query.id == "query-3"
+    }
+    assert rule.conditions[1] == Condition("event_time", ">=", (1_546_300_800_000,))
+
+
+def test_a_query_that_is_more_than_comparisons_is_no_rule():
+    [query] = QueryMix(1).queries("ads")
+    other = replace(query, text="SELECT count(*) FROM ads WHERE position = 1 OR position = 2")
+    with pytest.raises(TypeError, match="no condition of a rule"):
+        rule_of(other)
+
+
+def test_the_percolator_has_the_conditions_of_a_rule_and_computes_no_score():
+    rule = Rule(
+        "query-1",
+        (
+            Condition("advertiser", "in", ("a", "b")),
+            Condition("position", ">=", (1,)),
+            Condition("campaign", "!=", ("",)),
+        ),
+    )
+    assert percolator.query_of(rule) == {
+        "bool": {
+            "filter": [{"terms": {"advertiser": ("a", "b")}}, {"range": {"position": {"gte": 1}}}],
+            "must_not": [{"terms": {"campaign": ("",)}}],
+        }
+    }
+
+
+class AnsweringClient:
+    def __init__(self, answer):
+        self.answer = answer
+
+    def call(self, method, path, body):
+        self.documents = json.loads(body)["query"]["constant_score"]["filter"]["percolate"]
+        return self.answer
+
+
+def test_the_slots_of_the_percolators_answer_are_events_of_the_request():
+    slots = [("query-1", [0, 2]), ("query-2", [2])]
+    hits = [{"_id": name, "fields": {"_percolator_document_slot": slot}} for name, slot in slots]
+    client = AnsweringClient({"hits": {"total": {"value": 2}, "hits": hits}})
+    events = [b'{"event_id":"e%d","event_time":%d}' % (number, number) for number in range(3)]
+    assert list(percolator.percolated(client, events)) == [
+        Match("query-1", "e0", 0),
+        Match("query-1", "e2", 2),
+        Match("query-2", "e2", 2),
+    ]
+    assert client.documents["documents"] == list(map(json.loads, events))
+
+
+def test_an_answer_of_the_percolator_without_some_of_the_rules_is_an_error():
+    client = AnsweringClient({"hits": {"total": {"value": 10_001}}})
+    with pytest.raises(RuntimeError, match="10001 rules match, 0 were returned"):
+        list(percolator.percolated(client, [b"{}"]))
+
+
+def test_the_percolator_knows_the_fields_that_rules_ask_for():
+    rules = map(rule_of, QueryMix(1_000, unselective=0.3).queries("ads"))
+    fields = {condition.field for rule in rules for condition in rule.conditions}
+    assert fields == percolator.FIELDS.keys() - {"query"}
+
+
+def test_matches_are_compared_by_query():
+    expected = Counter({"query-1": 2, "query-2": 1})
+    queries.check(Counter({"query-1": 2, "query-2": 1}), expected)
+    with pytest.raises(OutputWrongError, match="3 matches, not 3; 2 queries have others"):
+        queries.check(Counter({"query-1": 1, "query-2": 2}), expected)
+    with pytest.raises(OutputWrongError, match="query-3 has 1 instead of 0"):
+        queries.check(expected | Counter({"query-3": 1}), expected)
 
 
 @pytest.mark.parametrize("benchmark", queries.MIXES)
