@@ -12,6 +12,7 @@ from .merger.declaration import Merger
 from .metrics import Metric
 from .mirror.declaration import Mirror
 from .model import (
+    ArrayEnvelope,
     Avro,
     BatchLimits,
     ByAccount,
@@ -20,9 +21,12 @@ from .model import (
     ByKey,
     ByShard,
     DeadLetterLimit,
+    Envelope,
     EpochMillis,
     Json,
+    LinesEnvelope,
     Metadata,
+    ObjectEnvelope,
     Precision,
     Random,
     Raw,
@@ -96,6 +100,7 @@ from .workers import (
 __version__: str
 
 __all__ = [
+    "ArrayEnvelope",
     "Avro",
     "BatchLimits",
     "BatchWorkerTask",
@@ -113,6 +118,7 @@ __all__ = [
     "DispatchMode",
     "Dispatcher",
     "Distinct",
+    "Envelope",
     "EpochMillis",
     "EventProducer",
     "EventRejectedError",
@@ -129,12 +135,14 @@ __all__ = [
     "Lake",
     "LateData",
     "Latest",
+    "LinesEnvelope",
     "Match",
     "MatchQueries",
     "Merger",
     "Metadata",
     "Metric",
     "Mirror",
+    "ObjectEnvelope",
     "OneToOne",
     "Pipeline",
     "PositionStore",

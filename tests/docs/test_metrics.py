@@ -14,6 +14,7 @@ from headrace.metrics import (
     DISPATCHER_METRICS,
     DISPATCHER_PARTITION_METRICS,
     DISPATCHER_SITE_METRICS,
+    MATCHED_EVENTS_METRICS,
     MERGER_METRICS,
     MERGER_PARTITION_METRICS,
     METRICS,
@@ -51,6 +52,7 @@ _TITLES = {
     "Of a merger": MERGER_METRICS,
     "Of a dispatcher": DISPATCHER_METRICS,
     "Of standing queries": QUERY_METRICS,
+    "Of matched events": MATCHED_EVENTS_METRICS,
     "Prometheus": (
         *PARTITION_METRICS,
         *MIRROR_PARTITION_METRICS,
@@ -67,6 +69,7 @@ _STATES = {
     "Of a merger": TransferState,
     "Of a dispatcher": TransferState,
     "Of standing queries": TransferState,
+    "Of matched events": TransferState,
     "Prometheus": (),
 }
 _PARTS_OF_OTHERS = {"topic", "partition", "processing_timestamp_ms"}

@@ -18,6 +18,7 @@ from headrace.ingest.figures.service_metrics import (
     SPOOL_METRICS,
 )
 from headrace.kafka.broker_errors import Meaning, names
+from headrace.model import envelope
 from headrace.pipelines.source.decode.avro import AvroDecoder
 from headrace.pipelines.source.decode.checks import RowChecks
 from headrace.pipelines.source.decode.json_events import JsonDecoder
@@ -78,6 +79,13 @@ def test_every_reason_of_a_dead_letter_is_documented(pages: dict[str, str]) -> N
     reasons = set(_REASON.findall(f"{JsonDecoder.__doc__}{AvroDecoder.__doc__}{RowChecks.__doc__}"))
     documented = set(_rows(_section(pages["docs/guarantees.md"], "What a record is rejected for")))
     assert documented == reasons
+
+
+def test_every_reason_of_a_bad_envelope_is_documented(pages: dict[str, str]) -> None:
+    table = (envelope.__doc__ or "").split("=====\n")[1]
+    reasons = {line.split()[0] for line in table.splitlines() if re.match(r"[a-z]", line)}
+    page = _section(pages["docs/envelopes.md"], "What is promised")
+    assert set(_rows(page)) == reasons
 
 
 def test_every_refusal_is_documented(pages: dict[str, str]) -> None:

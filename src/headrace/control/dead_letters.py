@@ -7,14 +7,20 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
+from headrace.control.project import LoadedProject
+from headrace.control.services import broker_config
 from headrace.errors import TopicMissingError
+from headrace.events.envelopes import wrapped
 from headrace.kafka.client import ClientConfig, describe
 from headrace.kafka.dead_letters import StoredDeadLetter, dead_letters_topic, scan
-from headrace.kafka.replay import DeadLetterFilter, replayed
+from headrace.kafka.replay import DeadLetterFilter, Replay, replay, replayed
 from headrace.model import DEAD_LETTERS_SUFFIX
 
-_ORIGIN = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)/(?P<partition>\d+):(?P<offset>\d+)")
+_ORIGIN = re.compile(
+    r"(?P<topic>[A-Za-z0-9._-]+)/(?P<partition>\d+):(?P<offset>\d+)(?P<event>#\d+)?"
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,10 @@ def latest_dead_letters(
 
 
 def find_dead_letters(config: ClientConfig, origin: str) -> list[StoredDeadLetter]:
-    """Returns the dead letters of a record, ``topic/partition:offset``: one for each pipeline.
+    """Returns the dead letters of a record or event: one for each pipeline.
+
+    A record is named ``topic/partition:offset``, an event of an envelope
+    ``topic/partition:offset#index``.
 
     A letter of a row, which belongs to no record, is found by its own place.
 
@@ -90,12 +99,36 @@ def find_dead_letters(config: ClientConfig, origin: str) -> list[StoredDeadLette
     ]
 
 
+def replay_dead_letters(
+    project: LoadedProject,
+    topic: str,
+    only: DeadLetterFilter,
+    *,
+    again: bool,
+    dry_run: bool,
+) -> Replay:
+    """Sends dead letters of ``topic`` back to it; see :func:`headrace.kafka.replay.replay`."""
+    declared = project.topics.get(topic)
+    envelope = None if declared is None else declared.envelope
+    return replay(
+        broker_config(project.settings),
+        topic,
+        only,
+        again=again,
+        dry_run=dry_run,
+        wrap=None if envelope is None else partial(wrapped, envelope=envelope),
+    )
+
+
 def origin_topic(origin: str) -> str:
-    """Returns the topic in ``topic/partition:offset``; empty when it is not of that form."""
+    """Returns the topic in ``topic/partition:offset``; empty when it is not of that form.
+
+    ``#index`` may follow.
+    """
     match = _ORIGIN.fullmatch(origin)
     return match["topic"] if match else ""
 
 
 def wrong_origins(origins: Iterable[str]) -> list[str]:
-    """Returns those that are not of the form ``topic/partition:offset``."""
+    """Returns those that :func:`origin_topic` does not know the form of."""
     return [origin for origin in origins if not origin_topic(origin)]

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
+from headrace.control.envelope_rules import no_envelope
 from headrace.control.pipeline_rules import NAME_ROLE
 from headrace.control.topic_rules import name_faults, schema_of
 from headrace.dispatcher.declaration import Dispatcher, DispatchMode, Home
@@ -116,6 +117,7 @@ def _home_faults(dispatcher: Dispatcher, settings: Settings) -> Iterator[Fault]:
             f"{dispatcher.source.record_format!r}",
             "route by related, or dispatch a JSON topic",
         )
+    yield from no_envelope(dispatcher.source, f"{label}: home is a field of single events of")
     for site in dict.fromkeys(home.sites.values()):
         yield from _unknown_site(label, "home.sites", site, settings)
     if is_a(dispatcher.source.event, type):

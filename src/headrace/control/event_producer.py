@@ -17,6 +17,7 @@ from headrace.control.schemas import schema_ids
 from headrace.control.services import broker_config
 from headrace.errors import (
     AccountMissingError,
+    EnvelopeTopicError,
     EventRejectedError,
     EventsNotDeliveredError,
     NotDeclaredError,
@@ -44,9 +45,12 @@ class TopicCheck:
 
     Raises:
         AccountMissingError: if the topic places events by account, and there is none.
+        EnvelopeTopicError: if the topic's records are envelopes.
     """
 
     def __init__(self, topic: Topic, settings: Settings, account: str = "") -> None:
+        if topic.envelope is not None:
+            raise EnvelopeTopicError(topic.name)
         if topic.event is not None and isinstance(topic.partitioning, ByAccount) and not account:
             raise AccountMissingError(topic.name)
         ingest = settings.ingest or IngestSettings()

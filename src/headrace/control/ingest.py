@@ -104,9 +104,13 @@ def ingest_config(project: LoadedProject, overrides: Overrides | None = None) ->
     if settings.redis is not None and importlib.util.find_spec("redis") is None:
         message = f"ingest.redis is {str(settings.redis)!r}, and the client for it is not installed"
         raise ProjectError([Problem(where, 1, message, "pip install 'headrace[redis]'")])
-    topics = {name: topic for name, topic in project.topics.items() if topic.event is not None}
+    topics = {
+        name: topic
+        for name, topic in project.topics.items()
+        if topic.event is not None and topic.envelope is None
+    }
     if not topics:
-        remedy = "only topics with an event class are served"
+        remedy = "only topics with an event class, and without envelopes, are served"
         raise ProjectError([Problem(where, 1, "there is no topic to serve", remedy)])
     spooled = any(topic.spool for topic in topics.values())
     # With a spool the service starts without Kafka, and clients connect once it is there.

@@ -121,12 +121,12 @@ def _topics(project: LoadedProject, into: Mapping[str, str]) -> dict[str, Topic]
     typed = {
         name: topic
         for name, topic in project.topics.items()
-        if isinstance(topic.record_format, Json)
+        if isinstance(topic.record_format, Json) and topic.envelope is None
     }
     wrong = sorted(set(into.values()) - typed.keys())
     where = str(project.settings.root / PROJECT_FILE)
     if wrong:
         known = ", ".join(typed) or "none"
-        message = f"no topic {wrong[0]!r} with JSON events"
+        message = f"no topic {wrong[0]!r} whose records are JSON events"
         raise ProjectError([Problem(where, 1, message, f"declared with one: {known}")])
     return typed | {table: typed[topic] for table, topic in into.items()}

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
+from headrace.control.envelope_rules import envelope_use_faults
 from headrace.control.join_rules import join_faults, join_type_faults
 from headrace.control.late_data_rules import late_data_faults
 from headrace.control.source_columns import column_types, source_columns, source_values
@@ -42,6 +43,7 @@ def pipeline_faults(pipeline: Pipeline) -> Iterator[Fault]:
         yield from _source_faults(pipeline)
         yield from _step_faults(pipeline)
         yield from _limit_faults(pipeline.limits, pipeline.dead_letter_limit)
+        yield from envelope_use_faults(pipeline)
         yield from join_faults(pipeline)
         yield from _sink_faults(pipeline)
         yield from late_data_faults(pipeline)

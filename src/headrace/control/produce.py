@@ -148,6 +148,7 @@ def produce_lines(
     Raises:
         TransferTargetError: if a mirror or merger writes the topic.
         TopicMissingError: if the topic is not in Kafka.
+        EnvelopeTopicError: if the topic's records are envelopes, and lines are not ``unchecked``.
         AccountMissingError: if the topic places events by account, and none is named.
         BrokerUnreachableError: if the broker does not respond within 15 seconds.
     """

@@ -10,6 +10,7 @@ _METADATA_TYPES = {
     Metadata.TOPIC: FieldType.STRING,
     Metadata.PARTITION: FieldType.LONG,
     Metadata.OFFSET: FieldType.LONG,
+    Metadata.EVENT_INDEX: FieldType.LONG,
     Metadata.TIMESTAMP: FieldType.TIMESTAMP,
 }
 

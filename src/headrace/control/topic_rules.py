@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
+from headrace.control.envelope_rules import envelope_faults
 from headrace.model import (
     MAX_TOPIC_NAME_LENGTH,
     TOPIC_NAME,
@@ -52,6 +53,7 @@ def topic_faults(topic: Topic, settings: Settings) -> Iterator[Fault]:
     yield from _config_faults(topic)
     yield from _event_faults(topic)
     yield from _avro_faults(topic, settings)
+    yield from envelope_faults(topic, schema_of(topic))
 
 
 def name_faults(name: object) -> Iterator[Fault]:

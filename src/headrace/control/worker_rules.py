@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from headrace.control.envelope_rules import no_envelope
 from headrace.control.pipeline_rules import (
     NAME_ROLE,
     dead_letter_limit_faults,
@@ -104,6 +105,8 @@ def _topic_faults(worker: Worker) -> Iterator[Fault]:
     for name, count in Counter(topic.name for topic in worker.topics).items():
         if count > 1:
             yield Fault(f"{_label(worker)} reads topic {name!r} {count} times", "read it once")
+    for topic in worker.topics:
+        yield from no_envelope(topic, f"{_label(worker)} reads")
     if sends_dead_letters(worker):
         for topic in worker.topics:
             for fault in name_faults(topic.dead_letters):

@@ -7,6 +7,7 @@ HeadraceError                         base
 ├── EventRejectedError                an event does not fit its topic; it was not sent
 ├── AccountMissingError               a topic places events by account, and none is named
 ├── TransferTargetError               a mirror or merger writes the topic, and nothing else may
+├── EnvelopeTopicError                a topic takes envelopes of many events, and no single ones
 ├── SampleError                       no events to measure with
 ├── JavaUnavailableError              runtime: no usable Java, and the bundled one does not start
 ├── JarError                          a jar could not be fetched, or its hash is not the locked one
@@ -77,7 +78,10 @@ HeadraceError                         base
 │   ├── ReprocessRunningError
 │   ├── QueryIdTakenError             queries
 │   ├── QueryUnmatchedError
-│   └── SnapshotDamagedError           the snapshots of windows do not fit together
+│   ├── SnapshotDamagedError           the snapshots of windows do not fit together
+│   ├── MatchedRecordsDeletedError     retention was faster than the instances
+│   ├── MatchedEventsRunningError      matched events are sent already
+│   └── MatchedEventsFormatError       matched events can't be sent of the records of this topic
 ├── StepError                         pipelines: a step of the user raised an error; never retried
 ├── ReferenceTooLargeError            a reference table needs too much memory; never retried
 ├── UnreadRangesError                 a batch has no report of ranges it had to read; retried
@@ -217,6 +221,7 @@ from headrace.errors.pipelines import (
 )
 from headrace.errors.project import (
     AccountMissingError,
+    EnvelopeTopicError,
     EventRejectedError,
     NotDeclaredError,
     Problem,
@@ -226,6 +231,9 @@ from headrace.errors.project import (
     UnknownFormatError,
 )
 from headrace.errors.queries import (
+    MatchedEventsFormatError,
+    MatchedEventsRunningError,
+    MatchedRecordsDeletedError,
     QueryIdTakenError,
     QueryInvalidError,
     QueryMissingError,
@@ -312,6 +320,7 @@ __all__ = [
     "DispatcherRecordError",
     "DispatcherRefusedError",
     "DispatcherRunningError",
+    "EnvelopeTopicError",
     "EventRejectedError",
     "EventsNotDeliveredError",
     "ExtraMissingError",
@@ -327,6 +336,9 @@ __all__ = [
     "LastCommitError",
     "LifespanEndedError",
     "LoaderRunningError",
+    "MatchedEventsFormatError",
+    "MatchedEventsRunningError",
+    "MatchedRecordsDeletedError",
     "MergerLossError",
     "MergerNoLeaderError",
     "MergerNoPartitionError",

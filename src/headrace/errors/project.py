@@ -103,6 +103,18 @@ class TransferTargetError(FactsError):
 
 
 @dataclass(eq=False)
+class EnvelopeTopicError(FactsError):
+    """The records of the topic are envelopes of many events, and a single event is none."""
+
+    exit_code = 2
+    topic: str
+
+    @property
+    def remedy(self) -> str:
+        return "`headrace produce --unchecked` sends each line as it is, as an envelope."
+
+
+@dataclass(eq=False)
 class SampleError(FactsError):
     """There are no events to measure with."""
 

@@ -73,6 +73,56 @@ class QueryUnmatchedError(RefusedError):
 
 
 @dataclass(eq=False)
+class MatchedEventsRunningError(RefusedError):
+    """Matched events are sent already, or their positions were committed by another process."""
+
+    code = "MATCHED_EVENTS_RUNNING"
+    name: str
+    instance: str
+
+    @property
+    def remedy(self) -> str:
+        return (
+            f"One process sends the matched events of a topic: {self.instance} does, or has done "
+            "so until now. Stop the one that is not wanted."
+        )
+
+
+@dataclass(eq=False)
+class MatchedRecordsDeletedError(RefusedError):
+    """Retention has deleted records before an instance took them: windows would lack events."""
+
+    code = "MATCHED_RECORDS_DELETED"
+    partition: str
+    offset: int
+    snapshots: str
+
+    @property
+    def remedy(self) -> str:
+        return (
+            f"To go on with the records that are there, delete those of {self.snapshots} with "
+            "Kafka's kafka-delete-records.sh: windows that are open are lost, and results of "
+            "records that are still there are written once more."
+        )
+
+
+@dataclass(eq=False)
+class MatchedEventsFormatError(RefusedError):
+    """Matched events can't be sent of the records of this topic."""
+
+    code = "MATCHED_EVENTS_FORMAT"
+    topic: str
+    reason: str
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "They are sent of topics whose records are JSON, one event each. Windows are made of "
+            "all topics: leave MATCHED EVENTS EMIT out, or send the events on as JSON."
+        )
+
+
+@dataclass(eq=False)
 class SnapshotDamagedError(RefusedError):
     """The snapshots of windows do not fit together: windows that are open would be lost."""
 

@@ -35,8 +35,13 @@ def parse_time(text: str) -> datetime | None:
 def microseconds(text: str) -> int | None:
     """Microseconds since 1970 of what :func:`parse_time` takes."""
     time = parse_time(text)
+    return None if time is None else microseconds_since_1970(time)
+
+
+def microseconds_since_1970(time: datetime) -> int:
+    """Returns a time with a zone as a number."""
     # Not timestamp(): a double has not the digits for microseconds of far years.
-    return None if time is None else (time - _EPOCH) // _MICROSECOND
+    return (time - _EPOCH) // _MICROSECOND
 
 
 def readable_microseconds(text: str) -> int | None:
@@ -60,3 +65,8 @@ def iso_text(micros: int) -> str:
     """Microseconds since 1970 in ISO 8601; beyond the years 1 to 9999, their nearest end."""
     within = min(max(micros, EARLIEST_US), LATEST_US)
     return (_EPOCH + timedelta(microseconds=within)).isoformat()
+
+
+def iso_milliseconds(time: datetime) -> str:
+    """Returns a time with a zone in ISO 8601, in UTC and to the millisecond."""
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

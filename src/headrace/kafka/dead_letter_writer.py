@@ -9,7 +9,6 @@ from dataclasses import replace
 from headrace.errors import RecordRejectedError, TopicMissingError
 from headrace.kafka.client import ClientConfig, topic_ids
 from headrace.kafka.dead_letters import (
-    Position,
     dead_letter_record,
     dead_letters_topic,
     find_written,
@@ -19,10 +18,11 @@ from headrace.model import DeadLetter, TopicPartition
 
 CanRepeat = Callable[[TopicPartition, int], bool]
 """Whether the record at an offset of a partition may be rejected once more."""
+_Place = tuple[TopicPartition, int, int]
 
 
 class DeadLetterWriter:
-    """Writes the dead letters of one pipeline or worker, one for each record.
+    """Writes the dead letters of one pipeline or worker, one for each record or event.
 
     Delivery: a record is rejected again after a crash, a reset or a rebalance, when its dead letter
     was written and the progress behind it was not. So before it writes to a topic for the first
@@ -48,7 +48,7 @@ class DeadLetterWriter:
     ) -> None:
         self._config, self._writer, self._version = config, writer, version
         self._max_remembered = max_remembered
-        self._written: dict[str, dict[Position, None]] = {}
+        self._written: dict[str, dict[_Place, None]] = {}
 
     def write(self, letters: Iterable[DeadLetter], can_repeat: CanRepeat) -> None:
         """Returns when every letter is in its topic, on all in-sync replicas.
@@ -88,15 +88,15 @@ class DeadLetterWriter:
         """
         written = self._written  # another dict takes its place when forget is called meanwhile
         stored = (
-            (letter.written_ms, letter.letter.position)
+            (letter.written_ms, letter.letter.place)
             for letter in find_written(self._config, topic, self._writer, since_ms)
             if letter.letter.offset >= 0 and can_repeat(*letter.letter.position)
         )
         if self._max_remembered is None:
-            written[topic] = {position: None for _, position in stored}
+            written[topic] = {place: None for _, place in stored}
         else:  # the oldest of them first, to be forgotten first
             latest = heapq.nlargest(self._max_remembered, stored)
-            written[topic] = {position: None for _, position in reversed(latest)}
+            written[topic] = {place: None for _, place in reversed(latest)}
 
     def unwritten(self, letters: Iterable[DeadLetter]) -> list[DeadLetter]:
         """Returns those of ``letters`` that are not known to be written."""
@@ -104,7 +104,7 @@ class DeadLetterWriter:
         return [
             letter
             for letter in letters
-            if letter.position not in written.get(letter.partition.topic, ())
+            if letter.place not in written.get(letter.partition.topic, ())
         ]
 
     def topic_ids(self, letters: Iterable[DeadLetter]) -> Mapping[str, str]:
@@ -149,7 +149,7 @@ class DeadLetterWriter:
             return
         for letter in letters:
             written = self._written.get(letter.partition.topic, {})
-            written[letter.position] = None
+            written[letter.place] = None
             if len(written) > self._max_remembered:
                 del written[next(iter(written))]
 

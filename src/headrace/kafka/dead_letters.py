@@ -10,6 +10,9 @@ headrace-topic     origin: topic, partition, offset and timestamp (milliseconds)
 headrace-partition
 headrace-offset
 headrace-timestamp
+headrace-event-index
+                   place of the event in its envelope, from 0; only of events of envelopes, whose
+                   letters have the event as their value, without the record's content-encoding
 headrace-topic-id  id of the origin topic, new when it is deleted and created again
 headrace-pipeline  the pipeline or worker that could not process it, and its version
 headrace-version
@@ -81,12 +84,15 @@ class StoredDeadLetter:
     def origin(self) -> str:
         """The original record, as commands name it: ``topic/partition:offset``.
 
-        A letter of a row, which belongs to no record, is named by its own place.
+        An event of an envelope is named by its index, too: ``topic/partition:offset#index``. A
+        letter of a row, which belongs to no record, is named by its own place.
         """
         partition, offset = self.letter.partition, self.letter.offset
         if offset < 0:
             partition, offset = self.position
-        return f"{partition.topic}/{partition.partition}:{offset}"
+        index = self.letter.event_index
+        event = f"#{index}" if index >= 0 else ""
+        return f"{partition.topic}/{partition.partition}:{offset}{event}"
 
 
 def dead_letters_topic(topic: str) -> str:
@@ -171,6 +177,8 @@ def dead_letter_record(
         "pipeline": writer,
         "version": version,
     }
+    if letter.event_index >= 0:
+        ours["event-index"] = str(letter.event_index)
     if letter.first_failure_ms >= 0:
         ours["attempts"] = str(letter.attempts)
         ours["first-failure"] = str(letter.first_failure_ms)
@@ -206,6 +214,7 @@ def _stored(partition: TopicPartition, record: Record) -> StoredDeadLetter | Non
             int(ours["headrace-timestamp"]),
             int(ours.get("headrace-attempts", "1")),
             int(ours.get("headrace-first-failure", "-1")),
+            int(ours.get("headrace-event-index", "-1")),
         )
         replays = int(ours.get(REPLAYS, "0"))
     except (KeyError, ValueError):

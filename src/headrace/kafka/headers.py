@@ -13,7 +13,8 @@ Headers = tuple[tuple[str, bytes | None], ...]
 _MAX_TEXT_BYTES = 8 * 1024  # dead-letter topics leave 64 KiB for all headers
 _CUT = "…".encode()
 
-_UNREADABLE = object()
+UNREADABLE = object()
+"""Stands for the headers of a record that can't be read."""
 # Where a name is not UTF-8, the client library gives a list that crashes the program that reads it,
 # beside an error. A call through this object has that noticed by the interpreter (SystemError);
 # the call `record.headers()`, once it is optimised, does not.
@@ -29,9 +30,9 @@ def headers_of(record: Record) -> Headers | None:
         headers = _read(record)
     except SystemError:
         # In place of the list that the record has kept.
-        record.set_headers(_UNREADABLE)  # type: ignore[attr-defined]
+        record.set_headers(UNREADABLE)  # type: ignore[attr-defined]
         return None
-    return None if headers is _UNREADABLE else tuple(headers or ())
+    return None if headers is UNREADABLE else tuple(headers or ())
 
 
 def check_header_names(headers: Iterable[tuple[str, bytes | None]]) -> None:

@@ -25,6 +25,7 @@ from headrace.errors import (
     TopicMissingError,
 )
 from headrace.kafka.broker_errors import Meaning, forbidden, meaning
+from headrace.kafka.client import ClientConfig, consumer
 from headrace.model import OffsetRange, TopicPartition
 
 CHUNK_RECORDS = 10_000  # few enough that a chunk's messages stay in the processor's caches
@@ -32,6 +33,8 @@ POLL_SECONDS = 0.2
 # An outage of minutes is waited for: a failed task would repeat its range.
 SILENCE_LIMIT_SECONDS = 300.0
 
+_SHORT_SILENCE_SECONDS = 30.0
+_READING_WHAT_IS_THERE = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
 _FEW_RECORDS = 1_000
 _SHORT_POLL_SECONDS = 0.02  # where gaps hide the end of a short range, it is waited for in vain
 
@@ -68,7 +71,7 @@ class Chunk:
 
 
 def read_ranges(
-    consumer: confluent_kafka.Consumer,
+    reader: confluent_kafka.Consumer,
     ranges: Iterable[OffsetRange],
     config: Mapping[str, str],
     *,
@@ -76,8 +79,8 @@ def read_ranges(
 ) -> Iterator[Chunk]:
     """The records of ranges, one range a partition; each partition's in order of offset.
 
-    The position of the last chunk of a range is its end. ``consumer`` is assigned the ranges; it
-    must report ends of partitions (``enable.partition.eof``). Where reading fails it must not be
+    The position of the last chunk of a range is its end. ``reader`` is assigned the ranges; it must
+    report ends of partitions (``enable.partition.eof``). Where reading fails it must not be
     used again: librdkafka tells some errors only once.
 
     Raises:
@@ -88,12 +91,46 @@ def read_ranges(
         RecordsUnreadableError: if records are damaged, the log was cut, or the brokers refuse.
     """
     reading = _Reading(ranges, config, silence_limit_seconds or SILENCE_LIMIT_SECONDS)
-    consumer.assign(reading.starts())
+    reader.assign(reading.starts())
     while left := reading.offsets_left():
         wait = POLL_SECONDS if left > _FEW_RECORDS else _SHORT_POLL_SECONDS
-        yield from reading.take(consumer.consume(min(left, CHUNK_RECORDS), wait))
+        yield from reading.take(reader.consume(min(left, CHUNK_RECORDS), wait))
         if done := reading.just_ended():
-            consumer.incremental_unassign(done)
+            reader.incremental_unassign(done)
+
+
+def read_records(
+    config: ClientConfig,
+    group: str,
+    ranges: Iterable[OffsetRange],
+    *,
+    silence_limit_seconds: float = _SHORT_SILENCE_SECONDS,
+) -> Iterator[Record]:
+    """Yields the records of ranges, read by a consumer of their own that is closed at the end.
+
+    Records that retention deletes meanwhile are left out.
+
+    Args:
+        config: librdkafka's settings of the cluster.
+        group: name by which brokers know the consumer; it joins no group.
+        ranges: one range a partition.
+        silence_limit_seconds: how long a record is waited for.
+
+    Raises:
+        BrokerUnreachableError, AuthorizationError, TopicMissingError, RecordsUnreadableError: as
+            :func:`read_ranges` does.
+    """
+    not_empty = [range_ for range_ in ranges if range_.span > 0]
+    if not not_empty:
+        return
+    reader = consumer(config, group, _READING_WHAT_IS_THERE)
+    try:
+        for chunk in read_ranges(
+            reader, not_empty, config, silence_limit_seconds=silence_limit_seconds
+        ):
+            yield from chunk.records
+    finally:
+        reader.close()
 
 
 class _Reading:

@@ -14,8 +14,9 @@ from __future__ import annotations
 import base64
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import confluent_kafka
 
@@ -46,6 +47,9 @@ from headrace.kafka.sending import ProducerRecord, send_each
 from headrace.kafka.sole_replay import SoleReplay, sole_replay
 from headrace.model import DeadLetter, TopicPartition
 from headrace.model.partitioning import partition_of_key
+
+Wrap: TypeAlias = Callable[[bytes], bytes]
+"""Returns the value of a record with a single event."""
 
 MAX_REPLAYS = 3  # a record that is rejected each time would be replayed for ever
 MAX_METADATA_BYTES = 4096  # where brokers do not say their offset.metadata.max.bytes
@@ -104,11 +108,12 @@ def replay(
     *,
     again: bool = False,
     dry_run: bool = False,
+    wrap: Wrap | None = None,
 ) -> Replay:
     """Sends the selected dead letters of ``topic`` (the origin's name) back to it.
 
     Each goes to its own partition with its key, value, headers, a count of its replays and the
-    names of those who refused it.
+    names of those who refused it. An event of an envelope goes alone, in an envelope of its own.
     Those of rows that a sink rejected and of lines of offline files stay: they never were records
     of the topic.
 
@@ -118,6 +123,8 @@ def replay(
         selection: which.
         again: also those replayed before.
         dry_run: only count.
+        wrap: makes an envelope of an event that came in one; ``None``: the topic has none, so an
+            event is sent as it is.
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
@@ -127,9 +134,9 @@ def replay(
         ReplayedRecordError: if Kafka refuses a record; those that it took are remembered.
     """
     if dry_run or not describe(config, [dead_letters_topic(topic)]):
-        return _replay(config, topic, selection, None, again=again)
+        return _replay(config, topic, selection, None, again=again, wrap=wrap)
     with sole_replay(config, topic) as member:
-        return _replay(config, topic, selection, member, again=again)
+        return _replay(config, topic, selection, member, again=again, wrap=wrap)
 
 
 def _replay(
@@ -139,6 +146,7 @@ def _replay(
     member: SoleReplay | None,
     *,
     again: bool,
+    wrap: Wrap | None,
 ) -> Replay:
     scanned = list(scan(config, topic))
     letters = [letter for letter in scanned if letter.is_of_record]
@@ -149,7 +157,7 @@ def _replay(
     due = [letter for letter in alive if again or letter.position not in done]
     records = _by_record(due)
     if due and member is not None:
-        _Sending(config, topic, member, letters, done).send(records)
+        _Sending(config, topic, member, letters, done, wrap).send(records)
     readers = Counter(name for record in records for name in {letter.pipeline for letter in record})
     return Replay(
         len(records),
@@ -224,7 +232,7 @@ def _memory(
 def _by_record(due: Iterable[StoredDeadLetter]) -> list[list[StoredDeadLetter]]:
     records: dict[tuple[object, ...], list[StoredDeadLetter]] = {}
     for letter in due:
-        records.setdefault((letter.topic_id, letter.letter.position), []).append(letter)
+        records.setdefault((letter.topic_id, letter.letter.place), []).append(letter)
     return list(records.values())
 
 
@@ -237,6 +245,7 @@ class _Sending:
     member: SoleReplay
     letters: Sequence[StoredDeadLetter]
     done: set[Position]
+    wrap: Wrap | None
 
     def send(self, records: Sequence[Sequence[StoredDeadLetter]]) -> None:
         """Sends between two commits: where records can be, then that they were replayed.
@@ -253,7 +262,7 @@ class _Sending:
         if longest > max_bytes:
             raise ReplayRefusedError(self.topic, longest)
         self.member.commit(opened_windows(self.config, self.topic, live.all_partitions))
-        failures = self._send([_original(record, live) for record in records])
+        failures = self._send([_original(record, live, self.wrap) for record in records])
         sent = [record for index, record in enumerate(records) if index not in failures]
         memory = [window for window in self._memory(sent) if len(window.metadata) <= max_bytes]
         if not failures:
@@ -303,8 +312,13 @@ def _failure(
     )
 
 
-def _original(letters: Sequence[StoredDeadLetter], live: LiveTopic) -> ProducerRecord:
+def _original(
+    letters: Sequence[StoredDeadLetter], live: LiveTopic, wrap: Wrap | None = None
+) -> ProducerRecord:
     letter = letters[0].letter
+    value = letter.value
+    if wrap is not None and value is not None and letter.event_index >= 0:
+        value = wrap(value)
     partition = _partition(letter, live.partitions)
     place = PartitionId(TopicPartition(live.name, partition), live.topic_id)
     replays = max(letter.replays for letter in letters) + 1
@@ -313,7 +327,7 @@ def _original(letters: Sequence[StoredDeadLetter], live: LiveTopic) -> ProducerR
         addressees((letter.pipeline for letter in letters), place),
     )
     headers = (*foreign_headers(letter.headers), *ours)
-    return ProducerRecord(live.name, letter.key, letter.value, headers, partition)
+    return ProducerRecord(live.name, letter.key, value, headers, partition)
 
 
 def _partition(letter: DeadLetter, partitions: int) -> int:

@@ -1,5 +1,6 @@
 """The words: frozen values that declare a project. Standard library only."""
 
+from headrace.model.envelope import ArrayEnvelope, Envelope, LinesEnvelope, ObjectEnvelope
 from headrace.model.event import (
     EpochMillis,
     EventField,
@@ -40,6 +41,7 @@ __all__ = [
     "DEAD_LETTERS_SUFFIX",
     "MAX_TOPIC_NAME_LENGTH",
     "TOPIC_NAME",
+    "ArrayEnvelope",
     "Avro",
     "BatchLimits",
     "ByAccount",
@@ -49,13 +51,16 @@ __all__ = [
     "ByShard",
     "DeadLetter",
     "DeadLetterLimit",
+    "Envelope",
     "EpochMillis",
     "EventField",
     "EventSchema",
     "FieldType",
     "Format",
     "Json",
+    "LinesEnvelope",
     "Metadata",
+    "ObjectEnvelope",
     "OffsetRange",
     "Partition",
     "Partitioning",

@@ -58,7 +58,8 @@ class DeadLetter:
     ``reason`` is a stable code (``not-json``, ``wrong-type``, ``out-of-range``,
     ``event-time-out-of-bounds``, ``unsafe-partition-value`` ...), ``detail`` a sentence that
     names the field, the value's type and what was expected. ``attempts`` were made, the first of
-    which failed at ``first_failure_ms`` since 1970; -1 for letters of pipelines.
+    which failed at ``first_failure_ms`` since 1970; -1 for letters of pipelines. Of an event of an
+    envelope ``event_index`` is its place there, from 0, and ``value`` is the event alone.
     """
 
     partition: TopicPartition
@@ -71,8 +72,14 @@ class DeadLetter:
     timestamp_ms: int = -1
     attempts: int = 1
     first_failure_ms: int = -1
+    event_index: int = -1
 
     @property
     def position(self) -> tuple[TopicPartition, int]:
         """Partition and offset of the record."""
         return self.partition, self.offset
+
+    @property
+    def place(self) -> tuple[TopicPartition, int, int]:
+        """Partition, offset and event index: no two records or events have the same."""
+        return self.partition, self.offset, self.event_index

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from headrace.model.durations import milliseconds
+from headrace.model.envelope import Envelope
 from headrace.model.event import EventSchema, event_schema
 from headrace.model.format import Format, Json, Raw
 from headrace.model.partitioning import ByKey, Partitioning
@@ -29,6 +30,8 @@ class Topic:
         event: class whose annotations are the fields of the event; ``None`` means raw bytes.
         format: how record values hold the events; by default ``Json()``, or ``Raw()`` where there
             is no event class.
+        envelope: how many events lie in each record, see :mod:`headrace.model.envelope`; ``None``:
+            each record is one event.
         key: event field whose text is the record key, by its path (``repo.full_name``); ``None``
             means no promised order.
         event_id: event field (``str``) that is the same when the same event is sent again, by its
@@ -50,6 +53,7 @@ class Topic:
     name: str
     event: type | None = None
     format: Format | None = None
+    envelope: Envelope | None = None
     key: str | None = None
     event_id: str | None = None
     derive_event_id: bool = False

@@ -312,7 +312,13 @@ class BatchCommitter:
 
     def _transaction(self, planned: PlannedBatch, feedback: Feedback) -> Transaction:
         """What the sink records with the batch, and how far it is complete then, where known."""
-        transaction = replace(self._positions.transaction(planned), positions=planned.positions)
+        transaction = replace(
+            self._positions.transaction(planned),
+            positions=planned.positions,
+            planned_ms=planned.planned_ms,
+            topic_ids={topic: end.topic_id for topic, end in planned.ends.items()},
+            followed=planned.followed,
+        )
         first, *_ = self._pipeline.sources
         topic = first.topic.name
         # Steps and joins hold rows back, or make rows of other times.

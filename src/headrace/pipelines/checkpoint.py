@@ -73,6 +73,15 @@ class PlannedBatch:
         return {topic: at for end in planned for topic, at in end.references.items()}
 
     @property
+    def followed(self) -> dict[TopicPartition, int]:
+        """The offset before which the batch has the records of each partition of its references."""
+        return {
+            TopicPartition(topic, p): offset
+            for topic, position in self.references.items()
+            for p, offset in position.partitions.items()
+        }
+
+    @property
     def planned_ms(self) -> int:
         """When the batch was planned, in milliseconds since 1970; the same when it is repeated."""
         return max((end.planned_ms for end in self.ends.values()), default=0)

@@ -264,6 +264,7 @@ def source_spec(
         topic=topic.name,
         schema=topic.schema,
         format=topic.record_format,
+        envelope=topic.envelope,
         registry=context.registry,
         event_time=topic.event_time,
         earliest_event_us=int(topic.earliest_event_time.timestamp() * 1e6),

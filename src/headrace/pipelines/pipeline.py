@@ -176,14 +176,20 @@ class Pipeline:
         that the sink wants where no step is in between.
         """
         lanes = (Metadata.PARTITION, Metadata.OFFSET) if source.subpartitions > 1 else ()
-        sink = () if self.steps else self.sink.metadata
+        sink = () if self.steps else self._wanted_by(self.sink)
         if self.join is not None and source != self.join.sources[0]:
             return ()
         return tuple(dict.fromkeys((*source.metadata, *lanes, *sink)))
 
+    def _wanted_by(self, sink: Sink) -> tuple[Metadata, ...]:
+        """Returns the columns that a sink wants: event indices only where there are envelopes."""
+        if any(source.topic.envelope is not None for source in self.sources):
+            return sink.metadata
+        return tuple(column for column in sink.metadata if column is not Metadata.EVENT_INDEX)
+
     def side_metadata(self, source: Source) -> tuple[Metadata, ...]:
         """Returns the columns of the Kafka record that the side table gets of ``source``."""
-        sink = () if self.side_table is None else self.side_table.metadata
+        sink = () if self.side_table is None else self._wanted_by(self.side_table)
         return tuple(dict.fromkeys((*source.metadata, *sink)))
 
     @property

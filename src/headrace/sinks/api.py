@@ -143,6 +143,9 @@ class Transaction:
             the partition furthest behind, where partitions that are read to their ends do not
             count. None: it is not known, or steps or a join hold rows back.
         positions: the next record to read of each partition, behind the batch.
+        planned_ms: when the batch was planned, in milliseconds since 1970; 0: by no batch.
+        topic_ids: ids of the topics that the batch reads, by name.
+        followed: of the partitions of followed topics, the offset before which the batch has them.
     """
 
     versions: Mapping[str, int]
@@ -150,6 +153,9 @@ class Transaction:
     metadata: Mapping[str, object] = field(default_factory=dict)
     event_us: int | None = None
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    planned_ms: int = 0
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    followed: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from headrace.errors import (
     RecordsUnreadableError,
 )
 from headrace.kafka import range_reader
+from headrace.kafka.client import consumer
 from headrace.kafka.cluster import KafkaCluster
 from headrace.model import OffsetRange, TopicPartition
 
@@ -54,6 +55,29 @@ def test_a_range_that_reaches_the_end_of_the_partition_needs_no_further_record(b
     chunks = list(KafkaCluster(brokers.config).read([OffsetRange(ORDERS, 90, 100)]))
     assert [chunk.position for chunk in chunks][-1] == 100
     assert sum(len(chunk.records) for chunk in chunks) == 10
+
+
+def test_records_are_read_by_a_consumer_that_is_closed_even_if_not_all_are_taken(
+    brokers, monkeypatch
+):
+    readers = []
+
+    def made(*arguments):
+        readers.append(consumer(*arguments))
+        return readers[-1]
+
+    monkeypatch.setattr(range_reader, "consumer", made)
+    brokers.append("orders", numbers(0, 100))
+    records = range_reader.read_records(brokers.config, "reader", [OffsetRange(ORDERS, 10, 20)])
+    assert [record.value() for record in records] == numbers(10, 20)
+    part = range_reader.read_records(brokers.config, "reader", [OffsetRange(ORDERS, 10, 20)])
+    assert next(part).value() == b"10"
+    part.close()
+    assert list(range_reader.read_records(brokers.config, "reader", [])) == []
+    assert len(readers) == 2
+    for reader in readers:
+        with pytest.raises(RuntimeError, match="closed"):
+            reader.consume(1, 0)
 
 
 def test_an_end_of_partition_before_the_end_of_the_range_is_waited_out(brokers):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     )
     from headrace.kafka.replay import DeadLetterFilter
 
-_RECORD = "TOPIC/PARTITION:OFFSET"
+_RECORD = "TOPIC/PARTITION:OFFSET[#INDEX]"
 _LIST = """headrace dead-letters list
 headrace dead-letters list impressions --reason wrong-type --since 2026-11-21T18:00:00Z"""
 _reasons = click.option(
@@ -121,14 +121,12 @@ def replay(  # noqa: PLR0913 - one for each option
     nothing that the first one sent. A record that was replayed three times is left out.
     """
     from headrace.cli.views.dead_letters import ReplayResult
-    from headrace.control.services import broker_config
-    from headrace.kafka.replay import replay as send_back
+    from headrace.control.dead_letters import replay_dead_letters
 
     _check_topic(session, topic)
     _check_records(records)
     only = _filter(reasons, pipelines, records, since)
-    config = broker_config(session.settings)
-    replayed = send_back(config, topic, only, again=again, dry_run=dry_run)
+    replayed = replay_dead_letters(session.project, topic, only, again=again, dry_run=dry_run)
     return ReplayResult(topic, replayed, dry_run)
 
 

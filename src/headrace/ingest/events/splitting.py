@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
-import json
-import math
-import re
-from collections.abc import Callable, Iterator
 from http import HTTPStatus
-from typing import Any
 
-import msgspec
-
+from headrace.events.splitting import SPACE, UnsplittableError, split_array, split_lines
 from headrace.ingest.http.problem import RefusedRequestError, refused
 
 JSON_TYPES = ("application/json", "text/plain", "")
@@ -21,16 +13,9 @@ JSON_TYPES = ("application/json", "text/plain", "")
 LINES_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
 
 _BOM = b"\xef\xbb\xbf"
-_SPACE = b" \t\r\n"
-_NOTHING = msgspec.Raw()
-_SPACES = re.compile(r"[ \t\r\n]*")
 _CHARSETS = ("", "charset=utf-8", 'charset="utf-8"')
-_LINE = re.compile(rb"[^ \t\r\n][^\n]*")
 _SHOWN_CHARACTERS = 80
-_FEW_BYTES = 65_536
 _LENIENT_BYTES = 1024 * 1024
-_elements: Callable[[bytes], list[msgspec.Raw]] = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_json = json.JSONDecoder(parse_int=lambda _: 0, parse_constant=lambda _: math.nan)
 
 
 def split_events(body: bytes, max_events: int, *, as_lines: bool) -> tuple[list[bytes], bool]:
@@ -48,17 +33,21 @@ def split_events(body: bytes, max_events: int, *, as_lines: bool) -> tuple[list[
     """
     if body.startswith(_BOM):
         raise _unreadable("byte-order-mark", "the body begins with a byte order mark; leave it out")
-    stripped = body.strip(_SPACE)
+    stripped = body.strip(SPACE)
     if not stripped:
         raise _unreadable("empty", "the body is empty, expected an event")
-    if as_lines:
-        events = _lines(stripped, max_events)
-    elif stripped.startswith(b"["):
-        events = _array(stripped, max_events)
-    else:
+    if not as_lines and not stripped.startswith(b"["):
         return [stripped], False
-    if len(events) > max_events:
-        raise _too_many(max_events)
+    try:
+        if as_lines:
+            return split_lines(stripped, max_events), True
+        events = split_array(stripped, max_events, _LENIENT_BYTES)
+    except UnsplittableError as error:
+        if error.reason == "too-many-events":
+            raise _too_many(max_events) from None
+        raise _unreadable(error.reason, error.detail) from error
+    if not events:
+        raise _unreadable("empty", "the body is an array without events")
     return events, True
 
 
@@ -80,81 +69,6 @@ def is_lines(content_type: str) -> bool:
         f"Content-Type is {content_type[:_SHOWN_CHARACTERS]!r}, expected application/json, "
         "application/x-ndjson or text/plain, in UTF-8",
     )
-
-
-def _lines(body: bytes, most: int) -> list[bytes]:
-    lines = body.split(b"\n", most)
-    if len(lines) <= most:
-        return [event for line in lines if (event := line.strip(_SPACE))]
-    # There are more lines than events are allowed; blank ones don't count.
-    matches = itertools.islice(_LINE.finditer(body), most + 1)
-    return [line.group().rstrip(_SPACE) for line in matches]
-
-
-def _array(body: bytes, most: int) -> list[bytes]:
-    try:
-        elements = _elements(body) if len(body) <= _FEW_BYTES else _at_most(most)(body)
-    except msgspec.ValidationError:
-        raise _too_many(most) from None
-    except (ValueError, RecursionError) as error:
-        # It reads more strictly than it must to find the ends: one bad event spoils the rest.
-        if len(body) > _LENIENT_BYTES:
-            raise _no_array(error, "") from error
-        events = list(_one_by_one(body, most))
-    else:
-        events = [bytes(element) for element in elements[: most + 1]]
-    if not events:
-        raise _unreadable("empty", "the body is an array without events")
-    return events
-
-
-@functools.cache
-def _at_most(most: int) -> Callable[[bytes], list[msgspec.Raw]]:
-    """Reads the elements of an array, and refuses it at the first that is too many.
-
-    A decoder of lists makes all elements of an array before it looks at their number; one of
-    structs does not go on behind the last field.
-    """
-    fields: list[Any] = [(f"e{place}", msgspec.Raw, _NOTHING) for place in range(most)]
-    struct = msgspec.defstruct("Elements", fields, array_like=True, forbid_unknown_fields=True)
-    decode = msgspec.json.Decoder(struct).decode
-
-    def read(body: bytes) -> list[msgspec.Raw]:
-        elements = msgspec.structs.astuple(decode(body))
-        return list(itertools.takewhile(lambda element: element is not _NOTHING, elements))
-
-    return read
-
-
-def _one_by_one(body: bytes, most: int) -> Iterator[bytes]:
-    """Yields the elements of an array; takes NaN and halves of surrogate pairs, too."""
-    text = body.decode("utf-8", "surrogateescape")
-    place = _after_spaces(text, 1)
-    for _ in range(most + 1):
-        start = place
-        try:
-            _, place = _json.raw_decode(text, place)
-        except (ValueError, RecursionError) as error:
-            raise _no_array(error, f" at character {start}") from error
-        yield text[start:place].encode("utf-8", "surrogateescape")
-        place = _after_spaces(text, place)
-        separator = text[place : place + 1]
-        place = _after_spaces(text, place + 1)
-        if separator == "]" and place == len(text):
-            return
-        if separator != ",":
-            raise _unreadable("not-json", f"the array is malformed after character {place - 1}")
-
-
-def _after_spaces(text: str, place: int) -> int:
-    spaces = _SPACES.match(text, place)
-    return spaces.end() if spaces else place
-
-
-def _no_array(error: Exception, where: str) -> RefusedRequestError:
-    if isinstance(error, RecursionError):
-        return _unreadable("too-deep", f"an event{where} is nested too deep")
-    return _unreadable("not-json", f"the array is malformed{where}: {error}")
 
 
 def _too_many(most: int) -> RefusedRequestError:

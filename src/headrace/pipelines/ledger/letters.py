@@ -31,15 +31,15 @@ class LetterRecount:
 def recount_letters(letters: Iterable[StoredDeadLetter], balance: Balance) -> LetterRecount:
     """Compares letters with the records that became one since the ledger began.
 
-    Letters of late events do not count: the ledger has them as late. A letter of a record counts
-    once, however often it was written. Those that belong to no record may be there more often than
-    once, after a crash, so only those that are missing are told.
+    Letters of late events do not count: the ledger has them as late. A letter of a record or event
+    counts once, however often it was written. Those that belong to no record may be there more
+    often than once, after a crash, so only those that are missing are told.
 
     Args:
         letters: that the pipeline has written.
         balance: of its ledger.
     """
-    records: set[tuple[TopicPartition, int]] = set()
+    places: set[tuple[TopicPartition, int, int]] = set()
     numbers: Counter[TopicPartition | None] = Counter()
     for stored in letters:
         partition, offset = stored.letter.position
@@ -48,8 +48,8 @@ def recount_letters(letters: Iterable[StoredDeadLetter], balance: Balance) -> Le
         if partition.partition < 0:
             numbers[None] += 1
         elif balance.has_read(partition, stored.topic_id, offset):
-            records.add(stored.letter.position)
-    numbers.update(partition for partition, _ in records)
+            places.add(stored.letter.place)
+    numbers.update(partition for partition, *_ in places)
     return LetterRecount(
         tuple(
             Imbalance(Hop.DEAD_LETTERS, missing, 0, ids_differ=False, partition=_name(partition))

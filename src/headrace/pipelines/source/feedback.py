@@ -93,7 +93,8 @@ class Feedback:
         for report in reports:
             place = report.range.partition.topic, report.range.partition.partition
             bytes_, records = read.get(place, (0, 0))
-            read[place] = bytes_ + report.bytes, records + report.records
+            # Offsets are planned: of a topic with envelopes, the size of an envelope counts.
+            read[place] = bytes_ + report.bytes, records + (report.envelopes or report.records)
         sizes = {topic: dict(partitions) for topic, partitions in self.sizes.items()}
         for (topic, partition), (bytes_, records) in read.items():
             if records:

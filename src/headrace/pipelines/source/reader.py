@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ import numpy as np
 from headrace.errors import RecordsDeletedError, RefusedError
 from headrace.kafka.dead_letter_limiter import BadRuns
 from headrace.kafka.headers import headers_of
-from headrace.kafka.range_reader import Chunk, Record
+from headrace.kafka.range_reader import CHUNK_RECORDS, Chunk, Record
 from headrace.kafka.replayed import PartitionId
 from headrace.model import DeadLetter, OffsetRange
 from headrace.pipelines.late_data.event_clock import EventTimeSamples
@@ -34,6 +34,8 @@ from headrace.pipelines.source.addressed import Addressed
 from headrace.pipelines.source.bad_records import BadRecords
 from headrace.pipelines.source.decode import decoder_for
 from headrace.pipelines.source.decode.checks import EventTimeBounds, RowChecks
+from headrace.pipelines.source.decode.decoder import decode_others
+from headrace.pipelines.source.envelopes import EnvelopeReader, event_index
 from headrace.pipelines.source.record_columns import timestamp_ms, with_record_columns
 from headrace.pipelines.source.report import LateCounts, RangeReport
 from headrace.runtime.cleanup import cleaning_up_after_failure
@@ -41,6 +43,7 @@ from headrace.runtime.cleanup import cleaning_up_after_failure
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headrace.events import Rejection
     from headrace.pipelines.source.spec import SourceSpec
 
 HEARTBEAT = "_heartbeat"
@@ -138,7 +141,9 @@ class RangeReader:
         self._addressed = Addressed(
             spec.pipeline, place, planned_ms, may_hold_replays=may_hold_replays
         )
+        self._envelopes = None if spec.envelope is None else EnvelopeReader(spec.envelope)
         self._records = 0
+        self._envelope_count = 0
         self._bytes = 0
         self._last_timestamp_ms = -1
         self._bad_runs = BadRuns()
@@ -187,8 +192,11 @@ class RangeReader:
 
     def take_records(self, chunk: Chunk) -> Iterator[tuple[pa.Table, Sequence[Record]]]:
         """Decodes one chunk to rows, with the records that they are of."""
-        self._position = chunk.position
         records = self._addressed.of(chunk.records)
+        if self._envelopes is not None:
+            yield from self._events_decoded(records, self._envelopes, chunk.position)
+            return
+        self._position = chunk.position
         if records:
             yield self._decoded(records)
 
@@ -212,6 +220,7 @@ class RangeReader:
             omitted=self._bad.omitted,
             late=LateCounts(self._late.count, self._late.written, self._late.dead),
             side_pieces=self._late.close(),
+            envelopes=self._envelope_count,
             ledger=self._tally.lines() if self._tally else (),
         )
 
@@ -219,9 +228,34 @@ class RangeReader:
         """Removes what was written of the range, where its task fails."""
         self._late.abort()
 
-    def _decoded(self, records: Sequence[Record]) -> tuple[pa.Table, Sequence[Record]]:
+    def _events_decoded(
+        self, records: Sequence[Record], envelopes: EnvelopeReader, position: int
+    ) -> Iterator[tuple[pa.Table, Sequence[Record]]]:
+        """Decodes the events of envelopes, about as many at a time as a chunk has records."""
+        events: list[Record] = []
+        undivided: dict[int, Rejection] = {}
+        for record in records:
+            if len(events) >= CHUNK_RECORDS:
+                yield self._decoded(events, undivided)
+                events, undivided = [], {}
+            self._envelope_count += 1
+            divided = envelopes.events_of(record)
+            if isinstance(divided, list):
+                events += divided
+            else:
+                undivided[len(events)] = divided
+                events.append(record)
+        # Not before: a reader that is left here has not read the chunk.
+        self._position = position
+        if events:
+            yield self._decoded(events, undivided)
+
+    def _decoded(
+        self, records: Sequence[Record], undivided: Mapping[int, Rejection] | None = None
+    ) -> tuple[pa.Table, Sequence[Record]]:
         values = [record.value() for record in records]
-        decoded = self._checks.applied(self._decoder.decode(values), len(values))
+        decoded = decode_others(self._decoder, values, undivided or {})
+        decoded = self._checks.applied(decoded, len(values))
         self._records += len(records)
         sizes = value_bytes(values)
         self._bytes += int(sizes.sum())
@@ -307,7 +341,7 @@ def _bounds(spec: SourceSpec, planned_ms: int) -> EventTimeBounds | None:
 
 
 def _dead_letter(record: Record, range_: OffsetRange, reason: str, detail: str) -> DeadLetter:
-    headers = headers_of(record)
+    headers, index = headers_of(record), event_index(record)
     return DeadLetter(
         partition=range_.partition,
         offset=record.offset(),
@@ -317,6 +351,7 @@ def _dead_letter(record: Record, range_: OffsetRange, reason: str, detail: str) 
         value=record.value(),
         headers=headers or (),
         timestamp_ms=record.timestamp()[1],
+        event_index=-1 if index is None else index,
     )
 
 

@@ -9,6 +9,7 @@ from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import Record
 from headrace.model import EventSchema, Metadata, TopicPartition
 from headrace.pipelines.source.decode import columns_for
+from headrace.pipelines.source.envelopes import event_index
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,6 +57,7 @@ def metadata_types() -> dict[Metadata, pa.DataType]:
         Metadata.TIMESTAMP: pa.timestamp("us", tz="UTC"),
         Metadata.KEY: pa.binary(),
         Metadata.HEADERS: pa.list_(header),
+        Metadata.EVENT_INDEX: pa.int32(),
     }
 
 
@@ -80,6 +82,8 @@ def _metadata_column(
             values = [record.key() for record in records]
         case Metadata.HEADERS:
             values = [_header_structs(record) for record in records]
+        case Metadata.EVENT_INDEX:
+            values = [event_index(record) for record in records]
     return pa.array(values, kind)
 
 

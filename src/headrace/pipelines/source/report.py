@@ -60,7 +60,9 @@ class RangeReport:
     Attributes:
         range: the offsets planned.
         position: the next offset to read; the end of the range once it was read whole.
-        records: records in it, good and bad.
+        records: records in it, good and bad; of a topic with envelopes, events, and envelopes that
+            can't be divided.
+        envelopes: how many envelopes these came in; 0: the topic has none.
         bytes: of their values.
         last_timestamp_ms: Kafka's timestamp of the last record; -1 if there was none.
         event_times: samples of the event times, microseconds since 1970, each with the
@@ -92,6 +94,7 @@ class RangeReport:
     ledger: tuple[LedgerLine, ...] = ()
     join: JoinCounts | None = None
     waiting: Waiting | None = None
+    envelopes: int = 0
 
     @property
     def bad(self) -> int:

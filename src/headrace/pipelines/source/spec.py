@@ -10,6 +10,7 @@ from headrace.kafka.cluster import Cluster
 from headrace.model import (
     BatchLimits,
     DeadLetterLimit,
+    Envelope,
     EventSchema,
     Format,
     Json,
@@ -47,6 +48,7 @@ class SourceSpec:
         storage: options of the storage that ``staging`` is on.
         checkpoint: URI of Spark's checkpoint, which also keeps the first position.
         format: how record values hold the events.
+        envelope: how many events lie in each record; ``None``: each record is one event.
         registry: of the schemas of Avro topics.
         heartbeat_after_us: an input idle for so long says how far the others are; 0: never.
         writers: of the sink, for the read task itself; ``None`` on the Spark path.
@@ -76,6 +78,7 @@ class SourceSpec:
     checkpoint: str
     dead_letter_limit: DeadLetterLimit = field(default_factory=DeadLetterLimit)
     format: Format = field(default_factory=Json)
+    envelope: Envelope | None = None
     registry: SchemaRegistrySettings | None = None
     heartbeat_after_us: int = 0
     writers: WriterFactory | None = None

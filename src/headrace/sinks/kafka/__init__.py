@@ -8,8 +8,10 @@ is one, ``key``. The headers of a record:
 
 ========= =========================================================================================
 event-id  the event's id, where the topic declares one: the same in every copy of the event
-origin    ``topic/partition:offset`` of the record that the row came from; not behind steps that
-          drop the columns ``_topic``, ``_partition`` and ``_offset``
+origin    ``topic/partition:offset`` of the record that the row came from, with ``#index`` behind it
+          where that is an envelope and the row its event with that index; not behind steps that
+          drop the columns ``_topic``, ``_partition`` and ``_offset``. Behind steps, only the column
+          ``_event_index`` tells events of an envelope apart
 ========= =========================================================================================
 
 Guarantees:

@@ -41,6 +41,7 @@ class Kafka(Sink, Reprocessable):
         Metadata.TOPIC,
         Metadata.PARTITION,
         Metadata.OFFSET,
+        Metadata.EVENT_INDEX,
     )
 
     @property

@@ -277,7 +277,14 @@ def _origins(rows: pa.Table) -> list[str | None]:
     if not set(names) <= set(rows.column_names):
         return [None] * rows.num_rows
     columns = (rows.column(name).to_pylist() for name in names)
-    return [f"{topic}/{partition}:{at}" for topic, partition, at in zip(*columns, strict=True)]
+    events: Sequence[str] = [""] * rows.num_rows
+    if Metadata.EVENT_INDEX.value in rows.column_names:
+        indices = rows.column(Metadata.EVENT_INDEX.value).to_pylist()
+        events = ["" if index is None else f"#{index}" for index in indices]
+    return [
+        f"{topic}/{partition}:{at}{event}"
+        for topic, partition, at, event in zip(*columns, events, strict=True)
+    ]
 
 
 def _headers(event_id: str, origin: str | None) -> Headers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,6 +23,24 @@ class Decoded:
 
     rows: pa.Table
     rejected: dict[int, Rejection]
+
+
+def decode_others(
+    decoder: Decoder, values: Sequence[bytes | None], rejected: Mapping[int, Rejection]
+) -> Decoded:
+    """Decodes those records of a chunk that are not rejected already, by their index.
+
+    Args:
+        decoder: of the others.
+        values: of all records.
+        rejected: the reasons, which the result has, too.
+    """
+    if not rejected:
+        return decoder.decode(values)
+    indices = [index for index in range(len(values)) if index not in rejected]
+    decoded = decoder.decode([values[index] for index in indices])
+    by_decoder = {indices[number]: why for number, why in decoded.rejected.items()}
+    return Decoded(decoded.rows, dict(sorted({**rejected, **by_decoder}.items())))
 
 
 class Decoder(Protocol):
