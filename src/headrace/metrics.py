@@ -638,6 +638,44 @@ QUERY_METRICS = (
 """Of one instance of standing queries; at /metrics ``headrace_queries_<name>``, counts with
 ``_total``."""
 
+MATCHED_EVENTS_METRICS = (
+    Metric(
+        "records",
+        "records",
+        "matched events that were sent, as far as their positions are committed",
+        "standing still while `read` rises: no event matches",
+        is_counter=True,
+    ),
+    Metric(
+        "read",
+        "events",
+        "events that were looked at; counted once a minute",
+        "standing still while events come: see the state and its reason",
+        is_counter=True,
+    ),
+    Metric(
+        "restarts",
+        "restarts",
+        "times that the query of Spark failed and was started again",
+        "rising: the log says why",
+        is_counter=True,
+    ),
+    Metric(
+        "queries",
+        "queries",
+        "live queries with `MATCHED EVENTS EMIT`",
+        "not as many as you have registered: `headrace query list` says which are live",
+    ),
+    Metric(
+        "lag_records",
+        "records",
+        "offsets from the committed positions to the end of the topic",
+        "above what comes in two minutes: it is too slow, or stands still",
+    ),
+)
+"""Of a process that sends matched events; at /metrics ``headrace_matched_events_<name>``, counts
+with ``_total``."""
+
 QUERY_TOPIC_METRICS = (
     Metric(
         "behind_seconds",

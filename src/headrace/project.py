@@ -161,8 +161,9 @@ class Project:
         """Returns the results of a standing query.
 
         Without ``follow``, it ends with what is there: the newest result of each group, the newest
-        window last. With it, results come one after the other for ever, each once: one with a
-        greater ``emission`` replaces those of its window before it. Close the iterator to end it.
+        window last, 100,000 results at most. With it, results come one after the other for ever,
+        each once: one with a greater ``emission`` replaces those of its window before it. Close the
+        iterator to end it.
 
         Args:
             query_id: of a registered query, or of one that was, as long as its results are there.

@@ -12,6 +12,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import confluent_kafka
 import msgspec
 import pytest
 from click.testing import CliRunner
@@ -24,10 +25,10 @@ from headrace.cli import main
 from headrace.control import load_project
 from headrace.control.query_explanation import explain_query
 from headrace.control.query_instances import query_instances, uncovered_partitions
-from headrace.control.query_registry import cancel_query, register_query
+from headrace.control.query_registry import cancel_query, register_query, update_query
 from headrace.control.query_results import ResultOptions, query_results
 from headrace.errors import QueryMissingError
-from headrace.kafka.client import client_config, describe, producer
+from headrace.kafka.client import admin, client_config, describe, producer
 from headrace.queries.instance.lease_holder import LeaseHolder
 from headrace.queries.matched import Tick
 from headrace.queries.topics import ensure_query_topics
@@ -141,6 +142,8 @@ def test_results_outlive_their_query_and_unknown_ids_have_none(project):
     cancel_query(project.loaded, "a")
     assert list(project.results("a")) == [result(0)]
     assert json.loads(project.command("results", "a", "--json"))["begin"] == result(0).begin
+    done = CliRunner().invoke(main, ["query", "results", "a", "--project", str(project.folder)])
+    assert done.stderr == "Query 'a' was cancelled: it has no further results.\n"
     with pytest.raises(QueryMissingError):
         project.results("unknown")
 
@@ -188,6 +191,37 @@ def test_an_explanation_reads_events_ticks_and_leases(project):
     [pipeline] = explain_query(project.loaded, "a").pipelines
     assert (pipeline.has_query, pipeline.planned_at, pipeline.lag) == (True, BEGIN, 1)
     assert pipeline.event_time == BEGIN + timedelta(seconds=5)
+
+
+def test_a_renewal_takes_no_query_from_a_pipeline(project):
+    query = project.register("a")
+
+    def has_query(registry_offset):
+        tick = Tick(project.topic, "match-clicks", None, 1_000, {}, registry_offset)
+        project.send(project.declared.matched_topic, tick, partition=0)
+        return explain_query(project.loaded, "a").pipelines[0].has_query
+
+    assert has_query(query.offset + 1) is True
+    renewed = project.register("a")
+    assert (renewed.offset > query.offset, renewed.revision) == (True, 1)
+    assert has_query(query.offset + 1) is True
+    assert has_query(query.offset) is False
+    changed = update_query(project.loaded, "a", f'SELECT count(*) FROM "{project.topic}" LIMIT 7')
+    assert has_query(renewed.offset + 1) is False
+    assert has_query(changed.offset + 1) is True
+
+
+def test_a_renewal_alone_says_nothing_of_batches_before_it(project):
+    query = project.register("a")
+    renewed = project.register("a")
+    place = confluent_kafka.TopicPartition(project.declared.queries_topic, 0, renewed.offset)
+    [deleted] = admin(project.config).delete_records([place]).values()
+    deleted.result(30)
+    tick = Tick(project.topic, "match-clicks", None, 1_000, {}, query.offset + 1)
+    project.send(project.declared.matched_topic, tick, partition=0)
+    explanation = explain_query(project.loaded, "a")
+    assert explanation.pipelines[0].has_query is None
+    assert explanation.unknown[-1].startswith("whether pipeline 'match-clicks' has the query")
 
 
 def test_only_the_newest_events_are_looked_at(project):

@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import confluent_kafka
 import pytest
 from click.testing import CliRunner
 from tests.unit.queries.registry.flow import FLOW, write_project
@@ -22,14 +23,14 @@ from headrace.control.query_registry import (
     update_query,
 )
 from headrace.errors import QueryMissingError, TopicChangeError
-from headrace.kafka.client import client_config, describe, producer
-from headrace.kafka.topics import ensure_topics, topic_states
+from headrace.kafka.client import admin, client_config, describe, producer
+from headrace.kafka.topics import delete_topic, ensure_topics, topic_states
 from headrace.model import Topic
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.language import parse_query
+from headrace.queries.registry.followed import FollowedRegistry
 from headrace.queries.registry.record import RegisteredQuery, encode_query
-from headrace.queries.registry.table import QueryTable
-from headrace.queries.registry.topic import ensure_registry_topic, read_registry, write_registry
+from headrace.queries.registry.topic import ensure_registry_topic, write_registry
 from headrace.settings import load_settings
 from headrace.settings.model import KafkaSettings
 
@@ -66,11 +67,8 @@ def load(tmp_path, monkeypatch, broker, flow):
     return project
 
 
-def table(config, name):
-    table = QueryTable(parse_query)
-    for record in read_registry(config, f"{name}.queries"):
-        table.apply(*record)
-    return table
+def followed(name):
+    return FollowedRegistry(f"{name}.queries", parse_query)
 
 
 def test_a_registry_without_a_topic_is_empty(load, name, config):
@@ -95,7 +93,7 @@ def test_queries_are_registered_updated_and_cancelled(load, name, config):
     [cancelled] = cancel_query(project, "a")
     assert cancelled.offset == 4
     assert [entry.query for entry in registered_queries(project)] == [second]
-    assert table(config, name).next_offset == 5
+    assert followed(name).table(config).next_offset == 5
 
 
 def test_a_query_expires_by_the_clock(load):
@@ -116,7 +114,14 @@ def test_a_query_expires_by_the_clock(load):
             timedelta(hours=12),
             {"cleanup.policy": "delete", "retention.ms": DAY_MS, "segment.ms": DAY_MS},
         ),
-        (None, {"cleanup.policy": "compact", "segment.ms": "3600000"}),
+        (
+            None,
+            {
+                "cleanup.policy": "compact",
+                "segment.ms": "3600000",
+                "min.compaction.lag.ms": DAY_MS,
+            },
+        ),
     ],
 )
 def test_the_topic_has_the_settings_of_its_max_ttl(config, name, max_ttl, settings):
@@ -187,19 +192,41 @@ def test_ten_thousand_queries_are_listed(load, name, config):
     assert {entry.state.value for entry in entries} == {"live"}
 
 
-def test_instances_that_begin_at_different_times_have_one_digest(load, name, config):
-    project, early = load(), QueryTable(parse_query)
+def test_a_followed_registry_has_what_one_that_begins_later_has(load, name, config):
+    project, early = load(), followed(name)
+    assert early.table(config).registered == {}
     for query_id in "abc":
         register_query(project, COUNT, query_id=query_id)
-    for record in read_registry(config, f"{name}.queries"):
-        early.apply(*record)
+    assert list(early.table(config).registered) == ["a", "b", "c"]
     update_query(project, "b")
     cancel_query(project, "c")
-    late, now = table(config, name), datetime.now(UTC)
-    assert early.digest(now) != late.digest(now)
-    for record in read_registry(config, f"{name}.queries"):
-        early.apply(*record)
-    assert early.digest(now) == late.digest(now)
+    late = followed(name)
+    assert early.table(config).registered == late.table(config).registered
+    assert {query.offset for query in early.table(config).registered.values()} == {0, 3}
+    assert early.table(config).is_cancelled("c")
+
+
+def test_a_followed_registry_forgets_what_kafka_has_deleted(load, name, config):
+    project, registry = load(), followed(name)
+    for query_id in "ab":
+        register_query(project, COUNT, query_id=query_id)
+    assert len(registry.table(config).registered) == 2
+    place = confluent_kafka.TopicPartition(f"{name}.queries", 0, 1)
+    [deleted] = admin(config).delete_records([place]).values()
+    deleted.result(30)
+    assert list(registry.table(config).registered) == ["b"]
+
+
+def test_a_topic_that_was_created_again_is_another_registry(load, name, config):
+    project, registry = load(), followed(name)
+    for query_id in "ab":
+        register_query(project, COUNT, query_id=query_id)
+    assert len(registry.table(config).registered) == 2
+    delete_topic(config, f"{name}.queries")
+    assert registry.table(config).registered == {}
+    for query_id in "cde":
+        register_query(project, COUNT, query_id=query_id)
+    assert list(registry.table(config).registered) == ["c", "d", "e"]
 
 
 def test_commands_register_and_list(load, name, tmp_path):

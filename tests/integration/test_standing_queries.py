@@ -1,5 +1,6 @@
 """Standing queries on the real broker and Spark: registered, matched, added up, answered."""
 
+import itertools
 import json
 import shutil
 import threading
@@ -9,11 +10,14 @@ from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import confluent_kafka
 import pytest
 from tests.integration.flow import Flow
 from tests.integration.test_sinks import records
 
 from headrace import BatchLimits, StandingQueries, Topic
+from headrace.errors import MatchedRecordsDeletedError
+from headrace.kafka.client import admin_request, describe
 from headrace.pipelines.progress import PipelineState
 from headrace.queries.instance.instance import AggregatorInstance
 from headrace.queries.match.sink import MatchQueries
@@ -113,6 +117,21 @@ class Queries:
         threading.Timer(60, instance.stop).start()
         instance.run(observe)
         return instance.status()
+
+    def delete_records(self, topic):
+        """Deletes all records of a topic, as retention does."""
+        for partition in describe(self.flow.client, [topic])[topic].all_partitions:
+            end = confluent_kafka.TopicPartition(
+                topic, partition.partition, confluent_kafka.OFFSET_END
+            )
+            admin_request(
+                self.flow.client, lambda admin, end=end: admin.delete_records([end])[end].result()
+            )
+
+    def delete_topic(self):
+        """Deletes the topic of events."""
+        name = self.topic.name
+        admin_request(self.flow.client, lambda admin: admin.delete_topics([name])[name].result())
 
     def matched(self):
         """The records of the matched topic, ticks of one partition alone."""
@@ -271,3 +290,74 @@ def test_each_of_a_thousand_queries_counts_from_one_offset_on(queries):
         for query, start in starts.items()
     }
     assert counted == {query: count for query, count in expected.items() if count}
+
+
+def test_a_batch_without_events_says_when_it_was_planned_and_which_queries_it_has(queries):
+    offset = queries.register("q", "SELECT count(*) FROM views")
+    queries.send((0, "PL", 1))
+    queries.match()
+    queries.flow.send([b"no event"], topic=queries.topic.name)
+    queries.match()
+    ticks = [each for each in queries.matched() if isinstance(each, Tick)]
+    assert [sum(tick.positions.values()) for tick in ticks[-2:]] == [1, 2]
+    assert [tick.registry_offset for tick in ticks[-2:]] == [offset + 1] * 2
+    assert queries.began.timestamp() * 1000 < ticks[-2].planned_ms < ticks[-1].planned_ms
+    live = describe(queries.flow.client, [queries.topic.name])[queries.topic.name]
+    assert {tick.topic_id for tick in ticks} == {live.topic_id}
+
+
+def test_a_deleted_topic_of_events_ends_no_instance(queries):
+    queries.register("q", "SELECT count(*) FROM views")
+    queries.send((0, "PL", 1))
+    queries.match()
+    queries.delete_topic()
+    looked = itertools.count()
+    # It asks for the end of the topic each second.
+    status = queries.aggregate(lambda status: status.windows and next(looked) > 30)
+    assert status.waiting == ""
+    queries.aggregate(lambda status: status.windows and next(looked) > 60)
+
+
+def matched_and_answered(queries):
+    """Matches an event, and has an instance take all that there is; the window stays open."""
+    queries.register("q", "SELECT count(*) FROM views")
+    queries.send((0, "PL", 1))
+    queries.match()
+    looked = itertools.count()
+    queries.aggregate(lambda status: status.windows and next(looked) > 10)
+
+
+def test_an_instance_goes_on_behind_deleted_records_that_were_taken(queries):
+    matched_and_answered(queries)
+    queries.delete_records(queries.declared.matched_topic)
+    queries.send((130, "PL", 1), (131, "PL", 1))
+    queries.match()
+    queries.aggregate(lambda status: status.results)
+    assert [result.events for result in queries.results()] == [1]
+
+
+def test_an_instance_refuses_to_go_on_behind_deleted_records_that_no_one_took(queries):
+    matched_and_answered(queries)
+    queries.send((1, "PL", 1))
+    queries.match()
+    queries.delete_records(queries.declared.matched_topic)
+    with pytest.raises(MatchedRecordsDeletedError) as refused:
+        queries.aggregate(lambda _: False)
+    assert f"{queries.declared.snapshots_topic}[" in refused.value.remedy
+
+
+def test_an_instance_tells_that_snapshots_and_records_are_gone_and_goes_on(queries, caplog):
+    matched_and_answered(queries)
+    for topic in (queries.declared.snapshots_topic, queries.declared.matched_topic):
+        queries.delete_records(topic)
+    looked = itertools.count()
+    queries.aggregate(lambda status: status.partitions and next(looked) > 20)
+    told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert any(queries.declared.matched_topic in line and "are lost" in line for line in told)
+    # What it has told is not a loss once more.
+    queries.send((60, "PL", 1))
+    queries.match()
+    queries.send((190, "PL", 1), (191, "PL", 1))
+    queries.match()
+    queries.aggregate(lambda status: status.results)
+    assert [result.events for result in queries.results()] == [1]

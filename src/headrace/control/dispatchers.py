@@ -15,7 +15,6 @@ from headrace.control.project import LoadedProject
 from headrace.control.site_clusters import cluster_of, own_cluster, site_clusters
 from headrace.dispatcher.declaration import Dispatcher, DispatchMode
 from headrace.dispatcher.positions import (
-    RoutePosition,
     commit_positions,
     committed_positions,
     find_starts,
@@ -32,6 +31,7 @@ from headrace.errors import (
 from headrace.kafka.client import latest_offsets
 from headrace.model import TopicPartition
 from headrace.settings import Settings
+from headrace.transfer.committed_position import CommittedPosition
 from headrace.transfer.target import naming_site
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _known_standing(route: Route) -> RouteStanding:
 
 def _dispatched(
     source: TopicPartition,
-    at: RoutePosition | None,
+    at: CommittedPosition | None,
     end: int | None,
     refusal: RefusedError | None,
 ) -> DispatchedPartition:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headrace.control.checkpoint_changes import CheckpointChange, checkpoint_changes
 from headrace.control.declared_keys import read_keys, remember_keys
 from headrace.control.durability import cluster_warnings, identity_warnings, live_warnings
 from headrace.control.project import LoadedProject
-from headrace.control.query_changes import QueryChange, query_changes
 from headrace.control.retention_rules import live_horizon_warnings
 from headrace.control.services import broker_config
 from headrace.control.sink_changes import SinkChange, sink_changes
@@ -106,10 +106,10 @@ class Plan:
     broker_down: str = ""
     warnings: tuple[Fault, ...] = ()
     sinks: tuple[SinkChange, ...] = ()
-    queries: tuple[QueryChange, ...] = ()
+    queries: tuple[CheckpointChange, ...] = ()
 
     @property
-    def refused(self) -> tuple[TopicChange | SinkChange | QueryChange, ...]:
+    def refused(self) -> tuple[TopicChange | SinkChange | CheckpointChange, ...]:
         """Returns the changes that can't be made."""
         topics = tuple(change for change in self.changes if change.action is Action.REFUSED)
         sinks = tuple(change for change in self.sinks if change.is_refused)
@@ -127,7 +127,7 @@ def make_plan(project: LoadedProject) -> Plan:
     routes, workers = _routes(project), _workers(project)
     pipelines = project.pipelines.values()
     sinks = sink_changes(project.settings, pipelines)
-    queries = query_changes(project.settings, pipelines)
+    queries = checkpoint_changes(project.settings, pipelines)
     try:
         config = broker_config(project.settings)
         live = topic_states(config, [topic.name for topic in topics])

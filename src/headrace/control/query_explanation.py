@@ -21,15 +21,14 @@ from headrace.control.query_sample import QuerySample, newest_events, sample_que
 from headrace.control.services import broker_config
 from headrace.control.standing_queries import checked_query
 from headrace.control.standing_query_rules import matched_queries
-from headrace.kafka.client import ClientConfig, consumer, describe, watermarks
-from headrace.kafka.range_reader import read_ranges
+from headrace.kafka.client import ClientConfig, describe, watermarks
+from headrace.kafka.range_reader import read_records
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.pipeline import Pipeline
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.matched import Tick, decode_matched
 
 DEFAULT_EVENTS = 10_000
-_SILENCE_SECONDS = 30.0
 _FIRST_LOOK_OFFSETS = 1_000
 _LOOK_FACTOR = 10
 _MAX_LOOK_OFFSETS = 100_000
@@ -41,8 +40,8 @@ class MatchingPipeline:
 
     Attributes:
         pipeline: its name.
-        has_query: whether its last batch with events had the query as it is registered now; None:
-            not known.
+        has_query: whether its last batch with events had the query with the text that it has now;
+            None: not known.
         planned_at: when that batch was planned; None: it is not among the newest records.
         event_time: how far the time of the topic's events was; None: not known.
         lag: offsets from its positions to the ends of the topic; None: not known.
@@ -138,15 +137,10 @@ def last_ticks(
 
 def _ticks(config: ClientConfig, range_: OffsetRange, topic: str) -> dict[str, Tick]:
     ticks: dict[str, Tick] = {}
-    reader = consumer(config, "headrace.explain")
-    try:
-        for chunk in read_ranges(reader, [range_], config, silence_limit_seconds=_SILENCE_SECONDS):
-            for record in chunk.records:
-                tick = _tick(record.value())
-                if tick is not None and tick.topic == topic:
-                    ticks[tick.pipeline] = _with_batch(tick, ticks.get(tick.pipeline))
-    finally:
-        reader.close()
+    for record in read_records(config, "headrace.explain", [range_]):
+        tick = _tick(record.value())
+        if tick is not None and tick.topic == topic:
+            ticks[tick.pipeline] = _with_batch(tick, ticks.get(tick.pipeline))
     return ticks
 
 
@@ -196,7 +190,7 @@ def _pipelines(
     ticks = last_ticks(config, TopicPartition(declared.matched_topic, 0), topic, names)
     ends = watermarks(config, live[topic].all_partitions)
     latest = {partition.partition: end for partition, (_, end) in ends.items()}
-    return tuple(_pipeline(name, ticks.get(name), latest, entry.offset) for name in names)
+    return tuple(_pipeline(name, ticks.get(name), latest, entry) for name in names)
 
 
 def _matches(pipeline: Pipeline, declared: StandingQueries, topic: str) -> bool:
@@ -206,19 +200,32 @@ def _matches(pipeline: Pipeline, declared: StandingQueries, topic: str) -> bool:
 
 
 def _pipeline(
-    name: str, tick: Tick | None, latest: Mapping[int, int], query_offset: int
+    name: str, tick: Tick | None, latest: Mapping[int, int], entry: QueryEntry
 ) -> MatchingPipeline:
     if tick is None:
         return MatchingPipeline(name)
     event_us, is_planned = tick.event_us, tick.planned_ms > 0
     return MatchingPipeline(
         name,
-        # The offset of a tick is that of the next record of the registry, which it lacks.
-        has_query=query_offset < tick.registry_offset if is_planned else None,
+        has_query=_has_query(entry, tick.registry_offset) if is_planned else None,
         planned_at=datetime.fromtimestamp(tick.planned_ms / 1000, UTC) if is_planned else None,
         event_time=None if event_us is None else datetime.fromtimestamp(event_us / 1e6, UTC),
         lag=sum(max(end - tick.positions.get(number, 0), 0) for number, end in latest.items()),
     )
+
+
+def _has_query(entry: QueryEntry, registry_offset: int) -> bool | None:
+    """Returns whether a batch had the query; None: the record that it may have had is deleted.
+
+    Args:
+        entry: of the query.
+        registry_offset: of the next record of the registry, which the batch lacks.
+    """
+    if entry.first is None:
+        return None
+    if entry.first.offset < registry_offset:
+        return True
+    return False if entry.first.is_certain else None
 
 
 def _unknown(
@@ -240,6 +247,11 @@ def _unknown(
             yield (
                 f"which queries pipeline {pipeline.pipeline!r} has: no batch with events is among "
                 f"the newest {_MAX_LOOK_OFFSETS:,} offsets of the matched topic"
+            )
+        elif pipeline.has_query is None:
+            yield (
+                f"whether pipeline {pipeline.pipeline!r} has the query: its last batch with events "
+                "is older than the first record of the query that Kafka has kept"
             )
 
 

@@ -11,20 +11,17 @@ from headrace.control.query_registry import declared_queries
 from headrace.control.services import broker_config
 from headrace.kafka.client import (
     ClientConfig,
-    consumer,
     describe,
     earliest_offsets,
     high_watermarks,
 )
-from headrace.kafka.range_reader import Record, read_ranges
+from headrace.kafka.range_reader import Record, read_records
 from headrace.model import OffsetRange
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.instance.leases import LEASE_MS, Lease, LeaseTable, read_claim, slots_of
 
 # A lease that was not renewed for so long is lost; spares take it after half of that time.
 UNCOVERED_MS = 2 * LEASE_MS
-_READING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
-_SILENCE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -110,13 +107,8 @@ def _leases(config: ClientConfig, topic: str, slots: int) -> LeaseTable:
     starts = earliest_offsets(config, live.all_partitions)
     ends = high_watermarks(config, live.all_partitions)
     ranges = [OffsetRange(partition, starts[partition], end) for partition, end in ends.items()]
-    reader = consumer(config, "headrace.leases", _READING)
-    try:
-        for chunk in read_ranges(reader, ranges, config, silence_limit_seconds=_SILENCE_SECONDS):
-            for record in chunk.records:
-                _take(table, record)
-    finally:
-        reader.close()
+    for record in read_records(config, "headrace.leases", ranges):
+        _take(table, record)
     return table
 
 

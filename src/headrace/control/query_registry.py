@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import string
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -26,16 +27,18 @@ from headrace.model import Topic
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.language import print_query
 from headrace.queries.language.tree import Query
+from headrace.queries.registry.followed import FollowedRegistry
 from headrace.queries.registry.record import (
     QUERY_ID,
     QUERY_ID_WORDS,
     RegisteredQuery,
     encode_query,
 )
-from headrace.queries.registry.table import FaultyQuery, QueryTable
-from headrace.queries.registry.topic import ensure_registry_topic, read_registry, write_registry
+from headrace.queries.registry.table import FaultyQuery, FirstRecord, QueryTable
+from headrace.queries.registry.topic import ensure_registry_topic, write_registry
 
 MAX_CLOSE_IDS = 3
+_MAX_COMPARED_IDS = 1_000
 _RANDOM_ID_LENGTH = 12
 # No dash or underscore: a word of the command line, and one that a double click selects.
 _RANDOM_ID_CHARACTERS = string.ascii_lowercase + string.digits
@@ -66,6 +69,7 @@ class QueryEntry:
         offset: of its record.
         query: what is registered; None: the record can't be read.
         reason: what is wrong with it; empty: nothing.
+        first: the first record with its text; None: the record can't be read.
     """
 
     id: str
@@ -73,6 +77,7 @@ class QueryEntry:
     offset: int
     query: RegisteredQuery | None = None
     reason: str = ""
+    first: FirstRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -138,20 +143,7 @@ def register_query(
         BrokerUnreachableError: if the brokers do not answer.
         TopicChangeError: if the topic of the registry has settings of another max_ttl.
     """
-    registry = _Registry(project, queries)
-    chosen = query_id if query_id is not None else _random_id()
-    if not QUERY_ID.fullmatch(chosen):
-        raise QueryInvalidError("id", chosen, f"possible are {QUERY_ID_WORDS}")
-    now = _now()
-    query = registry.with_text(RegisteredQuery(chosen, "", "", 1, now, now, None), text)
-    expires_at = registry.expiry(now, ttl)
-    registry.ensure()
-    live = registry.live(registry.table(), now).get(chosen)
-    if live is not None:
-        if live.text != query.text:
-            raise QueryIdTakenError(chosen, live.revision)
-        query = replace(query, revision=live.revision, registered_at=live.registered_at)
-    return registry.write(replace(query, expires_at=expires_at))
+    return QueryRegistry(project, queries).register(text, query_id, ttl)
 
 
 def update_query(
@@ -169,20 +161,7 @@ def update_query(
     Raises:
         QueryMissingError: if no live query has the id.
     """
-    registry = _Registry(project, queries)
-    now = _now()
-    expires_at = registry.expiry(now, ttl)
-    table = registry.table()
-    query = registry.live(table, now).get(query_id)
-    if query is None:
-        raise registry.missing(table, query_id, now)
-    renewed = registry.with_text(query, query.text if text is None else text)
-    registry.ensure()
-    # A query that is only renewed goes on with its windows.
-    revision = query.revision + (renewed.text != query.text)
-    return registry.write(
-        replace(renewed, revision=revision, updated_at=now, expires_at=expires_at)
-    )
+    return QueryRegistry(project, queries).update(query_id, text, ttl)
 
 
 def cancel_query(
@@ -195,12 +174,7 @@ def cancel_query(
         NotDeclaredError: if there are no such standing queries.
         BrokerUnreachableError: if the brokers do not answer.
     """
-    registry = _Registry(project, queries)
-    table = registry.table()
-    for query_id in query_ids:
-        if query_id not in table.registered and query_id not in table.faulty:
-            raise registry.missing(table, query_id, _now())
-    return [CancelledQuery(each, registry.cancel(each)) for each in dict.fromkeys(query_ids)]
+    return QueryRegistry(project, queries).cancel(*query_ids)
 
 
 def registered_queries(project: LoadedProject, *, queries: str | None = None) -> list[QueryEntry]:
@@ -213,16 +187,7 @@ def registered_queries(project: LoadedProject, *, queries: str | None = None) ->
         NotDeclaredError: if there are no such standing queries.
         BrokerUnreachableError: if the brokers do not answer.
     """
-    table, now = _Registry(project, queries).table(), _now()
-    for query in table.live(now):
-        table.tree(query)
-    registered, faulty = table.registered, table.faulty
-    ordered = sorted(registered.values(), key=lambda query: (query.registered_at, query.id))
-    return [_entry(query, faulty.get(query.id), now) for query in ordered] + [
-        QueryEntry(fault.id, QueryState.FAULTY, fault.offset, reason=fault.reason)
-        for fault in faulty.values()
-        if fault.id not in registered
-    ]
+    return QueryRegistry(project, queries).entries()
 
 
 def registered_query(
@@ -235,31 +200,124 @@ def registered_query(
         NotDeclaredError: if there are no such standing queries.
         BrokerUnreachableError: if the brokers do not answer.
     """
-    registry = _Registry(project, queries)
-    table, now = registry.table(), _now()
-    query = table.registered.get(query_id)
-    if query is not None:
-        table.tree(query)
-    fault = table.faulty.get(query_id)
-    if query is not None:
-        return _entry(query, fault, now)
-    if fault is None:
-        raise registry.missing(table, query_id, now)
-    return QueryEntry(query_id, QueryState.FAULTY, fault.offset, reason=fault.reason)
+    return QueryRegistry(project, queries).entry(query_id)
 
 
-class _Registry:
-    """The registry of one declaration of standing queries, on the project's cluster."""
+class QueryRegistry:
+    """The registry of one declaration of standing queries, on the project's cluster.
 
-    def __init__(self, project: LoadedProject, name: str | None) -> None:
+    What was read of its topic is kept, so that a call reads what was written since the one before.
+    Methods are called on any thread, and raise what the functions of this module do.
+
+    Args:
+        project: that declares the standing queries.
+        name: of the standing queries; None: the only ones that are declared.
+    """
+
+    def __init__(self, project: LoadedProject, name: str | None = None) -> None:
         self._project = project
         self._queries = declared_queries(project, name)
+        self._followed = FollowedRegistry(self._queries.queries_topic, self._parse)
+        self._lock = threading.Lock()
 
     @property
     def _config(self) -> ClientConfig:
         return broker_config(self._project.settings)
 
-    def with_text(self, query: RegisteredQuery, text: str) -> RegisteredQuery:
+    def register(
+        self, text: str, query_id: str | None = None, ttl: timedelta | None = None
+    ) -> RegisteredQuery:
+        """Registers a query: see :func:`register_query`."""
+        chosen = query_id if query_id is not None else _random_id()
+        if not QUERY_ID.fullmatch(chosen):
+            raise QueryInvalidError("id", chosen, f"possible are {QUERY_ID_WORDS}")
+        now = _now()
+        query = self._with_text(RegisteredQuery(chosen, "", "", 1, now, now, None), text)
+        expires_at = self._expiry(now, ttl)
+        ensure_registry_topic(self._config, self._queries)
+        with self._lock:
+            live = _live(self._followed.table(self._config), chosen, now)
+        if live is not None:
+            if live.text != query.text:
+                raise QueryIdTakenError(chosen, live.revision)
+            query = replace(query, revision=live.revision, registered_at=live.registered_at)
+        return self._write(replace(query, expires_at=expires_at))
+
+    def update(
+        self, query_id: str, text: str | None = None, ttl: timedelta | None = None
+    ) -> RegisteredQuery:
+        """Renews a query: see :func:`update_query`."""
+        now = _now()
+        expires_at = self._expiry(now, ttl)
+        with self._lock:
+            table = self._followed.table(self._config)
+            query = _live(table, query_id, now)
+            if query is None:
+                raise self._missing(table, query_id)
+        renewed = self._with_text(query, query.text if text is None else text)
+        ensure_registry_topic(self._config, self._queries)
+        # A query that is only renewed goes on with its windows.
+        revision = query.revision + (renewed.text != query.text)
+        return self._write(
+            replace(renewed, revision=revision, updated_at=now, expires_at=expires_at)
+        )
+
+    def cancel(self, *query_ids: str) -> list[CancelledQuery]:
+        """Cancels queries: see :func:`cancel_query`."""
+        with self._lock:
+            table = self._followed.table(self._config)
+            for query_id in query_ids:
+                if table.query(query_id) is None and query_id not in table.faulty:
+                    raise self._missing(table, query_id)
+        name = self._queries.queries_topic
+        return [
+            CancelledQuery(each, write_registry(self._config, name, each.encode(), None))
+            for each in dict.fromkeys(query_ids)
+        ]
+
+    def entries(self) -> list[QueryEntry]:
+        """Returns all entries: see :func:`registered_queries`."""
+        with self._lock:
+            table, now = self._followed.table(self._config), _now()
+            for query in table.live(now):
+                table.check(query)
+            registered, faulty = table.registered, table.faulty
+            ordered = sorted(registered.values(), key=lambda query: (query.registered_at, query.id))
+            return [_entry(table, query, faulty.get(query.id), now) for query in ordered] + [
+                QueryEntry(fault.id, QueryState.FAULTY, fault.offset, reason=fault.reason)
+                for fault in faulty.values()
+                if fault.id not in registered
+            ]
+
+    def entry(self, query_id: str) -> QueryEntry:
+        """Returns the entry of a query: see :func:`registered_query`."""
+        with self._lock:
+            table = self._followed.table(self._config)
+            query, now = table.query(query_id), _now()
+            if query is not None:
+                table.check(query)
+            fault = table.faulty.get(query_id)
+            if query is not None:
+                return _entry(table, query, fault, now)
+            if fault is None:
+                raise self._missing(table, query_id)
+            return QueryEntry(query_id, QueryState.FAULTY, fault.offset, reason=fault.reason)
+
+    def ended(self, query_id: str) -> str:
+        """Returns why a query has no further results, as a sentence; empty: it may have some."""
+        with self._lock:
+            table = self._followed.table(self._config)
+            query, is_cancelled = table.query(query_id), table.is_cancelled(query_id)
+            is_faulty = query_id in table.faulty
+        if query is not None:
+            how = "" if query.is_live(_now()) else f"expired at {query.expires_at}"
+        elif is_faulty:
+            how = ""
+        else:
+            how = "was cancelled" if is_cancelled else "was cancelled, or has expired"
+        return f"Query {query_id!r} {how}: it has no further results." if how else ""
+
+    def _with_text(self, query: RegisteredQuery, text: str) -> RegisteredQuery:
         """Returns the query with a text, as the printer writes it, and what readers take of it."""
         from headrace.queries.match.shape import compile_query
 
@@ -280,7 +338,7 @@ class _Registry:
             constants=constants,
         )
 
-    def expiry(self, now: datetime, ttl: timedelta | None) -> datetime | None:
+    def _expiry(self, now: datetime, ttl: timedelta | None) -> datetime | None:
         """Returns when a query ends that is written now; None: when it is cancelled."""
         limit = self._queries.max_ttl
         if ttl is not None and ttl <= timedelta(0):
@@ -294,52 +352,41 @@ class _Registry:
         except OverflowError as error:
             raise QueryInvalidError("ttl", str(ttl), "it ends after the year 9999") from error
 
-    def ensure(self) -> None:
-        """Creates its topic unless it exists."""
-        ensure_registry_topic(self._config, self._queries)
-
-    def table(self) -> QueryTable:
-        """Reads the topic to its end."""
-        table = QueryTable(self._parse)
-        for key, value, offset in read_registry(self._config, self._queries.queries_topic):
-            table.apply(key, value, offset)
-        return table
-
-    def live(self, table: QueryTable, at: datetime) -> dict[str, RegisteredQuery]:
-        """Returns the queries that have not expired, by id."""
-        return {query.id: query for query in table.live(at)}
-
-    def write(self, query: RegisteredQuery) -> RegisteredQuery:
+    def _write(self, query: RegisteredQuery) -> RegisteredQuery:
         """Returns the query with the offset of its record."""
         key, value = encode_query(query)
         offset = write_registry(self._config, self._queries.queries_topic, key, value)
         return replace(query, offset=offset)
 
-    def cancel(self, query_id: str) -> int:
-        """Returns the offset of the record that deletes a query."""
-        name = self._queries.queries_topic
-        return write_registry(self._config, name, query_id.encode(), None)
-
-    def missing(self, table: QueryTable, query_id: str, at: datetime) -> QueryMissingError:
+    def _missing(self, table: QueryTable, query_id: str) -> QueryMissingError:
         """Returns the error for an id that no query has that is what is needed."""
-        query, fault = table.registered.get(query_id), table.faulty.get(query_id)
+        query, fault = table.query(query_id), table.faulty.get(query_id)
         if query is not None:
             reason = f"it expired at {query.expires_at}; register it again"
         elif fault is not None:
             reason = f"its record is faulty: {fault.reason}; register it again"
+        elif table.is_cancelled(query_id):
+            reason = "it was cancelled; register it again"
         else:
-            reason = _meant(query_id, [each.id for each in table.live(at)])
+            reason = _meant(query_id, list(table.registered)[-_MAX_COMPARED_IDS:])
         return QueryMissingError(query_id, self._queries.name, reason)
 
     def _parse(self, text: str) -> Query:
         return checked_query(self._project, text).query
 
 
-def _entry(query: RegisteredQuery, fault: FaultyQuery | None, now: datetime) -> QueryEntry:
+def _live(table: QueryTable, query_id: str, at: datetime) -> RegisteredQuery | None:
+    query = table.query(query_id)
+    return query if query is not None and query.is_live(at) else None
+
+
+def _entry(
+    table: QueryTable, query: RegisteredQuery, fault: FaultyQuery | None, now: datetime
+) -> QueryEntry:
+    state, reason = QueryState.LIVE if query.is_live(now) else QueryState.EXPIRED, ""
     if fault is not None:
-        return QueryEntry(query.id, QueryState.FAULTY, query.offset, query, fault.reason)
-    state = QueryState.LIVE if query.is_live(now) else QueryState.EXPIRED
-    return QueryEntry(query.id, state, query.offset, query)
+        state, reason = QueryState.FAULTY, fault.reason
+    return QueryEntry(query.id, state, query.offset, query, reason, table.first_record(query))
 
 
 def _meant(query_id: str, known: Iterable[str]) -> str:

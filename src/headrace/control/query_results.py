@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -11,18 +10,19 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from headrace.control.project import LoadedProject
-from headrace.control.query_registry import declared_queries, registered_query
+from headrace.control.query_registry import QueryRegistry, declared_queries
 from headrace.control.services import broker_config
 from headrace.errors import QueryMissingError, TopicMissingError
-from headrace.kafka.client import ClientConfig, consumer, describe, watermarks
-from headrace.kafka.range_reader import read_ranges
+from headrace.kafka.client import ClientConfig, describe, watermarks
+from headrace.kafka.range_reader import read_records
 from headrace.kafka.tail import follow
 from headrace.model import OffsetRange, TopicPartition
 from headrace.model.partitioning import partition_of_key
-from headrace.queries.result import QueryResult, ResultKind, decode_result
+from headrace.queries.result import QueryResult, ResultKind, result_of
 
-_LOG = logging.getLogger("headrace.queries")
-_SILENCE_SECONDS = 30.0
+MAX_LISTED_RESULTS = 100_000
+# Results that are looked at together: of several windows even of the largest LIMIT.
+_MIN_RESULTS_AT_ONCE = 20_000
 # Of groups that may have another result: those of the newest windows.
 _MAX_FOLLOWED_GROUPS = 100_000
 
@@ -43,12 +43,26 @@ class ResultOptions:
     Attributes:
         follow: wait for more, for ever.
         start: where to begin; without ``follow``, always at the earliest.
-        limit: the newest so many; with ``follow``, it ends after so many. None: no limit.
+        limit: the newest so many; with ``follow``, it ends after so many. None: the newest 100,000;
+            with ``follow``, no limit.
     """
 
     follow: bool = False
     start: ResultStart = "earliest"
     limit: int | None = None
+
+
+@dataclass(frozen=True)
+class QueryResults:
+    """The results of a query.
+
+    Attributes:
+        results: as they are read.
+        ended: why there will be no further ones, as a sentence; empty: there may be some.
+    """
+
+    results: Iterator[QueryResult]
+    ended: str = ""
 
 
 def query_results(
@@ -58,6 +72,17 @@ def query_results(
     *,
     queries: str | None = None,
 ) -> Iterator[QueryResult]:
+    """Returns the results of :func:`find_results`, and raises what it does."""
+    return find_results(project, query_id, options, queries=queries).results
+
+
+def find_results(
+    project: LoadedProject,
+    query_id: str,
+    options: ResultOptions | None = None,
+    *,
+    queries: str | None = None,
+) -> QueryResults:
     """Returns the results of a query; no consumer group is joined, and no offset committed.
 
     =============== ============================================================================
@@ -78,7 +103,8 @@ def query_results(
     """
     chosen = options or ResultOptions()
     topic = declared_queries(project, queries).results_topic
-    missing = _missing(project, query_id, queries)
+    registry = QueryRegistry(project, queries)
+    missing, ended = _missing(registry, query_id), registry.ended(query_id)
     config = broker_config(project.settings)
     partition = results_partition(config, topic, query_id)
     if partition is None:
@@ -86,7 +112,7 @@ def query_results(
             raise missing
         if chosen.follow:
             raise TopicMissingError(topic)
-        return iter(())
+        return QueryResults(iter(()), ended)
     begin, end = watermarks(config, [partition])[partition]
     known = _between(config, OffsetRange(partition, begin, end), query_id)
     if missing is not None:
@@ -94,12 +120,11 @@ def query_results(
         if first is None:
             raise missing
         known = itertools.chain([first], known)
-    if not chosen.follow:
-        newest = newest_results(known)
-        return iter(newest if chosen.limit is None else newest[-chosen.limit :])
-    before = known if chosen.start == "earliest" else ()
-    coming = _followed(config, partition, end, query_id)
-    return itertools.islice(unrepeated(itertools.chain(before, coming)), chosen.limit)
+    if chosen.follow:
+        before = known if chosen.start == "earliest" else ()
+        coming = itertools.chain(before, _followed(config, partition, end, query_id))
+        return QueryResults(itertools.islice(unrepeated(coming), chosen.limit), ended)
+    return QueryResults(iter(newest_results(known, chosen.limit or MAX_LISTED_RESULTS)), ended)
 
 
 def results_partition(config: ClientConfig, topic: str, query_id: str) -> TopicPartition | None:
@@ -110,12 +135,29 @@ def results_partition(config: ClientConfig, topic: str, query_id: str) -> TopicP
     return TopicPartition(topic, partition_of_key(query_id.encode(), live.partitions))
 
 
-def newest_results(results: Iterable[QueryResult]) -> list[QueryResult]:
-    """Returns the results that count, by the ends of their windows, the newest last.
+def newest_results(
+    results: Iterable[QueryResult], limit: int = MAX_LISTED_RESULTS
+) -> list[QueryResult]:
+    """Returns the newest results that count, by the ends of their windows, the newest last.
 
     Of each window those of its greatest ``emission`` count: with another emission, a group may have
     become one of the others. Results of one window keep their order.
+
+    Memory is bounded: while they are read, it keeps four times as many as the limit, or 40,000.
+
+    Args:
+        results: in the order of their topic.
+        limit: how many are returned at most.
     """
+    at_once = max(2 * limit, _MIN_RESULTS_AT_ONCE)
+    coming = iter(results)
+    newest: list[QueryResult] = []
+    while part := list(itertools.islice(coming, at_once)):
+        newest = _counting([*newest, *part])[-at_once:]
+    return newest[-limit:]
+
+
+def _counting(results: Iterable[QueryResult]) -> list[QueryResult]:
     emissions: dict[WindowKey, int] = {}
     newest: dict[GroupKey, QueryResult] = {}
     for result in unrepeated(results):
@@ -159,38 +201,25 @@ def _group_key(result: QueryResult) -> GroupKey:
     return window_key(result), msgspec.json.encode(result.facets), result.is_other
 
 
-def _missing(
-    project: LoadedProject, query_id: str, queries: str | None
-) -> QueryMissingError | None:
+def _missing(registry: QueryRegistry, query_id: str) -> QueryMissingError | None:
     try:
-        registered_query(project, query_id, queries=queries)
+        registry.entry(query_id)
     except QueryMissingError as error:
         return error
     return None
 
 
 def _between(config: ClientConfig, range_: OffsetRange, query_id: str) -> Iterator[QueryResult]:
-    reader = consumer(config, "headrace.results")
-    try:
-        for chunk in read_ranges(reader, [range_], config, silence_limit_seconds=_SILENCE_SECONDS):
-            for record in chunk.records:
-                yield from _decoded(record.key(), record.value(), query_id)
-    finally:
-        reader.close()
+    for record in read_records(config, "headrace.results", [range_]):
+        result = result_of(query_id, record.key(), record.value())
+        if result is not None:
+            yield result
 
 
 def _followed(
     config: ClientConfig, partition: TopicPartition, offset: int, query_id: str
 ) -> Iterator[QueryResult]:
     for record in follow(config, {partition: offset}):
-        yield from _decoded(record.key, record.value, query_id)
-
-
-def _decoded(key: bytes | None, value: bytes | None, query_id: str) -> Iterator[QueryResult]:
-    """Yields the result of a record, if it is one of the query."""
-    if key != query_id.encode() or value is None:
-        return
-    try:
-        yield decode_result(value)
-    except ValueError as error:
-        _LOG.warning("A record of query %s is no result: %s", query_id, error)
+        result = result_of(query_id, record.key, record.value)
+        if result is not None:
+            yield result

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.kafka.client import ClientConfig, consumer, describe, watermarks
-from headrace.kafka.range_reader import read_ranges
+from headrace.kafka.client import ClientConfig, describe, watermarks
+from headrace.kafka.range_reader import read_records
 from headrace.model import EventSchema, OffsetRange, Topic, TopicPartition
 from headrace.pipelines.source.decode import decoder_for
+from headrace.queries.evaluation.kernels import Mask, is_true
 from headrace.queries.language.printer import print_expression
 from headrace.queries.language.tree import Query
 from headrace.queries.match.index import FREQUENT_SHARE
 from headrace.queries.match.shape import QueryShape, compile_query, operands_of
 from headrace.settings import SchemaRegistrySettings
-
-_SILENCE_SECONDS = 30.0
-
-Mask = npt.NDArray[np.bool_]
-"""Whether each row meets a condition."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +93,7 @@ def sample_query(rows: pa.Table, query: Query, topic: Topic, rejected: int = 0) 
     shape, _ = compile_query(query, schema)
     times = rows.column(topic.event_time)
     timed = rows.filter(times.is_valid())
-    met = [_is_true(operand.evaluate(timed)) for operand in shape.operands]
+    met = [is_true(operand.evaluate(timed)) for operand in shape.operands]
     lookup = _lookup(shape, met)
     texts = [print_expression(operand) for operand in operands_of(query.where)]
     order = sorted(range(len(met)), key=lambda number: _place(shape, number, lookup))
@@ -140,7 +135,7 @@ def newest_events(
     values: list[bytes | None] = []
     if live is not None:
         ranges = newest_ranges(watermarks(config, live.all_partitions), max_events)
-        values = list(_values(config, ranges))
+        values = [record.value() for record in read_records(config, "headrace.explain", ranges)]
     decoded = decoder.decode(values)
     return decoded.rows, len(decoded.rejected)
 
@@ -162,15 +157,6 @@ def newest_ranges(
         if size:
             ranges.append(OffsetRange(partition, end - size, end))
     return ranges
-
-
-def _values(config: ClientConfig, ranges: Iterable[OffsetRange]) -> Iterator[bytes | None]:
-    reader = consumer(config, "headrace.explain")
-    try:
-        for chunk in read_ranges(reader, ranges, config, silence_limit_seconds=_SILENCE_SECONDS):
-            yield from (record.value() for record in chunk.records)
-    finally:
-        reader.close()
 
 
 def _schema(topic: Topic) -> EventSchema:
@@ -214,7 +200,3 @@ def _figures(
 def _groups(shape: QueryShape, matches: pa.Table) -> int:
     columns = {str(n): facet.evaluate(matches) for n, facet in enumerate(shape.facets)}
     return int(pa.table(columns).group_by(list(columns)).aggregate([]).num_rows)
-
-
-def _is_true(values: pa.Array) -> Mask:
-    return np.asarray(pc.fill_null(values, False), np.bool_)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -15,17 +14,14 @@ import msgspec
 from headrace.control.project import LoadedProject, load_project
 from headrace.control.query_registry import (
     QueryEntry,
+    QueryRegistry,
     QueryState,
-    cancel_query,
     declared_queries,
-    register_query,
-    registered_queries,
-    registered_query,
-    update_query,
 )
 from headrace.control.query_results import newest_results
 from headrace.control.services import broker_config
 from headrace.errors import QueryMissingError
+from headrace.events.times import iso_milliseconds
 from headrace.ingest.queries.backend import KnownQuery, Registration, ResultPage, ResultsBegin
 from headrace.kafka.client import consumer, describe, watermarks
 from headrace.kafka.range_reader import Record, read_ranges
@@ -33,10 +29,9 @@ from headrace.model import OffsetRange, TopicPartition
 from headrace.model.partitioning import partition_of_key
 from headrace.queries.language import parse_query
 from headrace.queries.registry.record import RegisteredQuery
-from headrace.queries.result import QueryResult, decode_result
+from headrace.queries.result import QueryResult, result_of
 from headrace.settings import Settings
 
-_LOG = logging.getLogger("headrace.ingest")
 MAX_SCANNED_RECORDS = 200_000
 """A list of results is made of so many of the newest records of their partition."""
 
@@ -71,6 +66,7 @@ class ProjectQueries:
 
     def __init__(self, project: LoadedProject) -> None:
         self._project = project
+        self._registries = {name: QueryRegistry(project, name) for name in project.standing_queries}
         self._reader = ResultReader(project.settings)
 
     def topic(self, text: str) -> str:
@@ -79,22 +75,22 @@ class ProjectQueries:
     def register(
         self, registry: str | None, text: str, query_id: str | None, ttl: timedelta | None
     ) -> Registration:
-        query = register_query(self._project, text, queries=registry, query_id=query_id, ttl=ttl)
+        query = self._registry(registry).register(text, query_id, ttl)
         return Registration(_live(query), is_new=query.registered_at == query.updated_at)
 
     def update(
         self, registry: str | None, query_id: str, text: str | None, ttl: timedelta | None
     ) -> KnownQuery:
-        return _live(update_query(self._project, query_id, text, ttl, queries=registry))
+        return _live(self._registry(registry).update(query_id, text, ttl))
 
     def cancel(self, registry: str | None, query_id: str) -> None:
-        cancel_query(self._project, query_id, queries=registry)
+        self._registry(registry).cancel(query_id)
 
     def queries(self, registry: str | None) -> Sequence[KnownQuery]:
-        return [_known(entry) for entry in registered_queries(self._project, queries=registry)]
+        return [_known(entry) for entry in self._registry(registry).entries()]
 
     def query(self, registry: str | None, query_id: str) -> KnownQuery:
-        return _known(registered_query(self._project, query_id, queries=registry))
+        return _known(self._registry(registry).entry(query_id))
 
     def results(self, registry: str | None, query: KnownQuery, limit: int) -> Sequence[bytes]:
         cursor = self.cursor(registry, query, "earliest")
@@ -105,6 +101,9 @@ class ProjectQueries:
         if not query.topic:
             raise QueryMissingError(query.document["id"], declared.name, "its record is faulty")
         return TopicCursor(self._reader, declared.results_topic, query.document, begin)
+
+    def _registry(self, name: str | None) -> QueryRegistry:
+        return self._registries[declared_queries(self._project, name).name]
 
 
 class TopicCursor:
@@ -150,13 +149,13 @@ class TopicCursor:
         newest: deque[QueryResult] = deque(maxlen=_MAX_LISTED_RESULTS)
 
         def take(record: Record) -> bool:
-            result = _decoded(record, self._id)
+            result = result_of(self._id, record.key(), record.value())
             if result is not None and _registered(result) == self._registered:
                 newest.append(result)
             return True
 
         self._reader.read(OffsetRange(known.partition, begin, known.end), take)
-        return newest_results(newest)[-limit:]
+        return newest_results(newest, limit)
 
     def _offsets(self) -> OffsetRange:
         return self._reader.offsets(self._topic, self._id)
@@ -173,7 +172,7 @@ class _Page:
 
     def take(self, record: Record) -> bool:
         """Takes a record, and returns whether the next one is to be taken, too."""
-        result = _decoded(record, self._id)
+        result = result_of(self._id, record.key(), record.value())
         self.is_over = result is not None and _registered(result) > self._registered
         self.position = record.offset() + 1
         if result is not None and _registered(result) == self._registered:
@@ -252,28 +251,12 @@ def _document(query: RegisteredQuery, state: QueryState, reason: str = "") -> di
         "text": query.text,
         "topic": query.topic,
         "revision": query.revision,
-        "registered_at": _time(query.registered_at),
-        "updated_at": _time(query.updated_at),
-        "expires_at": None if query.expires_at is None else _time(query.expires_at),
+        "registered_at": iso_milliseconds(query.registered_at),
+        "updated_at": iso_milliseconds(query.updated_at),
+        "expires_at": None if query.expires_at is None else iso_milliseconds(query.expires_at),
         "offset": query.offset,
     }
     return document | {"reason": reason} if reason else document
-
-
-def _time(time: datetime) -> str:
-    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _decoded(record: Record, query_id: str) -> QueryResult | None:
-    """Returns the result of a record, if it is one of the query."""
-    value = record.value()
-    if record.key() != query_id.encode() or value is None:
-        return None
-    try:
-        return decode_result(value)
-    except ValueError as error:
-        _LOG.warning("A record of query %s is no result: %s", query_id, error)
-        return None
 
 
 def _registered(result: QueryResult) -> datetime:

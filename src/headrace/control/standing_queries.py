@@ -12,7 +12,7 @@ from headrace.model.event import EventSchema
 from headrace.queries.language import check_query, parse_query, print_query, result_types
 from headrace.queries.language.functions import ValueType
 from headrace.queries.language.tree import Query
-from headrace.queries.language.words import QueryText
+from headrace.queries.language.words import QueryText, quoted_text
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,21 @@ def checked_query(project: LoadedProject, text: str) -> CheckedQuery:
     """
     query = parse_query(text)
     schema = _schema(project, query, text)
-    check_query(query, schema, text)
+    _check(query, schema, text)
     _check_printed(query, text)
     return CheckedQuery(query, result_types(query, schema))
+
+
+def _check(query: Query, schema: EventSchema, text: str) -> None:
+    """Refuses what does not fit, and says how a text is written where a name does not fit."""
+    try:
+        check_query(query, schema, text)
+    except QueryTextError as error:
+        name = QueryText(text).quoted_name(error.line, error.column)
+        if name is None:
+            raise
+        reason = f"{error.reason}; if a text is meant, write {quoted_text(name)}"
+        raise QueryTextError(error.line, error.column, reason) from error
 
 
 def _check_printed(query: Query, text: str) -> None:

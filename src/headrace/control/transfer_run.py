@@ -18,6 +18,7 @@ from headrace.merger.status import MergerStatus
 from headrace.mirror.declaration import Mirror
 from headrace.mirror.instance import MirrorInstance
 from headrace.mirror.status import MirrorStatus
+from headrace.queries.matched_events.status import EmitterStatus
 from headrace.runtime.prometheus import serving
 from headrace.settings import Settings
 from headrace.transfer.prometheus import exposition
@@ -153,3 +154,8 @@ def _mergers(settings: Settings) -> TransferStatusFolder[MergerStatus]:
 def dispatcher_folder(settings: Settings) -> TransferStatusFolder[DispatcherStatus]:
     """Returns the folder of the statuses of dispatchers."""
     return TransferStatusFolder(settings.state / "status" / "dispatchers", DispatcherStatus)
+
+
+def matched_events_folder(settings: Settings) -> TransferStatusFolder[EmitterStatus]:
+    """Returns the folder of the statuses of processes that send matched events."""
+    return TransferStatusFolder(settings.state / "status" / "matched-events", EmitterStatus)

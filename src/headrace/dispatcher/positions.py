@@ -13,7 +13,7 @@ which on copies of later records are to be looked for; and the instance that com
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import confluent_kafka
 
@@ -33,38 +33,15 @@ from headrace.kafka.client import (
     latest_offsets,
 )
 from headrace.model import TopicPartition
+from headrace.transfer.committed_position import CommittedPosition
 from headrace.transfer.instance import Starts
 from headrace.transfer.tail import offsets_since
 from headrace.transfer.target import naming_site
 
-_PARTS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class RoutePosition:
-    """The next record of a partition of the source.
-
-    Attributes:
-        offset: of the record.
-        topic_id: of the topic that it is an offset of; empty: not known.
-        scan_from: offset at the target; copies of records from ``offset`` on are behind it.
-        instance: that committed it; empty: none did.
-    """
-
-    offset: int
-    topic_id: str = ""
-    scan_from: int = 0
-    instance: str = ""
-
-    @property
-    def metadata(self) -> str:
-        """What is committed beside the offset."""
-        return f"{self.topic_id} {self.scan_from} {self.instance}"
-
 
 def committed_positions(
     route: Route, sources: Collection[TopicPartition]
-) -> dict[TopicPartition, RoutePosition]:
+) -> dict[TopicPartition, CommittedPosition]:
     """Returns what is committed for partitions of the source; those without are left out.
 
     Raises:
@@ -73,17 +50,10 @@ def committed_positions(
     """
     with naming_site(route.target_site):
         offsets = committed(route.target, route.group, map(route.copy_of, sources))
-    return {TopicPartition(route.topic, o.partition): _position(o) for o in offsets}
+    return {TopicPartition(route.topic, o.partition): CommittedPosition.of(o) for o in offsets}
 
 
-def _position(offset: confluent_kafka.TopicPartition) -> RoutePosition:
-    parts = (offset.metadata or "").split(" ", _PARTS - 1)
-    if len(parts) == _PARTS and parts[1].isdecimal():
-        return RoutePosition(offset.offset, parts[0], int(parts[1]), parts[2])
-    return RoutePosition(offset.offset)
-
-
-def commit_positions(route: Route, positions: Mapping[TopicPartition, RoutePosition]) -> None:
+def commit_positions(route: Route, positions: Mapping[TopicPartition, CommittedPosition]) -> None:
     """Commits positions of the route.
 
     Raises:
@@ -99,7 +69,7 @@ def commit_positions(route: Route, positions: Mapping[TopicPartition, RoutePosit
         commit(route.target, route.group, offsets)
 
 
-def find_starts(route: Route) -> Starts[RoutePosition]:
+def find_starts(route: Route) -> Starts[CommittedPosition]:
     """Returns where the partitions of the source go on.
 
     Raises:
@@ -119,7 +89,7 @@ def find_starts(route: Route) -> Starts[RoutePosition]:
     with naming_site(route.source_site):
         firsts = earliest_offsets(route.source, ready)
         ends = {source: end for source, (end, _) in latest_offsets(route.source, ready).items()}
-    known |= {s: RoutePosition(firsts[s]) for s in ready if s not in known}
+    known |= {s: CommittedPosition(firsts[s]) for s in ready if s not in known}
     known |= _behind_what_was_sent(
         route,
         {
@@ -129,7 +99,7 @@ def find_starts(route: Route) -> Starts[RoutePosition]:
         },
         firsts,
     )
-    positions: dict[TopicPartition, RoutePosition] = {}
+    positions: dict[TopicPartition, CommittedPosition] = {}
     for source in ready:
         at = known[source]
         loss = _loss(route, source, at, topic.topic_id, (firsts[source], ends[source]))
@@ -142,9 +112,9 @@ def find_starts(route: Route) -> Starts[RoutePosition]:
 
 def _behind_what_was_sent(
     route: Route,
-    behind: Mapping[TopicPartition, RoutePosition],
+    behind: Mapping[TopicPartition, CommittedPosition],
     firsts: Mapping[TopicPartition, int],
-) -> dict[TopicPartition, RoutePosition]:
+) -> dict[TopicPartition, CommittedPosition]:
     """Moves positions to the first records, where all before those was sent since the commit."""
     floors = {route.copy_of(source): at.scan_from for source, at in behind.items()}
     there = offsets_since(route.copies(behind), floors)
@@ -196,7 +166,7 @@ def _unready(
 def _loss(
     route: Route,
     source: TopicPartition,
-    at: RoutePosition,
+    at: CommittedPosition,
     topic_id: str,
     log: tuple[int, int],
 ) -> DispatcherLossError | None:

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 
 from headrace.dispatcher.declaration import DispatchMode
 from headrace.dispatcher.positions import (
-    RoutePosition,
     commit_positions,
     committed_positions,
     find_starts,
     live_topic,
 )
-from headrace.dispatcher.query import Dispatched, RouteQuery
+from headrace.dispatcher.query import route_query
 from headrace.dispatcher.route import Route
 from headrace.dispatcher.sent import sent_since
 from headrace.dispatcher.status import RouteState, RouteStatus
@@ -34,7 +33,9 @@ from headrace.kafka.client import latest_offsets
 from headrace.model import TopicPartition
 from headrace.pipelines.failures import NEVER_RETRIED, RestartBudget, headline
 from headrace.runtime.instance_name import process_name
+from headrace.transfer.committed_position import CommittedPosition
 from headrace.transfer.instance import SourceChangedError, Starts
+from headrace.transfer.spark_query import DoneBatches, KafkaQuery
 from headrace.transfer.target import naming_site
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ class _Running:
         checked_at: when it was looked whether it still reads what it should.
     """
 
-    query: RouteQuery
-    positions: dict[TopicPartition, RoutePosition]
+    query: KafkaQuery
+    positions: dict[TopicPartition, CommittedPosition]
     refused: Mapping[TopicPartition, RefusedError]
     ends: Mapping[TopicPartition, int]
     target_id: str
@@ -181,7 +182,7 @@ class RouteRun:
         commit_positions(route, positions)
         sent = sent_since(route, positions)
         offsets = {source: at.offset for source, at in positions.items()}
-        query = RouteQuery(self._spark, route, offsets, sent, self._folder, once=self._once)
+        query = route_query(self._spark, route, offsets, sent, self._folder, once=self._once)
         self._starts += 1
         self.status = replace(self.status, restarts=self._starts - 1, committed_ms=_now_ms())
         self._set(RouteState.RUNNING, "")
@@ -195,7 +196,7 @@ class RouteRun:
         if needs_cores and partitions > cores:
             raise DispatcherCoresError(route.dispatcher, route.target_site, partitions, cores)
 
-    def _note_refused(self, starts: Starts[RoutePosition]) -> None:
+    def _note_refused(self, starts: Starts[CommittedPosition]) -> None:
         refused = {source.path: str(why) for source, why in sorted(starts.refused.items())}
         for name, why in refused.items():
             if name not in self.status.refused:
@@ -249,7 +250,7 @@ class RouteRun:
             _LOG.warning("%s: waits: %s", self._name, headline(error))
         self._set(RouteState.WAITING, headline(error))
 
-    def _commit(self, running: _Running, done: Dispatched | None) -> None:
+    def _commit(self, running: _Running, done: DoneBatches | None) -> None:
         """Copies of what comes next are behind the ends as they were before the batch was done.
 
         Without a batch, the positions are committed again: brokers forget old ones.

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.dispatcher.positions import RoutePosition
 from headrace.dispatcher.route import Route
 from headrace.model import TopicPartition
+from headrace.transfer.committed_position import CommittedPosition
 from headrace.transfer.tail import offsets_since
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class SentRecords:
 
 
 def sent_since(
-    route: Route, positions: Mapping[TopicPartition, RoutePosition]
+    route: Route, positions: Mapping[TopicPartition, CommittedPosition]
 ) -> dict[TopicPartition, SentRecords]:
     """Returns which records of the source, from the positions on, are at the target.
 

@@ -21,12 +21,14 @@ class StandingQueries:
     ``NAME.snapshots``         windows that have not ended, with the offsets that they cover
     ``NAME.ended``             windows that have ended, as partitions are done with them
     ``NAME.results``           the results, by query id, in order
+    ``NAME.matched-events``    events that match, of queries with ``MATCHED EVENTS EMIT``
     ``NAME.leases``            which instance has which partitions; one partition
     ========================== ====================================================================
 
     Attributes:
         name: of them all; topics begin with it.
-        partitions: of the matched topic, the snapshots, the ended windows and the results.
+        partitions: of the matched topic, the snapshots, the ended windows, the results and the
+            matched events.
         partitions_per_instance: how many of them an instance takes, for life; ``None``: all. With
             more instances than that needs, the others wait to take the place of one that is lost.
         max_ttl: how long a query lives if it is not updated, at most and by default; ``None``:
@@ -70,6 +72,11 @@ class StandingQueries:
         return f"{self.name}.leases"
 
     @property
+    def matched_events_topic(self) -> str:
+        """Name of the topic with the events that match, of queries that ask for them."""
+        return f"{self.name}.matched-events"
+
+    @property
     def results_topic(self) -> str:
         """Name of the topic with results."""
         return f"{self.name}.results"
@@ -84,5 +91,6 @@ class StandingQueries:
             self.snapshots_topic,
             self.ended_topic,
             self.results_topic,
+            self.matched_events_topic,
             self.leases_topic,
         )

@@ -38,6 +38,7 @@ class WindowPartial(msgspec.Struct, tag="add", tag_field="kind", frozen=True):
         events: how many match, in the groups of this record.
         groups: what it adds, by group.
         other: partials of groups beyond the query's limit, together; None: there are none.
+        shape: key of the shape of the text; empty: readers parse the text.
     """
 
     query: str
@@ -48,6 +49,7 @@ class WindowPartial(msgspec.Struct, tag="add", tag_field="kind", frozen=True):
     events: int
     groups: list[Group]
     other: list[Any] | None = None
+    shape: str = ""
 
 
 class Tick(msgspec.Struct, tag="tick", tag_field="kind", frozen=True):
@@ -60,6 +62,7 @@ class Tick(msgspec.Struct, tag="tick", tag_field="kind", frozen=True):
         planned_ms: when the batch was planned, in milliseconds since 1970.
         positions: the next offset of each partition of the topic.
         registry_offset: the batch has the queries of this offset of the topic of queries.
+        topic_id: that Kafka gave the topic when it was created; empty: not known.
     """
 
     topic: str
@@ -68,6 +71,7 @@ class Tick(msgspec.Struct, tag="tick", tag_field="kind", frozen=True):
     planned_ms: int
     positions: Mapping[int, int]
     registry_offset: int
+    topic_id: str = ""
 
 
 MatchedRecord: TypeAlias = WindowPartial | Tick

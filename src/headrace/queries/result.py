@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import enum
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from headrace.events.times import parse_time
 from headrace.queries.decoding import decode_json
+
+_LOG = logging.getLogger("headrace.queries")
 
 
 class ResultKind(enum.StrEnum):
@@ -70,6 +74,30 @@ def decode_result(value: bytes) -> QueryResult:
     """Returns the result with this value.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if it is none. The message names the member that is wrong.
     """
-    return decode_json(_RESULT, value)
+    result = decode_json(_RESULT, value)
+    for name in ("registered", "begin", "end"):
+        time = getattr(result, name)
+        if parse_time(time) is None:
+            raise ValueError(f"{name} is {time!r:.100}, expected a time with a time zone")
+    return result
+
+
+def result_of(query_id: str, key: bytes | None, value: bytes | None) -> QueryResult | None:
+    """Returns the result that a record of the topic has; None: it has none of this query.
+
+    A value of the query that is no result is logged.
+
+    Args:
+        query_id: of the query.
+        key: of the record.
+        value: of the record.
+    """
+    if key != query_id.encode() or value is None:
+        return None
+    try:
+        return decode_result(value)
+    except ValueError as error:
+        _LOG.warning("A record of query %s is no result: %s", query_id, error)
+        return None

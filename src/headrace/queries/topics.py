@@ -46,7 +46,10 @@ def ensure_query_topics(config: ClientConfig, queries: StandingQueries) -> None:
         retention=2 * _STAGE_RETENTION,
         config=_SHORT_SEGMENTS | _LARGE_POSITIONS,
     )
-    results = Topic(queries.results_topic, partitions=queries.partitions, replication=replication)
+    answers = [
+        Topic(name, partitions=queries.partitions, replication=replication)
+        for name in (queries.results_topic, queries.matched_events_topic)
+    ]
     # By the brokers' clock, which all instances read: their own may differ.
     leases = Topic(
         queries.leases_topic,
@@ -56,7 +59,7 @@ def ensure_query_topics(config: ClientConfig, queries: StandingQueries) -> None:
     )
     ensure_registry_topic(config, queries)
     ensure_changelog(config, queries.positions_topic)
-    topics = [*between, snapshots, results, leases]
+    topics = [*between, snapshots, *answers, leases]
     ensure_topics(config, topics)
     live = describe(config, [topic.name for topic in topics])
     for topic in topics:

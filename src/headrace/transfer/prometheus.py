@@ -1,4 +1,4 @@
-"""Metrics of an instance of a mirror, a merger or a dispatcher, as Prometheus reads them."""
+"""Metrics of an instance that sends records on, such as a mirror, as Prometheus reads them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from headrace.metrics import (
     DISPATCHER_METRICS,
     DISPATCHER_PARTITION_METRICS,
     DISPATCHER_SITE_METRICS,
+    MATCHED_EVENTS_METRICS,
     MERGER_METRICS,
     MERGER_PARTITION_METRICS,
     MIRROR_METRICS,
@@ -18,6 +19,7 @@ _METRICS = {
     "mirror": (MIRROR_METRICS, MIRROR_PARTITION_METRICS),
     "merger": (MERGER_METRICS, MERGER_PARTITION_METRICS),
     "dispatcher": (DISPATCHER_METRICS, DISPATCHER_PARTITION_METRICS),
+    "matched_events": (MATCHED_EVENTS_METRICS, ()),
 }
 
 

@@ -23,6 +23,7 @@ from headrace.control import query_explanation, query_instances, query_results
 from headrace.control.query_explanation import MatchingPipeline
 from headrace.control.query_instance_status import QueryInstanceStatus
 from headrace.control.query_instances import InstanceSlot
+from headrace.control.query_results import QueryResults
 from headrace.control.query_sample import OperandFigures, QuerySample
 from headrace.transfer.status import TransferState
 
@@ -64,14 +65,14 @@ def results(monkeypatch):
     """The results that a query has; ``results.options``: what was asked for."""
 
     class Results(list):
-        options = None
+        options, ended = None, ""
 
         def read(self, project, query_id, options, *, queries):
             self.options = options
-            return iter(self)
+            return QueryResults(iter(self), self.ended)
 
     results = Results()
-    monkeypatch.setattr(query_results, "query_results", results.read)
+    monkeypatch.setattr(query_results, "find_results", results.read)
     return results
 
 
@@ -105,6 +106,16 @@ def test_results_are_a_table_or_lines_of_json(query, results):
     assert (second["is_other"], second["kind"]) == (True, "final")
 
 
+@pytest.mark.parametrize("options", [[], ["--json"], ["--follow"]])
+def test_a_line_on_standard_error_says_that_a_query_has_ended(tmp_path, query, results, options):
+    results.append(result())
+    shown = query("results", "a", *options)
+    results.ended = "Query 'a' was cancelled: it has no further results."
+    words = ["query", "results", "a", *options, "--project", str(tmp_path)]
+    done = CliRunner().invoke(main, words)
+    assert (done.exit_code, done.stderr, done.stdout) == (0, results.ended + "\n", shown)
+
+
 def test_options_of_results_are_passed_on(query, results):
     query("results", "a", "--follow", "--from", "latest", "--limit", "5")
     options = results.options
@@ -131,7 +142,7 @@ def test_an_interrupt_ends_following_with_success_and_a_read_without(query, monk
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(query_results, "query_results", interrupted)
+    monkeypatch.setattr(query_results, "find_results", interrupted)
     query("results", "a", "--follow", code=0)
     query("results", "a", code=130)
 

@@ -7,11 +7,11 @@ import pytest
 
 from headrace.control import dispatchers
 from headrace.control.dispatchers import accept_dispatch
-from headrace.dispatcher.positions import RoutePosition
 from headrace.dispatcher.route import Route
 from headrace.errors import DispatcherLossError
 from headrace.kafka.client import LiveTopic
 from headrace.model import TopicPartition
+from headrace.transfer.committed_position import CommittedPosition
 from headrace.transfer.instance import Starts
 
 PARTITION = TopicPartition("clicks", 0)
@@ -32,7 +32,7 @@ def test_copies_of_other_records_are_not_looked_for(
     monkeypatch, topic_id, accepted, scan_from, target_end
 ):
     loss = DispatcherLossError("d", "waw", PARTITION.path, 1_000, accepted, "it is gone")
-    before = RoutePosition(1_000, "id", 4_000, "host-1")
+    before = CommittedPosition(1_000, "id", 4_000, "host-1")
     committed, kept = {}, []
     for name, value in {
         "routes_of": lambda *_: [ROUTE],
@@ -45,7 +45,7 @@ def test_copies_of_other_records_are_not_looked_for(
     }.items():
         monkeypatch.setattr(dispatchers, name, value)
     accept_dispatch(SimpleNamespace(settings=None), SimpleNamespace(name="d"), "waw", PARTITION)
-    assert committed == {PARTITION: RoutePosition(accepted, topic_id, scan_from, "host-1")}
+    assert committed == {PARTITION: CommittedPosition(accepted, topic_id, scan_from, "host-1")}
     [(given, named)] = kept
     assert given[2:5] == (PARTITION, (topic_id, topic_id), (1_000, accepted))
     assert named == {"target_end": target_end}

@@ -14,6 +14,7 @@ from tests.unit.queries.registry.memory_topic import MemoryTopic
 from headrace.control import load_project, query_registry
 from headrace.control.query_registry import (
     CancelledQuery,
+    QueryRegistry,
     QueryState,
     cancel_query,
     matched_topics,
@@ -233,6 +234,42 @@ def test_queries_are_cancelled_all_or_none(project, clock, topic):
     cancelled = cancel_query(project, "a", "c", "a")
     assert cancelled == [CancelledQuery("a", 3), CancelledQuery("c", 4)]
     assert states(project) == {"b": "expired"}
+
+
+def test_a_cancelled_id_is_no_unknown_one(project):
+    register_query(project, COUNT, query_id="a")
+    cancel_query(project, "a")
+    for ask in (update_query, registered_query, cancel_query):
+        with pytest.raises(QueryMissingError, match="it was cancelled; register it again"):
+            ask(project, "a")
+
+
+def test_why_a_query_has_no_further_results(project, clock, topic):
+    registry = QueryRegistry(project)
+    for query_id in "ab":
+        registry.register(COUNT, query_id)
+    topic.write({}, "ads.queries", b"junk", b"junk")
+    registry.cancel("b")
+    assert [registry.ended(each) for each in ("a", "junk")] == ["", ""]
+    assert registry.ended("b") == "Query 'b' was cancelled: it has no further results."
+    assert registry.ended("c").startswith("Query 'c' was cancelled, or has expired:")
+    clock.advance(hours=1)
+    assert registry.ended("a").startswith("Query 'a' expired at 2026-05-01 11:00:00+00:00:")
+
+
+def test_a_registry_that_is_held_reads_what_is_new_alone(project, topic):
+    registry = QueryRegistry(project)
+    first = registry.register(COUNT, "a")
+    register_query(project, COUNT, query_id="b")
+    topic.taken.clear()
+    assert [entry.id for entry in registry.entries()] == ["a", "b"]
+    assert topic.taken == [0, 1]
+    renewed = registry.update("a")
+    assert registry.entry("a").query == renewed
+    assert registry.entry("a").first.offset == first.offset
+    registry.cancel("a")
+    assert [entry.id for entry in registry.entries()] == ["b"]
+    assert topic.taken == [0, 1, 2, 3]
 
 
 def test_a_list_is_in_the_order_of_registration_with_faulty_records_at_its_end(

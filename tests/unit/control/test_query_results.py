@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from weakref import WeakValueDictionary
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from headrace.control import load_project, query_results
 from headrace.control.query_registry import cancel_query, register_query
 from headrace.control.query_results import (
     ResultOptions,
+    find_results,
     newest_results,
     unrepeated,
 )
@@ -106,6 +108,34 @@ def test_the_newest_window_comes_last():
     assert newest_results([result(5), result(3), result(4)]) == [result(3), result(4), result(5)]
 
 
+class Facets(dict):
+    """Facets of which it is known whether something still holds them."""
+
+
+def test_memory_is_bounded_by_the_limit_and_not_by_what_the_topic_has(monkeypatch):
+    monkeypatch.setattr(query_results, "_MIN_RESULTS_AT_ONCE", 4)
+    held, counts = WeakValueDictionary(), []
+
+    def results():
+        for number in range(500):
+            facets = held[number] = Facets(country=str(number))
+            counts.append(len(held))
+            yield result(number // 100, facets=facets, events=number)
+
+    newest = newest_results(results(), limit=3)
+    assert [each.events for each in newest] == [497, 498, 499]
+    assert max(counts) < 30
+
+
+def test_results_that_are_read_in_parts_are_the_same(monkeypatch):
+    written = [result(minute, kind=EARLY) for minute in range(9)]
+    written += [result(minute, country, emission=2) for minute in range(9) for country in "ab"]
+    whole = newest_results([*written, *written])
+    monkeypatch.setattr(query_results, "_MIN_RESULTS_AT_ONCE", 5)
+    assert newest_results([*written, *written], limit=4) == whole[-4:]
+    assert len(whole) == 18
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ab"), st.integers(1, 4))))
 def test_repeats_after_a_restart_change_nothing(written):
     results = [result(minute, country, emission=number) for minute, country, number in written]
@@ -143,8 +173,15 @@ def test_results_of_a_cancelled_query_are_shown(project, topic):
     cancel_query(project, "a")
     topic.known = [result(0)]
     assert read(project) == [result(0)]
+    assert find_results(project, "a").ended == "Query 'a' was cancelled: it has no further results."
     topic.known, topic.coming = [result(0)], [result(1)]
     assert read(project, follow=True, start="latest") == [result(1)]
+
+
+def test_a_live_query_may_have_further_results(project, topic):
+    assert find_results(project, "a").ended == ""
+    topic.live = None
+    assert find_results(project, "a").ended == ""
 
 
 def test_without_a_topic_there_are_no_results_and_nothing_to_follow(project, topic):

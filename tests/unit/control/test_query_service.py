@@ -123,6 +123,18 @@ def test_a_page_has_the_results_of_the_query_alone_and_passes_the_others(reader)
     assert minutes(results.read()) == [(7, 5)]
 
 
+@pytest.mark.parametrize("registered", ["yesterday", "2026-05-01T10:00:00"])
+def test_a_result_of_another_program_with_a_wrong_time_is_passed(reader, registered):
+    reader.add("a", 1)
+    members = json.loads(reader.stored[0].content) | {"registered": registered}
+    reader.add_value(b"a", json.dumps(members).encode())
+    reader.add("a", 2)
+    results = cursor(reader)
+    page = results.read()
+    assert (minutes(page), page.position) == ([(0, 1), (2, 2)], 3)
+    assert len(results.newest(10)) == 2
+
+
 @pytest.mark.parametrize(
     ("begin", "offsets"),
     [("earliest", [2, 3]), ("latest", []), (0, [2, 3]), (3, [3]), (4, []), (99, [])],
@@ -205,6 +217,17 @@ def test_registered_queries_are_documents_with_topic_and_offset(load, topic):
     assert queries.query("ads", "a") == updated
     queries.cancel("ads", "a")
     assert queries.queries(None) == []
+
+
+def test_each_request_reads_what_is_new_in_the_registry_alone(load, topic):
+    queries = ProjectQueries(load())
+    for number in range(5):
+        queries.register(None, COUNT, f"q{number}", None)
+    assert len(queries.queries(None)) == 5
+    queries.query("ads", "q0")
+    queries.cancel(None, "q1")
+    assert len(queries.queries("ads")) == 4
+    assert topic.taken == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_faulty_record_belongs_to_no_topic_and_has_no_results(load, topic):

@@ -38,6 +38,7 @@ def test_standing_queries_are_declared_with_their_topics(load):
         "ads.snapshots",
         "ads.ended",
         "ads.results",
+        "ads.matched-events",
         "ads.leases",
     )
 

@@ -7,7 +7,6 @@ import pytest
 
 from headrace.dispatcher import positions
 from headrace.dispatcher.positions import (
-    RoutePosition,
     commit_positions,
     committed_positions,
     find_starts,
@@ -20,6 +19,7 @@ from headrace.errors import (
 )
 from headrace.kafka.client import LiveTopic
 from headrace.model import TopicPartition
+from headrace.transfer.committed_position import CommittedPosition
 
 ROUTE = Route(
     "d",
@@ -32,7 +32,7 @@ ROUTE = Route(
     "events",
 )
 ZERO, ONE = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
-EIGHT = RoutePosition(8, "id", 20, "host-1")
+EIGHT = CommittedPosition(8, "id", 20, "host-1")
 
 
 class Sites:
@@ -98,13 +98,13 @@ def test_a_position_is_read_as_it_was_committed(sites, monkeypatch):
 def test_an_offset_that_others_committed_is_an_offset_alone(sites, monkeypatch, metadata):
     offset = confluent_kafka.TopicPartition("events", 0, 8, metadata)
     monkeypatch.setattr(positions, "committed", lambda *_: [offset])
-    assert committed_positions(ROUTE, [ZERO]) == {ZERO: RoutePosition(8)}
+    assert committed_positions(ROUTE, [ZERO]) == {ZERO: CommittedPosition(8)}
 
 
 def test_a_route_begins_with_the_first_record(sites):
     sites.firsts[ONE] = 4
     starts = find_starts(ROUTE)
-    assert starts.positions == {ZERO: RoutePosition(0, "id"), ONE: RoutePosition(4, "id")}
+    assert starts.positions == {ZERO: CommittedPosition(0, "id"), ONE: CommittedPosition(4, "id")}
     assert starts.refused == {}
 
 
@@ -116,15 +116,15 @@ def test_a_committed_position_is_where_it_goes_on(sites):
 @pytest.mark.parametrize(
     ("known", "first", "end", "accepted", "reason"),
     [
-        (RoutePosition(8, "old-id", 0, "h"), 2, 10, 2, "made again"),
-        (RoutePosition(3, "id", 0, "h"), 7, 10, 7, "4 offsets are gone, 3 to 6"),
-        (RoutePosition(8, "id", 0, "h"), 0, 5, 5, "its log ends at offset 5"),
+        (CommittedPosition(8, "old-id", 0, "h"), 2, 10, 2, "made again"),
+        (CommittedPosition(3, "id", 0, "h"), 7, 10, 7, "4 offsets are gone, 3 to 6"),
+        (CommittedPosition(8, "id", 0, "h"), 0, 5, 5, "its log ends at offset 5"),
     ],
 )
 def test_a_record_that_is_gone_is_a_loss_of_its_partition(
     sites, known, first, end, accepted, reason
 ):
-    sites.committed = {0: known, 1: RoutePosition(5, "id", 0, "h")}
+    sites.committed = {0: known, 1: CommittedPosition(5, "id", 0, "h")}
     sites.firsts[ZERO], sites.end = first, end
     starts = find_starts(ROUTE)
     loss = starts.refused[ZERO]
@@ -136,12 +136,12 @@ def test_a_record_that_is_gone_is_a_loss_of_its_partition(
 
 @pytest.mark.parametrize(("sent", "is_lost"), [([3, 6], False), ([3, 5], True), ([], True)])
 def test_records_that_were_sent_before_they_went_are_no_loss(sites, sent, is_lost):
-    sites.committed = {0: RoutePosition(3, "id", 20, "h"), 1: EIGHT}
+    sites.committed = {0: CommittedPosition(3, "id", 20, "h"), 1: EIGHT}
     sites.firsts[ZERO], sites.since[0] = 7, sent
     starts = find_starts(ROUTE)
     assert (ZERO in starts.refused) == is_lost
     if not is_lost:
-        assert starts.positions[ZERO] == RoutePosition(7, "id", 20, "h")
+        assert starts.positions[ZERO] == CommittedPosition(7, "id", 20, "h")
 
 
 @pytest.mark.parametrize("missing", ["clicks", "events"])

@@ -73,14 +73,15 @@ def matched_records(queries, batches, *, topic, event_time="at", partitions=PART
     return logs
 
 
-def tick_of(topic, event_us, *, positions=None):
+def tick_of(topic, event_us, *, positions=None, planned_ms=0, topic_id=""):
     return Tick(
         topic=topic,
         pipeline="match",
         event_us=event_us,
-        planned_ms=0,
+        planned_ms=planned_ms,
         positions=positions or {},
         registry_offset=0,
+        topic_id=topic_id,
     )
 
 

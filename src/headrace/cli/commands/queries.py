@@ -164,6 +164,7 @@ for subcommand in (
     update,
     cancel,
     query_answers.run,
+    query_answers.emit,
     query_answers.results,
     query_answers.explain,
     query_answers.instances,

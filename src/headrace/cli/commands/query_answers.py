@@ -1,4 +1,4 @@
-"""query run, results, explain, instances: answers standing queries, and shows the answers."""
+"""query run, emit, results, explain, instances: answers standing queries, and shows the answers."""
 
 from __future__ import annotations
 
@@ -63,6 +63,46 @@ def run(
         instance.run(observe)
 
 
+@command("headrace query emit --topic clicks", extra="queries")
+@click.option("--topic", help="Whose events; not needed if one topic is matched.")
+@parameters.queries_name
+@parameters.metrics_port
+@parameters.metrics_host
+@parameters.log_format
+def emit(
+    session: Session,
+    *,
+    topic: str | None,
+    queries: str | None,
+    metrics_port: int | None,
+    metrics_host: str,
+    log_format: str | None,
+) -> None:
+    """Send events within milliseconds to queries that match them.
+
+    It sends each event that a query with MATCHED EVENTS EMIT matches to the topic
+    NAME.matched-events, until Ctrl-C or SIGTERM. Progress is shown. One process sends the events
+    of a topic; Spark has a core for each of its partitions. A new query takes part within seconds.
+    """
+    from headrace.cli.views.lifecycle import Stopping
+    from headrace.cli.views.matched_events import emitting
+    from headrace.control.matched_events_run import matched_events_run
+    from headrace.control.query_registry import declared_queries
+    from headrace.control.transfer_run import TransferRunOptions
+
+    declared = declared_queries(session.project, queries)
+    log_to_file(session, log_format, Subject("queries", declared.name))
+    options = TransferRunOptions(metrics_host, metrics_port)
+    instance = matched_events_run(session.project, declared, topic, options)
+
+    def stop() -> None:
+        instance.stop()
+        session.output.show(Stopping())
+
+    with session.output.live(emitting) as observe, stop_on_signal(stop):
+        instance.run(observe)
+
+
 @command(_RESULTS, extra="queries")
 @click.argument("query_id", metavar="ID")
 @click.option("--follow", is_flag=True, help="Show results as they come, until Ctrl-C.")
@@ -77,7 +117,7 @@ def run(
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
-    help="Show the newest so many results; with --follow, end after so many.",
+    help="Show the newest so many results, by default 100,000; with --follow, end after so many.",
 )
 @parameters.queries_name
 def results(
@@ -96,10 +136,10 @@ def results(
     elsewhere each result is a line when it comes.
 
     The exit code is 2 if the id is unknown and there are no results of it. Results of a query that
-    has expired or was cancelled are shown until Kafka deletes them.
+    has expired or was cancelled are shown until Kafka deletes them; standard error says so.
     """
     from headrace.cli.views.query_answers import followed_results, listed_results
-    from headrace.control.query_results import ResultOptions, query_results
+    from headrace.control.query_results import ResultOptions, find_results
 
     if start == "latest" and not follow:
         raise click.UsageError("--from latest needs --follow: no result is there that comes later")
@@ -107,13 +147,13 @@ def results(
     options = ResultOptions(follow, start, limit)
     shown = followed_results if follow else listed_results
     try:
-        with (
-            interrupt_on_sigterm(),
-            _interrupted_when_unread(),
-            session.output.live(shown) as show,
-        ):
-            for result in query_results(session.project, query_id, options, queries=queries):
-                show(result)
+        with interrupt_on_sigterm(), _interrupted_when_unread():
+            query_results = find_results(session.project, query_id, options, queries=queries)
+            if query_results.ended:
+                session.output.warn(query_results.ended)
+            with session.output.live(shown) as show:
+                for result in query_results.results:
+                    show(result)
     except ReaderGoneError:
         session.exit_code = OK
     except KeyboardInterrupt:

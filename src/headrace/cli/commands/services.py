@@ -46,6 +46,7 @@ def status(session: Session) -> ProjectStatus:
     from headrace.control.query_instance_status import QueryStatusFolder
     from headrace.control.transfer_run import (
         dispatcher_statuses,
+        matched_events_folder,
         merger_statuses,
         mirror_statuses,
     )
@@ -59,6 +60,7 @@ def status(session: Session) -> ProjectStatus:
         tuple(merger_statuses(settings)),
         tuple(dispatcher_statuses(settings)),
         tuple(QueryStatusFolder(settings).read()),
+        tuple(matched_events_folder(settings).read()),
     )
 
 

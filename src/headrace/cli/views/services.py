@@ -15,7 +15,7 @@ from headrace.cli import progress_view, worker_view
 from headrace.cli.encoding import merged
 from headrace.cli.output import Live, PrintLine
 from headrace.cli.screen import Screen, status_line
-from headrace.cli.views import dispatchers, mergers, mirrors, query_instances, view
+from headrace.cli.views import dispatchers, matched_events, mergers, mirrors, query_instances, view
 from headrace.control.services import Services
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headrace.merger.status import MergerStatus
     from headrace.mirror.status import MirrorStatus
     from headrace.pipelines.progress import PipelineProgress
+    from headrace.queries.matched_events.status import EmitterStatus
     from headrace.runtime.jars import Progress
     from headrace.workers.monitoring.progress import WorkerProgress
 
@@ -42,6 +43,7 @@ class ProjectStatus:
     mergers: tuple[MergerStatus, ...] = ()
     dispatchers: tuple[DispatcherStatus, ...] = ()
     queries: tuple[QueryInstanceStatus, ...] = ()
+    matched_events: tuple[EmitterStatus, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns the servers' members beside those of what runs."""
@@ -52,6 +54,7 @@ class ProjectStatus:
             "mergers": self.mergers,
             "dispatchers": self.dispatchers,
             "queries": self.queries,
+            "matched_events": self.matched_events,
         }
         return merged(self.services, progress)
 
@@ -83,12 +86,14 @@ def _status(status: ProjectStatus, screen: Screen) -> None:
         screen.out.print(dispatchers.summary(status.dispatchers))
     if status.queries:
         screen.out.print(query_instances.summary(status.queries))
+    if status.matched_events:
+        screen.out.print(matched_events.summary(status.matched_events))
     if not (status.pipelines or status.workers or status.queries or _transfers(status)):
         screen.out.print("Nothing has run yet (`headrace run`, `headrace workers run`).")
 
 
 def _transfers(status: ProjectStatus) -> tuple[object, ...]:
-    return (*status.mirrors, *status.mergers, *status.dispatchers)
+    return (*status.mirrors, *status.mergers, *status.dispatchers, *status.matched_events)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -69,9 +69,25 @@ class ResultStream:
         self._beat_at = 0.0
 
     async def send(self, send: Send, *headers: Header) -> None:
-        """Sends the whole stream."""
+        """Sends the whole stream.
+
+        Raises:
+            TimeoutError: if the client does not take the headers within 30 s.
+        """
+        try:
+            await self._begin(send, headers)
+            await self._send_until_ended(send)
+        finally:
+            self._life.ended()
+
+    async def _begin(self, send: Send, headers: Sequence[Header]) -> None:
         all_headers = [*_HEADERS, *headers]
-        await send({"type": "http.response.start", "status": self.status, "headers": all_headers})
+        async with asyncio.timeout(_SEND_SECONDS):
+            await send(
+                {"type": "http.response.start", "status": self.status, "headers": all_headers}
+            )
+
+    async def _send_until_ended(self, send: Send) -> None:
         tasks = [
             asyncio.create_task(self._write(send)),
             asyncio.create_task(self._gone()),
@@ -83,7 +99,6 @@ class ResultStream:
             for task in tasks:
                 task.cancel()
             outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-            self._life.ended()
         if isinstance(outcomes[0], Exception):
             _LOG.warning("A stream of results ended: %r", outcomes[0])
         with contextlib.suppress(TimeoutError):

@@ -4,7 +4,7 @@ An instance owns partitions of the matched topic. For each of them, one thread t
 ticks in their order, keeps the open windows in memory, and writes in transactions:
 
 ========== =======================================================================================
-result     a group of a window, into the topic of results
+results    those of a window, into the topic of ended windows, and behind them how far time is
 ended      a marker: the result of a window is written
 window     a snapshot of a window that has changed, with the offset that it covers
 position   behind the snapshots of all windows that have changed: how far, and the clocks
@@ -13,6 +13,8 @@ position   behind the snapshots of all windows that have changed: how far, and t
 Markers, snapshots and positions are in the partition of the snapshots topic with the number of the
 matched partition. There is no other state: an instance that starts reads the snapshots, and goes on
 at the last position.
+
+Times and the ways in which windows end are in :mod:`~headrace.queries.aggregate.closing`.
 
 Guarantees:
 - A window has one final result, after any crash; it is the one that a run without crashes has,

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from headrace.errors import QueryTextError
+from headrace.queries.aggregate.closing import REMEMBERED_MS
 from headrace.queries.aggregate.plan import Plans
 from headrace.queries.aggregate.snapshots import (
     Restored,
@@ -18,13 +19,10 @@ from headrace.queries.aggregate.snapshots import (
 )
 from headrace.queries.aggregate.window import OpenWindow, WindowId
 from headrace.queries.ended import WindowResults
-from headrace.queries.language.tree import ClosedBy
 from headrace.queries.matched import MatchedRecord, Tick, WindowPartial
 from headrace.queries.result import QueryResult, ResultKind
 
 _LOG = logging.getLogger("headrace.queries")
-# Windows that ended by the clock are known for so long: what comes for them is late.
-_REMEMBERED_MS = 3_600_000
 _MAX_LATE_QUERIES = 10_000
 _MAX_FAULTY_QUERIES = 1_000
 
@@ -72,8 +70,11 @@ class PartitionAggregator:
         self._covered: dict[WindowId, int] = {}
         self._ended = dict(restored.ended)
         self._changed: set[WindowId] = set()
-        self._by_event_time: dict[str, list[tuple[int, WindowId]]] = {}
-        self._by_clock: set[WindowId] = set()
+        # By topic whose event time ends them, or an empty name for the clock: when each open window
+        # ends, at the earliest.
+        self._due_us: dict[str, list[tuple[int, WindowId]]] = {}
+        # When windows that wait for an early result have it, unless they end before.
+        self._early_ms: list[tuple[int, WindowId]] = []
         position = restored.position or SnapshotPosition(0, 0, {}, {})
         self.offset = position.offset
         # What others have been told does not go back, though records are taken once more.
@@ -124,15 +125,12 @@ class PartitionAggregator:
             now_ms: the clock, in milliseconds since 1970.
         """
         written = WindowOutput()
-        for window in [self._windows[window_id] for window_id in self._by_clock]:
-            if _has_ended(window, now_ms):
-                self._end(window, now_ms, written)
-            elif _is_due(window, now_ms):
-                window.emitted_ms = now_ms
-                early = list(window.results(ResultKind.EARLY))
-                written.windows.append(WindowResults("", 0, early))
-                self._covered[window.id] = self._covers(window)
-                written.emitted.append(self._snapshot(window))
+        self._end_due("", now_ms * 1000, now_ms, written)
+        while self._early_ms and self._early_ms[0][0] <= now_ms:
+            _, window_id = heapq.heappop(self._early_ms)
+            window = self._windows.get(window_id)
+            if window is not None:
+                self._emit_early(window, now_ms, written)
         self._forget(now_ms)
         return written
 
@@ -140,12 +138,7 @@ class PartitionAggregator:
         """Ends the windows that end by event time, where it is ``event_us`` now."""
         written = WindowOutput()
         self._event_us[topic] = max(event_us, self._event_us.get(topic, event_us))
-        due = self._by_event_time.get(topic, [])
-        while due and due[0][0] <= self._event_us[topic]:
-            _, window_id = heapq.heappop(due)
-            window = self._windows.get(window_id)
-            if window is not None:
-                self._end(window, now_ms, written)
+        self._end_due(topic, self._event_us[topic], now_ms, written)
         return written
 
     def changed(self, *, all_windows: bool = False) -> Iterator[WindowSnapshot]:
@@ -177,17 +170,17 @@ class PartitionAggregator:
         return self.go_on(tick.topic, tick.event_us, now_ms)
 
     def _add(self, record: WindowPartial, offset: int, now_ms: int) -> None:
-        window_id = WindowId(record.query, record.registered_ms, record.revision, record.begin_us)
+        window_id = WindowId.of(record)
         marker = self._ended.get(window_id)
         if marker is not None and offset < marker.offset:
             return
         if offset < self._covered.get(window_id, 0):
             return
-        plan = self._plans.of(record.text)
+        plan = self._plans.of(record.text, record.shape)
         window = self._windows.get(window_id)
         if window is None:
             window = OpenWindow(window_id, record.text, plan, now_ms)
-            if marker is not None or self._is_past(window):
+            if marker is not None or self._has_ended(window):
                 self._count_late(record)
                 return
             window.add(record, now_ms)
@@ -195,6 +188,8 @@ class PartitionAggregator:
         else:
             window.add(record, now_ms)
         self._changed.add(window_id)
+        self._await_early(window)
+        self.faulty.pop(record.query, None)
 
     def _note_fault(self, query: str, error: Exception) -> None:
         if query not in self.faulty:
@@ -206,45 +201,57 @@ class PartitionAggregator:
         is_known = record.query in self.late or len(self.late) < _MAX_LATE_QUERIES
         self.late[record.query if is_known else ""] += record.events
 
-    def _is_past(self, window: OpenWindow) -> bool:
-        """Whether a window that is not open has ended."""
-        plan = window.plan
-        if plan.closed_by is ClosedBy.EVENT_TIME:
-            reached = self._event_us.get(plan.topic)
-            return reached is not None and window.due_us <= reached
-        tick = self._ticks.get(plan.topic)
-        if plan.closed_by is ClosedBy.QUIET_TIME or tick is None:
-            return False
-        # By the time of the batch: an instance that was away takes records of long ago. Markers of
-        # windows that ended later are there.
-        return window.due_us // 1000 + _REMEMBERED_MS <= tick.planned_ms
+    def _has_ended(self, window: OpenWindow) -> bool:
+        """Whether a window that is not open, and has no marker, has ended."""
+        closing = window.plan.closing
+        tick = self._ticks.get(closing.topic)
+        planned_us = None if tick is None else tick.planned_ms * 1000
+        return closing.has_ended(window.due_us, self._event_us.get(closing.topic), planned_us)
 
     def _open(self, window: OpenWindow) -> None:
         self._windows[window.id] = window
-        if window.plan.closed_by is ClosedBy.EVENT_TIME:
-            due = self._by_event_time.setdefault(window.plan.topic, [])
-            heapq.heappush(due, (window.due_us, window.id))
-        if window.plan.closed_by is not ClosedBy.EVENT_TIME or window.plan.early_us:
-            self._by_clock.add(window.id)
+        due_us = self._due_us.setdefault(window.plan.closing.ordered_by, [])
+        heapq.heappush(due_us, (window.due_us, window.id))
+
+    def _await_early(self, window: OpenWindow) -> None:
+        """Has a window that has changed emit an early result, where its query asks for them."""
+        if window.plan.early_us and not window.awaits_early:
+            window.awaits_early = True
+            due_ms = window.emitted_ms + window.plan.early_us // 1000
+            heapq.heappush(self._early_ms, (due_ms, window.id))
+
+    def _emit_early(self, window: OpenWindow, now_ms: int, written: WindowOutput) -> None:
+        window.awaits_early, window.emitted_ms = False, now_ms
+        early = list(window.results(ResultKind.EARLY))
+        written.windows.append(WindowResults("", 0, early))
+        self._covered[window.id] = self._covers(window)
+        written.emitted.append(self._snapshot(window))
+
+    def _end_due(
+        self, ordered_by: str, reached_us: int, now_ms: int, written: WindowOutput
+    ) -> None:
+        """Ends the windows that end by a time that is ``reached_us`` now."""
+        due_us = self._due_us.get(ordered_by, [])
+        while due_us and due_us[0][0] <= reached_us:
+            window = self._windows[heapq.heappop(due_us)[1]]
+            if window.due_us <= reached_us:
+                self._end(window, now_ms, written)
+            else:
+                # Events have come since: quiet time begins anew with each.
+                heapq.heappush(due_us, (window.due_us, window.id))
 
     def _end(self, window: OpenWindow, now_ms: int, written: WindowOutput) -> None:
-        by_event_time = window.plan.closed_by is ClosedBy.EVENT_TIME
-        by_quiet_time = window.plan.closed_by is ClosedBy.QUIET_TIME
-        written.windows.append(
-            WindowResults(
-                window.plan.topic if by_event_time else "",
-                now_ms * 1000 if by_quiet_time else window.due_us,
-                list(window.results(ResultKind.FINAL)),
-            )
-        )
-        marker = WindowEnded(*window.id, self._covers(window), now_ms)
+        closing = window.plan.closing
+        result_us = closing.result_us(window.due_us, now_ms * 1000)
+        results = list(window.results(ResultKind.FINAL))
+        written.windows.append(WindowResults(closing.ordered_by, result_us, results))
+        marker = WindowEnded(**window.id._asdict(), offset=self._covers(window), ended_ms=now_ms)
         written.ended.append(marker)
         del self._windows[window.id]
-        self._by_clock.discard(window.id)
         self._covered.pop(window.id, None)
         self._changed.discard(window.id)
         # Of the others, event time says that they have ended, but not which records they have.
-        if not by_event_time or marker.offset > self.offset:
+        if closing.needs_markers or marker.offset > self.offset:
             self._ended[window.id] = marker
 
     def _covers(self, window: OpenWindow) -> int:
@@ -253,9 +260,10 @@ class PartitionAggregator:
 
     def _snapshot(self, window: OpenWindow) -> WindowSnapshot:
         return WindowSnapshot(
-            *window.id,
+            **window.id._asdict(),
             offset=self._covers(window),
             text=window.text,
+            shape=window.plan.shape,
             changed_ms=window.changed_ms,
             emitted_ms=window.emitted_ms,
             emission=window.emission,
@@ -266,14 +274,17 @@ class PartitionAggregator:
 
     def _restore(self, snapshot: WindowSnapshot) -> None:
         try:
-            plan = self._plans.of(snapshot.text)
-            window = OpenWindow(snapshot.id, snapshot.text, plan, snapshot.changed_ms)
+            plan = self._plans.of(snapshot.text, snapshot.shape)
+            window_id = WindowId.of(snapshot)
+            window = OpenWindow(window_id, snapshot.text, plan, snapshot.changed_ms)
             window.restore(snapshot.events, snapshot.groups, snapshot.other)
         except (QueryTextError, ValueError) as error:
             self._note_fault(snapshot.query, error)
             return
         window.emitted_ms, window.emission = snapshot.emitted_ms, snapshot.emission
         self._open(window)
+        if window.changed_ms >= window.emitted_ms:
+            self._await_early(window)
         self._covered[window.id] = snapshot.offset
 
     def _forget(self, now_ms: int) -> None:
@@ -281,23 +292,8 @@ class PartitionAggregator:
 
         A marker whose records are still to come, after a restart, is kept however old it is.
         """
-        for window_id in _older(self._ended.values(), now_ms - _REMEMBERED_MS, self.offset):
+        for window_id in _older(self._ended.values(), now_ms - REMEMBERED_MS, self.offset):
             del self._ended[window_id]
-
-
-def _has_ended(window: OpenWindow, now_ms: int) -> bool:
-    after_ms = window.plan.after_us // 1000
-    if window.plan.closed_by is ClosedBy.QUIET_TIME:
-        return now_ms >= window.changed_ms + after_ms
-    if window.plan.closed_by is ClosedBy.CLOCK:
-        return now_ms >= window.end_us // 1000 + after_ms
-    return False
-
-
-def _is_due(window: OpenWindow, now_ms: int) -> bool:
-    early_us = window.plan.early_us
-    has_changed = window.changed_ms >= window.emitted_ms
-    return bool(early_us) and has_changed and now_ms >= window.emitted_ms + early_us // 1000
 
 
 def _older(markers: Iterable[WindowEnded], than_ms: int, offset: int) -> list[WindowId]:

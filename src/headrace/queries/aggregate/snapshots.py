@@ -6,6 +6,7 @@ kind     is                                                                     
 window   an open window, with what the records before ``offset`` have added to it     its id
 ended    the results of a window that have been written cover the records before      its id
          ``offset``: snapshots of the window do not count any more
+markers  several of these, written once more                                          none
 position every window that the records before ``offset`` have changed is before this  none
          record, and behind ``base``; an aggregator goes on at ``offset``
 answered how far the results of the partition are                                     none
@@ -18,7 +19,7 @@ there. All of them are in one transaction.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -31,17 +32,32 @@ from headrace.queries.matched import Group, Tick
 
 # A part is JSON in JSON, and takes up to twice its size: records have room for a megabyte.
 _PART_BYTES = 256 * 2**10
+# An id of a query has at most a hundred characters, and a marker 300 bytes.
+_MARKERS = 1_000
 
 
-class WindowSnapshot(msgspec.Struct, frozen=True):
-    """An open window. Attributes are those of ``OpenWindow``; ``offset``: what it covers."""
+class _OfWindow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a record says of its window; records of earlier versions have no hash."""
 
     query: str
     registered_ms: int
     revision: int
     begin_us: int
+    text_hash: str = ""
+
+    @property
+    def id(self) -> WindowId:
+        """Id of the window."""
+        place = self.query, self.registered_ms, self.revision, self.begin_us
+        return WindowId(*place, self.text_hash)
+
+
+class WindowSnapshot(_OfWindow, frozen=True, kw_only=True):
+    """An open window. Attributes are those of ``OpenWindow``; ``offset``: what it covers."""
+
     offset: int
     text: str
+    shape: str = ""
     changed_ms: int
     emitted_ms: int
     emission: int
@@ -49,44 +65,27 @@ class WindowSnapshot(msgspec.Struct, frozen=True):
     groups: list[Group]
     other: list[Any] | None
 
-    @property
-    def id(self) -> WindowId:
-        """Id of the window."""
-        return WindowId(self.query, self.registered_ms, self.revision, self.begin_us)
 
-
-class WindowEnded(msgspec.Struct, tag="ended", tag_field="kind", frozen=True):
+class WindowEnded(_OfWindow, tag="ended", tag_field="kind", frozen=True, kw_only=True):
     """A marker: the results of a window that cover the records before ``offset`` are written."""
 
-    query: str
-    registered_ms: int
-    revision: int
-    begin_us: int
     offset: int
     ended_ms: int
 
-    @property
-    def id(self) -> WindowId:
-        """Id of the window."""
-        return WindowId(self.query, self.registered_ms, self.revision, self.begin_us)
+
+class EndedWindows(msgspec.Struct, tag="markers", tag_field="kind", frozen=True):
+    """Markers of windows that ended some time ago."""
+
+    markers: list[WindowEnded]
 
 
-class WindowPart(msgspec.Struct, tag="window", tag_field="kind", frozen=True):
+class WindowPart(_OfWindow, tag="window", tag_field="kind", frozen=True, kw_only=True):
     """A part of a snapshot of a window: of its JSON, as text."""
 
-    query: str
-    registered_ms: int
-    revision: int
-    begin_us: int
     number: int
     parts: int
     crc32: int
     text: str
-
-    @property
-    def id(self) -> WindowId:
-        """Id of the window."""
-        return WindowId(self.query, self.registered_ms, self.revision, self.begin_us)
 
 
 class SnapshotPosition(msgspec.Struct, tag="position", tag_field="kind", frozen=True):
@@ -130,7 +129,9 @@ class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=Tr
     event_us: Mapping[str, int]
 
 
-SnapshotRecord: TypeAlias = WindowPart | WindowEnded | SnapshotPosition | AnswerPosition
+SnapshotRecord: TypeAlias = (
+    WindowPart | WindowEnded | EndedWindows | SnapshotPosition | AnswerPosition
+)
 
 # Made at import: msgspec crashes where several threads are the first to decode a class.
 _RECORD: msgspec.json.Decoder[SnapshotRecord] = msgspec.json.Decoder(SnapshotRecord)
@@ -143,7 +144,21 @@ def encode_snapshot(snapshot: WindowSnapshot) -> Iterator[bytes]:
     parts = [text[at : at + _PART_BYTES] for at in range(0, len(text), _PART_BYTES)]
     crc32 = zlib.crc32(text.encode())
     for number, part in enumerate(parts):
-        yield msgspec.json.encode(WindowPart(*snapshot.id, number, len(parts), crc32, part))
+        yield msgspec.json.encode(
+            WindowPart(
+                **snapshot.id._asdict(),
+                number=number,
+                parts=len(parts),
+                crc32=crc32,
+                text=part,
+            )
+        )
+
+
+def encode_markers(markers: Sequence[WindowEnded]) -> Iterator[bytes]:
+    """Yields the values of records with markers, many in each."""
+    for at in range(0, len(markers), _MARKERS):
+        yield msgspec.json.encode(EndedWindows(list(markers[at : at + _MARKERS])))
 
 
 @dataclass
@@ -178,10 +193,16 @@ class Restored:
             elif isinstance(record, AnswerPosition):
                 self.answered = record
             elif isinstance(record, WindowEnded):
-                self.windows.pop(record.id, None)
-                self.ended[record.id] = record
+                self._take_marker(record)
+            elif isinstance(record, EndedWindows):
+                for marker in record.markers:
+                    self._take_marker(marker)
             else:
                 self._take_part(record)
+
+    def _take_marker(self, marker: WindowEnded) -> None:
+        self.windows.pop(marker.id, None)
+        self.ended[marker.id] = marker
 
     def _take_position(self, position: SnapshotPosition) -> None:
         """Takes a position: snapshots before it are whole, for both are of one transaction."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from headrace.events.times import iso_text
 from headrace.queries.aggregate.plan import AggregatePlan
@@ -13,17 +14,32 @@ from headrace.queries.match.partials import facet_hash
 from headrace.queries.matched import Group, WindowPartial
 from headrace.queries.result import QueryResult, ResultKind
 
+if TYPE_CHECKING:
+    from headrace.queries.aggregate.snapshots import WindowSnapshot
+
 # From the year 1 on, and a day, as long as a window may be, before the year 10000.
 _FIRST_BEGIN_US, _LAST_BEGIN_US = -62_135_596_800_000_000, 253_402_214_400_000_000
+_HASH_BYTES = 8
 
 
 class WindowId(NamedTuple):
-    """A window of a query, as it was registered and updated."""
+    """A window of a query, as it was registered and updated.
+
+    The hash is that of the text: two clients that update a query at the same moment give their
+    texts the same revision.
+    """
 
     query: str
     registered_ms: int
     revision: int
     begin_us: int
+    text_hash: str
+
+    @classmethod
+    def of(cls, record: WindowPartial | WindowSnapshot) -> Self:
+        """Returns the window that a record is about."""
+        digest = hashlib.blake2b(record.text.encode(), digest_size=_HASH_BYTES).hexdigest()
+        return cls(record.query, record.registered_ms, record.revision, record.begin_us, digest)
 
 
 class OpenWindow:
@@ -40,12 +56,14 @@ class OpenWindow:
         events: how many match.
         emission: of its last result; 0: it has none yet.
         emitted_ms: when it had its last early result, or was opened.
+        awaits_early: whether events have come since, so that another early result will follow.
     """
 
     def __init__(self, window_id: WindowId, text: str, plan: AggregatePlan, opened_ms: int) -> None:
         self.id, self.text, self.plan = window_id, text, plan
         self.changed_ms = self.emitted_ms = opened_ms
         self.events = self.emission = 0
+        self.awaits_early = False
         self._groups: dict[tuple[Any, ...], list[Accumulator[Any]]] = {}
         self._other: list[Accumulator[Any]] | None = None
         # Of the groups that are shown, the one with the greatest hash first.
@@ -58,8 +76,8 @@ class OpenWindow:
 
     @property
     def due_us(self) -> int:
-        """When it ends, unless quiet time ends it, in microseconds since 1970."""
-        return self.end_us + self.plan.after_us
+        """When it ends, as far as is known now, in microseconds since 1970."""
+        return self.plan.closing.due_us(self.end_us, self.changed_ms * 1000)
 
     def add(self, partial: WindowPartial, now_ms: int) -> None:
         """Adds what a record holds.

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 
-from headrace.model.durations import microseconds
+from headrace.queries.aggregate.plan import AggregatePlan
 from headrace.queries.aggregate.snapshots import AnswerPosition
 from headrace.queries.aggregate.window import time_text
 from headrace.queries.answer.silent import WatchedQueries, WatchedQuery
 from headrace.queries.ended import EndedRecord, PartitionClocks, WindowResults
-from headrace.queries.language.tree import Query
 from headrace.queries.result import QueryResult, ResultKind
 
-# After a jump of event time over months, so many of the windows without events have a result.
-_MAX_EMPTY_WINDOWS = 1_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# So often, what is known of queries that have ended is forgotten.
+_FORGET_MS = 60_000
 
 
 class PartitionAnswers:
@@ -47,6 +44,7 @@ class PartitionAnswers:
         self._taken = known.offset
         self.offset = known.first_offset
         self._waiting: dict[str, list[tuple[int, int, WindowResults]]] = {}
+        self._forgot_ms = 0
 
     @property
     def waiting(self) -> int:
@@ -104,6 +102,7 @@ class PartitionAnswers:
             ended = [result for window in self._ended(topic, reached_us) for result in window]
             empty = [] if before_us is None else list(self._empty(topic, before_us, now_ms, ended))
             results += sorted([*ended, *empty], key=lambda result: result.end) if empty else ended
+        self._forget(now_ms)
         return results
 
     def _reached(self) -> dict[str, int]:
@@ -122,40 +121,40 @@ class PartitionAnswers:
         self, topic: str, before_us: int, now_ms: int, ended: Iterable[QueryResult]
     ) -> Iterator[QueryResult]:
         """Yields results of the windows without events that have ended since ``before_us``."""
-        answered = {(_name(result), result.begin) for result in ended}
-        live = list(self._watched.live(self._number, now_ms))
-        for watched in live:
-            if watched.topic == topic:
-                yield from self._silent(watched, before_us, self._passed_us[topic], answered)
-        names = set(map(_name_of, live))
-        self._silence = {name: known for name, known in self._silence.items() if name in names}
+        reached_us = self._passed_us[topic]
+        due = list(self._watched.ended(self._number, topic, before_us, reached_us, now_ms))
+        answered = {(_name(result), result.begin) for result in ended} if due else set()
+        for watched, begins in due:
+            yield from self._silent(watched, begins, answered)
 
     def _silent(
-        self,
-        watched: WatchedQuery,
-        before_us: int,
-        reached_us: int,
-        answered: set[tuple[str, str]],
+        self, watched: WatchedQuery, begins: range, answered: set[tuple[str, str]]
     ) -> Iterator[QueryResult]:
-        query, name = watched.query, _name_of(watched)
-        since_us = microseconds_since_1970(watched.since)
-        for begin_us in _begins(query, before_us, reached_us):
-            end_us = begin_us + microseconds(query.window)
+        plan, name = watched.plan, watched.name
+        for begin_us in begins:
+            end_us = begin_us + plan.window_us
             if (name, time_text(begin_us)) in answered:
                 self._silence[name] = (end_us, False)
                 continue
-            if begin_us < since_us:
+            if begin_us < watched.since_us:
                 continue
-            if query.emits_empty:
+            if plan.emits_empty:
                 yield _without_events(watched, begin_us, ResultKind.EMPTY)
-            if query.loss_after and self._is_lost(name, query, end_us):
+            if plan.loss_after and self._is_lost(name, plan, end_us):
                 yield _without_events(watched, begin_us, ResultKind.LOST)
 
-    def _is_lost(self, name: str, query: Query, end_us: int) -> bool:
+    def _forget(self, now_ms: int) -> None:
+        """Forgets what is known of queries that were cancelled or have expired."""
+        if now_ms - self._forgot_ms < _FORGET_MS:
+            return
+        self._forgot_ms = now_ms
+        names = {watched.name for watched in self._watched.live(self._number, now_ms)}
+        self._silence = {name: known for name, known in self._silence.items() if name in names}
+
+    def _is_lost(self, name: str, plan: AggregatePlan, end_us: int) -> bool:
         """Whether the window that ends then is the one that makes the loss of signal known."""
-        slide_us = microseconds(query.slide)
-        seen_us, is_told = self._silence.get(name, (end_us - slide_us, False))
-        is_lost = not is_told and end_us - seen_us >= query.loss_after * slide_us
+        seen_us, is_told = self._silence.get(name, (end_us - plan.slide_us, False))
+        is_lost = not is_told and end_us - seen_us >= plan.loss_after * plan.slide_us
         self._silence[name] = (seen_us, is_told or is_lost)
         return is_lost
 
@@ -165,7 +164,7 @@ def _without_events(watched: WatchedQuery, begin_us: int, kind: ResultKind) -> Q
     values = (each.accumulator().value(plan.window) for each in plan.aggregations)
     return QueryResult(
         query=registered.id,
-        registered=time_text(microseconds_since_1970(registered.registered_at)),
+        registered=watched.registered_text,
         revision=registered.revision,
         begin=time_text(begin_us),
         end=time_text(begin_us + plan.window_us),
@@ -178,27 +177,5 @@ def _without_events(watched: WatchedQuery, begin_us: int, kind: ResultKind) -> Q
     )
 
 
-def _begins(query: Query, before_us: int, reached_us: int) -> range:
-    """Returns the begins of the windows that end after ``before_us``, and by ``reached_us``."""
-    slide_us = microseconds(query.slide)
-    waits = query.closing.after or query.allowed_lateness
-    length_us = microseconds(query.window) + microseconds(waits)
-    first = (before_us - length_us) // slide_us + 1
-    last = (reached_us - length_us) // slide_us
-    first = max(first, last + 1 - _MAX_EMPTY_WINDOWS)
-    return range(first * slide_us, (last + 1) * slide_us, slide_us)
-
-
 def _name(result: QueryResult) -> str:
     return f"{result.query} {result.registered}"
-
-
-def _name_of(watched: WatchedQuery) -> str:
-    registered = watched.registered
-    time = time_text(microseconds_since_1970(registered.registered_at))
-    return f"{registered.id} {time}"
-
-
-def microseconds_since_1970(at: datetime) -> int:
-    """Returns a time as a number."""
-    return microseconds(at - _EPOCH)

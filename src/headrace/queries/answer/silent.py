@@ -5,19 +5,22 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from headrace.errors import QueryTextError
+from headrace.events.times import microseconds_since_1970
 from headrace.model.partitioning import partition_of_key
 from headrace.queries.aggregate.plan import AggregatePlan, Plans
-from headrace.queries.language import parse_query
-from headrace.queries.language.tree import ClosedBy, Query
+from headrace.queries.aggregate.window import time_text
 from headrace.queries.registry.record import RegisteredQuery, decode_query
 
 _LOG = logging.getLogger("headrace.queries")
 # Canonical texts have them so; a text in quotation marks may have them too, and is only parsed.
 _MARKS = ("EMPTY WINDOWS EMIT", "LOSS OF SIGNAL")
+# After a jump of time over months, so many of the windows without events have a result.
+_MAX_EMPTY_WINDOWS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,28 +29,47 @@ class WatchedQuery:
 
     Attributes:
         registered: its record.
-        query: its tree.
         plan: of its text.
-        since: when its text was registered; a renewal does not change it.
+        since_us: when its text was registered, in microseconds since 1970; a renewal does not
+            change it.
         partition: of the results.
+        registered_text: when it was registered first, as its results say.
     """
 
     registered: RegisteredQuery
-    query: Query
     plan: AggregatePlan
-    since: datetime
+    since_us: int
     partition: int
+    registered_text: str
 
     @property
-    def topic(self) -> str:
-        """The topic whose time ends its windows; empty: the clock does."""
-        return self.query.topic if self.query.closing.by is ClosedBy.EVENT_TIME else ""
+    def name(self) -> str:
+        """Returns its id, and when it was registered first: an id may be used again."""
+        return f"{self.registered.id} {self.registered_text}"
 
     @property
-    def is_renewed_by(self) -> tuple[str, datetime, int]:
+    def is_renewed_by(self) -> tuple[str, datetime, int, str]:
         """What a record has in common with this one that renews it."""
         registered = self.registered
-        return registered.id, registered.registered_at, registered.revision
+        return registered.id, registered.registered_at, registered.revision, registered.text
+
+
+class _Rhythm(NamedTuple):
+    """When windows end: queries that have this in common have windows of the same times."""
+
+    slide_us: int
+    length_us: int
+
+    @classmethod
+    def of(cls, plan: AggregatePlan) -> _Rhythm:
+        return cls(plan.slide_us, plan.window_us + plan.closing.after_us)
+
+    def begins(self, before_us: int, reached_us: int) -> range:
+        """Returns the begins of the windows that end after ``before_us``, and by ``reached_us``."""
+        first = (before_us - self.length_us) // self.slide_us + 1
+        last = (reached_us - self.length_us) // self.slide_us
+        first = max(first, last + 1 - _MAX_EMPTY_WINDOWS)
+        return range(first * self.slide_us, (last + 1) * self.slide_us, self.slide_us)
 
 
 class WatchedQueries:
@@ -61,6 +83,8 @@ class WatchedQueries:
     def __init__(self, plans: Plans, partitions: int) -> None:
         self._plans, self._partitions = plans, partitions
         self._watched: dict[bytes, WatchedQuery] = {}
+        # By partition of the results, and by what orders them.
+        self._rhythms: dict[tuple[int, str], dict[_Rhythm, dict[bytes, WatchedQuery]]] = {}
         self._lock = threading.Lock()
 
     def take(self, key: bytes, value: bytes | None) -> None:
@@ -70,10 +94,10 @@ class WatchedQueries:
         """
         watched = None if value is None else self._read(key, value)
         with self._lock:
-            if watched is None:
-                self._watched.pop(key, None)
-            else:
+            self._remove(key)
+            if watched is not None:
                 self._watched[key] = watched
+                self._queries_like(watched)[key] = watched
 
     def live(self, partition: int, at_ms: int) -> Iterator[WatchedQuery]:
         """Yields those with results in a partition that have not expired.
@@ -89,24 +113,64 @@ class WatchedQueries:
             if each.partition == partition and each.registered.is_live(at):
                 yield each
 
+    def ended(
+        self, partition: int, ordered_by: str, before_us: int, reached_us: int, at_ms: int
+    ) -> Iterator[tuple[WatchedQuery, range]]:
+        """Yields the live queries of which windows have ended, with the begins of these.
+
+        Queries of which none has ended cost nothing.
+
+        Args:
+            partition: of the results.
+            ordered_by: the topic whose event time ends the windows; empty: the clock does.
+            before_us: the windows have ended after this time,
+            reached_us: and by this one.
+            at_ms: the clock, in milliseconds since 1970.
+        """
+        with self._lock:
+            rhythms = self._rhythms.get((partition, ordered_by), {})
+            ended = [
+                (list(queries.values()), begins)
+                for rhythm, queries in rhythms.items()
+                if queries and (begins := rhythm.begins(before_us, reached_us))
+            ]
+        at = datetime.fromtimestamp(at_ms / 1000, UTC)
+        for queries, begins in ended:
+            for watched in queries:
+                if watched.registered.is_live(at):
+                    yield watched, begins
+
+    def _queries_like(self, watched: WatchedQuery) -> dict[bytes, WatchedQuery]:
+        """Returns those whose windows end at the same times, with results in the same partition."""
+        place = watched.partition, watched.plan.closing.ordered_by
+        return self._rhythms.setdefault(place, {}).setdefault(_Rhythm.of(watched.plan), {})
+
+    def _remove(self, key: bytes) -> None:
+        watched = self._watched.pop(key, None)
+        if watched is not None:
+            del self._queries_like(watched)[key]
+
     def _read(self, key: bytes, value: bytes) -> WatchedQuery | None:
         try:
             registered = decode_query(key, value)
             if not any(mark in registered.text for mark in _MARKS):
                 return None
-            query = parse_query(registered.text)
-            plan = self._plans.of(registered.text)
+            plan = self._plans.of(registered.text, registered.shape or "")
         except (ValueError, QueryTextError) as error:
             _LOG.warning("Query %r has no results of windows without events: %s", key, error)
             return None
-        by_quiet_time = query.closing.by is ClosedBy.QUIET_TIME
-        if by_quiet_time or not (query.emits_empty or query.loss_after):
+        if not (plan.emits_empty or plan.loss_after):
             return None
         since = registered.registered_at if registered.revision == 1 else registered.updated_at
-        partition = partition_of_key(key, self._partitions)
-        watched = WatchedQuery(registered, query, plan, since, partition)
+        watched = WatchedQuery(
+            registered,
+            plan,
+            microseconds_since_1970(since),
+            partition_of_key(key, self._partitions),
+            time_text(microseconds_since_1970(registered.registered_at)),
+        )
         with self._lock:
             known = self._watched.get(key)
         if known is not None and known.is_renewed_by == watched.is_renewed_by:
-            return WatchedQuery(registered, query, plan, known.since, partition)
+            return replace(watched, since_us=known.since_us)
         return watched

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
+from headrace.events.times import microseconds_since_1970
 from headrace.queries.language.checks import time_literal
 from headrace.queries.language.functions import ValueType
 from headrace.queries.language.tree import Literal
 
 Constant: TypeAlias = str | int | float | bool
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _END_OF_INTEGERS = 2**63
 
 
@@ -56,7 +54,7 @@ def _microseconds(text: str) -> int:
     moment = time_literal(text)
     if moment is None:
         raise ValueError(f"{text!r} is no time with a time zone")
-    return (moment - _EPOCH) // _MICROSECOND
+    return microseconds_since_1970(moment)
 
 
 def _fits(number: float) -> bool:

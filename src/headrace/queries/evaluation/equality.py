@@ -33,16 +33,24 @@ def equality_of(operand: Expression, schema: EventSchema) -> IndexedEquality | N
         operand: a condition that has been checked: that of a WHERE, or an operand of its ``AND``.
         schema: of the events.
     """
-    match operand:
-        case Comparison("=", Literal() as literal, expression):
-            literals: tuple[Literal, ...] = (literal,)
-        case Comparison("=", expression, Literal() as literal):
-            literals = (literal,)
-        case In(expression, literals):
-            pass
-        case _:
-            return None
+    compared = equated(operand)
+    if compared is None:
+        return None
+    expression, literals = compared
     compiled = compile_expression(expression, schema, constants_vary=False)
     if not compiled.columns:
         return None
     return IndexedEquality(compiled, equal_constants(literals, compiled.type))
+
+
+def equated(condition: Expression) -> tuple[Expression, tuple[Literal, ...]] | None:
+    """Returns what equals one of some constants, and the constants; None: it is another condition."""
+    match condition:
+        case Comparison("=", Literal() as literal, expression):
+            return expression, (literal,)
+        case Comparison("=", expression, Literal() as literal):
+            return expression, (literal,)
+        case In(expression, literals):
+            return expression, literals
+        case _:
+            return None

@@ -19,6 +19,8 @@ from headrace.queries.language.functions import ValueType
 Datum: TypeAlias = Any
 """An Arrow array with a value for each row, or an Arrow scalar, which stands for all rows."""
 Kernel: TypeAlias = Callable[..., Datum]
+Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
+"""Whether each row meets a condition."""
 _Integers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 _COMPARISONS: dict[str, Kernel] = {
     "=": pc.equal,
@@ -37,6 +39,11 @@ _PART_OF_PATTERN = re.compile(r"%+|_|\\(.)|(.)", re.DOTALL)
 def expanded(values: Datum, length: int) -> pa.Array:
     """Returns an array of a length, for a scalar one that repeats it."""
     return pa.repeat(values, length) if isinstance(values, pa.Scalar) else values
+
+
+def is_true(values: pa.Array) -> Mask:
+    """Returns where booleans are true; null is not."""
+    return np.asarray(pc.fill_null(values, False), np.bool_)
 
 
 def without_negative_zeros(values: Datum) -> Datum:

@@ -5,6 +5,7 @@ lease holder        which partitions it has, on a thread of its own
 instance            the loop: takes records and ticks of all its partitions, on one thread
 owned partition     what one partition comes to, and its transactions
 restoring           what a partition begins with
+topic ends          where topics of events end, on a thread of its own
 quiet               the time of topics without new events
 =================== ==============================================================================
 """

@@ -13,27 +13,33 @@ from typing import Any, TypeAlias
 import confluent_kafka
 from confluent_kafka import KafkaException
 
-from headrace.errors import BrokerUnreachableError, RecordsDeletedError, RecordsUnreadableError
+from headrace.errors import (
+    BrokerUnreachableError,
+    MatchedRecordsDeletedError,
+    RecordsUnreadableError,
+)
 from headrace.kafka.broker_errors import Meaning, meaning
 from headrace.kafka.changelog import ChangelogFollower
 from headrace.kafka.client import ClientConfig, consumer
-from headrace.kafka.cluster import KafkaCluster
+from headrace.kafka.cluster import KafkaCluster, LivePositions
 from headrace.kafka.lost_brokers import BrokersLostError, IdleCheck
 from headrace.kafka.transactions import TransactionFencedError, TransactionUnsettledError
 from headrace.model import EventSchema, TopicPartition
+from headrace.queries.aggregate.partition import PartitionAggregator
 from headrace.queries.aggregate.plan import Plans
+from headrace.queries.answer.partition import PartitionAnswers
 from headrace.queries.answer.silent import WatchedQueries
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.ended import PartitionClocks, WindowResults, decode_ended
 from headrace.queries.instance.lease_holder import LeaseHolder
 from headrace.queries.instance.owned import OwnedPartition
+from headrace.queries.instance.topic_ends import TopicEnds
 from headrace.queries.matched import decode_matched
 from headrace.queries.topics import ensure_query_topics
 
 _LOG = logging.getLogger("headrace.queries")
 _TAKE_SECONDS = 0.1
 _MAX_RECORDS = 2_000
-_LOOK_SECONDS = 1.0
 _WAIT_SECONDS = 0.5
 _READING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
 _INTERRUPTIONS = (
@@ -89,7 +95,7 @@ class AggregatorInstance:
         self, config: ClientConfig, queries: StandingQueries, schemas: Mapping[str, EventSchema]
     ) -> None:
         self._config, self._queries = config, queries
-        self._plans = Plans(schemas)
+        self._plans, self._topics = Plans(schemas), tuple(schemas)
         self._watched = WatchedQueries(self._plans, queries.partitions)
         self._owned: dict[int, OwnedPartition] = {}
         self._ending = threading.Event()
@@ -137,14 +143,16 @@ class AggregatorInstance:
             return
         follower = ChangelogFollower(self._config, self._queries.queries_topic, self._watched.take)
         lease = LeaseHolder(self._config, self._queries)
+        ends = TopicEnds(KafkaCluster(self._config), self._topics)
         try:
             while not self._ending.is_set():
                 if follower.ready:
-                    self._run_or_wait(lease, observe)
+                    self._run_or_wait(lease, ends, observe)
                 else:
                     self._wait(lease, "the registered queries are being read", observe)
         finally:
             lease.close()
+            ends.close()
             follower.close()
         observe(self.status())
 
@@ -161,13 +169,13 @@ class AggregatorInstance:
                 return True
         return False
 
-    def _run_or_wait(self, lease: LeaseHolder, observe: Observe) -> None:
+    def _run_or_wait(self, lease: LeaseHolder, ends: TopicEnds, observe: Observe) -> None:
         partitions = lease.partitions
         try:
             if partitions is not None:
-                self._run(lease, partitions, observe)
+                self._run(lease, partitions, ends, observe)
                 return
-            self._wait(lease, "other instances have all partitions", observe)
+            self._wait(lease, lease.waiting, observe)
         except _INTERRUPTIONS as error:
             reason = str(error) or type(error).__name__
             _LOG.warning("%s: waits: %s", self._queries.name, reason)
@@ -180,7 +188,9 @@ class AggregatorInstance:
         observe(self.status())
         self._ending.wait(_WAIT_SECONDS)
 
-    def _run(self, lease: LeaseHolder, partitions: range, observe: Observe) -> None:
+    def _run(
+        self, lease: LeaseHolder, partitions: range, ends: TopicEnds, observe: Observe
+    ) -> None:
         _LOG.info("%s: has partitions %s", self._queries.name, list(partitions))
         for partition in partitions:
             self._owned[partition] = OwnedPartition(
@@ -190,7 +200,7 @@ class AggregatorInstance:
         reader = consumer(self._config, "headrace.aggregate", _READING)
         try:
             reader.assign(self._starts())
-            self._take_while_leased(reader, lease, partitions, observe)
+            self._take_while_leased(reader, lease, ends, observe)
             if self._ending.is_set():
                 for owned in self._owned.values():
                     owned.end(_now_ms())
@@ -201,35 +211,51 @@ class AggregatorInstance:
         """Returns where to go on, of each partition of both topics.
 
         Raises:
-            RecordsDeletedError: if the next record is not there any more.
+            MatchedRecordsDeletedError: if the next record is not there any more.
+            RecordsUnreadableError: if there are fewer records than were taken.
         """
         starts = []
         for topic in (self._queries.matched_topic, self._queries.ended_topic):
             live = KafkaCluster(self._config).live(topic)
             for number, owned in self._owned.items():
-                is_matched = topic == self._queries.matched_topic
-                offset = owned.aggregator.offset if is_matched else owned.answers.offset
-                first = live.earliest[number]
-                place = str(TopicPartition(topic, number))
-                if 0 < offset < first:
-                    raise RecordsDeletedError(place, offset)
-                if offset > live.latest[number]:
-                    reason = f"it ends at {live.latest[number]}: it was deleted and created again"
-                    raise RecordsUnreadableError(place, offset, reason)
-                start = max(first, offset)
-                starts.append(confluent_kafka.TopicPartition(topic, number, start))
+                stage = self._stage(owned, topic)
+                stage.offset = self._start(TopicPartition(topic, number), owned, stage.offset, live)
+                starts.append(confluent_kafka.TopicPartition(topic, number, stage.offset))
         return starts
+
+    def _stage(self, owned: OwnedPartition, topic: str) -> PartitionAggregator | PartitionAnswers:
+        """Returns what takes the records of a topic."""
+        return owned.aggregator if topic == self._queries.matched_topic else owned.answers
+
+    def _start(
+        self, place: TopicPartition, owned: OwnedPartition, offset: int, live: LivePositions
+    ) -> int:
+        first, latest = live.earliest[place.partition], live.latest[place.partition]
+        if offset < first and not owned.is_new:
+            snapshots = str(TopicPartition(self._queries.snapshots_topic, place.partition))
+            raise MatchedRecordsDeletedError(str(place), offset, snapshots)
+        if offset < first:
+            _LOG.error(
+                "%s: there is no snapshot, and records before offset %d of %s are deleted: windows "
+                "that were open are lost, and later ones lack these records",
+                self._queries.name,
+                first,
+                place,
+            )
+        if offset > latest:
+            reason = f"it ends at {latest}: it was deleted and created again"
+            raise RecordsUnreadableError(str(place), offset, reason)
+        return max(first, offset)
 
     def _take_while_leased(
         self,
         reader: confluent_kafka.Consumer,
         lease: LeaseHolder,
-        partitions: range,
+        ends: TopicEnds,
         observe: Observe,
     ) -> None:
         idle_check = IdleCheck(self._config)
-        look_at = time.monotonic()
-        while not self._ending.is_set() and lease.partitions == partitions:
+        while not self._ending.is_set() and self._has(lease.partitions):
             messages = reader.consume(_MAX_RECORDS, _TAKE_SECONDS)
             if messages:
                 idle_check.received()
@@ -237,10 +263,8 @@ class AggregatorInstance:
                 idle_check.check(reader)
             for message in messages:
                 self._take(message)
-            if time.monotonic() >= look_at:
-                look_at = time.monotonic() + _LOOK_SECONDS
-                self._uncovered = lease.uncovered
-                self._go_on_where_quiet()
+            self._uncovered = lease.uncovered
+            self._go_on_where_quiet(ends)
             for owned in self._owned.values():
                 # One time for both: windows that have ended by then are before it.
                 now_ms = _now_ms()
@@ -251,7 +275,11 @@ class AggregatorInstance:
     def _take(self, message: confluent_kafka.Message) -> None:
         error = message.error()
         if error is not None:
-            if meaning(error) not in {Meaning.END, Meaning.UNREACHABLE, Meaning.TRANSIENT}:
+            if meaning(error) is Meaning.END:
+                # What ends a transaction is behind its records, and is no record itself.
+                stage = self._stage(self._owned[_number(message)], message.topic() or "")
+                stage.offset = max(stage.offset, _offset(message))
+            elif meaning(error) not in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
                 raise KafkaException(error)
             return
         value, now_ms = message.value() or b"", _now_ms()
@@ -268,14 +296,15 @@ class AggregatorInstance:
             owned.take(record, offset, now_ms)
             self._records += 1
 
-    def _go_on_where_quiet(self) -> None:
-        """Time goes on in topics without new events, which are asked for their ends."""
-        topics = {topic for owned in self._owned.values() for topic in owned.topics}
-        for topic in sorted(topics):
-            ends = KafkaCluster(self._config).live(topic, with_earliest=False).latest
+    def _has(self, partitions: range | None) -> bool:
+        return list(partitions or ()) == list(self._owned)
+
+    def _go_on_where_quiet(self, ends: TopicEnds) -> None:
+        """Time goes on in topics without new events."""
+        for topic, live in ends.take().items():
             for owned in self._owned.values():
                 if topic in owned.topics:
-                    owned.go_on(topic, ends, _now_ms())
+                    owned.go_on(topic, live, _now_ms())
 
     def _close(self) -> None:
         self._results += sum(owned.results for owned in self._owned.values())

@@ -16,11 +16,13 @@ from confluent_kafka import KafkaException
 
 from headrace.kafka.broker_errors import Meaning, meaning
 from headrace.kafka.client import ClientConfig, consumer, producer
+from headrace.kafka.lost_brokers import IdleCheck
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.instance.leases import (
     LEASE_MS,
     RENEW_SECONDS,
     Claim,
+    Lease,
     LeaseTable,
     read_claim,
     slots_of,
@@ -34,6 +36,10 @@ _OWN_SECONDS = LEASE_MS / 1000 - 1.0
 _UNCOVERED_SECONDS = 10.0
 _READING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
 _SENDING = {"linger.ms": "0", "message.timeout.ms": str(LEASE_MS), "enable.idempotence": "false"}
+
+
+class LeaseUnseenError(Exception):
+    """The reader of the leases gets no records, or what was sent did not arrive."""
 
 
 class LeaseHolder:
@@ -53,6 +59,7 @@ class LeaseHolder:
         self._ending = threading.Event()
         self._began = time.monotonic()
         self._at_end = False
+        self._failure = ""
         self._sent_at = 0.0
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
         self._thread.start()
@@ -62,9 +69,24 @@ class LeaseHolder:
         """The partitions of this instance; None: it has none now."""
         with self._lock:
             own = self._table.of(self._claim.holder)
-            if own is None or time.monotonic() - own[1].seen > _OWN_SECONDS:
+            # Before the end, another instance may have the slot by a record that is not read yet.
+            if not self._at_end or own is None or _is_older(own[1], _OWN_SECONDS):
                 return None
             return self._slots[own[0]]
+
+    @property
+    def waiting(self) -> str:
+        """Why this instance has no partitions."""
+        with self._lock:
+            if self._failure:
+                return f"leases can't be read or renewed: {self._failure}"
+            if not self._at_end:
+                return "leases are being read"
+            if self._table.of(self._claim.holder) is not None:
+                return "its lease is not renewed in time"
+            if self._table.free(time.monotonic()):
+                return "partitions are being claimed"
+        return "other instances have all partitions"
 
     @property
     def uncovered(self) -> tuple[int, ...]:
@@ -88,21 +110,28 @@ class LeaseHolder:
         while not self._ending.is_set():
             try:
                 self._hold()
-            except Exception:  # noqa: BLE001 - a thread that ended would leave the slot for good
-                _LOG.exception("The lease can't be looked after, retrying in %g s", _RETRY_SECONDS)
+            except Exception as error:  # noqa: BLE001 - a thread that ended would leave the slot for good
+                self._failure = str(error) or type(error).__name__
+                _LOG.exception("Cannot renew the lease, retrying in %g s", _RETRY_SECONDS)
                 self._ending.wait(_RETRY_SECONDS)
 
     def _hold(self) -> None:
         reader = consumer(self._config, "headrace.leases", _READING)
         sender = producer(self._config, _SENDING)
         with self._lock:
-            self._table = LeaseTable(len(self._slots))
+            self._table, self._at_end = LeaseTable(len(self._slots)), False
+        idle_check = IdleCheck(self._config)
         reader.assign(
             [confluent_kafka.TopicPartition(self._topic, 0, confluent_kafka.OFFSET_BEGINNING)]
         )
         try:
             while not self._ending.is_set():
-                for message in reader.consume(100, _POLL_SECONDS):
+                messages = reader.consume(100, _POLL_SECONDS)
+                if messages:
+                    idle_check.received()
+                else:
+                    idle_check.check(reader)
+                for message in messages:
                     self._take(message)
                 if self._at_end and time.monotonic() - self._sent_at >= RENEW_SECONDS:
                     self._renew_or_claim(sender)
@@ -115,7 +144,8 @@ class LeaseHolder:
         error = message.error()
         if error is not None:
             if meaning(error) is Meaning.END:
-                self._at_end = True
+                with self._lock:
+                    self._at_end, self._failure = True, ""
             elif meaning(error) not in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
                 raise KafkaException(error)
             return
@@ -129,10 +159,18 @@ class LeaseHolder:
             self._table.take(slot, claim, *place, time.monotonic())
 
     def _renew_or_claim(self, sender: confluent_kafka.Producer) -> None:
+        """Renews the lease, or claims a free slot.
+
+        Raises:
+            LeaseUnseenError: if no renewal was read for as long as a lease is.
+        """
         with self._lock:
             own = self._table.of(self._claim.holder)
             free = self._table.free(time.monotonic())
         if own is not None:
+            # A reader that gets nothing more would renew a slot for good that it can't use.
+            if _is_older(own[1], LEASE_MS / 1000):
+                raise LeaseUnseenError("renewals were sent, and none of them was read")
             self._send(sender, own[0], self._claim)
         elif free:
             # Spares that see the same free slots seldom choose the same one.
@@ -150,3 +188,8 @@ class LeaseHolder:
         self._sent_at = time.monotonic()
         value = msgspec.json.encode(claim)
         sender.produce(self._topic, value, str(slot).encode(), partition=0)
+
+
+def _is_older(lease: Lease, seconds: float) -> bool:
+    """Whether the last renewal was read longer ago."""
+    return time.monotonic() - lease.seen > seconds

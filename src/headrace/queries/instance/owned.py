@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from headrace.kafka.client import ClientConfig, high_watermarks
+from headrace.kafka.cluster import LivePositions
 from headrace.kafka.sending import ProducerRecord
 from headrace.kafka.transactions import TransactionalProducer
 from headrace.model import TopicPartition
 from headrace.queries.aggregate.partition import PartitionAggregator, WindowOutput
 from headrace.queries.aggregate.plan import Plans
-from headrace.queries.aggregate.snapshots import WindowSnapshot, encode_snapshot
+from headrace.queries.aggregate.snapshots import WindowSnapshot, encode_markers, encode_snapshot
 from headrace.queries.aggregate.window import WindowId
 from headrace.queries.answer.partition import PartitionAnswers
 from headrace.queries.answer.silent import WatchedQueries
@@ -44,6 +45,7 @@ class OwnedPartition:
         aggregator: of the windows.
         answers: the results, in their order.
         results: how many were written.
+        is_new: whether there is no snapshot, so that it begins with the first records there are.
 
     Raises:
         TransactionUnsettledError, BrokerUnreachableError: if the brokers do not answer.
@@ -67,6 +69,7 @@ class OwnedPartition:
         self.aggregator = PartitionAggregator(plans, restored)
         self.answers = PartitionAnswers(partition, queries.partitions, watched, restored.answered)
         self.results = 0
+        self.is_new = restored.position is None
         self._quiet = QuietTopics()
         for tick in self.aggregator.ticks:
             self._quiet.take(tick, _monotonic_ms())
@@ -95,15 +98,15 @@ class OwnedPartition:
         """The topics of which a tick has come."""
         return self._quiet.topics
 
-    def go_on(self, topic: str, ends: Mapping[int, int], now_ms: int) -> None:
+    def go_on(self, topic: str, live: LivePositions | None, now_ms: int) -> None:
         """Ends what ends by event time, where it goes on without events.
 
         Args:
             topic: of events, of which a tick has come.
-            ends: the offset after the last record of each of its partitions.
+            live: the topic as it is now; None: it is not known.
             now_ms: the clock, in milliseconds since 1970.
         """
-        reached_us = self._quiet.event_us(topic, ends, _monotonic_ms())
+        reached_us = self._quiet.event_us(topic, live, _monotonic_ms())
         if reached_us is not None:
             self._keep(self.aggregator.go_on(topic, reached_us, now_ms))
 
@@ -125,7 +128,12 @@ class OwnedPartition:
             self._shown_at, self._shown_us = now, self.aggregator.event_us
 
     def end(self, now_ms: int) -> None:
-        """Writes what is there, with a snapshot: the next instance goes on from here."""
+        """Writes what is there, with a snapshot: the next instance goes on from here.
+
+        Args:
+            now_ms: the clock, in milliseconds since 1970.
+        """
+        self.advance(now_ms)
         self._send(now_ms, is_snapshot=True)
 
     def close(self) -> None:
@@ -182,8 +190,8 @@ class OwnedPartition:
             self._base_at = self._snapshot_at
             # No other producer writes to the partition: what follows is behind its end.
             self._base = high_watermarks(self._config, [self._snapshots])[self._snapshots]
-            for marker in self.aggregator.remembered():
-                yield self._record(marker.id, msgspec.json.encode(marker))
+            for markers in encode_markers(self.aggregator.remembered()):
+                yield self._record(None, markers)
         for snapshot in self.aggregator.changed(all_windows=is_base):
             yield from self._window(snapshot)
         yield self._record(None, msgspec.json.encode(self.aggregator.position(self._base)))

@@ -300,6 +300,7 @@ class _Check:
                 self._types.require(query.where, _BOOLEAN, "WHERE")
             self._counts(query)
             self._durations(query)
+            self._closing(query)
             self._size(query)
             self._names(query)
         except UnfitError as fault:
@@ -362,6 +363,29 @@ class _Check:
             self._between(query, "CLOSE BY", query.closing.after, least, _MAX_CLOSING)
         if query.early is not None:
             self._between(query, "EMIT", query.early, _MIN_WINDOW, query.window)
+
+    def _closing(self, query: Query) -> None:
+        """Refuses clauses that mean nothing for windows that end in this way."""
+        by = query.closing.by
+        without_events = "ends with its last event, so none is without events"
+        meaningless = {
+            ClosedBy.EVENT_TIME: {},
+            ClosedBy.CLOCK: {"ALLOWED LATENESS": "waits by the clock: give CLOSE BY that duration"},
+            ClosedBy.QUIET_TIME: {
+                "ALLOWED LATENESS": "waits for its last event: give CLOSE BY that duration",
+                "EMPTY WINDOWS": without_events,
+                "LOSS OF SIGNAL AFTER": without_events,
+            },
+        }[by]
+        is_asked = {
+            "ALLOWED LATENESS": bool(query.allowed_lateness),
+            "EMPTY WINDOWS": query.emits_empty,
+            "LOSS OF SIGNAL AFTER": query.loss_after > 0,
+        }
+        for clause, why in meaningless.items():
+            if is_asked[clause]:
+                reason = f"with CLOSE BY {by.value}, a window {why}; leave {clause} out"
+                raise self._error(query, clause, reason)
 
     def _size(self, query: Query) -> None:
         """Refuses what would need gigabytes for its open windows."""

@@ -31,7 +31,7 @@ from headrace.queries.language.tree import (
     Or,
     Path,
 )
-from headrace.queries.language.words import MAX_DEPTH, QueryText, Words
+from headrace.queries.language.words import MAX_DEPTH, QueryText, Words, quoted_text
 
 MAX_LIST_VALUES = 1_000
 _ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
@@ -207,11 +207,18 @@ class _Conversion:
             raise self._error(node, "IN is followed by constants in brackets")
         if len(values) > MAX_LIST_VALUES:
             raise self._error(node, f"IN has at most {MAX_LIST_VALUES:,} values")
+        for value in values:
+            self._refuse_name(value)
         constants = [self.expression(value, depth + 1) for value in values]
         literals = tuple(each for each in constants if isinstance(each, Literal))
         if len(literals) < len(constants):
             raise self._error(node, "IN is followed by constants in brackets")
         return In(self._of(node, depth), literals, position=self._at(node))
+
+    def _refuse_name(self, node: exp.Expr) -> None:
+        """Refuses a name in ``"..."`` where a constant is expected: a text is meant."""
+        if isinstance(node, exp.Column) and node.this.args.get("quoted"):
+            raise self._error(node, f"texts are put into '...': write {quoted_text(node.name)}")
 
     def _between(self, node: exp.Between, depth: int) -> Between:
         low, high = (self.expression(node.args[name], depth + 1) for name in ("low", "high"))
@@ -219,6 +226,7 @@ class _Conversion:
 
     def _like(self, node: exp.Like, depth: int) -> Expression:
         pattern = node.expression
+        self._refuse_name(pattern)
         if not isinstance(pattern, exp.Literal) or not pattern.is_string:
             raise self._error(node, "LIKE is followed by a text in quotation marks")
         position = self._at(node)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from sqlglot.tokenizer_core import Token, TokenType
@@ -37,6 +38,7 @@ from headrace.queries.language.words import (
 
 # Some names of aggregates are keywords to sqlglot.
 _NAMES = {TokenType.VAR, TokenType.FILTER}
+_EXAMPLE_PARAMETERS = {"percentile": ("95",), "histogram": ("0", "10", "20")}
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 CLAUSES = (
     ("SELECT",),
@@ -50,9 +52,11 @@ CLAUSES = (
     ("CLOSE", "BY"),
     ("EMIT",),
     ("EMPTY", "WINDOWS"),
+    ("MATCHED", "EVENTS"),
     ("LOSS", "OF", "SIGNAL", "AFTER"),
 )
 """In the order of a text. Clauses after FROM may stand in any."""
+_EMITTED = (("EMPTY", "WINDOWS"), ("MATCHED", "EVENTS"))
 
 
 def parse_query(text: str) -> Query:
@@ -101,7 +105,8 @@ class _QueryParser:
             "ALLOWED LATENESS": ("allowed_lateness", self._duration),
             "CLOSE BY": ("closing", self._closing),
             "EMIT": ("early", self._early),
-            "EMPTY WINDOWS": ("emits_empty", self._emits_empty),
+            "EMPTY WINDOWS": ("emits_empty", partial(self._emits, "EMPTY WINDOWS")),
+            "MATCHED EVENTS": ("emits_events", partial(self._emits, "MATCHED EVENTS")),
             "LOSS OF SIGNAL AFTER": ("loss_after", self._windows),
         }
         fields = {
@@ -119,7 +124,7 @@ class _QueryParser:
             for name in CLAUSES
             if starts_with(words[index:], name)
             # Of EMPTY WINDOWS EMIT, the last word begins no clause.
-            and not starts_with(words[max(index - 2, 0) : index], ("EMPTY", "WINDOWS"))
+            and not any(starts_with(words[max(index - 2, 0) : index], each) for each in _EMITTED)
         ]
         clauses: dict[str, _Clause] = {}
         ends = [index for index, _ in begins[1:]] + [len(words)]
@@ -205,7 +210,11 @@ class _QueryParser:
             raise self._text.error(word.start, unknown_function(word.text, known))
         expected = 1 + AGGREGATES[function].parameters
         if len(parts) != expected:
-            raise self._text.error(word.start, f"{function} takes {expected} argument(s)")
+            value = self._text.of(parts[0]) if parts else "price"
+            example = ", ".join([value, *_EXAMPLE_PARAMETERS.get(function, ())])
+            count = f"{expected} argument{'s' if expected > 1 else ''}"
+            reason = f"{function} takes {count}, as in {function}({example})"
+            raise self._text.error(word.start, reason)
         parameters = tuple(self._number(each, after=word.end + 1) for each in parts[1:])
         argument = self._argument(word, function, parts[0])
         return Aggregate(function, argument, parameters, position=word.start)
@@ -263,12 +272,12 @@ class _QueryParser:
         reason = "EMIT is followed by FINAL or EARLY EVERY 10 seconds"
         raise self._text.error_at(words, reason, after=clause.end)
 
-    def _emits_empty(self, clause: _Clause) -> bool:
+    def _emits(self, name: str, clause: _Clause) -> bool:
         if len(clause.words) == 1:
             for word, emits in (("EMIT", True), ("SKIP", False)):
                 if is_word(clause.words[0], word):
                     return emits
-        reason = "EMPTY WINDOWS is followed by EMIT or SKIP"
+        reason = f"{name} is followed by EMIT or SKIP"
         raise self._text.error_at(clause.words, reason, after=clause.end)
 
     def _windows(self, clause: _Clause) -> int:

@@ -30,6 +30,7 @@ from headrace.queries.language.tree import (
     Query,
     Result,
 )
+from headrace.queries.language.words import quoted_text
 
 _UNITS = (
     ("day", timedelta(days=1)),
@@ -66,6 +67,8 @@ def print_query(query: Query) -> str:
         lines.append("EMIT EARLY EVERY " + print_duration(query.early))
     if query.emits_empty:
         lines.append("EMPTY WINDOWS EMIT")
+    if query.emits_events:
+        lines.append("MATCHED EVENTS EMIT")
     if query.loss_after:
         lines.append(f"LOSS OF SIGNAL AFTER {query.loss_after} WINDOWS")
     return "\n".join(lines)
@@ -106,7 +109,7 @@ def _(path: Path) -> str:
 def _(literal: Literal) -> str:
     if isinstance(literal.value, bool):
         return str(literal.value).upper()
-    return _text(literal.value) if isinstance(literal.value, str) else repr(literal.value)
+    return quoted_text(literal.value) if isinstance(literal.value, str) else repr(literal.value)
 
 
 @print_expression.register
@@ -142,7 +145,7 @@ def _(contained: In) -> str:
 
 @print_expression.register
 def _(like: Like) -> str:
-    return f"{_operand(like.operand)} LIKE {_text(like.pattern)}"
+    return f"{_operand(like.operand)} LIKE {quoted_text(like.pattern)}"
 
 
 @print_expression.register
@@ -189,10 +192,6 @@ def _facet(facet: Facet) -> str:
 
 def _number(number: float) -> str:
     return f"{number:.0f}" if number.is_integer() and abs(number) < _MAX_PLAIN else repr(number)
-
-
-def _text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _name(name: str) -> str:

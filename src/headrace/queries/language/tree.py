@@ -241,6 +241,7 @@ class Query(Node):
         closing: when a window ends.
         early: how often a window that has not ended shows its result; None: it does not.
         emits_empty: whether windows without events have results.
+        emits_events: whether each event that matches is sent on, as soon as it does.
         loss_after: after how many windows without events there is a loss of signal; 0: never.
         clauses: where clauses of the text begin, by their words.
     """
@@ -256,6 +257,7 @@ class Query(Node):
     closing: Closing = Closing()
     early: timedelta | None = None
     emits_empty: bool = False
+    emits_events: bool = False
     loss_after: int = 0
     clauses: Mapping[str, int] = field(
         default_factory=dict, compare=False, repr=False, kw_only=True

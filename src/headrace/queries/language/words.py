@@ -21,6 +21,12 @@ _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
 _QUOTED = {TokenType.IDENTIFIER: '"', TokenType.STRING: "'"}
+# Of SQL, and not of this language.
+_SQL_CLAUSES = {
+    TokenType.GROUP_BY: "groups are made by FACET: write FACET in place of GROUP BY",
+    TokenType.ORDER_BY: "results come in the order of their windows: leave ORDER BY out",
+}
+_QUOTED_NAME = re.compile(r'"((?:[^"]|"")*)"')
 _DURATION = re.compile(r"(\d{1,9})\s*([a-z]+)", re.ASCII | re.IGNORECASE)
 _UNITS = {
     "second": timedelta(seconds=1),
@@ -51,6 +57,11 @@ class QueryText:
     def error_at(self, words: Words, reason: str, *, after: int = 0) -> QueryTextError:
         """Returns an error at the first of the words; if there is none, at a position."""
         return self.error(words[0].start if words else after, reason)
+
+    def quoted_name(self, line: int, column: int) -> str | None:
+        """Returns the name in ``"..."`` that begins at a place; None: none does."""
+        match = _QUOTED_NAME.match(self.text, self.position(line, column))
+        return match[1].replace('""', '"') if match else None
 
     def of(self, words: Words) -> str:
         """Returns what stands in the text from the first word to the last."""
@@ -91,6 +102,8 @@ class QueryText:
                 raise self.error(word.start, "comments are not part of the language")
             if word.token_type is TokenType.SEMICOLON:
                 raise self.error(word.start, "a text has one query, without a semicolon")
+            if word.token_type in _SQL_CLAUSES:
+                raise self.error(word.start, _SQL_CLAUSES[word.token_type])
             quote = _QUOTED.get(word.token_type)
             if quote is not None and self.text[word.start] != quote:
                 reason = "texts are put into '...', and names into \"...\""
@@ -99,6 +112,12 @@ class QueryText:
                 raise self.error(word.start, "texts are put into '...', without a letter before")
             if quote is None and not word.text.isascii():
                 raise self.error(word.start, f'{word.text!r} is not ASCII; put names into "..."')
+
+
+def quoted_text(text: str) -> str:
+    """Returns a text as it is written in a query."""
+    doubled = text.replace("'", "''")
+    return f"'{doubled}'"
 
 
 def is_word(word: Token, text: str) -> bool:

@@ -16,6 +16,7 @@ from headrace.kafka.transactions import (
     TransactionFencedError,
     TransactionUnsettledError,
 )
+from headrace.model import TopicPartition
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.match.writer import MatchPiece, MatchWriters
 from headrace.queries.matched import Tick
@@ -108,7 +109,7 @@ class MatchDriver(SinkDriver):
         for piece in pieces:
             for key, value in piece.records:
                 yield ProducerRecord(topic, key.encode(), bytes(value), ())
-        tick = msgspec.json.encode(self._tick(pieces, transaction))
+        tick = msgspec.json.encode(self._tick(transaction))
         for partition in range(self._queries.partitions):
             yield ProducerRecord(topic, None, tick, (), partition)
         for name, version in transaction.versions.items():
@@ -116,14 +117,16 @@ class MatchDriver(SinkDriver):
                 self._queries.positions_topic, name.encode(), str(version).encode(), (), 0
             )
 
-    def _tick(self, pieces: Sequence[MatchPiece], transaction: Transaction) -> Tick:
+    def _tick(self, transaction: Transaction) -> Tick:
+        registry = TopicPartition(self._queries.queries_topic, 0)
         return Tick(
             topic=self._topic,
             pipeline=self._pipeline,
             event_us=transaction.event_us,
-            planned_ms=max((piece.planned_ms for piece in pieces), default=0),
+            planned_ms=transaction.planned_ms,
             positions={place.partition: at for place, at in transaction.positions.items()},
-            registry_offset=max((piece.registry_offset for piece in pieces), default=0),
+            registry_offset=transaction.followed.get(registry, 0),
+            topic_id=transaction.topic_ids.get(self._topic, ""),
         )
 
 

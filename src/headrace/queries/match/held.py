@@ -6,17 +6,19 @@ import functools
 import heapq
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import msgspec
+import pyarrow as pa
 
 from headrace.errors import QueryTextError, ReferenceRecreatedError
 from headrace.kafka.cluster import Cluster
 from headrace.model import EventSchema, OffsetRange, TopicPartition
 from headrace.pipelines.references.positions import ReferencePosition
 from headrace.queries.language import check_query, parse_query
+from headrace.queries.language.tree import Expression
 from headrace.queries.match.rules import RuleSet
 from headrace.queries.match.shape import (
     Constants,
@@ -24,6 +26,7 @@ from headrace.queries.match.shape import (
     Rule,
     ShapeTemplate,
     compile_query,
+    operands_of,
 )
 from headrace.queries.registry.record import RegisteredQuery, decode_query
 
@@ -107,6 +110,24 @@ class LiveQuery(msgspec.Struct, frozen=True, gc=False):
     expires_ms: int | None
 
 
+@dataclass(frozen=True)
+class EmittingQuery:
+    """A live query whose matched events are sent on.
+
+    Attributes:
+        rule: of the query.
+        query: what its records say of it.
+        conditions: of its shape, an expression for each operand; their own constants are those of
+            another query of the shape.
+        lookup: number of the operand that it is looked up by; -1: by none.
+    """
+
+    rule: Rule
+    query: LiveQuery
+    conditions: tuple[Expression, ...]
+    lookup: int
+
+
 class LiveQueries:
     """The live queries of a topic's events, as rules. Used on one thread.
 
@@ -129,6 +150,19 @@ class LiveQueries:
     def query(self, query_id: str) -> LiveQuery:
         """Returns a query that has a rule."""
         return self._queries[query_id]
+
+    def emitting(self, rows: pa.Table) -> Iterator[EmittingQuery]:
+        """Yields the queries whose matched events are sent on.
+
+        Args:
+            rows: events by which it is chosen what a query is looked up by.
+        """
+        for rule, lookup in self.rules.lookups(rows):
+            if rule.shape.emits_events:
+                query = self._queries[rule.query_id]
+                template = self._templates.get(rule.shape.key)
+                tree = parse_query(query.text) if template is None else template.query
+                yield EmittingQuery(rule, query, operands_of(tree.where), lookup)
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
         """Takes the next record of the topic of queries.

@@ -189,6 +189,16 @@ class Indexes:
         """Returns the slots of rules of a shape that are in no index."""
         return self._unindexed.get(shape, set())
 
+    def lookups(self, rows: pa.Table) -> NumberArray:
+        """Returns by slot the number of the operand that a rule is looked up by; -1: by none.
+
+        Args:
+            rows: events whose values are observed.
+        """
+        self._observe(rows, {})
+        self._place()
+        return self._operands
+
     def candidates(self, rows: pa.Table) -> Iterator[Candidates]:
         """Yields the pairs of a row and a rule whose value it has, by index.
 

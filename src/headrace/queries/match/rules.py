@@ -92,6 +92,16 @@ class RuleSet:
         self._rules[slot] = None
         self._free.append(slot)
 
+    def lookups(self, rows: pa.Table) -> Iterator[tuple[Rule, int]]:
+        """Yields rules with the number of the operand that each is looked up by; -1: by none.
+
+        Args:
+            rows: events by which it is chosen.
+        """
+        operands = self._indexes.lookups(rows)
+        for slot in self._slot_of.values():
+            yield self.rule(slot), int(operands[slot])
+
     def matches(self, rows: pa.Table) -> Iterator[Matches]:
         """Yields what rows match, by shape; a shape may come several times.
 

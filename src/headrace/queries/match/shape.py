@@ -94,6 +94,7 @@ class QueryShape:
         window_us: length of a window, in microseconds.
         slide_us: from one start of a window to the next, in microseconds.
         max_groups: of a window.
+        emits_events: whether each event that matches is sent on, as soon as it does.
     """
 
     key: str
@@ -104,6 +105,7 @@ class QueryShape:
     window_us: int
     slide_us: int
     max_groups: int
+    emits_events: bool = False
 
     @property
     def columns(self) -> frozenset[str]:
@@ -129,6 +131,7 @@ def compile_query(query: Query, schema: EventSchema) -> tuple[QueryShape, Consta
         window_us=microseconds(query.window),
         slide_us=microseconds(query.slide),
         max_groups=query.max_groups,
+        emits_events=query.emits_events,
     )
     return shape, tuple(operand.constants for operand in operands)
 

@@ -27,15 +27,11 @@ class MatchPiece(msgspec.Struct, frozen=True):
     """What a task sends to the end of the batch.
 
     Attributes:
-        registry_offset: the queries are those before it.
-        planned_ms: when the batch was planned, in milliseconds since 1970.
         matches: how many times an event matches a query.
         untimed: rows without an event time, which are in no window.
         records: key and value of each.
     """
 
-    registry_offset: int
-    planned_ms: int
     matches: int
     untimed: int
     records: list[tuple[str, msgspec.Raw]]
@@ -64,7 +60,6 @@ class MatchWriter:
     def __init__(self, spec: MatchWriters) -> None:
         self._spec = spec
         self._queries: LiveQueries | None = None
-        self._registry_offset = self._planned_ms = 0
         self._matches = self._untimed = 0
         self._records: list[tuple[str, msgspec.Raw]] = []
 
@@ -88,9 +83,7 @@ class MatchWriter:
         """Returns one piece, where there were rows."""
         if self._queries is None:
             return []
-        piece = MatchPiece(
-            self._registry_offset, self._planned_ms, self._matches, self._untimed, self._records
-        )
+        piece = MatchPiece(self._matches, self._untimed, self._records)
         return [msgspec.json.encode(piece).decode()]
 
     def abort(self) -> None:
@@ -98,9 +91,7 @@ class MatchWriter:
 
     def _live_queries(self) -> LiveQueries:
         reader = self._spec.reader
-        position, self._planned_ms = announced(reader.registry), announced_ms()
-        self._registry_offset = sum(position.partitions.values())
-        self._queries = reader.live(position, self._planned_ms)
+        self._queries = reader.live(announced(reader.registry), announced_ms())
         return self._queries
 
     def _timed(self, rows: pa.Table) -> tuple[pa.Table, RowPlaces]:
@@ -132,6 +123,7 @@ class MatchWriter:
                 added.events if is_last else 0,
                 groups,
                 added.other if is_last else None,
+                rule.shape.key,
             )
             self._records.append((key, msgspec.Raw(msgspec.json.encode(partial))))
 

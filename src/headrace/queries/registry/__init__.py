@@ -1,4 +1,4 @@
 """The registry of standing queries: a topic with the newest record of each query.
 
-record -> table, and topic: create, read, write
+topic: create, write    record -> table -> followed: the queries of the topic as it is now
 """

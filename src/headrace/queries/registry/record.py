@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, TypeAlias
 
 import msgspec
+
+from headrace.events.times import iso_milliseconds
+from headrace.queries.decoding import decode_json
 
 QUERY_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 QUERY_ID_WORDS = "1 to 100 letters, digits, '-' and '_'"
@@ -74,10 +77,7 @@ def decode_query(key: bytes | None, value: bytes) -> RegisteredQuery:
     Raises:
         ValueError: if it is none. The message names the member that is wrong.
     """
-    try:
-        query = _VALUE.decode(value)
-    except RecursionError as error:
-        raise ValueError("JSON is nested too deep") from error
+    query = decode_json(_VALUE, value)
     if not QUERY_ID.fullmatch(query.id):
         raise ValueError(f"id is {query.id!r}; possible are {QUERY_ID_WORDS}")
     if key != query.id.encode():
@@ -86,6 +86,4 @@ def decode_query(key: bytes | None, value: bytes) -> RegisteredQuery:
 
 
 def _written(member: object) -> object:
-    if not isinstance(member, datetime):
-        return member
-    return member.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return iso_milliseconds(member) if isinstance(member, datetime) else member

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-
-import msgspec
 
 from headrace.errors import QueryTextError
 from headrace.queries.language.tree import Query
 from headrace.queries.registry.record import RegisteredQuery, decode_query
 
 MIN_REMEMBERED_TEXTS = 1_000
-_DIGEST_BYTES = 8
+MAX_CANCELLED_IDS = 10_000
 
 ParseText = Callable[[str], Query]
 """Returns the tree of a text, checked against the topic that it names; raises QueryTextError."""
@@ -35,6 +32,27 @@ class FaultyQuery:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class FirstRecord:
+    """The first record with the text that a query has now; later ones have renewed the query.
+
+    Attributes:
+        offset: of the first one that was read.
+        is_certain: whether no earlier one was there; Kafka deletes records.
+    """
+
+    offset: int
+    is_certain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _CheckedText:
+    """The topic that a text is about, or why it is no query: one of both is empty."""
+
+    topic: str
+    reason: str
+
+
 class QueryTable:
     """Registered queries by id; the last record of an id counts.
 
@@ -42,7 +60,7 @@ class QueryTable:
     the same: compaction may have taken the records before it away, and instances that read the
     topic later must have the same queries. A record without a value deletes what its key has.
 
-    Texts are parsed when :meth:`tree` asks for them, each distinct one once. Use it from one thread
+    Texts are parsed when :meth:`check` is asked to, each distinct one once. Use it from one thread
     at a time.
 
     Args:
@@ -52,8 +70,11 @@ class QueryTable:
     def __init__(self, parse: ParseText) -> None:
         self._parse = parse
         self._queries: dict[bytes | None, RegisteredQuery] = {}
+        self._first: dict[bytes | None, FirstRecord] = {}
         self._faulty: dict[bytes | None, FaultyQuery] = {}
-        self._trees: dict[str, Query | str] = {}
+        self._cancelled: dict[bytes | None, int] = {}
+        self._checked: dict[str, _CheckedText] = {}
+        self._first_offset = 0
         self.next_offset = 0
 
     @property
@@ -63,8 +84,20 @@ class QueryTable:
 
     @property
     def faulty(self) -> Mapping[str, FaultyQuery]:
-        """Returns records that are no queries by id, and queries whose tree was asked in vain."""
+        """Returns records that are no queries by id, and queries that were checked in vain."""
         return {fault.id: fault for fault in self._faulty.values()}
+
+    def query(self, query_id: str) -> RegisteredQuery | None:
+        """Returns the newest record of a query, also of one that has expired."""
+        return self._queries.get(_key(query_id))
+
+    def first_record(self, query: RegisteredQuery) -> FirstRecord:
+        """Returns the first record with the text of a registered query."""
+        return self._first[query.id.encode()]
+
+    def is_cancelled(self, query_id: str) -> bool:
+        """Returns whether the id is among the 10,000 that were cancelled last, and is free."""
+        return _key(query_id) in self._cancelled
 
     def apply(self, key: bytes | None, value: bytes | None, offset: int) -> None:
         """Takes the next record of the topic; one that was taken already changes nothing.
@@ -77,67 +110,87 @@ class QueryTable:
         if offset < self.next_offset:
             return
         self.next_offset = offset + 1
-        self._queries.pop(key, None)
+        before = self._queries.pop(key, None)
+        first = self._first.pop(key, None)
+        is_known = before is not None or key in self._faulty or key in self._cancelled
         self._faulty.pop(key, None)
+        self._cancelled.pop(key, None)
         if value is None:
+            self._cancel(key, offset)
             return
         try:
-            self._queries[key] = replace(decode_query(key, value), offset=offset)
+            query = self._queries[key] = replace(decode_query(key, value), offset=offset)
         except ValueError as error:
             self._faulty[key] = FaultyQuery(_shown(key), offset, str(error))
+            return
+        if before is None or first is None or not _is_renewed(before, query):
+            is_new = query.revision == 1 and query.updated_at == query.registered_at
+            first = FirstRecord(offset, is_known or is_new)
+        self._first[key] = first
+
+    def forget_before(self, offset: int) -> None:
+        """Forgets the records before an offset: Kafka has deleted them."""
+        if offset <= self._first_offset:
+            return
+        self._first_offset = offset
+        for key in [key for key, query in self._queries.items() if query.offset < offset]:
+            del self._queries[key], self._first[key]
+        self._faulty = {key: each for key, each in self._faulty.items() if each.offset >= offset}
+        self._cancelled = {key: at for key, at in self._cancelled.items() if at >= offset}
 
     def live(self, at: datetime) -> tuple[RegisteredQuery, ...]:
         """Returns the queries that have not expired at a time, in the order of registration."""
         live = (query for query in self._queries.values() if query.is_live(at))
         return tuple(sorted(live, key=lambda query: (query.registered_at, query.id)))
 
-    def tree(self, query: RegisteredQuery) -> Query | None:
-        """Returns the tree of a registered query.
+    def check(self, query: RegisteredQuery) -> bool:
+        """Returns whether the text of a registered query is one that fits its topic.
 
-        Returns ``None`` if its text is no query, or does not fit its topic; ``faulty`` has the
-        reason then.
+        If it is not, ``faulty`` has the reason.
         """
-        tree = self._tree(query.text)
-        if isinstance(tree, Query) and tree.topic == query.topic:
-            return tree
-        reason = tree
-        if isinstance(tree, Query):
-            reason = f"topic is {query.topic!r}, and the text is about {tree.topic!r}"
-        if self._queries.get(query.id.encode()) == query:
-            self._faulty[query.id.encode()] = FaultyQuery(query.id, query.offset, str(reason))
-        return None
+        checked = self._check(query.text)
+        if checked.topic == query.topic:
+            return True
+        about = f"topic is {query.topic!r}, and the text is about {checked.topic!r}"
+        key = query.id.encode()
+        if self._queries.get(key) == query:
+            self._faulty[key] = FaultyQuery(query.id, query.offset, checked.reason or about)
+        return False
 
-    def forget_expired(self, at: datetime) -> None:
-        """Frees the memory of queries that have expired at a time: nothing brings them back."""
-        for key in [key for key, query in self._queries.items() if not query.is_live(at)]:
-            del self._queries[key]
-            self._faulty.pop(key, None)
+    def _cancel(self, key: bytes | None, offset: int) -> None:
+        self._cancelled[key] = offset
+        if len(self._cancelled) > MAX_CANCELLED_IDS:
+            del self._cancelled[next(iter(self._cancelled))]
 
-    def digest(self, at: datetime) -> str:
-        """Returns 16 hexadecimal digits that are the same for the same live queries.
-
-        Ids, revisions and texts count, so instances whose digests differ answer other queries.
-        """
-        live = sorted((query.id, query.revision, query.text) for query in self.live(at))
-        content = msgspec.json.encode(live)
-        return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).hexdigest()
-
-    def _tree(self, text: str) -> Query | str:
-        """Returns the tree, or why there is none."""
-        tree = self._trees.get(text)
-        if tree is None:
+    def _check(self, text: str) -> _CheckedText:
+        checked = self._checked.get(text)
+        if checked is None:
             self._forget_texts()
             try:
-                tree = self._parse(text)
+                checked = _CheckedText(self._parse(text).topic, "")
             except QueryTextError as error:
-                tree = str(error)
-            self._trees[text] = tree
-        return tree
+                checked = _CheckedText("", str(error))
+            self._checked[text] = checked
+        return checked
 
     def _forget_texts(self) -> None:
-        if len(self._trees) > max(MIN_REMEMBERED_TEXTS, 2 * len(self._queries)):
+        if len(self._checked) > max(MIN_REMEMBERED_TEXTS, 2 * len(self._queries)):
             texts = {query.text for query in self._queries.values()}
-            self._trees = {text: tree for text, tree in self._trees.items() if text in texts}
+            self._checked = {text: each for text, each in self._checked.items() if text in texts}
+
+
+def _is_renewed(before: RegisteredQuery, query: RegisteredQuery) -> bool:
+    """Returns whether a record differs from the one before it in its lifetime alone."""
+    return (before.registered_at, before.revision, before.text) == (
+        query.registered_at,
+        query.revision,
+        query.text,
+    )
+
+
+def _key(query_id: str) -> bytes:
+    # Half of a surrogate pair, which no id has, becomes a question mark.
+    return query_id.encode(errors="replace")
 
 
 def _shown(key: bytes | None) -> str:

@@ -1,8 +1,7 @@
-"""The topic of the registry: created, read to its end, written to."""
+"""The topic of the registry: created, and written to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import confluent_kafka
@@ -11,25 +10,17 @@ from confluent_kafka import KafkaError, KafkaException
 from headrace.errors import BrokerUnreachableError, TopicChangeError
 from headrace.kafka.broker_errors import Meaning, delivery_failure, meaning, needs
 from headrace.kafka.changelog import possible_replication
-from headrace.kafka.client import (
-    ClientConfig,
-    consumer,
-    describe,
-    earliest_offsets,
-    high_watermarks,
-    producer,
-)
-from headrace.kafka.range_reader import read_ranges
+from headrace.kafka.client import ClientConfig, producer
 from headrace.kafka.topics import ensure_topics, topic_states
-from headrace.model import OffsetRange, Topic
+from headrace.model import Topic
 from headrace.model.durations import milliseconds
 from headrace.queries.declaration import StandingQueries
 
-_READING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
-_SILENCE_SECONDS = 30.0
 _SEND_SECONDS = 30.0
 # Compaction spares the open segment: with the default of a week it does nothing.
 _COMPACTED_SEGMENT = timedelta(hours=1)
+# A batch that is repeated reads the records that it had before: so long may an outage last.
+_COMPACTION_LAG = timedelta(days=1)
 
 
 def registry_topic(queries: StandingQueries, replication: int) -> Topic:
@@ -40,9 +31,12 @@ def registry_topic(queries: StandingQueries, replication: int) -> Topic:
     an instance would read a week of queries when it starts.
     """
     if queries.max_ttl is None:
-        segment = {"segment.ms": str(milliseconds(_COMPACTED_SEGMENT))}
+        config = {
+            "segment.ms": str(milliseconds(_COMPACTED_SEGMENT)),
+            "min.compaction.lag.ms": str(milliseconds(_COMPACTION_LAG)),
+        }
         name = queries.queries_topic
-        return Topic(name, replication=replication, compaction=True, config=segment)
+        return Topic(name, replication=replication, compaction=True, config=config)
     retention = 2 * queries.max_ttl
     segment = {"segment.ms": str(milliseconds(retention))}
     return Topic(
@@ -74,29 +68,6 @@ def ensure_registry_topic(config: ClientConfig, queries: StandingQueries) -> Non
             f"{topic.name} --add-config {needed}"
         )
         raise TopicChangeError(topic.name, reason)
-
-
-def read_registry(
-    config: ClientConfig, name: str
-) -> Iterator[tuple[bytes | None, bytes | None, int]]:
-    """Yields key, value and offset of each record that the topic has now; none: it is missing.
-
-    Raises:
-        AuthorizationError: if an ACL is missing.
-        BrokerUnreachableError: if the brokers do not answer.
-    """
-    live = describe(config, [name]).get(name)
-    if live is None:
-        return
-    starts = earliest_offsets(config, live.all_partitions)
-    ends = high_watermarks(config, live.all_partitions)
-    ranges = [OffsetRange(partition, starts[partition], end) for partition, end in ends.items()]
-    reader = consumer(config, "headrace.queries", _READING)
-    try:
-        for chunk in read_ranges(reader, ranges, config, silence_limit_seconds=_SILENCE_SECONDS):
-            yield from ((each.key(), each.value(), each.offset()) for each in chunk.records)
-    finally:
-        reader.close()
 
 
 def write_registry(config: ClientConfig, name: str, key: bytes, value: bytes | None) -> int:

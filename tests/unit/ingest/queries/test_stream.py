@@ -145,6 +145,28 @@ def test_a_client_that_takes_nothing_is_given_up(monkeypatch):
     assert life.ends == 1
 
 
+@pytest.mark.parametrize(
+    ("failure", "error"), [(ConnectionResetError(), ConnectionResetError), (None, TimeoutError)]
+)
+def test_a_stream_whose_headers_are_not_taken_has_ended(monkeypatch, failure, error):
+    monkeypatch.setattr(stream, "_SEND_SECONDS", 0.005)
+
+    async def send(message):
+        if failure is not None:
+            raise failure
+        await asyncio.Event().wait()
+
+    async def run():
+        client, life = Client(), Life()
+        results = ResultStream(PagesCursor([page(7)], 0), client.receive, life.of_stream())
+        with pytest.raises(error):
+            await results.send(send)
+        life.threads.shutdown()
+        return life
+
+    assert asyncio.run(run()).ends == 1
+
+
 @pytest.mark.parametrize("what", ["draining", "token", "client"])
 def test_a_stream_ends_with_the_service_the_token_and_the_client(what):
     async def act(client, life, cursor):

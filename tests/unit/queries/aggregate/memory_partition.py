@@ -196,6 +196,11 @@ class MemoryPartition:
         self.owned.close()
         self._start()
 
+    def stop(self):
+        """The instance stops as it is told to, and another one starts."""
+        self.owned.end(self.now_ms)
+        self.kill()
+
     def finish(self):
         """All records are taken, and all windows end."""
         self.end = len(self.records)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.queries.aggregate.memory_partition import (
     BY_EVENT_TIME,
+    QUERIES,
     TEXTS,
     MemoryPartition,
     added,
@@ -17,6 +20,7 @@ from tests.unit.queries.aggregate.memory_partition import (
 )
 from tests.unit.queries.pipeline import is_final
 
+from headrace.queries.ended import decode_ended
 from headrace.queries.matched import WindowPartial
 
 COUNTS = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 3), min_size=1, max_size=3)
@@ -28,7 +32,7 @@ TICKS = st.tuples(st.sampled_from(["clicks", "views"]), st.none() | st.integers(
 STEP = (
     st.tuples(st.just("send"), st.integers(1, 6))
     | st.tuples(st.just("advance"), st.integers(0, 3_000))
-    | st.sampled_from([("write",), ("write",), ("snapshot",), ("kill",)])
+    | st.sampled_from([("write",), ("write",), ("snapshot",), ("kill",), ("stop",)])
 )
 
 
@@ -60,7 +64,7 @@ def _topics():
 def run(records, steps, *, with_kills):
     partition = MemoryPartition([*records, *LAST_TICKS])
     for action, *arguments in steps:
-        if action != "kill" or with_kills:
+        if action not in {"kill", "stop"} or with_kills:
             getattr(partition, action)(*arguments)
     partition.finish()
     return partition
@@ -145,6 +149,54 @@ def test_results_are_those_of_ended_windows_in_order(records, steps):
             result.end for result in killed.results if result.query == query and is_final(result)
         ]
         assert ends == sorted(ends)
+
+
+def test_an_instance_that_stops_ends_what_ends_by_the_clock_before_it_shows_the_clock():
+    partition = MemoryPartition([added("clock", 0, {"a": 5})])
+    partition.send(1)
+    partition.write()
+    partition.now_ms = 13_100
+    partition.stop()
+    *_, window, clocks = map(decode_ended, partition.topics[QUERIES.ended_topic])
+    assert [result.events for result in window.results] == [5]
+    assert window.due_us <= clocks.clock_us
+
+
+def test_markers_that_are_written_once_more_keep_events_late():
+    partition = MemoryPartition([added("quiet", 0, {"a": 1}), added("quiet", 0, {"a": 2})])
+    partition.send(1)
+    partition.advance(5_000)
+    for _ in range(6):
+        partition.snapshot()
+    partition.kill()
+    partition.finish()
+    assert [result.events for result in partition.ended] == [1]
+    assert partition.late == {"quiet": 2}
+
+
+def test_a_window_that_an_earlier_version_has_left_open_goes_on():
+    partition = MemoryPartition(
+        [added("plain", 0, {"a": 1}), added("plain", 0, {"a": 2}), tick(10)]
+    )
+    partition.send(1)
+    partition.snapshot()
+    snapshots = partition.topics[QUERIES.snapshots_topic]
+    partition.topics[QUERIES.snapshots_topic] = list(map(without_hashes_and_shapes, snapshots))
+    partition.kill()
+    partition.finish()
+    assert [result.events for result in partition.ended] == [3]
+
+
+def without_hashes_and_shapes(value):
+    """Returns a record of the snapshots as headrace wrote it before it had them."""
+    record = msgspec.json.decode(value)
+    record.pop("text_hash", None)
+    if record["kind"] == "window":
+        snapshot = msgspec.json.decode(record["text"])
+        del snapshot["text_hash"], snapshot["shape"]
+        text = msgspec.json.encode(snapshot)
+        record |= {"text": text.decode(), "crc32": zlib.crc32(text)}
+    return msgspec.json.encode(record)
 
 
 def test_a_window_has_one_final_result_after_an_instance_was_away_for_hours():

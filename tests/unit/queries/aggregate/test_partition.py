@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 from tests.unit.queries.aggregate.memory_partition import SCHEMAS, SECOND_US, added, tick
-from tests.unit.queries.pipeline import RunningPartition, aggregate, is_final
+from tests.unit.queries.pipeline import RunningPartition, aggregate, is_final, tick_of
+
+from headrace.queries.aggregate.window import OpenWindow
 
 BEGIN = "1970-01-01T00:00:00Z"
 SLIDING = "SELECT count(*) AS n FROM clicks WINDOW 10 seconds SLIDE BY 5 seconds"
@@ -197,6 +199,53 @@ def test_revisions_of_a_query_have_windows_of_their_own(partition):
         (1, 1),
         (2, 1),
     ]
+
+
+def test_two_texts_of_one_revision_have_windows_of_their_own(partition):
+    filtered = "SELECT count(*) AS n FROM clicks WHERE country = 'PL' WINDOW 10 seconds"
+    partition.take(added("plain", 0, {"a": 5}), added("plain", 0, {"a": 1_000}, text=filtered))
+    partition.take(added("plain", 0, {"a": 2}), tick(10))
+    assert sorted(result.values["n"] for result in partition.results) == [7, 1_000]
+
+
+def test_a_query_is_not_faulty_any_more_once_a_record_of_it_is_added(partition):
+    partition.take(added("plain", 0, {"a": 1}, text="SELECT count(*) FROM gone"))
+    assert "plain" in partition.aggregator.faulty
+    partition.take(added("plain", 0, {"a": 1}))
+    assert partition.aggregator.faulty == {}
+
+
+def test_windows_that_are_not_due_are_not_looked_at(partition, monkeypatch):
+    queries = ("quiet", "clock", "early")
+    partition.take(*(added(query, begin, {"a": 1}) for query in queries for begin in range(9, 50)))
+    looked_at = []
+    monkeypatch.setattr(OpenWindow, "due_us", property(looked_at.append))
+    monkeypatch.setattr(OpenWindow, "results", lambda window, _: looked_at.append(window))
+    for now_ms in range(1_000):
+        partition.advance(now_ms)
+    assert looked_at == []
+
+
+def test_an_early_result_comes_at_once_where_none_was_due_for_long(partition):
+    partition.take(added("early", 0, {"a": 1}))
+    partition.advance(2_000)
+    partition.advance(8_000)
+    partition.take(added("early", 0, {"a": 2}))
+    partition.advance(8_001)
+    assert earlies(partition) == [(1, 1), (2, 3)]
+
+
+@pytest.mark.parametrize("planned_ms", [0, 13_000, 3_612_999])
+def test_an_event_begins_a_window_of_the_clock_within_an_hour_of_its_end(partition, planned_ms):
+    partition.take(tick_of("clicks", None, planned_ms=planned_ms), added("clock", 0, {"a": 1}))
+    assert partition.aggregator.windows == 1
+    assert late(partition) == {}
+
+
+def test_an_event_is_late_an_hour_after_its_window_ended_by_the_clock(partition):
+    partition.take(tick_of("clicks", None, planned_ms=3_613_000), added("clock", 0, {"a": 1}))
+    assert partition.aggregator.windows == 0
+    assert late(partition) == {"clock": 1}
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from headrace.queries.aggregate.snapshots import (
     SnapshotPosition,
     WindowEnded,
     WindowSnapshot,
+    encode_markers,
     encode_snapshot,
 )
 
@@ -91,6 +92,16 @@ def test_a_window_that_has_ended_has_no_snapshot():
 def test_the_end_of_a_window_is_that_of_no_other():
     result = restored(snapshot(query="b"), snapshot(begin_us=1), ended())
     assert set(result.windows) == {snapshot(query="b").id, snapshot(begin_us=1).id}
+
+
+def test_markers_that_were_written_once_more_count():
+    markers = [ended(query=f"q{number}") for number in range(2_500)]
+    values = list(encode_markers(markers))
+    assert len(values) < 10
+    assert max(map(len, values)) < 2**20
+    result = restored(snapshot(query="q7"), values)
+    assert list(result.ended.values()) == markers
+    assert result.windows == {}
 
 
 def test_nothing_is_restored_of_no_records():

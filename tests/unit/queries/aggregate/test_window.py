@@ -18,9 +18,9 @@ from headrace.queries.match.partials import facet_hash
 BATCHES = st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 5)), max_size=5)
 
 
-def opened(query="facets"):
+def opened(query="facets", *, begin=1):
     plan = Plans(SCHEMAS).of(TEXTS[query])
-    window_id = WindowId(query=query, registered_ms=0, revision=1, begin_us=WINDOW_US)
+    window_id = WindowId.of(added(query, begin, {"a": 1}))
     return OpenWindow(window_id, TEXTS[query], plan, 0)
 
 
@@ -100,7 +100,6 @@ def test_a_record_that_is_damaged_adds_nothing(groups):
 
 
 def test_a_window_can_not_begin_beyond_the_years_that_times_have():
-    window_id = WindowId(query="q", registered_ms=0, revision=1, begin_us=10**18)
-    window = OpenWindow(window_id, TEXTS["facets"], Plans(SCHEMAS).of(TEXTS["facets"]), 0)
+    window = opened(begin=10**18 // WINDOW_US)
     with pytest.raises(ValueError, match="can't begin"):
         window.restore(1, [(("a",), (1,))], None)

@@ -70,10 +70,10 @@ class Stage:
         self.answers = PartitionAnswers(0, 2, self.watched, position)
         self.log = [] if log is None else log
 
-    def take(self, *records):
+    def take(self, *records, now_ms=NOW_MS):
         results = []
         for record in records:
-            results += self.answers.take(record, len(self.log), NOW_MS)
+            results += self.answers.take(record, len(self.log), now_ms)
             self.log.append(record)
         return [(each.query, each.begin, each.kind.value) for each in results]
 
@@ -143,6 +143,47 @@ def test_loss_of_signal_is_named_once_and_again_after_events():
     assert lost == [named("w0", 0), named("w0", 2, "lost")]
     again = stage.take(window("w0", 7), clocks(0, 11), clocks(1, 11))
     assert again == [named("w0", 7), named("w0", 9, "lost")]
+
+
+@pytest.mark.parametrize(
+    ("closing", "seconds"),
+    [
+        ("", 0),
+        ("ALLOWED LATENESS 30 seconds", 30),
+        ("CLOSE BY CLOCK 0 seconds", 0),
+        ("CLOSE BY CLOCK 10 seconds", 10),
+    ],
+)
+def test_a_window_without_events_ends_when_one_with_events_does(closing, seconds):
+    stage = Stage(f"SELECT count(*) FROM views WINDOW 1 minute {closing} EMPTY WINDOWS EMIT")
+    topic, due_us = "" if "CLOCK" in closing else "views", BASE + MINUTE + seconds * 1_000_000
+    final = WindowResults(topic, due_us, window("w0", 0).results)
+
+    def clocks_of(time_us):
+        return [PartitionClocks(number, {"views": time_us}, time_us) for number in range(2)]
+
+    stage.take(*clocks_of(due_us - MINUTE))
+    assert stage.take(final, *clocks_of(due_us - 1)) == []
+    assert stage.take(*clocks_of(due_us)) == [named("w0", 0)]
+    assert stage.take(*clocks_of(due_us + MINUTE - 1)) == []
+    assert stage.take(*clocks_of(due_us + MINUTE)) == [named("w0", 1, "empty")]
+
+
+def test_queries_of_which_no_window_has_ended_are_not_looked_at(monkeypatch):
+    by_hour = EMPTY.replace("1 minute", "1 hour")
+    elsewhere = EMPTY + " CLOSE BY CLOCK 1 second"
+    stage = Stage(*[by_hour] * 20, *[elsewhere] * 20, EMPTY)
+    stage.take(clocks(0, 0), clocks(1, 0))
+    looked_at, is_live = [], RegisteredQuery.is_live
+
+    def look(query, at):
+        looked_at.append(query.id)
+        return is_live(query, at)
+
+    monkeypatch.setattr(RegisteredQuery, "is_live", look)
+    given = stage.take(clocks(0, 1), clocks(1, 1))
+    assert given == [named("w40", 0, "empty")]
+    assert looked_at == ["w40"]
 
 
 def test_a_query_that_was_cancelled_or_has_expired_has_no_more_results():
@@ -292,7 +333,7 @@ def test_what_is_known_of_cancelled_queries_is_forgotten():
     stage.take(clocks(0, 2), clocks(1, 2))
     assert stage.answers.position({}).silence
     stage.watched.take(b"w0", None)
-    stage.take(clocks(0, 3), clocks(1, 3))
+    stage.take(clocks(0, 3), clocks(1, 3), now_ms=NOW_MS + MINUTE // 1_000)
     assert not stage.answers.position({}).silence
 
 

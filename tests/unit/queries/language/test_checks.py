@@ -134,6 +134,26 @@ def test_the_types_of_a_result():
         ("SELECT count(*) FROM t CLOSE BY CLOCK 2 hours", 24, "possible are 0 seconds to 1 hour"),
         ("SELECT count(*) FROM t EMIT EARLY EVERY 5 minutes", 24, "EMIT is 5 minutes"),
         ("SELECT count(*) FROM t LOSS OF SIGNAL AFTER 2000 WINDOWS", 24, "has 2,000"),
+        (
+            "SELECT count(*) FROM t CLOSE BY CLOCK 0 seconds ALLOWED LATENESS 30 seconds",
+            49,
+            "a window waits by the clock: give CLOSE BY that duration; leave ALLOWED LATENESS out",
+        ),
+        (
+            "SELECT count(*) FROM t ALLOWED LATENESS 30 seconds CLOSE BY QUIET TIME 9 seconds",
+            24,
+            "leave ALLOWED LATENESS out",
+        ),
+        (
+            "SELECT count(*) FROM t CLOSE BY QUIET TIME 9 seconds EMPTY WINDOWS EMIT",
+            54,
+            "leave EMPTY WINDOWS out",
+        ),
+        (
+            "SELECT count(*) FROM t CLOSE BY QUIET TIME 9 seconds LOSS OF SIGNAL AFTER 3 WINDOWS",
+            54,
+            "leave LOSS OF SIGNAL AFTER out",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_place_and_the_reason(text, column, reason):

@@ -58,6 +58,7 @@ def test_a_query_with_all_clauses():
         CLOSE BY QUIET TIME 30 seconds
         EMIT EARLY EVERY 5 seconds
         EMPTY WINDOWS EMIT
+        MATCHED EVENTS EMIT
         LOSS OF SIGNAL AFTER 3 WINDOWS
     """
     assert parse_query(text) == Query(
@@ -83,6 +84,7 @@ def test_a_query_with_all_clauses():
         closing=Closing(ClosedBy.QUIET_TIME, timedelta(seconds=30)),
         early=timedelta(seconds=5),
         emits_empty=True,
+        emits_events=True,
         loss_after=3,
     )
 
@@ -140,7 +142,14 @@ def test_conditions(text, tree):
         ("SELECT count(*) + 1 FROM t", 1, 8, "an aggregate is expected"),
         ("SELECT cuont(*) FROM t", 1, 8, "did you mean 'count'"),
         ("SELECT sum(*) FROM t", 1, 12, "sum needs a value"),
-        ("SELECT percentile(a) FROM t", 1, 8, "takes 2 argument"),
+        ("SELECT percentile(a) FROM t", 1, 8, "takes 2 arguments, as in percentile(a, 95)"),
+        ("SELECT histogram(a, 5) FROM t", 1, 8, "4 arguments, as in histogram(a, 0, 10, 20)"),
+        ("SELECT sum() FROM t", 1, 8, "sum takes 1 argument, as in sum(price)"),
+        ("SELECT count(*) FROM t WHERE a = 1\nGROUP BY b", 2, 1, "FACET in place of GROUP BY"),
+        ("SELECT count(*) FROM t group  by b", 1, 24, "FACET in place of GROUP BY"),
+        ("SELECT count(*) FROM t order by b", 1, 24, "leave ORDER BY out"),
+        ("SELECT count(*) FROM t WHERE a IN ('x', \"it's\")", 1, 41, "write 'it''s'"),
+        ('SELECT count(*) FROM t WHERE a LIKE "x%"', 1, 37, "write 'x%'"),
         ("SELECT percentile(a, 'x') FROM t", 1, 22, "a number is expected"),
         ("SELECT rate(max(a), 1 second) FROM t", 1, 8, "only count and sum have a rate"),
         ("SELECT filter(count(*)) FROM t", 1, 8, "filter is used as in"),
@@ -169,6 +178,12 @@ def test_conditions(text, tree):
         ("SELECT count(*) FROM t CLOSE BY hand", 1, 33, "CLOSE BY is followed by"),
         ("SELECT count(*) FROM t EMIT LATE", 1, 29, "EMIT is followed by"),
         ("SELECT count(*) FROM t EMPTY WINDOWS", 1, 37, "EMIT or SKIP"),
+        (
+            "SELECT count(*) FROM t MATCHED EVENTS FINAL",
+            1,
+            39,
+            "MATCHED EVENTS is followed by EMIT",
+        ),
         ("SELECT count(*) FROM t LOSS OF SIGNAL AFTER 3", 1, 45, "a number of WINDOWS"),
         ("SELECT count(*) FROM t LIMIT -1", 1, 30, "a whole number"),
         ("SELECT count(*) FROM t WHERE a = 'x", 1, 36, "not closed"),
@@ -317,7 +332,7 @@ def test_a_long_chain_is_not_deep():
 LETTERS = st.text(st.sampled_from("aA1.,*()[]'\"-+=<>% \n\\;:/éſ\0"), max_size=30)
 WORDS = (
     "SELECT FROM WHERE FACET WINDOW count(*) ( ) , a 1 'x' AND OR NOT IN IS NULL LIKE AS filter"
-    " rate EMIT EMPTY WINDOWS - + * = . minute CLOSE BY CASE CAST -> [ ] {"
+    " rate EMIT EMPTY WINDOWS MATCHED EVENTS - + * = . minute CLOSE BY CASE CAST -> [ ] {"
 )
 PIECES = st.lists(st.sampled_from(WORDS.split()), max_size=20).map(" ".join)
 

@@ -112,5 +112,6 @@ def queries(draw):
         Closing(by, after),
         draw(st.none() | DURATIONS),
         draw(st.booleans()),
+        draw(st.booleans()),
         draw(st.integers(0, 10)),
     )

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from headrace.control import query_registry
+from headrace.queries.registry.table import QueryTable
 
 
 class MemoryTopic:
-    """The records of topics, in place of the functions that read and write them."""
+    """The records of topics, in place of what reads and writes them.
+
+    Attributes:
+        records: key and value of each, by topic.
+        ensured: names of standing queries whose topic was created unless it existed.
+        taken: offsets of the records that were read, in order.
+    """
 
     def __init__(self, monkeypatch):
-        self.records, self.ensured = {}, []
+        self.records, self.ensured, self.taken = {}, [], []
         monkeypatch.setattr(query_registry, "broker_config", lambda settings: {})
         monkeypatch.setattr(query_registry, "ensure_registry_topic", self._ensure)
-        monkeypatch.setattr(query_registry, "read_registry", self._read)
+        monkeypatch.setattr(query_registry, "FollowedRegistry", self._followed)
         monkeypatch.setattr(query_registry, "write_registry", self.write)
 
     def write(self, config, name, key, value):
@@ -23,6 +30,19 @@ class MemoryTopic:
     def _ensure(self, config, queries):
         self.ensured.append(queries.name)
 
-    def _read(self, config, name):
-        for offset, (key, value) in enumerate(self.records.get(name, [])):
-            yield key, value, offset
+    def _followed(self, name, parse):
+        return MemoryRegistry(self, name, QueryTable(parse))
+
+
+class MemoryRegistry:
+    """Reads a topic in memory as a followed registry does."""
+
+    def __init__(self, topic, name, table):
+        self._topic, self._name, self._table = topic, name, table
+
+    def table(self, config):
+        records = self._topic.records.get(self._name, [])
+        for offset in range(self._table.next_offset, len(records)):
+            self._topic.taken.append(offset)
+            self._table.apply(*records[offset], offset)
+        return self._table

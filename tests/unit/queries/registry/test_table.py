@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headrace.queries.language import parse_query
 from headrace.queries.registry import table as table_module
 from headrace.queries.registry.record import RegisteredQuery, encode_query
-from headrace.queries.registry.table import QueryTable
+from headrace.queries.registry.table import FirstRecord, QueryTable
 
 NOW = datetime(2026, 5, 1, 10, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=30)
@@ -94,10 +94,9 @@ def test_a_query_over_junk_is_a_query_again(table):
 def test_each_distinct_text_is_parsed_once_and_when_it_is_asked_for(table, parser):
     queries = [replace(QUERY, id=f"q{number}") for number in range(5)]
     apply(table, *queries)
-    table.live(NOW)
-    table.digest(NOW)
+    assert len(table.live(NOW)) == 5
     assert parser.texts == []
-    assert {table.tree(query) for query in table.live(NOW)} == {parse_query(TEXT)}
+    assert all(table.check(query) for query in table.live(NOW))
     assert parser.texts == [TEXT]
 
 
@@ -108,21 +107,21 @@ def test_each_distinct_text_is_parsed_once_and_when_it_is_asked_for(table, parse
         (replace(QUERY, topic="views"), "topic is 'views', and the text is about 'clicks'"),
     ],
 )
-def test_a_text_without_a_tree_is_a_fault_of_its_query_alone(table, parser, query, reason):
+def test_a_text_that_does_not_fit_is_a_fault_of_its_query_alone(table, parser, query, reason):
     apply(table, query, replace(QUERY, id="b"))
-    assert [table.tree(each) for each in table.live(NOW)] == [None, parse_query(TEXT)]
+    assert [table.check(each) for each in table.live(NOW)] == [False, True]
     assert list(table.faulty) == ["a"]
     assert reason in table.faulty["a"].reason
-    table.tree(query)
+    table.check(query)
     assert len(parser.texts) == len(set(parser.texts))
     apply(table, replace(QUERY, revision=2))
     assert table.faulty == {}
 
 
-def test_a_tree_that_is_asked_for_too_late_is_no_fault_of_the_new_text(table):
+def test_a_text_that_is_checked_too_late_is_no_fault_of_the_new_text(table):
     former = replace(QUERY, text="SELECT")
     apply(table, former, QUERY)
-    assert table.tree(former) is None
+    assert not table.check(former)
     assert table.faulty == {}
 
 
@@ -131,38 +130,50 @@ def test_texts_that_no_query_has_any_more_are_forgotten(table, parser, monkeypat
     for number in range(20):
         query = replace(QUERY, text=f"SELECT count(*) FROM clicks LIMIT {number + 1}")
         apply(table, query)
-        assert table.tree(query)
-    assert len(table._trees) <= 5
-    assert table.tree(query) is table.tree(query)
+        assert table.check(query)
+    assert len(table._checked) <= 5
+    assert table.check(query)
     assert len(parser.texts) == 20
 
 
-def test_expired_queries_are_forgotten_on_request(table):
-    apply(table, QUERY, replace(QUERY, id="b", expires_at=None))
-    table.forget_expired(NOW + timedelta(hours=1))
+def test_records_that_kafka_has_deleted_are_forgotten(table):
+    apply(table, QUERY, (b"gone", None), (b"junk", b"{"), replace(QUERY, id="b"), (b"kept", None))
+    table.forget_before(3)
     assert list(table.registered) == ["b"]
+    assert table.faulty == {}
+    assert (table.is_cancelled("gone"), table.is_cancelled("kept")) == (False, True)
+    table.forget_before(0)
+    apply(table, QUERY)
+    assert (sorted(table.registered), table.next_offset) == (["a", "b"], 6)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [replace(QUERY, revision=2), replace(QUERY, text=TEXT + " "), replace(QUERY, id="c")],
-)
-def test_a_digest_differs_where_live_queries_do(other):
-    digests = []
-    for query in (QUERY, other):
-        table = QueryTable(parse_query)
-        apply(table, query, replace(QUERY, id="b"))
-        digests.append(table.digest(NOW))
-    assert digests[0] != digests[1]
+def test_a_renewal_leaves_the_first_record_of_a_text(table):
+    apply(table, QUERY, replace(QUERY, updated_at=LATER, expires_at=None))
+    assert table.first_record(table.query("a")) == FirstRecord(0, is_certain=True)
+    apply(table, replace(QUERY, revision=2, text=f"{TEXT}\nLIMIT 7", updated_at=LATER))
+    assert table.first_record(table.query("a")) == FirstRecord(2, is_certain=True)
+    apply(table, (b"a", None), replace(QUERY, registered_at=LATER, updated_at=LATER))
+    assert table.first_record(table.query("a")) == FirstRecord(4, is_certain=True)
 
 
-def test_a_digest_is_the_same_in_every_process_and_for_every_order():
-    tables = [QueryTable(parse_query) for _ in range(2)]
-    queries = [QUERY, replace(QUERY, id="b")]
-    apply(tables[0], *queries)
-    apply(tables[1], *reversed(queries), replace(QUERY, updated_at=LATER))
-    assert [table.digest(NOW) for table in tables] == ["dda0635d165c8505"] * 2
-    assert tables[0].digest(NOW + timedelta(hours=2)) == QueryTable(parse_query).digest(NOW)
+@pytest.mark.parametrize("revision", [1, 2])
+def test_before_a_renewal_there_was_a_record_that_kafka_has_deleted(table, revision):
+    apply(table, replace(QUERY, revision=revision, updated_at=LATER))
+    assert table.first_record(table.query("a")) == FirstRecord(0, is_certain=False)
+
+
+def test_a_cancelled_id_is_known_until_it_is_registered_again(table, monkeypatch):
+    monkeypatch.setattr(table_module, "MAX_CANCELLED_IDS", 2)
+    assert not table.is_cancelled("a")
+    apply(table, QUERY, (b"a", None), (b"b", None), (b"c", None))
+    assert [table.is_cancelled(each) for each in "abc"] == [False, True, True]
+    apply(table, replace(QUERY, id="b"), (b"c", b"junk"))
+    assert [table.is_cancelled(each) for each in "bc"] == [False, False]
+
+
+def test_no_query_has_an_id_that_is_no_text(table):
+    apply(table, QUERY)
+    assert (table.query("\ud800"), table.is_cancelled("\ud800")) == (None, False)
 
 
 _TEXTS = [TEXT, "SELECT sum(price)\nFROM clicks", "SELECT nonsense"]
@@ -191,7 +202,7 @@ def test_a_table_is_what_the_last_records_are(records, minutes):
     table, at = QueryTable(parse_query), NOW + timedelta(minutes=minutes)
     apply(table, *records)
     for query in table.live(at):
-        table.tree(query)
+        table.check(query)
     last = dict(records)
     alone = {}
     for key, value in last.items():
@@ -199,7 +210,7 @@ def test_a_table_is_what_the_last_records_are(records, minutes):
         single = QueryTable(parse_query)
         single.apply(key, value, 0)
         for query in single.live(at):
-            single.tree(query)
+            single.check(query)
         alone[key] = (single.live(at), {fault.reason for fault in single.faulty.values()})
     assert set(table.live(at)) == {query for live, _ in alone.values() for query in live}
     reasons = {reason for _, faults in alone.values() for reason in faults}
@@ -208,7 +219,7 @@ def test_a_table_is_what_the_last_records_are(records, minutes):
     assert len(table._faulty) == len(faulty)
     compacted = QueryTable(parse_query)
     apply(compacted, *last.items())
-    assert compacted.digest(at) == table.digest(at)
+    assert set(compacted.live(at)) == set(table.live(at))
 
 
 def test_an_error_of_the_parser_itself_is_not_hidden():
@@ -218,4 +229,4 @@ def test_an_error_of_the_parser_itself_is_not_hidden():
     table = QueryTable(broken)
     apply(table, QUERY)
     with pytest.raises(ZeroDivisionError):
-        table.tree(QUERY)
+        table.check(QUERY)

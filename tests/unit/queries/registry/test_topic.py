@@ -65,9 +65,13 @@ def test_with_a_max_ttl_records_and_segments_last_twice_as_long():
     }
 
 
-def test_without_a_max_ttl_the_topic_is_compacted():
+def test_without_a_max_ttl_the_topic_is_compacted_but_for_what_a_repeated_batch_may_read():
     topic = registry_topic(StandingQueries("ads", max_ttl=None), 1)
-    assert topic.kafka_config == {"cleanup.policy": "compact", "segment.ms": "3600000"}
+    assert topic.kafka_config == {
+        "cleanup.policy": "compact",
+        "segment.ms": "3600000",
+        "min.compaction.lag.ms": "86400000",
+    }
 
 
 def test_a_write_returns_the_offset_of_its_record(write):

@@ -16,7 +16,7 @@ from headrace.sinks.api import Guarantee
 
 
 @dataclass(frozen=True)
-class QueryChange:
+class CheckpointChange:
     """What differs between a declared pipeline and its checkpoint.
 
     Attributes:
@@ -34,7 +34,9 @@ class QueryChange:
     remedy: str
 
 
-def query_changes(settings: Settings, pipelines: Iterable[Pipeline]) -> tuple[QueryChange, ...]:
+def checkpoint_changes(
+    settings: Settings, pipelines: Iterable[Pipeline]
+) -> tuple[CheckpointChange, ...]:
     """Returns what is known without Spark: changes of headrace's transforms.
 
     Other steps with state, and the order of sources, are compared when the pipeline starts. A
@@ -43,7 +45,7 @@ def query_changes(settings: Settings, pipelines: Iterable[Pipeline]) -> tuple[Qu
     return tuple(change for pipeline in pipelines for change in _changes(settings, pipeline))
 
 
-def _changes(settings: Settings, pipeline: Pipeline) -> Iterator[QueryChange]:
+def _changes(settings: Settings, pipeline: Pipeline) -> Iterator[CheckpointChange]:
     try:
         require_extra("spark")  # reads files by Arrow
         checkpoint = _checkpoint(settings, pipeline)
@@ -57,7 +59,7 @@ def _changes(settings: Settings, pipeline: Pipeline) -> Iterator[QueryChange]:
     if difference is not None:
         in_table = pipeline.sink.guarantee is Guarantee.EXACTLY_ONCE
         error = QueryChangedError(pipeline.name, *difference, in_table)
-        yield QueryChange(pipeline.name, *difference, error.remedy)
+        yield CheckpointChange(pipeline.name, *difference, error.remedy)
 
 
 def _checkpoint(settings: Settings, pipeline: Pipeline) -> Checkpoint | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headrace import Join, Kafka, Lake, Match, Pipeline, Topic, count_windows, deduplicate
-from headrace.control.query_changes import query_changes
+from headrace.control.checkpoint_changes import checkpoint_changes
 from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint
 from headrace.pipelines.query_record import (
     Difference,
@@ -77,30 +77,30 @@ def begun(tmp_path):
     ],
 )
 def test_other_state_is_refused_with_both_values(begun, before, now, difference):
-    (change,) = query_changes(begun(*before), [pipeline(*now)])
+    (change,) = checkpoint_changes(begun(*before), [pipeline(*now)])
     assert (change.part, change.recorded, change.declared) == difference
     assert "`headrace checkpoint reset views-to-lake --to table`" in change.remedy
 
 
 def test_a_sink_without_positions_goes_on_from_committed_offsets(begun):
     sink = Kafka(Topic("copies"))
-    (change,) = query_changes(begun(UNIQUE), [pipeline(sink=sink)])
+    (change,) = checkpoint_changes(begun(UNIQUE), [pipeline(sink=sink)])
     assert "--to committed`" in change.remedy
 
 
 def test_what_does_not_change_the_meaning_of_state_is_no_change(begun):
     later = deduplicate(["id"], 2 * HOUR)
-    assert query_changes(begun(UNIQUE), [pipeline(step, later, step)]) == ()
+    assert checkpoint_changes(begun(UNIQUE), [pipeline(step, later, step)]) == ()
 
 
 def test_a_checkpoint_without_batches_has_no_state(begun):
     other = deduplicate(["page"], HOUR)
-    assert query_changes(begun(UNIQUE, batches=0), [pipeline(other)]) == ()
+    assert checkpoint_changes(begun(UNIQUE, batches=0), [pipeline(other)]) == ()
 
 
 def test_a_pipeline_that_never_ran_has_no_change(tmp_path):
     settings = Settings(root=tmp_path, name="p", modules=("flow",), lake=str(tmp_path / "lake"))
-    assert query_changes(settings, [pipeline(UNIQUE)]) == ()
+    assert checkpoint_changes(settings, [pipeline(UNIQUE)]) == ()
 
 
 def joined(**changes):

@@ -1,0 +1,100 @@
+"""Runs a process that sends matched events, which needs Spark."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.control.kafka_session import kafka_session
+from headrace.control.project import LoadedProject
+from headrace.control.query_registry import matched_topics
+from headrace.control.query_sample import newest_events
+from headrace.control.site_clusters import own_cluster
+from headrace.control.transfer_run import TransferRun, TransferRunOptions, matched_events_folder
+from headrace.errors import MatchedEventsFormatError, NotDeclaredError
+from headrace.kafka.cluster import KafkaCluster
+from headrace.model import Json, Topic
+from headrace.queries.declaration import StandingQueries
+from headrace.queries.match.held import RegistryReader
+from headrace.queries.matched_events.emitter import EventEmitter
+from headrace.queries.matched_events.positions import MatchedTopic
+from headrace.queries.matched_events.status import EmitterStatus
+from headrace.settings import Settings, environment
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+_LOCAL = re.compile(r"local(\[.*\])?")
+_NEWEST_EVENTS = 2_000
+
+
+def matched_events_run(
+    project: LoadedProject,
+    queries: StandingQueries,
+    topic: str | None,
+    options: TransferRunOptions,
+) -> TransferRun[EmitterStatus]:
+    """Returns a process that sends the events of a topic that match.
+
+    Args:
+        project: that declares the topic and the standing queries.
+        queries: that are matched.
+        topic: whose events; None: of the only topic that is matched with them.
+        options: how it is to run.
+
+    Raises:
+        NotDeclaredError: if no pipeline matches events of the topic with them.
+        MatchedEventsFormatError: if its records are not JSON, one event each.
+        BrokerUnreachableError: if the embedded broker was never started.
+    """
+    settings = project.settings
+    declared = _matched(project, queries, topic)
+    _check_format(declared)
+    own = own_cluster(settings)
+    config = own.client_config(may_be_down=True)
+    matched = MatchedTopic(queries, declared, config, own.site)
+    name = f"{queries.name}.{declared.name}"
+    registry = RegistryReader(
+        f"matched-events.{name}",
+        queries.queries_topic,
+        declared.name,
+        matched.schema,
+        KafkaCluster(config),
+    )
+
+    def newest() -> pa.Table:
+        events, _ = newest_events(config, declared, _NEWEST_EVENTS, settings.schema_registry)
+        return events
+
+    session = partial(_session, settings, declared)
+    emitter = EventEmitter(matched, registry, newest, session, settings.restart, settings.state)
+    return TransferRun(name, emitter, matched_events_folder(settings), options)
+
+
+def _matched(project: LoadedProject, queries: StandingQueries, topic: str | None) -> Topic:
+    topics = matched_topics(project, queries.name)
+    if topic is None and len(topics) == 1:
+        return next(iter(topics.values()))
+    if topic not in topics:
+        kind = f"topic that a pipeline matches with {queries.name}"
+        raise NotDeclaredError(kind, topic or "", ", ".join(sorted(topics)) or "none")
+    return topics[topic]
+
+
+def _check_format(topic: Topic) -> None:
+    if topic.envelope is not None:
+        raise MatchedEventsFormatError(topic.name, "its records are envelopes of events")
+    if not isinstance(topic.record_format, Json):
+        raise MatchedEventsFormatError(topic.name, f"its format is {topic.record_format}")
+
+
+def _session(settings: Settings, topic: Topic) -> AbstractContextManager[SparkSession]:
+    """A session with the cores that real-time mode takes: one for each partition, and more."""
+    master = settings.spark.master
+    if _LOCAL.fullmatch(master):
+        master = f"local[{max(os.cpu_count() or 1, 2 * topic.partitions)}]"
+    return kafka_session(settings, f"matched events of {topic.name}", environment(), master)

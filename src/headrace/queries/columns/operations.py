@@ -1,0 +1,195 @@
+"""Operations on columns, where Spark has none or one with another meaning.
+
+They are null where an operand is, if their docstrings do not say otherwise. Operations that can be
+nested in each other read an operand once: a tree that reads one twice doubles with each level.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from headrace.queries.evaluation.constants import Constant
+from headrace.queries.language.functions import ValueType
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+Operation: TypeAlias = "Callable[..., Column]"
+_COMPARISONS: dict[str, Operation] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_SPARK_TYPES = {
+    ValueType.TEXT: "string",
+    ValueType.INTEGER: "bigint",
+    ValueType.NUMBER: "double",
+    ValueType.BOOLEAN: "boolean",
+    ValueType.TIME: "bigint",
+}
+_LOW_BITS = 32
+_END_OF_INTEGERS = 2.0**63
+
+
+def constant(value: Constant, kind: ValueType) -> Column:
+    """Returns a constant; that of a time is microseconds since 1970."""
+    from pyspark.sql import functions as f
+
+    return from_constant(f.lit(value).cast(_SPARK_TYPES[kind]), kind)
+
+
+def from_constant(column: Column, kind: ValueType) -> Column:
+    """Returns the value of a column of constants, which has microseconds for times."""
+    from pyspark.sql import functions as f
+
+    return f.timestamp_micros(column) if kind is ValueType.TIME else column
+
+
+def without_negative_zeros(numbers: Column) -> Column:
+    """Returns numbers in which -0.0 is 0.0."""
+    from pyspark.sql import functions as f
+
+    return numbers + f.lit(0.0)
+
+
+def _finite(numbers: Column) -> Column:
+    """Returns numbers, null where they are not finite."""
+    from pyspark.sql import functions as f
+
+    # The rest of a division by infinity is the number itself, and NaN of infinity.
+    return f.nanvl(numbers % f.lit(math.inf), f.lit(None).cast("double"))
+
+
+def _quotient(left: Column, right: Column) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.try_divide(left, right)
+
+
+# Each of them takes doubles, and is null where the result is not finite.
+ARITHMETIC: dict[str, Operation] = {
+    "+": lambda left, right: _finite(left + right),
+    "-": lambda left, right: _finite(left - right),
+    "*": lambda left, right: _finite(left * right),
+    "/": lambda left, right: _finite(_quotient(left, right)),
+}
+
+
+def comparison(operator: str, left: ValueType, right: ValueType) -> Operation:
+    """Returns the comparison of values of two types: exact, for integers beside doubles, too."""
+    from pyspark.sql import functions as f
+
+    compare = _COMPARISONS[operator]
+    if (left, right) == (ValueType.INTEGER, ValueType.NUMBER):
+        return lambda integers, numbers: compare(_difference(integers, numbers), f.lit(0.0))
+    if (left, right) == (ValueType.NUMBER, ValueType.INTEGER):
+        return lambda numbers, integers: compare(f.lit(0.0), _difference(integers, numbers))
+    return compare
+
+
+def _difference(integers: Column, numbers: Column) -> Column:
+    """Returns bigint minus double, as doubles with the exact sign.
+
+    An integer is the nearest double and a rest that is smaller than the way to any other double.
+    """
+    from pyspark.sql import functions as f
+
+    nearest = integers.cast("double")
+    high = f.shiftright(integers, _LOW_BITS).cast("double") * f.lit(2.0**_LOW_BITS)
+    low = integers.bitwiseAND(f.lit(2**_LOW_BITS - 1)).cast("double")
+    return (nearest - numbers) + ((high - nearest) + low)
+
+
+def conjunction(operands: Sequence[Column]) -> Column:
+    """Returns the conjunction of booleans, of three values, as a tree of little depth."""
+    return _balanced(operator.and_, operands)
+
+
+def disjunction(operands: Sequence[Column]) -> Column:
+    """Returns the disjunction of booleans, of three values, as a tree of little depth."""
+    return _balanced(operator.or_, operands)
+
+
+def _balanced(connect: Operation, operands: Sequence[Column]) -> Column:
+    if len(operands) == 1:
+        return operands[0]
+    half = len(operands) // 2
+    return connect(_balanced(connect, operands[:half]), _balanced(connect, operands[half:]))
+
+
+def comparable(values: Column, kind: ValueType) -> Column:
+    """Returns values as lists of constants have them: times are microseconds, zero has no sign."""
+    from pyspark.sql import functions as f
+
+    if kind is ValueType.TIME:
+        return f.unix_micros(values)
+    return without_negative_zeros(values) if kind is ValueType.NUMBER else values
+
+
+def is_in(values: Column, kind: ValueType, constants: Sequence[Constant]) -> Column:
+    """Returns whether each value is one of the constants of its type."""
+    from pyspark.sql import functions as f
+
+    if not constants:
+        return f.when(values.isNotNull(), f.lit(False))
+    literals = [f.lit(each).cast(_SPARK_TYPES[kind]) for each in constants]
+    return comparable(values, kind).isin(literals)
+
+
+def is_in_array(values: Column, kind: ValueType, arrays: Column) -> Column:
+    """Returns whether each value is in the array of its row."""
+    from pyspark.sql import functions as f
+
+    return f.array_contains(arrays, comparable(values, kind))
+
+
+def _length(texts: Column) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.char_length(texts).cast("bigint")
+
+
+def _absolute(numbers: Column) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.abs(numbers)
+
+
+def _floor(numbers: Column) -> Column:
+    from pyspark.sql import functions as f
+
+    return _whole(numbers, f.floor)
+
+
+def _ceil(numbers: Column) -> Column:
+    from pyspark.sql import functions as f
+
+    return _whole(numbers, f.ceil)
+
+
+def _whole(numbers: Column, rounded: Operation) -> Column:
+    from pyspark.sql import functions as f
+
+    def whole(number: Column) -> Column:
+        # Spark's are bigint, and doubles as large as that are whole.
+        is_small = f.abs(number) < f.lit(_END_OF_INTEGERS)
+        return f.when(is_small, rounded(number).cast("double")).otherwise(number)
+
+    return f.get(f.transform(f.array(numbers), whole), f.lit(0))
+
+
+FUNCTIONS: dict[str, Operation] = {
+    "length": _length,
+    "startsWith": lambda texts, parts: texts.startswith(parts),
+    "endsWith": lambda texts, parts: texts.endswith(parts),
+    "contains": lambda texts, parts: texts.contains(parts),
+    "abs": _absolute,
+    "floor": _floor,
+    "ceil": _ceil,
+}

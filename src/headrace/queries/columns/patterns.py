@@ -1,0 +1,75 @@
+"""Patterns of ``LIKE`` as conditions of Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_Piece: TypeAlias = "list[str | int]"
+"""What stands between ``%``: texts, and numbers of any characters."""
+
+_PART = re.compile(r"%+|_+|(?:\\.|[^%_\\])+", re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+# Java calls itself for each part of a group, and a stack has room for some thousands.
+_PARTS_OF_GROUP = 50
+
+
+def matches(texts: Column, pattern: str) -> Column:
+    """Returns whether whole texts match a pattern; ``_`` is a code point.
+
+    Spark's own ``LIKE`` takes exponential time for some patterns with many ``%``.
+
+    Args:
+        texts: to look at.
+        pattern: that has been checked.
+    """
+    pieces = _pieces(pattern)
+    match ["".join(map(str, piece)) for piece in pieces] if _are_texts(pieces) else []:
+        case [text]:
+            return texts == text
+        case [start, ""]:
+            return texts.startswith(start)
+        case ["", end]:
+            return texts.endswith(end)
+        case ["", part, ""]:
+            return texts.contains(part)
+    return texts.rlike(_regular_expression(pieces))
+
+
+def _pieces(pattern: str) -> list[_Piece]:
+    pieces: list[_Piece] = [[]]
+    for part in _PART.findall(pattern):
+        if part.startswith("%"):
+            pieces.append([])
+        elif part.startswith("_"):
+            pieces[-1].append(len(part))
+        else:
+            pieces[-1].append(_ESCAPED.sub(r"\1", part))
+    return pieces
+
+
+def _are_texts(pieces: Sequence[_Piece]) -> bool:
+    return all(isinstance(part, str) for piece in pieces for part in piece)
+
+
+def _regular_expression(pieces: Sequence[_Piece]) -> str:
+    """Returns an expression that goes through a text once.
+
+    A piece has as many characters wherever it matches: the first place is as good as any later.
+    """
+    first, *others = ["".join(_groups(piece)) for piece in pieces]
+    if not others:
+        return rf"(?s)\A{first}\z"
+    *between, last = others
+    found = "".join(f"(?>.*?{piece})" for piece in between)
+    return rf"(?s)\A{first}{found}" + (rf".*{last}\z" if last else "")
+
+
+def _groups(piece: _Piece) -> Iterator[str]:
+    parts = [re.escape(part) if isinstance(part, str) else f".{{{part}}}" for part in piece]
+    for begin in range(0, len(parts), _PARTS_OF_GROUP):
+        yield f"(?>{''.join(parts[begin : begin + _PARTS_OF_GROUP])})"

@@ -1,0 +1,70 @@
+"""Whether the texts of an event are strings in JSON: Spark also makes ``'5'`` of 5."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, TypeAlias
+
+from headrace.events.parser import slots
+from headrace.model.event import EventField, EventSchema, FieldType
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_Condition: TypeAlias = "Callable[[Column], Column]"
+_OTHER_JSON = r'\A(?:[\[{"]|true\z|false\z|[-0-9][-+.0-9eE]*\z)'
+
+
+def may_be_others(value: Column, schema: EventSchema, struct: Column) -> Column:
+    """Returns whether a text may be something else in JSON; few events have such a text.
+
+    Args:
+        value: of records, string.
+        schema: of the struct.
+        struct: as it was parsed, with texts as ``string``.
+    """
+    has_surrogate = value.contains(r"\ud") | value.contains(r"\uD")
+    # Spark makes it of half of a surrogate pair, which is no text.
+    may_have_half = _any_text(schema, struct, lambda text: text.contains("?")) & has_surrogate
+    return _any_text(schema, struct, lambda text: text.rlike(_OTHER_JSON)) | may_have_half
+
+
+def are_texts(schema: EventSchema, struct: Column) -> Column:
+    """Returns whether all texts are strings.
+
+    Args:
+        schema: of the struct.
+        struct: as it was parsed, with texts as ``variant``.
+    """
+    from pyspark.sql import functions as f
+
+    def is_other(text: Column) -> Column:
+        return ~f.schema_of_variant(text).isin("STRING", "VOID")
+
+    return ~_any_text(schema, struct, is_other)
+
+
+def _any_text(schema: EventSchema, struct: Column, condition: _Condition) -> Column:
+    """Returns whether a condition is met by any text in a struct, also by one of a list or map."""
+    from pyspark.sql import functions as f
+
+    fields = slots(schema).items()
+    conditions = [_in_field(field, struct[slot], condition) for slot, field in fields]
+    return reduce(or_, (each for each in conditions if each is not None), f.lit(False))
+
+
+def _in_field(field: EventField, parsed: Column, condition: _Condition) -> Column | None:
+    """Returns whether a condition is met by any text of a field; None: it has none."""
+    from pyspark.sql import functions as f
+
+    if field.type is FieldType.STRING:
+        return f.coalesce(condition(parsed), f.lit(False))
+    if field.schema is not None:
+        return _any_text(field.schema, parsed, condition)
+    if field.element is None or _in_field(field.item, parsed, condition) is None:
+        return None
+    items = parsed if field.type is FieldType.LIST else f.map_values(parsed)
+    is_met = f.exists(items, lambda item: _in_field(field.item, item, condition))
+    return f.coalesce(is_met, f.lit(False))

@@ -1,0 +1,97 @@
+"""Whether the fields of an event are what its class says.
+
+A condition that is null is not met: it is about a value that can't be read.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING
+
+from headrace.events import EARLIEST_US, LATEST_US
+from headrace.events.parser import slots
+from headrace.model.event import EventField, EventSchema, FieldType, Precision
+from headrace.queries.columns.values import bigint, value_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_MAX_DOUBLE = 1.7976931348623157e308
+_DATE = r"\A(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}\z"
+
+
+def is_valid(schema: EventSchema, struct: Column, values: Column) -> Column:
+    """Returns whether the fields of a struct are valid.
+
+    Args:
+        schema: of the struct.
+        struct: as it was parsed.
+        values: of :func:`~headrace.queries.columns.values.values_of`.
+    """
+    from pyspark.sql import functions as f
+
+    fields = slots(schema).items()
+    conditions = [_is_valid(field, struct[slot], values[slot]) for slot, field in fields]
+    return reduce(and_, (each for each in conditions if each is not None), f.lit(True))
+
+
+def _is_valid(field: EventField, parsed: Column, value: Column) -> Column | None:
+    """Returns whether a field is valid; None: it always is."""
+    condition = _condition(field, parsed, value)
+    if not field.nullable:
+        return parsed.isNotNull() if condition is None else parsed.isNotNull() & condition
+    return None if condition is None else _is_null(field, parsed) | condition
+
+
+def _is_null(field: EventField, parsed: Column) -> Column:
+    from pyspark.sql import functions as f
+
+    if field.type is not FieldType.DECIMAL:
+        return parsed.isNull()
+    return f.coalesce(f.schema_of_variant(parsed), f.lit("VOID")) == "VOID"
+
+
+def _condition(field: EventField, parsed: Column, value: Column) -> Column | None:
+    """Returns whether a value that is not null is valid; None: it always is."""
+    from pyspark.sql import functions as f
+
+    condition: Column | None = None
+    match field.type:
+        case FieldType.STRING if field.values:
+            condition = value.isin(list(field.values))
+        case FieldType.DOUBLE:
+            condition = f.abs(value) <= f.lit(_MAX_DOUBLE)
+        case FieldType.TIMESTAMP:
+            condition = f.unix_micros(value).between(bigint(EARLIEST_US), bigint(LATEST_US))
+        case FieldType.MILLIS:
+            condition = value.isNotNull()
+        case FieldType.DATE:
+            condition = parsed.rlike(_DATE) & parsed.try_cast("date").isNotNull()
+        case FieldType.DECIMAL:
+            condition = f.when(value.isNotNull(), _fits(parsed, field.precision, value))
+        case FieldType.STRUCT if field.schema is not None:
+            condition = is_valid(field.schema, parsed, value)
+        case FieldType.LIST:
+            condition = _are_valid(field.item, parsed)
+        case FieldType.MAP:
+            condition = _are_valid(field.item, f.map_values(parsed))
+    return condition
+
+
+def _fits(variant: Column, precision: Precision, number: Column) -> Column:
+    """Returns whether a decimal of the precision has the same nearest double."""
+    text = variant.try_cast("string")
+    decimal = text.try_cast(f"decimal({precision.digits}, {precision.scale})")
+    return decimal.try_cast("string").try_cast("double") == number
+
+
+def _are_valid(item: EventField, items: Column) -> Column | None:
+    """Returns whether all items are valid; None: they always are."""
+    from pyspark.sql import functions as f
+
+    def is_valid_item(parsed: Column) -> Column | None:
+        value = value_of(item, parsed)
+        return _is_valid(item, parsed, parsed if value is None else value)
+
+    return None if is_valid_item(f.get(items, f.lit(0))) is None else f.forall(items, is_valid_item)

@@ -1,0 +1,68 @@
+"""Values of an event's fields, of what Spark has parsed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.events import MILLIS_RANGE
+from headrace.events.parser import slots
+from headrace.model.event import EventField, EventSchema, FieldType
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_TIME = (
+    r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
+    r"([Zz]|[+-]([01][0-9]|2[0-3]):?[0-5][0-9])\z"
+)
+# Of an exponent of more digits, Spark would write out a number of as many digits as it says.
+_NUMBER = r"\A-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?\z"
+_NUMBER_KINDS = r"\A(BIGINT|DOUBLE|DECIMAL)"
+
+
+def values_of(schema: EventSchema, struct: Column) -> Column:
+    """Returns a struct of the values that queries can use; null where one can't be read.
+
+    Args:
+        schema: of the struct.
+        struct: as it was parsed.
+    """
+    from pyspark.sql import functions as f
+
+    values = {slot: value_of(field, struct[slot]) for slot, field in slots(schema).items()}
+    return f.struct(*(value.alias(slot) for slot, value in values.items() if value is not None))
+
+
+def value_of(field: EventField, parsed: Column) -> Column | None:
+    """Returns the value of a field; None: queries can't use it."""
+    from pyspark.sql import functions as f
+
+    match field.type:
+        case FieldType.STRING | FieldType.LONG | FieldType.DOUBLE | FieldType.BOOLEAN:
+            return parsed
+        case FieldType.DECIMAL:
+            return _number(parsed)
+        case FieldType.TIMESTAMP:
+            return f.when(parsed.rlike(_TIME), f.upper(parsed).try_cast("timestamp"))
+        case FieldType.MILLIS:
+            is_time = parsed.between(*map(bigint, MILLIS_RANGE))
+            return f.when(is_time, f.timestamp_millis(parsed))
+        case FieldType.STRUCT if field.schema is not None:
+            return f.when(parsed.isNotNull(), values_of(field.schema, parsed))
+    return None
+
+
+def _number(variant: Column) -> Column:
+    from pyspark.sql import functions as f
+
+    text, kind = variant.try_cast("string"), f.schema_of_variant(variant)
+    is_text = kind == "STRING"
+    is_number = f.when(is_text, text.rlike(_NUMBER)).otherwise(kind.rlike(_NUMBER_KINDS))
+    return f.when(is_number, text.try_cast("double"))
+
+
+def bigint(number: int) -> Column:
+    """Returns a constant."""
+    from pyspark.sql import functions as f
+
+    return f.lit(number).cast("bigint")

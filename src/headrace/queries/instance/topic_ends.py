@@ -1,0 +1,58 @@
+"""Where topics of events end now, asked on a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+
+from headrace.kafka.cluster import Cluster, LivePositions
+
+_LOG = logging.getLogger("headrace.queries")
+_ASK_SECONDS = 1.0
+
+
+class TopicEnds:
+    """Asks for the ends of topics once a second. Its methods are called on any thread.
+
+    A topic that is missing, or that has a partition without a leader, is not known, and harms no
+    other; those behind it are asked later while brokers do not answer for it.
+
+    Args:
+        cluster: with the topics.
+        topics: names of the topics.
+    """
+
+    def __init__(self, cluster: Cluster, topics: Iterable[str]) -> None:
+        self._cluster, self._topics = cluster, sorted(topics)
+        self._answers: dict[str, LivePositions | None] = {}
+        self._unknown: set[str] = set()
+        self._lock = threading.Lock()
+        self._ending = threading.Event()
+        threading.Thread(target=self._run, name="topic ends", daemon=True).start()
+
+    def take(self) -> dict[str, LivePositions | None]:
+        """Returns what was answered since the last call, by topic; None: it is not known now."""
+        with self._lock:
+            answers, self._answers = self._answers, {}
+        return answers
+
+    def close(self) -> None:
+        """Asks no more. A request that is under way is not waited for."""
+        self._ending.set()
+
+    def _run(self) -> None:
+        while not self._ending.wait(_ASK_SECONDS):
+            for topic in self._topics:
+                live = self._ask(topic)
+                with self._lock:
+                    self._answers[topic] = live
+
+    def _ask(self, topic: str) -> LivePositions | None:
+        try:
+            return self._cluster.live(topic, with_earliest=False)
+        except Exception as error:  # noqa: BLE001 - a thread that ended would ask for no topic
+            _LOG.warning(
+                "Cannot see where %s ends, so its time goes on with events alone: %s", topic, error
+            )
+            return None

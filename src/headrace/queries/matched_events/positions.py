@@ -1,0 +1,190 @@
+"""Where the events of a topic go on, and what of them was sent before.
+
+The position of a partition is committed in a consumer group of its own, with the offset of the
+topic of matched events from which on later events are looked for. A first start begins with the
+events that come from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import confluent_kafka
+
+from headrace.errors import TopicMissingError
+from headrace.kafka.client import (
+    ClientConfig,
+    LiveTopic,
+    commit,
+    committed,
+    describe,
+    high_watermarks,
+    watermarks,
+)
+from headrace.kafka.headers import headers_of
+from headrace.kafka.range_reader import Record, read_records
+from headrace.model import EventSchema, OffsetRange, Topic, TopicPartition
+from headrace.queries.declaration import StandingQueries
+from headrace.queries.matched_events.sent import SentOfEvent
+from headrace.transfer.committed_position import CommittedPosition
+from headrace.transfer.origin import Origin, origins
+
+
+@dataclass(frozen=True)
+class MatchedTopic:
+    """A topic of events, and the standing queries that are matched with it.
+
+    Attributes:
+        queries: that are matched.
+        topic: of the events, with an event class and an event time.
+        config: librdkafka's settings of the cluster, secrets revealed.
+        site: of the cluster.
+    """
+
+    queries: StandingQueries
+    topic: Topic
+    config: ClientConfig = field(repr=False)
+    site: str
+
+    @property
+    def schema(self) -> EventSchema:
+        """The schema of the events."""
+        if self.topic.schema is None:
+            raise ValueError(f"topic {self.topic.name!r} has no event class")
+        return self.topic.schema
+
+    @property
+    def group(self) -> str:
+        """The consumer group with the positions."""
+        return f"headrace.{self.queries.matched_events_topic}"
+
+    def target(self, source: TopicPartition) -> TopicPartition:
+        """Returns the partition that matched events of a partition are sent to."""
+        number = source.partition % self.queries.partitions
+        return TopicPartition(self.queries.matched_events_topic, number)
+
+    def live(self) -> LiveTopic:
+        """Returns the topic of events as it is now.
+
+        Raises:
+            TopicMissingError: if it does not exist.
+            AuthorizationError: if an ACL is missing.
+            BrokerUnreachableError: if the brokers do not answer.
+        """
+        topic = describe(self.config, [self.topic.name]).get(self.topic.name)
+        if topic is None:
+            raise TopicMissingError(self.topic.name)
+        return topic
+
+
+@dataclass(frozen=True)
+class MatchStart:
+    """The places where the partitions of a topic go on.
+
+    Attributes:
+        positions: of each partition.
+        sent: what was sent of the event that a partition goes on with.
+        skipped: events that are gone before they were looked at, as sentences, by partition.
+    """
+
+    positions: Mapping[TopicPartition, CommittedPosition]
+    sent: Mapping[TopicPartition, SentOfEvent]
+    skipped: Mapping[TopicPartition, str]
+
+
+def find_start(matched: MatchedTopic) -> MatchStart:
+    """Returns where to go on.
+
+    Raises:
+        TopicMissingError: if the topic of events does not exist.
+        AuthorizationError: if an ACL is missing.
+        BrokerUnreachableError: if the brokers do not answer.
+    """
+    live = matched.live()
+    sources = live.all_partitions
+    known = committed_positions(matched, sources)
+    marks = watermarks(matched.config, sources)
+    floors = high_watermarks(matched.config, {matched.target(source) for source in sources})
+    positions: dict[TopicPartition, CommittedPosition] = {}
+    skipped: dict[TopicPartition, str] = {}
+    for source in sources:
+        first, end = marks[source]
+        new = CommittedPosition(end, live.topic_id, floors[matched.target(source)])
+        at = known.get(source)
+        if at is None:
+            positions[source] = new
+        elif at.topic_id != live.topic_id:
+            skipped[source] = f"{source}: the topic was deleted and made again"
+            positions[source] = replace(new, offset=first)
+        elif not first <= at.offset <= end:
+            there = f"the topic has {first} to {end}"
+            skipped[source] = f"{source}: the next event was {at.offset}, and {there}"
+            positions[source] = replace(new, offset=max(first, min(at.offset, end)))
+        else:
+            positions[source] = at
+    sent = _sent_last(matched, positions)
+    for source, event in sent.items():
+        positions[source] = replace(positions[source], offset=event.offset)
+    return MatchStart(positions, sent, skipped)
+
+
+def committed_positions(
+    matched: MatchedTopic, sources: Collection[TopicPartition]
+) -> dict[TopicPartition, CommittedPosition]:
+    """Returns what is committed for partitions of the topic; those without are left out."""
+    offsets = committed(matched.config, matched.group, sources)
+    return {TopicPartition(o.topic, o.partition): CommittedPosition.of(o) for o in offsets}
+
+
+def commit_positions(
+    matched: MatchedTopic, positions: Mapping[TopicPartition, CommittedPosition]
+) -> None:
+    """Commits positions."""
+    offsets = [
+        confluent_kafka.TopicPartition(source.topic, source.partition, at.offset, at.metadata)
+        for source, at in positions.items()
+    ]
+    commit(matched.config, matched.group, offsets)
+
+
+def _sent_last(
+    matched: MatchedTopic, positions: Mapping[TopicPartition, CommittedPosition]
+) -> dict[TopicPartition, SentOfEvent]:
+    """Returns the last event from the positions on that was sent, of partitions that have one."""
+    last: dict[TopicPartition, SentOfEvent] = {}
+    for origin, query in _sent(matched, positions):
+        source = TopicPartition(origin.topic, origin.partition)
+        if source not in positions or origin.offset < positions[source].offset:
+            continue
+        before = last.get(source)
+        if before is None or origin.offset > before.offset:
+            last[source] = SentOfEvent(origin.offset, {query})
+        elif origin.offset == before.offset:
+            last[source] = SentOfEvent(origin.offset, {*before.queries, query})
+    return last
+
+
+def _sent(
+    matched: MatchedTopic, positions: Mapping[TopicPartition, CommittedPosition]
+) -> Iterator[tuple[Origin, str]]:
+    """Yields the origins and queries of what was sent since the positions."""
+    floors: dict[TopicPartition, int] = {}
+    for source, at in positions.items():
+        target = matched.target(source)
+        floors[target] = min(at.scan_from, floors.get(target, at.scan_from))
+    marks = watermarks(matched.config, floors)
+    ranges = [
+        OffsetRange(target, max(floors[target], first), end)
+        for target, (first, end) in marks.items()
+    ]
+    for record in read_records(matched.config, matched.group, ranges):
+        origin = _origin(matched, record)
+        if origin is not None:
+            yield origin, (record.key() or b"").decode(errors="backslashreplace")
+
+
+def _origin(matched: MatchedTopic, record: Record) -> Origin | None:
+    known = origins(headers_of(record) or ())
+    is_ours = known and (known[-1].site, known[-1].topic) == (matched.site, matched.topic.name)
+    return known[-1] if is_ours else None

@@ -1,0 +1,139 @@
+"""Queries whose matched events are sent on, as a table that Spark joins events with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.queries.columns import ConstantLayout
+from headrace.queries.evaluation.equality import equated
+from headrace.queries.language.functions import ValueType
+from headrace.queries.language.tree import Expression
+from headrace.queries.match.held import EmittingQuery
+from headrace.queries.match.shape import QueryShape, indexed_values
+
+EVERY_EVENT = "*"
+"""What rules without an equality are looked up by."""
+_INTEGERS = (-(2**63), 2**63 - 1)
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """An expression whose value rules are looked up by.
+
+    Attributes:
+        number: of the expression; values of others are other values.
+        expression: the expression.
+        type: of its values.
+    """
+
+    number: int
+    expression: Expression
+    type: ValueType
+
+    def key(self, value: Any) -> str:
+        """Returns what a rule is looked up by that asks for a value."""
+        if self.type is ValueType.NUMBER:
+            least, most = _INTEGERS
+            value = min(max(math.floor(value), least), most)
+        if isinstance(value, bool):
+            value = str(value).lower()
+        return f"{self.number}:{value}"
+
+
+@dataclass(frozen=True)
+class ShapeRules:
+    """What the rules of one shape have in common.
+
+    Attributes:
+        shape: of the rules.
+        conditions: all are met where an event matches.
+        layout: where the constants of all conditions are, one after the other.
+    """
+
+    shape: QueryShape
+    conditions: tuple[Expression, ...]
+    layout: ConstantLayout
+
+
+@dataclass(frozen=True)
+class EmittingRules:
+    """All queries whose matched events are sent on.
+
+    Attributes:
+        lookups: expressions whose values they are looked up by.
+        shapes: by number.
+        rows: ``lookup``, ``query``, ``revision``, ``shape`` (its number) and ``constants`` (of the
+            layout of the shape); a row for each value that a query is looked up by.
+        registry_offset: the queries are those before it.
+    """
+
+    lookups: tuple[Lookup, ...]
+    shapes: tuple[ShapeRules, ...]
+    rows: tuple[dict[str, Any], ...]
+    registry_offset: int
+
+    @property
+    def looks_at_every_event(self) -> bool:
+        """Whether there is a query that no value looks up."""
+        return any(row["lookup"] == EVERY_EVENT for row in self.rows)
+
+    @property
+    def identity(self) -> frozenset[tuple[str, int, int]]:
+        """Returns what tells these queries from others: a row of each, and its revision."""
+        return frozenset((row["query"], row["registered_ms"], row["revision"]) for row in self.rows)
+
+    @classmethod
+    def of(cls, queries: Iterable[EmittingQuery], registry_offset: int) -> EmittingRules:
+        """Returns the rules of live queries."""
+        table = _Table()
+        rows = tuple(row for query in queries for row in table.rows_of(query))
+        return cls(tuple(table.lookups.values()), tuple(table.shapes), rows, registry_offset)
+
+
+class _Table:
+    """Numbers shapes and lookups while rows are made."""
+
+    def __init__(self) -> None:
+        self.lookups: dict[str, Lookup] = {}
+        self.shapes: list[ShapeRules] = []
+        self._numbers: dict[str, int] = {}
+
+    def rows_of(self, query: EmittingQuery) -> Iterator[dict[str, Any]]:
+        number = self._shape(query)
+        constants = [each for operand in query.rule.constants for each in operand]
+        row = {
+            "query": query.rule.query_id,
+            "registered_ms": query.query.registered_ms,
+            "revision": query.query.revision,
+            "shape": number,
+            "constants": self.shapes[number].layout.values(constants),
+        }
+        for key in self._keys(query):
+            yield row | {"lookup": key}
+
+    def _shape(self, query: EmittingQuery) -> int:
+        shape = query.rule.shape
+        if shape.key not in self._numbers:
+            self._numbers[shape.key] = len(self.shapes)
+            types: list[pa.DataType] = []
+            for operand in shape.operands:
+                types += operand.constant_types
+            self.shapes.append(ShapeRules(shape, query.conditions, ConstantLayout(types)))
+        return self._numbers[shape.key]
+
+    def _keys(self, query: EmittingQuery) -> list[str]:
+        compared = None if query.lookup < 0 else equated(query.conditions[query.lookup])
+        if compared is None:
+            return [EVERY_EVENT]
+        indexed = query.rule.shape.indexed[query.lookup]
+        lookup = self.lookups.setdefault(
+            indexed.shape, Lookup(len(self.lookups), compared[0], indexed.type)
+        )
+        return list(
+            dict.fromkeys(map(lookup.key, indexed_values(query.rule.constants[query.lookup])))
+        )

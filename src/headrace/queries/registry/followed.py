@@ -1,0 +1,54 @@
+"""The registry as it is now: what was read before, and what was written since."""
+
+from __future__ import annotations
+
+from headrace.kafka.client import ClientConfig, describe, earliest_offsets, high_watermarks
+from headrace.kafka.range_reader import read_records
+from headrace.model import OffsetRange, TopicPartition
+from headrace.queries.registry.table import ParseText, QueryTable
+
+
+class FollowedRegistry:
+    """The registered queries of a topic; each time that they are asked for, it is read to its end.
+
+    What was read is kept, so that only later records are read. Used by one thread at a time.
+
+    Args:
+        name: of the topic.
+        parse: makes a tree of the text of a query.
+    """
+
+    def __init__(self, name: str, parse: ParseText) -> None:
+        self._parse = parse
+        self._partition = TopicPartition(name, 0)
+        self._topic_id = ""
+        self._table = QueryTable(parse)
+
+    def table(self, config: ClientConfig) -> QueryTable:
+        """Returns the queries that the topic has now; none: it is missing.
+
+        Args:
+            config: librdkafka's settings of the cluster.
+
+        Raises:
+            AuthorizationError: if an ACL is missing.
+            BrokerUnreachableError: if the brokers do not answer.
+        """
+        name = self._partition.topic
+        live = describe(config, [name]).get(name)
+        topic_id = "" if live is None else live.topic_id
+        if topic_id != self._topic_id:
+            self._table, self._topic_id = QueryTable(self._parse), topic_id
+        if live is not None:
+            self._read(config)
+        return self._table
+
+    def _read(self, config: ClientConfig) -> None:
+        start = earliest_offsets(config, [self._partition])[self._partition]
+        end = high_watermarks(config, [self._partition])[self._partition]
+        if end < self._table.next_offset:  # the log was cut: what was read may be another's now
+            self._table = QueryTable(self._parse)
+        self._table.forget_before(start)
+        ranges = [OffsetRange(self._partition, max(start, self._table.next_offset), end)]
+        for record in read_records(config, "headrace.queries", ranges):
+            self._table.apply(record.key(), record.value(), record.offset())

@@ -1,0 +1,39 @@
+"""What a query from topic to topic commits of a partition that it reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import confluent_kafka
+
+_PARTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedPosition:
+    """The next record of a partition of the source.
+
+    Attributes:
+        offset: of the record.
+        topic_id: of the topic that it is an offset of; empty: not known.
+        scan_from: offset at the target; copies of records from ``offset`` on are behind it.
+        instance: that committed it; empty: none did.
+    """
+
+    offset: int
+    topic_id: str = ""
+    scan_from: int = 0
+    instance: str = ""
+
+    @property
+    def metadata(self) -> str:
+        """What is committed beside the offset."""
+        return f"{self.topic_id} {self.scan_from} {self.instance}"
+
+    @classmethod
+    def of(cls, committed: confluent_kafka.TopicPartition) -> CommittedPosition:
+        """Returns what an offset and its metadata say."""
+        parts = (committed.metadata or "").split(" ", _PARTS - 1)
+        if len(parts) == _PARTS and parts[1].isdecimal():
+            return cls(committed.offset, parts[0], int(parts[1]), parts[2])
+        return cls(committed.offset)

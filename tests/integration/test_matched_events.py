@@ -1,0 +1,217 @@
+"""`query emit` as users run it: events that match, sent by Spark's real-time mode."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from contextlib import contextmanager
+
+import confluent_kafka
+import pytest
+from tests.kafka_topics import make_topic
+
+from headrace.control import load_project
+from headrace.control.query_registry import cancel_query, register_query
+from headrace.kafka.client import client_config, committed, consumer, producer
+from headrace.model import TopicPartition
+from headrace.queries.topics import ensure_query_topics
+from headrace.settings import KafkaSettings, load_settings
+from headrace.transfer.origin import origins
+
+HEADRACE = (sys.executable, "-m", "headrace.cli")
+SECONDS = 120
+PARTITIONS = 2
+FLOW = """
+from datetime import datetime
+from headrace import MatchQueries, Pipeline, StandingQueries, Topic
+
+class Click:
+    item: str
+    price: int
+    at: datetime
+
+clicks = Topic("{topic}", Click, event_time="at", partitions={partitions})
+ads = StandingQueries("{name}", partitions=3)
+matching = Pipeline("matching", clicks, MatchQueries(ads))
+"""
+CHEAP = "SELECT count(*) FROM {topic} WHERE item = 'a' AND price < 5"
+ALL = "SELECT count(*) FROM {topic}"
+
+
+class EmitProject:
+    """A project on the shared broker, with standing queries and a topic of its own."""
+
+    def __init__(self, folder, broker, names):
+        self.config = client_config(KafkaSettings(), broker.bootstrap_servers)
+        self.topic, self.name, self.folder = names("clicks"), names("ads"), folder
+        module = f"flow_{uuid.uuid4().hex[:8]}"  # Python would not import a second one of a name
+        (folder / "headrace.toml").write_text(
+            f'[project]\nname = "emitted"\nsite = "here"\nmodules = ["{module}"]\n\n'
+            f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n'
+            '[spark.config]\n"spark.driver.memory" = "512m"\n'
+        )
+        flow = FLOW.format(topic=self.topic, name=self.name, partitions=PARTITIONS)
+        (folder / f"{module}.py").write_text(flow)
+        self.loaded = load_project(load_settings(folder, {}))
+        self.queries = self.loaded.standing_queries[self.name]
+        make_topic(self.config, self.topic, PARTITIONS)
+        ensure_query_topics(self.config, self.queries)
+        self.sent = 0
+
+    def register(self, query_id, text, *, emits=True):
+        text = text.format(topic=f'"{self.topic}"')
+        text += "\nMATCHED EVENTS EMIT" if emits else ""
+        return register_query(self.loaded, text, query_id=query_id)
+
+    def cancel(self, query_id):
+        cancel_query(self.loaded, query_id)
+
+    def send(self, count, item="a", price=1):
+        """Sends events to the partitions in turn; returns their places."""
+        sender = producer(self.config)
+        places = []
+        for number in range(self.sent, self.sent + count):
+            event = {"item": item, "price": price, "at": "2026-05-01T00:00:00Z"}
+            sender.produce(self.topic, json.dumps(event).encode(), partition=number % PARTITIONS)
+            places.append((number % PARTITIONS, number // PARTITIONS))
+        assert sender.flush(30) == 0
+        self.sent += count
+        return places
+
+    def records(self):
+        """The records of the topic of matched events, by partition, in their order."""
+        reader = consumer(self.config)
+        topic = self.queries.matched_events_topic
+        reader.assign([confluent_kafka.TopicPartition(topic, p, 0) for p in range(3)])
+        records, open_ = [], set(range(3))
+        while open_:
+            message = reader.poll(30)
+            if message.error() is not None:
+                assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
+                open_.discard(message.partition())
+                continue
+            records.append(message)
+        reader.close()
+        return records
+
+    def places(self, query_id):
+        """Where the events are that a query has, in the order of each partition."""
+        last = [
+            origins(record.headers())[-1]
+            for record in self.records()
+            if record.key() == query_id.encode()
+        ]
+        return [(origin.partition, origin.offset) for origin in last]
+
+    def until(self, query_id, places):
+        deadline = time.monotonic() + SECONDS
+        while sorted(there := self.places(query_id)) != sorted(places):
+            assert time.monotonic() < deadline, (there, places)
+            time.sleep(0.2)
+
+    def until_begun(self):
+        """Waits until positions are committed: what comes from then on is looked at."""
+        group = f"headrace.{self.queries.matched_events_topic}"
+        sources = [TopicPartition(self.topic, p) for p in range(PARTITIONS)]
+        deadline = time.monotonic() + SECONDS
+        while len(committed(self.config, group, sources)) < PARTITIONS:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+    @contextmanager
+    def running(self, end=signal.SIGTERM):
+        process = subprocess.Popen(
+            (*HEADRACE, "query", "emit", "--json"),
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            yield process
+        finally:
+            process.send_signal(end)
+            output, _ = process.communicate(timeout=SECONDS)
+        if end == signal.SIGTERM:
+            assert process.returncode == 0, output
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch, broker, topic):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return EmitProject(tmp_path, broker, topic)
+
+
+def test_events_that_match_are_sent_once_in_order_with_their_place(project):
+    project.register("cheap", CHEAP)
+    project.register("silent", CHEAP, emits=False)
+    with project.running():
+        project.until_begun()
+        cheap = project.send(20)
+        project.send(5, price=9)
+        project.send(5, item="b")
+        project.until("cheap", cheap)
+    assert {record.key() for record in project.records()} == {b"cheap"}
+    for partition in range(PARTITIONS):
+        offsets = [offset for number, offset in project.places("cheap") if number == partition]
+        assert offsets == sorted(offsets)
+    record, *_ = project.records()
+    headers = dict(record.headers())
+    assert headers["headrace-query-revision"] == b"1"
+    assert headers["headrace-registry-offset"] == b"2"
+    assert json.loads(record.value())["item"] == "a"
+
+
+def test_queries_come_and_go_and_each_event_is_sent_once(project):
+    project.register("first", CHEAP)
+    with project.running():
+        project.until_begun()
+        early = project.send(10)
+        project.until("first", early)
+        project.register("second", ALL)
+        deadline = time.monotonic() + SECONDS
+        every = list(early)
+        while not project.places("second"):
+            assert time.monotonic() < deadline
+            every += project.send(2)
+            time.sleep(0.2)
+        later = project.send(10)
+        every += later
+        project.until("first", every)
+        project.cancel("first")
+        while len(project.places("first")) >= len(project.places("second")):
+            assert time.monotonic() < deadline
+            every += project.send(2)
+            time.sleep(0.2)
+        last = project.send(1)
+        every += last
+        second = project.places("second")
+        while not set(last) <= set(second):
+            assert time.monotonic() < deadline
+            second = project.places("second")
+    # From one offset of each partition on, without a gap.
+    for partition in range(PARTITIONS):
+        have = [offset for number, offset in second if number == partition]
+        assert have == list(range(have[0], have[-1] + 1))
+    first = project.places("first")
+    assert len(first) == len(set(first))
+    assert set(first) < set(every)
+
+
+def test_a_process_that_is_killed_repeats_and_loses_nothing(project):
+    project.register("cheap", CHEAP)
+    with project.running(end=signal.SIGKILL):
+        project.until_begun()
+        places = project.send(51)
+        project.until("cheap", places)
+    places += project.send(10)
+    with project.running():
+        places += project.send(10)
+        project.until("cheap", places)
+        places += project.send(10)
+        project.until("cheap", places)
+    assert len(project.places("cheap")) == len(places)

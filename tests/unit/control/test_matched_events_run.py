@@ -1,0 +1,45 @@
+"""Of which topics matched events are sent."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.queries.registry.flow import FLOW, write_project
+
+from headrace.control import load_project
+from headrace.control.matched_events_run import matched_events_run
+from headrace.control.transfer_run import TransferRunOptions
+from headrace.errors import MatchedEventsFormatError, NotDeclaredError
+from headrace.settings import load_settings
+
+TOPIC = 'Topic("clicks", event=Click'
+
+
+def run_of(folder, monkeypatch, flow=FLOW, topic=None):
+    monkeypatch.syspath_prepend(str(folder))
+    write_project(folder, flow, bootstrap="127.0.0.1:1")
+    with (folder / "headrace.toml").open("a") as file:
+        file.write('[schema_registry]\nurl = "http://127.0.0.1:1"\n')
+    project = load_project(load_settings(folder, {}))
+    queries = project.standing_queries["ads"]
+    return matched_events_run(project, queries, topic, TransferRunOptions())
+
+
+def test_the_only_topic_that_is_matched_need_not_be_named(tmp_path, monkeypatch):
+    assert run_of(tmp_path, monkeypatch) is not None
+
+
+def test_a_topic_that_is_not_matched_is_named_with_those_that_are(tmp_path, monkeypatch):
+    with pytest.raises(NotDeclaredError, match="clicks") as refused:
+        run_of(tmp_path, monkeypatch, topic="views")
+    assert refused.value.name == "views"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [("format=Avro()", "Avro"), ("envelope=ArrayEnvelope()", "envelopes")],
+)
+def test_records_that_are_not_one_json_event_are_refused(tmp_path, monkeypatch, options, reason):
+    flow = FLOW.replace(TOPIC, f"{TOPIC}, {options}")
+    flow = flow.replace("import Guarantee,", "import ArrayEnvelope, Avro, Guarantee,")
+    with pytest.raises(MatchedEventsFormatError, match=reason):
+        run_of(tmp_path, monkeypatch, flow)

@@ -1,0 +1,68 @@
+"""Plans of texts: one is parsed of each shape, and the newest are kept."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.queries.aggregate.memory_partition import SCHEMAS
+
+from headrace.errors import QueryTextError
+from headrace.queries.aggregate import plan as plan_module
+from headrace.queries.aggregate.plan import Plans
+from headrace.queries.language import parse_query
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """Texts that are parsed meanwhile."""
+    texts = []
+
+    def parse(text):
+        texts.append(text)
+        return parse_query(text)
+
+    monkeypatch.setattr(plan_module, "parse_query", parse)
+    return texts
+
+
+def text_of(country, *, window="10 seconds"):
+    return f"SELECT count(*)\nFROM clicks\nWHERE country = '{country}'\nWINDOW {window}"
+
+
+def test_texts_of_one_shape_have_one_plan_and_one_of_them_is_parsed(parsed):
+    plans = Plans(SCHEMAS)
+    first = plans.of(text_of("PL"))
+    assert all(plans.of(text_of(f"c{number}"), first.shape) is first for number in range(100))
+    assert parsed == [text_of("PL")]
+
+
+def test_a_text_that_is_not_of_the_shape_that_is_named_has_a_plan_of_its_own(parsed):
+    plans = Plans(SCHEMAS)
+    first = plans.of(text_of("PL"))
+    other = plans.of(text_of("PL", window="1 minute"), first.shape)
+    assert (first.window_us, other.window_us) == (10_000_000, 60_000_000)
+    assert len(parsed) == 2
+
+
+def test_a_shape_that_is_not_known_is_parsed(parsed):
+    plans = Plans(SCHEMAS)
+    shape = Plans(SCHEMAS).of(text_of("PL")).shape
+    assert plans.of(text_of("DE"), shape) is plans.of(text_of("FR"), shape)
+    assert parsed == [text_of("PL"), text_of("DE")]
+
+
+def test_the_oldest_text_makes_room_for_a_new_one(parsed, monkeypatch):
+    monkeypatch.setattr(plan_module, "_MAX_TEXTS", 2)
+    plans = Plans(SCHEMAS)
+    for country in ("a", "b", "c", "b", "c"):
+        plans.of(text_of(country))
+    assert parsed == [text_of("a"), text_of("b"), text_of("c")]
+    plans.of(text_of("a"))
+    assert parsed[3:] == [text_of("a")]
+
+
+def test_a_text_without_a_plan_is_parsed_once(parsed):
+    plans = Plans(SCHEMAS)
+    for _ in range(2):
+        with pytest.raises(QueryTextError):
+            plans.of("SELECT sum(nothing) FROM clicks")
+    assert len(parsed) == 1

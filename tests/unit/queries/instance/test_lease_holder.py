@@ -1,0 +1,181 @@
+"""The thread that holds the lease of an instance: a reader that fails, or gets nothing more."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import confluent_kafka
+import msgspec
+import pytest
+
+from headrace.queries.declaration import StandingQueries
+from headrace.queries.instance import lease_holder as lease_holder_module
+from headrace.queries.instance.lease_holder import LeaseHolder
+from headrace.queries.instance.leases import Claim
+
+WAIT_SECONDS = 20  # less than an idle reader is left alone
+QUERIES = StandingQueries("ads", 4, 1)
+
+
+class Message:
+    def __init__(self, topic, offset, error=None):
+        self._topic, self._offset, self._error = topic, offset, error
+
+    def error(self):
+        return self._error
+
+    def offset(self):
+        return self._offset
+
+    def key(self):
+        return self._topic.records[self._offset][0]
+
+    def value(self):
+        return self._topic.records[self._offset][1]
+
+    def timestamp(self):
+        return confluent_kafka.TIMESTAMP_LOG_APPEND_TIME, self._topic.records[self._offset][2]
+
+
+class Leases:
+    """The topic of leases in memory, by the broker's clock.
+
+    Attributes:
+        records: key, value and time of each.
+        is_deaf: readers get nothing more.
+        error: that readers raise, once.
+        max_records: that a reader gets; it is not at the end before.
+    """
+
+    def __init__(self):
+        self.records, self.readers = [], 0
+        self.is_deaf, self.error, self.max_records = False, None, None
+
+    def write(self, slot, claim):
+        time_ms = int(time.monotonic() * 1000)
+        self.records.append((str(slot).encode(), msgspec.json.encode(claim), time_ms))
+
+    def slots(self, holder=None):
+        """Returns the slots that were claimed by others than a holder, in order."""
+        claims = [
+            (int(key), msgspec.json.decode(value)["holder"]) for key, value, _ in self.records
+        ]
+        return [slot for slot, name in claims if name != holder]
+
+    # What LeaseHolder calls.
+
+    def reader(self, *_):
+        self.readers += 1
+        return _Reader(self)
+
+    def sender(self, *_):
+        return SimpleNamespace(poll=lambda _: None, flush=lambda _: None, produce=self._produce)
+
+    def _produce(self, _topic, value, key, *, partition):
+        assert partition == 0
+        self.write(int(key), msgspec.json.decode(value, type=Claim))
+
+
+class _Reader:
+    def __init__(self, topic):
+        self._topic, self._next = topic, 0
+        self._is_deaf = False
+
+    def assign(self, _):
+        pass
+
+    def close(self):
+        pass
+
+    def consume(self, _, seconds):
+        topic = self._topic
+        error, topic.error = topic.error, None
+        if error is not None:
+            raise error
+        self._is_deaf = self._is_deaf or topic.is_deaf
+        is_whole = topic.max_records is None
+        end = len(topic.records) if is_whole else topic.max_records
+        if self._is_deaf or self._next >= end:
+            time.sleep(seconds)
+        if self._is_deaf:
+            return []
+        messages = [Message(topic, offset) for offset in range(self._next, end)]
+        self._next = max(end, self._next)
+        if is_whole:
+            eof = confluent_kafka.KafkaError(confluent_kafka.KafkaError._PARTITION_EOF)
+            messages.append(Message(topic, self._next, eof))
+        return messages
+
+
+@pytest.fixture
+def topic(monkeypatch):
+    topic = Leases()
+    monkeypatch.setattr(lease_holder_module, "consumer", topic.reader)
+    monkeypatch.setattr(lease_holder_module, "producer", topic.sender)
+    monkeypatch.setattr(lease_holder_module, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(lease_holder_module, "_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(lease_holder_module, "RENEW_SECONDS", 0.05)
+    monkeypatch.setattr(lease_holder_module, "LEASE_MS", 1_000)
+    monkeypatch.setattr(lease_holder_module, "_OWN_SECONDS", 0.8)
+    return topic
+
+
+@pytest.fixture
+def holder(topic):
+    holder = LeaseHolder({}, QUERIES)
+    yield holder
+    holder.close()
+
+
+def until(condition):
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_an_instance_claims_a_slot_and_renews_it(topic, holder):
+    until(lambda: holder.partitions is not None and len(topic.records) > 3)
+    assert set(topic.slots()) == {holder.partitions.start}
+
+
+def test_a_slot_is_not_claimed_before_the_topic_is_read_once_more(topic, holder):
+    until(lambda: holder.partitions is not None)
+    slot = holder.partitions.start
+    topic.max_records = 0
+    topic.error = RuntimeError("the reader is broken")
+    until(lambda: topic.readers == 2)
+    claims = len(topic.records)
+    until(lambda: holder.partitions is None)
+    assert "the reader is broken" in holder.waiting
+    # A claim would have been made by now: other renewals come at this interval.
+    time.sleep(0.3)
+    assert len(topic.records) == claims
+    topic.max_records = None
+    until(lambda: holder.partitions is not None)
+    assert set(topic.slots()) == {slot}
+
+
+def test_a_reader_that_gets_nothing_more_is_replaced_and_the_slot_kept(topic, holder):
+    until(lambda: holder.partitions is not None)
+    slot = holder.partitions.start
+    topic.is_deaf = True
+    until(lambda: holder.partitions is None)
+    topic.is_deaf = False
+    until(lambda: holder.partitions is not None)
+    assert topic.readers > 1
+    assert set(topic.slots()) == {slot}
+
+
+def test_an_instance_says_why_it_has_no_partitions(topic):
+    topic.max_records = 0
+    holder = LeaseHolder({}, QUERIES)
+    try:
+        assert holder.waiting == "leases are being read"
+        for slot in range(4):
+            topic.write(slot, Claim(f"other-{slot}", "host"))
+        topic.max_records = None
+        until(lambda: holder.waiting == "other instances have all partitions")
+    finally:
+        holder.close()

@@ -1,0 +1,63 @@
+"""Where topics end: one that does not answer harms no other."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from headrace.errors import BrokerUnreachableError, TopicMissingError
+from headrace.kafka.cluster import LivePositions
+from headrace.queries.instance import topic_ends as topic_ends_module
+from headrace.queries.instance.topic_ends import TopicEnds
+
+WAIT_SECONDS = 30
+LIVE = LivePositions("id", {}, {0: 3})
+
+
+class Topics:
+    """A cluster; topics may raise an error."""
+
+    def __init__(self, **topics):
+        self.topics = topics
+
+    def live(self, topic, *, with_earliest=True):
+        assert not with_earliest
+        if isinstance(self.topics[topic], Exception):
+            raise self.topics[topic]
+        return self.topics[topic]
+
+
+def answers(ends, condition):
+    """Waits until answers are there that meet a condition."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        taken = ends.take()
+        if condition(taken):
+            return taken
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [TopicMissingError("a"), BrokerUnreachableError("b", "no leader"), ValueError("anything")],
+)
+def test_a_topic_that_does_not_answer_is_not_known_and_harms_no_other(error, monkeypatch):
+    monkeypatch.setattr(topic_ends_module, "_ASK_SECONDS", 0.01)
+    cluster = Topics(a=error, b=LIVE)
+    ends = TopicEnds(cluster, ["b", "a"])
+    try:
+        assert answers(ends, lambda taken: len(taken) == 2) == {"a": None, "b": LIVE}
+        cluster.topics["a"] = LIVE
+        assert answers(ends, lambda taken: taken.get("a"))["a"] == LIVE
+    finally:
+        ends.close()
+
+
+def test_an_answer_is_taken_once(monkeypatch):
+    monkeypatch.setattr(topic_ends_module, "_ASK_SECONDS", 0.01)
+    ends = TopicEnds(Topics(a=LIVE), ["a"])
+    answers(ends, lambda taken: taken)
+    ends.close()
+    answers(ends, lambda taken: not taken)
