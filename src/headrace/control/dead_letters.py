@@ -81,8 +81,8 @@ def latest_dead_letters(
 def find_dead_letters(config: ClientConfig, origin: str) -> list[StoredDeadLetter]:
     """Returns the dead letters of a record or event: one for each pipeline.
 
-    A record is named ``topic/partition:offset``, an event of an envelope
-    ``topic/partition:offset#index``.
+    A record is named ``topic/partition:offset``, and with it all events of an envelope; one of
+    them is ``topic/partition:offset#index``.
 
     A letter of a row, which belongs to no record, is found by its own place.
 
@@ -95,7 +95,7 @@ def find_dead_letters(config: ClientConfig, origin: str) -> list[StoredDeadLette
         stored
         for each in dict.fromkeys(topics)
         for stored in scan(config, each)
-        if stored.origin == origin
+        if origin in stored.names
     ]
 
 

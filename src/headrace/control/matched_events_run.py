@@ -76,6 +76,9 @@ def matched_events_run(
 
 
 def _matched(project: LoadedProject, queries: StandingQueries, topic: str | None) -> Topic:
+    known = project.topics.get(topic or "")
+    if known is not None:
+        _check_format(known)
     topics = matched_topics(project, queries.name)
     if topic is None and len(topics) == 1:
         return next(iter(topics.values()))

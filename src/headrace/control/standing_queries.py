@@ -69,6 +69,12 @@ def _schema(project: LoadedProject, query: Query, text: str) -> EventSchema:
         known = ", ".join(sorted(project.topics)) or "none"
         meant = f"did you mean {close[0]!r}?" if close else f"declared are {known}"
         raise _error(query, text, f"no topic {query.topic!r} is declared; {meant}")
+    if topic.envelope is not None:
+        reason = (
+            f"the records of topic {query.topic!r} are envelopes of events; ask the topic of "
+            "single events that a pipeline makes of them"
+        )
+        raise _error(query, text, reason)
     if topic.schema is None:
         reason = f"topic {query.topic!r} has no event class: a query needs the types of its fields"
         raise _error(query, text, reason)

@@ -10,7 +10,7 @@ from headrace.dispatcher.declaration import DispatchMode
 from headrace.dispatcher.route import Route
 from headrace.dispatcher.sent import SentRecords, is_new
 from headrace.model import TopicPartition
-from headrace.transfer.spark_query import KafkaQuery, ReadTopic, OutgoingRows
+from headrace.transfer.spark_query import KafkaQuery, OutgoingRows, ReadTopic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

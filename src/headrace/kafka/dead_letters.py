@@ -94,6 +94,11 @@ class StoredDeadLetter:
         event = f"#{index}" if index >= 0 else ""
         return f"{partition.topic}/{partition.partition}:{offset}{event}"
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Returns how it can be named: by its :attr:`origin`, and by the whole envelope."""
+        return frozenset({self.origin, self.origin.partition("#")[0]})
+
 
 def dead_letters_topic(topic: str) -> str:
     """Returns the name of the dead-letter topic of ``topic``."""

@@ -62,7 +62,8 @@ class DeadLetterFilter:
     Attributes:
         reasons: codes.
         pipelines: names of the pipelines that wrote them.
-        origins: ``topic/partition:offset`` of the original records.
+        origins: ``topic/partition:offset`` of the original records; of single events of envelopes,
+            with ``#index``.
         since_ms: those that were written since, in milliseconds since 1970.
     """
 
@@ -73,12 +74,12 @@ class DeadLetterFilter:
 
     def __contains__(self, stored: StoredDeadLetter) -> bool:
         members = (
-            (self.reasons, stored.letter.reason),
-            (self.pipelines, stored.pipeline),
-            (self.origins, stored.origin),
+            (self.reasons, {stored.letter.reason}),
+            (self.pipelines, {stored.pipeline}),
+            (self.origins, stored.names),
         )
         return stored.written_ms >= self.since_ms and all(
-            not allowed or value in allowed for allowed, value in members
+            not allowed or not allowed.isdisjoint(values) for allowed, values in members
         )
 
 

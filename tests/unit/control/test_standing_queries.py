@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from tests.unit.queries.registry.flow import write_project
+from tests.unit.queries.registry.flow import FLOW, write_project
 
 from headrace.control import load_project
 from headrace.control.standing_queries import checked_query
@@ -25,6 +25,18 @@ def refusal(tmp_path, monkeypatch):
         return raised.value.line, raised.value.column, raised.value.reason
 
     return of
+
+
+def test_a_topic_of_envelopes_has_no_single_events(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    flow = FLOW.replace(
+        'views = Topic("views", event=Click',
+        'views = Topic("views", envelope=ArrayEnvelope(), event=Click',
+    )
+    flow = flow.replace("import Guarantee", "import ArrayEnvelope, Guarantee")
+    project = load_project(load_settings(write_project(tmp_path, flow), {}))
+    with pytest.raises(QueryTextError, match="envelopes of events; ask the topic of single events"):
+        checked_query(project, "SELECT count(*) FROM views")
 
 
 @pytest.mark.parametrize(

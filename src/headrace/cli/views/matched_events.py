@@ -33,7 +33,7 @@ def _text(status: EmitterStatus) -> str:
         return f"waits: {status.reason}"
     return (
         f"{status.queries:,} queries, {status.records:,} matched of {status.read:,} events "
-        f"until the last commit, {status.lag_records:,} since"
+        f"until the last commit; {status.lag_records:,} events since"
     )
 
 

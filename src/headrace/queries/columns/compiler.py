@@ -77,35 +77,43 @@ class _Compiler:
         self._schema, self._event, self._types = schema, event, ExpressionTypes(schema)
         self._constants = None if constants is None else iter(constants)
 
-    @singledispatchmethod
     def of(self, expression: Expression) -> _Value:
+        """Returns the value of an expression; a number that is not finite is null."""
+        value = self._of(expression)
+        if value.type is not _NUMBER or isinstance(expression, Path | Literal):
+            return value
+        return _Value(_NUMBER, operations.finite(value.column))
+
+    @singledispatchmethod
+    def _of(self, expression: Expression) -> _Value:
+        """Returns the value of an expression; a number that is not finite is NaN."""
         raise TypeError(type(expression))
 
-    @of.register
+    @_of.register
     def _(self, path: Path) -> _Value:
         return _Value(self._types.of(path), field_of(self._event, self._schema, path.names))
 
-    @of.register
+    @_of.register
     def _(self, literal: Literal) -> _Value:
         kind = self._types.of(literal)
         return _Value(kind, operations.constant(literal.value, kind))
 
-    @of.register
+    @_of.register
     def _(self, negative: Negative) -> _Value:
         return _Value(_NUMBER, -self._double(negative.operand))
 
-    @of.register
+    @_of.register
     def _(self, arithmetic: Arithmetic) -> _Value:
         left, right = self._double(arithmetic.left), self._double(arithmetic.right)
         return _Value(_NUMBER, operations.ARITHMETIC[arithmetic.operator](left, right))
 
-    @of.register
+    @_of.register
     def _(self, comparison: Comparison) -> _Value:
         left = self._beside(comparison.left, self._types.of(comparison.right))
         right = self._beside(comparison.right, self._types.of(comparison.left))
         return _Value(_BOOLEAN, _compared(comparison.operator, left, right))
 
-    @of.register
+    @_of.register
     def _(self, between: Between) -> _Value:
         operand, low, high = between.operand, between.low, between.high
         # Beside each end, a constant may have another type.
@@ -117,7 +125,7 @@ class _Compiler:
         is_between = _compared(">=", value, lowest) & _compared("<=", value, highest)
         return _Value(_BOOLEAN, is_between)
 
-    @of.register
+    @_of.register
     def _(self, contained: In) -> _Value:
         value = self._beside(contained.operand, self._types.of(contained.operand))
         if self._constants is not None:
@@ -126,32 +134,32 @@ class _Compiler:
         constants = equal_constants(contained.values, value.type)
         return _Value(_BOOLEAN, operations.is_in(value.column, value.type, constants))
 
-    @of.register
+    @_of.register
     def _(self, like: Like) -> _Value:
         return _Value(_BOOLEAN, matches(self.of(like.operand).column, like.pattern))
 
-    @of.register
+    @_of.register
     def _(self, is_null: IsNull) -> _Value:
         return _Value(_BOOLEAN, self.of(is_null.operand).column.isNull())
 
-    @of.register
+    @_of.register
     def _(self, negated: Not) -> _Value:
         return _Value(_BOOLEAN, ~self.of(negated.operand).column)
 
-    @of.register
+    @_of.register
     def _(self, conjunction: And) -> _Value:
         return _Value(_BOOLEAN, operations.conjunction(self._columns(conjunction.operands)))
 
-    @of.register
+    @_of.register
     def _(self, disjunction: Or) -> _Value:
         return _Value(_BOOLEAN, operations.disjunction(self._columns(disjunction.operands)))
 
-    @of.register
+    @_of.register
     def _(self, call: FunctionCall) -> _Value:
         function = FUNCTIONS[call.function]
         if function.returns is ValueType.TEXT:
             return self._with_case(call)
-        pairs = zip(map(self.of, call.arguments), function.arguments, strict=True)
+        pairs = zip(map(self._of, call.arguments), function.arguments, strict=True)
         arguments = [_double(value) if kind is _NUMBER else value.column for value, kind in pairs]
         return _Value(function.returns, operations.FUNCTIONS[call.function](*arguments))
 
@@ -167,7 +175,10 @@ class _Compiler:
         return [self.of(expression).column for expression in expressions]
 
     def _double(self, expression: Expression) -> Column:
-        return _double(self._beside(expression, _NUMBER))
+        """Returns an operand of arithmetic, where NaN stands for null."""
+        if isinstance(expression, Literal):
+            return _double(self._beside(expression, _NUMBER))
+        return _double(self._of(expression))
 
     def _beside(self, expression: Expression, kind: ValueType) -> _Value:
         """Compiles an operand; a constant varies, and has the type of what is beside it."""

@@ -58,12 +58,18 @@ def without_negative_zeros(numbers: Column) -> Column:
     return numbers + f.lit(0.0)
 
 
-def _finite(numbers: Column) -> Column:
-    """Returns numbers, null where they are not finite."""
+def finite(numbers: Column) -> Column:
+    """Returns numbers, null in place of NaN."""
+    from pyspark.sql import functions as f
+
+    return f.nanvl(numbers, f.lit(None).cast("double"))
+
+
+def _nan_beyond_finite(numbers: Column) -> Column:
     from pyspark.sql import functions as f
 
     # The rest of a division by infinity is the number itself, and NaN of infinity.
-    return f.nanvl(numbers % f.lit(math.inf), f.lit(None).cast("double"))
+    return numbers % f.lit(math.inf)
 
 
 def _quotient(left: Column, right: Column) -> Column:
@@ -72,12 +78,13 @@ def _quotient(left: Column, right: Column) -> Column:
     return f.try_divide(left, right)
 
 
-# Each of them takes doubles, and is null where the result is not finite.
+# Each of them takes doubles, and is NaN where the result is not finite: Spark takes exponential
+# time to compile conditions within conditions, as null would need. Divided by zero, it is null.
 ARITHMETIC: dict[str, Operation] = {
-    "+": lambda left, right: _finite(left + right),
-    "-": lambda left, right: _finite(left - right),
-    "*": lambda left, right: _finite(left * right),
-    "/": lambda left, right: _finite(_quotient(left, right)),
+    "+": lambda left, right: _nan_beyond_finite(left + right),
+    "-": lambda left, right: _nan_beyond_finite(left - right),
+    "*": lambda left, right: _nan_beyond_finite(left * right),
+    "/": lambda left, right: _nan_beyond_finite(_quotient(left, right)),
 }
 
 

@@ -44,7 +44,7 @@ def equality_of(operand: Expression, schema: EventSchema) -> IndexedEquality | N
 
 
 def equated(condition: Expression) -> tuple[Expression, tuple[Literal, ...]] | None:
-    """Returns what equals one of some constants, and the constants; None: it is another condition."""
+    """Returns what equals one of some constants, and these; None: it is another condition."""
     match condition:
         case Comparison("=", Literal() as literal, expression):
             return expression, (literal,)

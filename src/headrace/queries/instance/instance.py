@@ -154,7 +154,6 @@ class AggregatorInstance:
             lease.close()
             ends.close()
             follower.close()
-        observe(self.status())
 
     def _topics_are_there(self, observe: Observe) -> bool:
         """Creates the topics that are missing, once brokers answer; False: it was stopped."""
@@ -204,6 +203,7 @@ class AggregatorInstance:
             if self._ending.is_set():
                 for owned in self._owned.values():
                     owned.end(_now_ms())
+                observe(self.status())
         finally:
             reader.close()
 

@@ -238,6 +238,10 @@ class _QueryParser:
             return words[0].text
         name = self._text.of(words)
         if not _TOPIC.fullmatch(name):
+            name, _, rest = name.partition(" ")
+            if rest and _TOPIC.fullmatch(name):
+                position = words[0].start + len(name) + 1
+                raise self._text.error(position, f"no clause begins with {rest.split(' ')[0]}")
             reason = "FROM is followed by the name of one topic"
             raise self._text.error_at(words, reason, after=clause.end)
         return name

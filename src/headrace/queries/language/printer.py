@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import singledispatch
 
@@ -61,17 +62,21 @@ def print_query(query: Query) -> str:
         lines.append("SLIDE BY " + print_duration(query.slide))
     if query.allowed_lateness:
         lines.append("ALLOWED LATENESS " + print_duration(query.allowed_lateness))
+    return "\n".join([*lines, *_endings(query)])
+
+
+def _endings(query: Query) -> Iterator[str]:
+    """Yields the clauses that say when there are results, and of what."""
     if query.closing.by is not ClosedBy.EVENT_TIME:
-        lines.append(f"CLOSE BY {query.closing.by.value} {print_duration(query.closing.after)}")
+        yield f"CLOSE BY {query.closing.by.value} {print_duration(query.closing.after)}"
     if query.early is not None:
-        lines.append("EMIT EARLY EVERY " + print_duration(query.early))
+        yield "EMIT EARLY EVERY " + print_duration(query.early)
     if query.emits_empty:
-        lines.append("EMPTY WINDOWS EMIT")
+        yield "EMPTY WINDOWS EMIT"
     if query.emits_events:
-        lines.append("MATCHED EVENTS EMIT")
+        yield "MATCHED EVENTS EMIT"
     if query.loss_after:
-        lines.append(f"LOSS OF SIGNAL AFTER {query.loss_after} WINDOWS")
-    return "\n".join(lines)
+        yield f"LOSS OF SIGNAL AFTER {query.loss_after} WINDOWS"
 
 
 def print_aggregate(aggregate: Aggregate) -> str:

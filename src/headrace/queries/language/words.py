@@ -167,6 +167,8 @@ def duration(text: QueryText, words: Words, *, after: int) -> timedelta:
     Raises:
         QueryTextError: if it is none.
     """
+    if _DURATION.fullmatch(text.of(words[:2])) and len(words) > len(words[:2]):
+        raise text.error_at(words[2:], f"no clause begins with {words[2].text}")
     match = _DURATION.fullmatch(text.of(words))
     unit = _UNITS.get(match[2].lower().removesuffix("s")) if match else None
     if match is None or unit is None:

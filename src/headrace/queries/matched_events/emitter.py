@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
 import threading
@@ -31,6 +32,7 @@ from headrace.queries.match.held import RegistryReader
 from headrace.queries.matched_events.outgoing import matched_events
 from headrace.queries.matched_events.positions import (
     MatchedTopic,
+    MatchStart,
     commit_positions,
     committed_positions,
     find_start,
@@ -106,6 +108,7 @@ class EventEmitter:
         self._read_to: ReferencePosition | None = None
         self._budget, self._retry_seconds = RestartBudget(restart), restart.first_delay_seconds
         self._stop = threading.Event()
+        self._has_begun = False
         self._observe: Callable[[Any], None] = lambda _: None
         self._status = EmitterStatus(f"{matched.queries.name}.{matched.topic.name}")
 
@@ -130,6 +133,10 @@ class EventEmitter:
         self._observe = observe
         lock = self._locked()
         try:
+            self._status = replace(
+                self._status, state=TransferState.WAITING, reason="Spark is starting"
+            )
+            observe(None)
             with self._session() as spark:
                 while not self._stop.is_set():
                     try:
@@ -139,6 +146,8 @@ class EventEmitter:
                         if delay is None:
                             raise
                         self._wait(headline(error), delay)
+            with contextlib.suppress(BrokerUnreachableError):
+                self._find_start()
         finally:
             lock.release()
 
@@ -205,14 +214,11 @@ class EventEmitter:
         self, spark: SparkSession, rules: EmittingRules, newest: pa.Table, folder: Path
     ) -> _Running:
         matched = self._matched
-        start = find_start(matched)
+        start = self._find_start()
         for reason in start.skipped.values():
             _LOG.error("Events are skipped: %s", reason)
         ends = self._ends(start.positions)
-        instance = self._status.instance
-        positions = {p: replace(at, instance=instance) for p, at in start.positions.items()}
-        commit_positions(matched, positions)
-        offsets = {source: at.offset for source, at in positions.items()}
+        offsets = {source: at.offset for source, at in start.positions.items()}
         source = ReadTopic(matched.config, matched.topic.name, offsets, matched.group)
         outgoing = partial(matched_events, matched=matched, rules=rules, sent=start.sent)
         written = OutgoingRows(matched.config, outgoing)
@@ -227,7 +233,19 @@ class EventEmitter:
             registry_offset=rules.registry_offset,
         )
         now = time.monotonic()
-        return _Running(query, rules, newest, positions, ends, now, now)
+        return _Running(query, rules, newest, dict(start.positions), ends, now, now)
+
+    def _find_start(self) -> MatchStart:
+        """Commits where to go on, and counts what the query before has sent."""
+        start = find_start(self._matched)
+        instance = self._status.instance
+        positions = {p: replace(at, instance=instance) for p, at in start.positions.items()}
+        commit_positions(self._matched, positions)
+        if self._has_begun:
+            records = self._status.records + start.records
+            self._status = replace(self._status, records=records)
+        self._has_begun = True
+        return replace(start, positions=positions)
 
     def _watch(self, running: _Running) -> EmittingRules | None:
         """Commits what the query has done, until there is a reason to end it.

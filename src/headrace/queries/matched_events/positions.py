@@ -86,11 +86,13 @@ class MatchStart:
         positions: of each partition.
         sent: what was sent of the event that a partition goes on with.
         skipped: events that are gone before they were looked at, as sentences, by partition.
+        records: that were sent since the positions were committed.
     """
 
     positions: Mapping[TopicPartition, CommittedPosition]
     sent: Mapping[TopicPartition, SentOfEvent]
     skipped: Mapping[TopicPartition, str]
+    records: int
 
 
 def find_start(matched: MatchedTopic) -> MatchStart:
@@ -123,10 +125,10 @@ def find_start(matched: MatchedTopic) -> MatchStart:
             positions[source] = replace(new, offset=max(first, min(at.offset, end)))
         else:
             positions[source] = at
-    sent = _sent_last(matched, positions)
+    sent, records = _sent_since(matched, positions)
     for source, event in sent.items():
         positions[source] = replace(positions[source], offset=event.offset)
-    return MatchStart(positions, sent, skipped)
+    return MatchStart(positions, sent, skipped, records)
 
 
 def committed_positions(
@@ -148,21 +150,26 @@ def commit_positions(
     commit(matched.config, matched.group, offsets)
 
 
-def _sent_last(
+def _sent_since(
     matched: MatchedTopic, positions: Mapping[TopicPartition, CommittedPosition]
-) -> dict[TopicPartition, SentOfEvent]:
-    """Returns the last event from the positions on that was sent, of partitions that have one."""
+) -> tuple[dict[TopicPartition, SentOfEvent], int]:
+    """Returns the last event from the positions on that was sent, and how many records were.
+
+    Partitions of which none was sent are left out.
+    """
     last: dict[TopicPartition, SentOfEvent] = {}
+    records = 0
     for origin, query in _sent(matched, positions):
         source = TopicPartition(origin.topic, origin.partition)
         if source not in positions or origin.offset < positions[source].offset:
             continue
+        records += 1
         before = last.get(source)
         if before is None or origin.offset > before.offset:
             last[source] = SentOfEvent(origin.offset, {query})
         elif origin.offset == before.offset:
             last[source] = SentOfEvent(origin.offset, {*before.queries, query})
-    return last
+    return last, records
 
 
 def _sent(

@@ -178,6 +178,8 @@ def test_conditions(text, tree):
         ("SELECT count(*) FROM t CLOSE BY hand", 1, 33, "CLOSE BY is followed by"),
         ("SELECT count(*) FROM t EMIT LATE", 1, 29, "EMIT is followed by"),
         ("SELECT count(*) FROM t EMPTY WINDOWS", 1, 37, "EMIT or SKIP"),
+        ("SELECT count(*) FROM t WINDOW 1 minute FOO 2", 1, 40, "no clause begins with FOO"),
+        ("SELECT count(*) FROM t HAVING count(*) > 3", 1, 24, "no clause begins with HAVING"),
         (
             "SELECT count(*) FROM t MATCHED EVENTS FINAL",
             1,
