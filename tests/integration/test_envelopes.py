@@ -327,6 +327,11 @@ def test_commands_send_envelopes_and_count_events(flow, answer):
     assert letter["record"].endswith(":0#1")
     (shown,) = answer("dead-letters", "show", letter["record"])
     assert [each["record"] for each in shown["dead_letters"]] == [letter["record"]]
+    envelope = letter["record"].removesuffix("#1")
+    (of_envelope,) = answer("dead-letters", "show", envelope)
+    assert of_envelope == shown
+    (replay,) = answer("dead-letters", "replay", flow.name, "--record", envelope, "--dry-run")
+    assert replay["sent"] == 1
     (reconciled,) = answer("reconcile", "parse")
     (balance,) = reconciled["pipelines"]
     assert sum(window["read"] for window in balance["windows"]) == 2

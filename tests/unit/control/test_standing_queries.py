@@ -29,10 +29,7 @@ def refusal(tmp_path, monkeypatch):
 
 def test_a_topic_of_envelopes_has_no_single_events(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
-    flow = FLOW.replace(
-        'views = Topic("views", event=Click',
-        'views = Topic("views", envelope=ArrayEnvelope(), event=Click',
-    )
+    flow = FLOW.replace('Topic("views", ', 'Topic("views", envelope=ArrayEnvelope(), ')
     flow = flow.replace("import Guarantee", "import ArrayEnvelope, Guarantee")
     project = load_project(load_settings(write_project(tmp_path, flow), {}))
     with pytest.raises(QueryTextError, match="envelopes of events; ask the topic of single events"):
