@@ -195,8 +195,9 @@ def await_start(
     """Waits until a process in real-time mode has begun: it looks at what comes from then on."""
     if system != REAL_TIME:
         return
-    group = f"headrace.{queries.matched_events_topic}"
-    _until(lambda: bool(committed_of(broker, group, f"{queries.name}.clicks")), instance)
+    topic = f"{queries.name}.clicks"
+    group = f"headrace.{queries.matched_events_topic}.{topic}"
+    _until(lambda: bool(committed_of(broker, group, topic)), instance)
 
 
 def committed_of(broker: Broker, group: str, topic: str) -> Sequence[object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 import subprocess
 import sys
@@ -12,11 +13,12 @@ from contextlib import contextmanager
 
 import confluent_kafka
 import pytest
-from tests.kafka_topics import make_topic
+from tests.kafka_topics import grow_topic, make_topic
 
 from headrace.control import load_project
 from headrace.control.query_registry import cancel_query, register_query
 from headrace.kafka.client import client_config, committed, consumer, producer
+from headrace.kafka.topics import delete_topic
 from headrace.model import TopicPartition
 from headrace.queries.topics import ensure_query_topics
 from headrace.settings import KafkaSettings, load_settings
@@ -113,12 +115,23 @@ class EmitProject:
             assert time.monotonic() < deadline, (there, places)
             time.sleep(0.2)
 
+    def send_to(self, partition, count):
+        sender = producer(self.config)
+        for _ in range(count):
+            event = {"item": "a", "price": 1, "at": "2026-05-01T00:00:00Z"}
+            sender.produce(self.topic, json.dumps(event).encode(), partition=partition)
+        assert sender.flush(30) == 0
+
+    def committed(self):
+        """The committed offsets, by partition."""
+        group = f"headrace.{self.queries.matched_events_topic}.{self.topic}"
+        sources = [TopicPartition(self.topic, p) for p in range(PARTITIONS)]
+        return {at.partition: at.offset for at in committed(self.config, group, sources)}
+
     def until_begun(self):
         """Waits until positions are committed: what comes from then on is looked at."""
-        group = f"headrace.{self.queries.matched_events_topic}"
-        sources = [TopicPartition(self.topic, p) for p in range(PARTITIONS)]
         deadline = time.monotonic() + SECONDS
-        while len(committed(self.config, group, sources)) < PARTITIONS:
+        while len(self.committed()) < PARTITIONS:
             assert time.monotonic() < deadline
             time.sleep(0.2)
 
@@ -200,6 +213,50 @@ def test_queries_come_and_go_and_each_event_is_sent_once(project):
     first = project.places("first")
     assert len(first) == len(set(first))
     assert set(first) < set(every)
+
+
+def test_nothing_is_left_out_of_topics_that_grow_and_are_made_again(project):
+    """An event as large as the topic allows has headers, too, when it is sent on."""
+    project.register("all", ALL)
+    with project.running():
+        project.until_begun()
+        places = project.send(1, item=random.Random(1).randbytes(520_000).hex())
+        project.until("all", places)
+    grow_topic(project.config, project.topic, PARTITIONS + 1)
+    project.send_to(PARTITIONS, 3)
+    places += [(PARTITIONS, offset) for offset in range(3)]
+    with project.running():
+        project.until("all", places)
+    delete_topic(project.config, project.topic)
+    make_topic(project.config, project.topic, PARTITIONS)
+    project.sent = 0
+    project.send(6)
+    places += [(p, offset) for p in range(PARTITIONS) for offset in range(3)]
+    with project.running():
+        project.until("all", places)
+
+
+def test_queries_that_change_often_leave_no_events_behind(project):
+    """The position moves on, and a new query has no events of long ago."""
+    project.register("rare", "SELECT count(*) FROM {topic} WHERE item = 'none'")
+    with project.running():
+        project.until_begun()
+        project.send(40)
+        deadline = time.monotonic() + SECONDS
+        number = 0
+        while sum(project.committed().values()) < project.sent // 2:
+            assert time.monotonic() < deadline, project.committed()
+            number += 1
+            project.register(f"rare-{number}", "SELECT count(*) FROM {topic} WHERE item = 'none'")
+            project.send(2)
+            time.sleep(4)
+        before = project.sent
+        project.register("late", ALL)
+        while not project.places("late"):
+            assert time.monotonic() < deadline
+            project.send(2)
+            time.sleep(0.2)
+    assert all(offset * PARTITIONS + number >= before for number, offset in project.places("late"))
 
 
 def test_a_process_that_is_killed_repeats_and_loses_nothing(project):

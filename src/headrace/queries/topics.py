@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from headrace.errors import TopicChangeError
 from headrace.kafka.changelog import ensure_changelog, possible_replication
-from headrace.kafka.client import ClientConfig, describe
+from headrace.kafka.client import MAX_MESSAGE_BYTES, ClientConfig, describe
 from headrace.kafka.topics import ensure_topics
 from headrace.model import Topic
 from headrace.queries.declaration import StandingQueries
@@ -46,10 +46,14 @@ def ensure_query_topics(config: ClientConfig, queries: StandingQueries) -> None:
         retention=2 * _STAGE_RETENTION,
         config=_SHORT_SEGMENTS | _LARGE_POSITIONS,
     )
-    answers = [
-        Topic(name, partitions=queries.partitions, replication=replication)
-        for name in (queries.results_topic, queries.matched_events_topic)
-    ]
+    results = Topic(queries.results_topic, partitions=queries.partitions, replication=replication)
+    matched_events = Topic(
+        queries.matched_events_topic,
+        partitions=queries.partitions,
+        replication=replication,
+        # An event as large as its topic allows has headers, too, when it is sent on.
+        config={"max.message.bytes": str(MAX_MESSAGE_BYTES)},
+    )
     # By the brokers' clock, which all instances read: their own may differ.
     leases = Topic(
         queries.leases_topic,
@@ -59,7 +63,7 @@ def ensure_query_topics(config: ClientConfig, queries: StandingQueries) -> None:
     )
     ensure_registry_topic(config, queries)
     ensure_changelog(config, queries.positions_topic)
-    topics = [*between, snapshots, *answers, leases]
+    topics = [*between, snapshots, results, matched_events, leases]
     ensure_topics(config, topics)
     live = describe(config, [topic.name for topic in topics])
     for topic in topics:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,13 @@ from headrace.queries.columns import ConstantLayout, column_of, with_event
 from headrace.queries.language.functions import ValueType
 from headrace.queries.language.tree import Path
 from headrace.queries.matched_events.positions import MatchedTopic
-from headrace.queries.matched_events.rules import EVERY_EVENT, EmittingRules, Lookup, ShapeRules
+from headrace.queries.matched_events.rules import (
+    EVERY_EVENT,
+    EmittingRules,
+    Lookup,
+    QueryIdentity,
+    ShapeRules,
+)
 from headrace.queries.matched_events.sent import SentOfEvent
 from headrace.transfer.columns import header, headers_or_empty
 from headrace.transfer.origin import ORIGIN
@@ -29,10 +36,35 @@ REGISTRY_OFFSET = "headrace-registry-offset"
 """The name of the header with the offset of the topic of queries before which the queries are."""
 
 
+@dataclass(frozen=True)
+class RuleColumns:
+    """What is made of rules for Spark; making it takes longer than anything else of a start.
+
+    Attributes:
+        rules: that are matched.
+        keys: what an event looks rules up by.
+        is_met: whether an event meets the conditions of the rule beside it.
+    """
+
+    rules: EmittingRules
+    keys: tuple[Column, ...]
+    is_met: Column
+
+    @classmethod
+    def of(cls, rules: EmittingRules, schema: EventSchema) -> RuleColumns:
+        """Returns the columns of rules. Needs a Spark session."""
+        from pyspark.sql import functions as f
+
+        keys = [_key(lookup, schema) for lookup in rules.lookups]
+        if rules.looks_at_every_event:
+            keys.append(f.xxhash64(f.lit(EVERY_EVENT)))
+        return cls(rules, tuple(keys), _is_met(rules.shapes, schema))
+
+
 def matched_events(
     records: DataFrame,
     matched: MatchedTopic,
-    rules: EmittingRules,
+    columns: RuleColumns,
     sent: Mapping[TopicPartition, SentOfEvent],
 ) -> DataFrame:
     """Returns the events that match, as rows for Spark's Kafka sink.
@@ -40,7 +72,7 @@ def matched_events(
     Args:
         records: of Spark's Kafka source, with headers.
         matched: where they come from, and where they go.
-        rules: that are matched.
+        columns: of the rules that are matched.
         sent: what is not sent again, by partition of the source.
 
     Returns:
@@ -49,16 +81,16 @@ def matched_events(
     """
     from pyspark.sql import functions as f
 
-    schema, event_time = matched.schema, matched.topic.event_time or ""
+    rules, schema, event_time = columns.rules, matched.schema, matched.topic.event_time or ""
     events = with_event(records, schema)
     time = column_of(Path((event_time,)), schema, f.col("event"))
     events = events.where(time.isNotNull())
-    keys = [_key(lookup, schema) for lookup in rules.lookups]
-    if rules.looks_at_every_event:
-        keys.append(f.xxhash64(f.lit(EVERY_EVENT)))
-    candidates = events.withColumn("lookup", f.explode(f.array(*keys)))
+    candidates = events.withColumn("lookup", f.explode(f.array(*columns.keys)))
     pairs = candidates.join(f.broadcast(_table(records, rules)), "lookup")
-    met = pairs.where(_is_met(rules.shapes, schema)).where(_is_new(sent))
+    has_begun = f.col("begins").isNull() | (
+        f.col("offset") >= f.coalesce(f.get("begins", f.col("partition")), f.lit(0))
+    )
+    met = pairs.where(has_begun & columns.is_met & _is_new(sent))
     return met.select(
         f.lit(matched.queries.matched_events_topic).alias("topic"),
         f.pmod("partition", f.lit(matched.queries.partitions)).alias("partition"),
@@ -85,11 +117,22 @@ def _table(records: DataFrame, rules: EmittingRules) -> DataFrame:
     from pyspark.sql import types as t
 
     constants = t.StructField("constants", ConstantLayout.struct_type())
-    columns = t.StructType.fromDDL("lookup string, query string, revision bigint, shape int")
-    names = [*columns.names, "constants"]
-    values = [tuple(row[name] for name in names) for row in rules.rows]
+    columns = t.StructType.fromDDL(
+        "lookup string, query string, revision bigint, shape int, begins array<bigint>"
+    )
+    names = columns.names[:-1]
+    values = [
+        (*(row[name] for name in names), _begins(rules, row["identity"]), row["constants"])
+        for row in rules.rows
+    ]
     table = records.sparkSession.createDataFrame(values, columns.add(constants))
     return table.withColumn("lookup", f.xxhash64("lookup"))
+
+
+def _begins(rules: EmittingRules, identity: QueryIdentity) -> list[int] | None:
+    """The offset that a query begins at, of each partition; None: at the first that is read."""
+    begins = rules.begins.get(identity)
+    return [begins.get(p, 0) for p in range(max(begins) + 1)] if begins else None
 
 
 def _is_met(shapes: tuple[ShapeRules, ...], schema: EventSchema) -> Column:

@@ -1,8 +1,10 @@
 """Where the events of a topic go on, and what of them was sent before.
 
-The position of a partition is committed in a consumer group of its own, with the offset of the
-topic of matched events from which on later events are looked for. A first start begins with the
-events that come from then on.
+The position of a partition is committed in a consumer group of the topic, with the offset of the
+topic of matched events from which on later events are looked for. The first start begins with the
+events that come from then on. Kafka forgets the positions of a topic that is deleted, so that a
+mark in the group, of the topic of matched events, says that this is not the first one: then
+partitions without a position begin with their first event.
 """
 
 from __future__ import annotations
@@ -57,7 +59,12 @@ class MatchedTopic:
     @property
     def group(self) -> str:
         """The consumer group with the positions."""
-        return f"headrace.{self.queries.matched_events_topic}"
+        return f"headrace.{self.queries.matched_events_topic}.{self.topic.name}"
+
+    @property
+    def mark(self) -> TopicPartition:
+        """The partition whose position says that there was a start."""
+        return TopicPartition(self.queries.matched_events_topic, 0)
 
     def target(self, source: TopicPartition) -> TopicPartition:
         """Returns the partition that matched events of a partition are sent to."""
@@ -105,20 +112,17 @@ def find_start(matched: MatchedTopic) -> MatchStart:
     """
     live = matched.live()
     sources = live.all_partitions
-    known = committed_positions(matched, sources)
+    known = committed_positions(matched, [*sources, matched.mark])
+    has_begun = matched.mark in known
     marks = watermarks(matched.config, sources)
-    floors = high_watermarks(matched.config, {matched.target(source) for source in sources})
+    at_ends = _at_ends(matched, live, marks)
     positions: dict[TopicPartition, CommittedPosition] = {}
     skipped: dict[TopicPartition, str] = {}
     for source in sources:
         first, end = marks[source]
-        new = CommittedPosition(end, live.topic_id, floors[matched.target(source)])
-        at = known.get(source)
-        if at is None:
-            positions[source] = new
-        elif at.topic_id != live.topic_id:
-            skipped[source] = f"{source}: the topic was deleted and made again"
-            positions[source] = replace(new, offset=first)
+        new, at = at_ends[source], known.get(source)
+        if at is None or at.topic_id != live.topic_id:
+            positions[source] = replace(new, offset=first) if has_begun else new
         elif not first <= at.offset <= end:
             there = f"the topic has {first} to {end}"
             skipped[source] = f"{source}: the next event was {at.offset}, and {there}"
@@ -127,8 +131,27 @@ def find_start(matched: MatchedTopic) -> MatchStart:
             positions[source] = at
     sent, records = _sent_since(matched, positions)
     for source, event in sent.items():
-        positions[source] = replace(positions[source], offset=event.offset)
+        positions[source] = replace(
+            positions[source], offset=event.offset, scan_from=event.target_offset
+        )
     return MatchStart(positions, sent, skipped, records)
+
+
+def positions_at_ends(matched: MatchedTopic) -> dict[TopicPartition, CommittedPosition]:
+    """Returns the positions behind all events that there are. Raises as :func:`find_start`."""
+    live = matched.live()
+    return _at_ends(matched, live, watermarks(matched.config, live.all_partitions))
+
+
+def _at_ends(
+    matched: MatchedTopic, live: LiveTopic, marks: Mapping[TopicPartition, tuple[int, int]]
+) -> dict[TopicPartition, CommittedPosition]:
+    targets = {matched.target(source) for source in marks}
+    floors = high_watermarks(matched.config, targets)
+    return {
+        source: CommittedPosition(end, live.topic_id, floors[matched.target(source)])
+        for source, (_, end) in marks.items()
+    }
 
 
 def committed_positions(
@@ -142,12 +165,13 @@ def committed_positions(
 def commit_positions(
     matched: MatchedTopic, positions: Mapping[TopicPartition, CommittedPosition]
 ) -> None:
-    """Commits positions."""
+    """Commits positions, and that there are any."""
     offsets = [
         confluent_kafka.TopicPartition(source.topic, source.partition, at.offset, at.metadata)
         for source, at in positions.items()
     ]
-    commit(matched.config, matched.group, offsets)
+    mark = confluent_kafka.TopicPartition(matched.mark.topic, matched.mark.partition, 0)
+    commit(matched.config, matched.group, [*offsets, mark])
 
 
 def _sent_since(
@@ -159,23 +183,23 @@ def _sent_since(
     """
     last: dict[TopicPartition, SentOfEvent] = {}
     records = 0
-    for origin, query in _sent(matched, positions):
+    for origin, query, target_offset in _sent(matched, positions):
         source = TopicPartition(origin.topic, origin.partition)
         if source not in positions or origin.offset < positions[source].offset:
             continue
         records += 1
         before = last.get(source)
         if before is None or origin.offset > before.offset:
-            last[source] = SentOfEvent(origin.offset, {query})
+            last[source] = SentOfEvent(origin.offset, {query}, target_offset)
         elif origin.offset == before.offset:
-            last[source] = SentOfEvent(origin.offset, {*before.queries, query})
+            last[source] = replace(before, queries={*before.queries, query})
     return last, records
 
 
 def _sent(
     matched: MatchedTopic, positions: Mapping[TopicPartition, CommittedPosition]
-) -> Iterator[tuple[Origin, str]]:
-    """Yields the origins and queries of what was sent since the positions."""
+) -> Iterator[tuple[Origin, str, int]]:
+    """Yields origin, query and offset of what was sent since the positions."""
     floors: dict[TopicPartition, int] = {}
     for source, at in positions.items():
         target = matched.target(source)
@@ -188,7 +212,8 @@ def _sent(
     for record in read_records(matched.config, matched.group, ranges):
         origin = _origin(matched, record)
         if origin is not None:
-            yield origin, (record.key() or b"").decode(errors="backslashreplace")
+            query = (record.key() or b"").decode(errors="backslashreplace")
+            yield origin, query, record.offset()
 
 
 def _origin(matched: MatchedTopic, record: Record) -> Origin | None:

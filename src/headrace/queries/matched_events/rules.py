@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -16,8 +16,13 @@ from headrace.queries.language.tree import Expression
 from headrace.queries.match.held import EmittingQuery
 from headrace.queries.match.shape import QueryShape, indexed_values
 
+QueryIdentity: TypeAlias = tuple[str, int, str]
+"""Id of a query, when it was registered first, and its text."""
+
 EVERY_EVENT = "*"
 """What rules without an equality are looked up by."""
+MAX_SHAPES = 500
+"""Of queries that differ in more than constants: Spark compiles a condition for each."""
 _INTEGERS = (-(2**63), 2**63 - 1)
 
 
@@ -67,15 +72,21 @@ class EmittingRules:
     Attributes:
         lookups: expressions whose values they are looked up by.
         shapes: by number.
-        rows: ``lookup``, ``query``, ``revision``, ``shape`` (its number) and ``constants`` (of the
-            layout of the shape); a row for each value that a query is looked up by.
+        rows: ``lookup``, ``query``, ``revision``, ``shape`` (its number), ``constants`` (of the
+            layout of the shape) and ``identity``; a row for each value that a query is looked up
+            by.
         registry_offset: the queries are those before it.
+        left_out: how many queries are of shapes beyond :data:`MAX_SHAPES`; they match nothing.
+        begins: the offsets that queries begin at, by identity and number of the partition; of those
+            that were registered while others were matched.
     """
 
     lookups: tuple[Lookup, ...]
     shapes: tuple[ShapeRules, ...]
     rows: tuple[dict[str, Any], ...]
     registry_offset: int
+    left_out: int = 0
+    begins: Mapping[QueryIdentity, Mapping[int, int]] = field(default_factory=dict)
 
     @property
     def looks_at_every_event(self) -> bool:
@@ -83,16 +94,36 @@ class EmittingRules:
         return any(row["lookup"] == EVERY_EVENT for row in self.rows)
 
     @property
-    def identity(self) -> frozenset[tuple[str, int, int]]:
-        """Returns what tells these queries from others: a row of each, and its revision."""
-        return frozenset((row["query"], row["registered_ms"], row["revision"]) for row in self.rows)
+    def identities(self) -> frozenset[QueryIdentity]:
+        """Returns what tells these queries from others."""
+        return frozenset(row["identity"] for row in self.rows)
+
+    def after(self, others: EmittingRules, ends: Mapping[int, int]) -> EmittingRules:
+        """Returns these rules, where those that are not among others begin at the ends.
+
+        Args:
+            others: that were matched until now.
+            ends: of the partitions of the topic, by number.
+        """
+        known = others.identities
+        begins = {
+            identity: others.begins.get(identity, {}) if identity in known else ends
+            for identity in self.identities
+        }
+        return replace(self, begins=begins)
 
     @classmethod
     def of(cls, queries: Iterable[EmittingQuery], registry_offset: int) -> EmittingRules:
         """Returns the rules of live queries."""
         table = _Table()
         rows = tuple(row for query in queries for row in table.rows_of(query))
-        return cls(tuple(table.lookups.values()), tuple(table.shapes), rows, registry_offset)
+        return cls(
+            tuple(table.lookups.values()),
+            tuple(table.shapes),
+            rows,
+            registry_offset,
+            table.left_out,
+        )
 
 
 class _Table:
@@ -101,15 +132,19 @@ class _Table:
     def __init__(self) -> None:
         self.lookups: dict[str, Lookup] = {}
         self.shapes: list[ShapeRules] = []
+        self.left_out = 0
         self._numbers: dict[str, int] = {}
 
     def rows_of(self, query: EmittingQuery) -> Iterator[dict[str, Any]]:
+        if query.rule.shape.key not in self._numbers and len(self.shapes) == MAX_SHAPES:
+            self.left_out += 1
+            return
         number = self._shape(query)
         constants = [each for operand in query.rule.constants for each in operand]
         row = {
             "query": query.rule.query_id,
-            "registered_ms": query.query.registered_ms,
             "revision": query.query.revision,
+            "identity": (query.rule.query_id, query.query.registered_ms, query.query.text),
             "shape": number,
             "constants": self.shapes[number].layout.values(constants),
         }

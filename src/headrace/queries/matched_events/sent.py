@@ -13,7 +13,9 @@ class SentOfEvent:
     Attributes:
         offset: of the event.
         queries: ids of those that have it.
+        target_offset: of the first of its records that was sent.
     """
 
     offset: int
     queries: Collection[str]
+    target_offset: int = 0

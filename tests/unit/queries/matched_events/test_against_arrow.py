@@ -16,7 +16,8 @@ from tests.unit.queries.query_strategies import EVENTS, TOPIC, query_sets
 from headrace import StandingQueries, Topic
 from headrace.model import Json, TopicPartition
 from headrace.pipelines.source.decode import decoder_for
-from headrace.queries.matched_events.outgoing import matched_events
+from headrace.queries.matched_events import rules as rules_module
+from headrace.queries.matched_events.outgoing import RuleColumns, matched_events
 from headrace.queries.matched_events.positions import MatchedTopic
 from headrace.queries.matched_events.rules import EmittingRules
 from headrace.queries.matched_events.sent import SentOfEvent
@@ -52,7 +53,8 @@ def records(spark, values):
 
 def sent(spark, values, rules, before=None):
     """Query and place in the list of values, of all that is sent."""
-    rows = matched_events(records(spark, values), MATCHED, rules, before or {})
+    columns = RuleColumns.of(rules, VISITS)
+    rows = matched_events(records(spark, values), MATCHED, columns, before or {})
     headers = f.element_at(f.col("headers"), -1)["value"].cast("string")
     pairs = []
     for row in rows.select("key", "topic", "partition", "value", headers.alias("origin")).collect():
@@ -113,6 +115,31 @@ def test_what_was_sent_of_an_event_is_not_sent_again(spark):
     assert len(sent(spark, values, rules)) == len(every)
 
 
+def test_a_query_begins_at_an_offset_of_each_partition(spark):
+    values = [b'{"country": "a", "views": %d, "at": "2026-05-01T00:00:00Z"}' % n for n in range(9)]
+    rows = decoder_for(Json(), VISITS).decode(values).rows
+    texts = {"p": f"SELECT count(*) FROM {TOPIC}"}
+    first, _ = emitting_rules(texts, rows)
+    both, _ = emitting_rules(texts | {"q": f"SELECT count(*) FROM {TOPIC}"}, rows)
+    later = both.after(first, {0: 1, 1: 3, 2: 0})
+    every = {("p", number) for number in range(9)}
+    of_new = {("q", 3), ("q", 6), ("q", 2), ("q", 5), ("q", 8)}
+    assert set(sent(spark, values, later)) == every | of_new
+    assert set(sent(spark, values, both.after(later, {0: 9, 1: 9, 2: 9}))) == every | of_new
+
+
+def test_shapes_beyond_the_limit_match_nothing_and_are_counted(monkeypatch):
+    monkeypatch.setattr(rules_module, "MAX_SHAPES", 2)
+    texts = {name: f"SELECT count(*) FROM {TOPIC} WHERE title LIKE '{name}%'" for name in "abcd"}
+    texts["e"] = texts["a"]
+    rules, _ = emitting_rules(texts, decoder_for(Json(), VISITS).decode([]).rows)
+    assert (len(rules.shapes), rules.left_out, {row["query"] for row in rules.rows}) == (
+        2,
+        2,
+        {"a", "b", "e"},
+    )
+
+
 def test_headers_say_where_an_event_is_and_what_it_matches(spark):
     values = [b'{"country": "a", "views": 1, "at": "2026-05-01T00:00:00Z"}']
     rules, _ = emitting_rules(
@@ -121,7 +148,7 @@ def test_headers_say_where_an_event_is_and_what_it_matches(spark):
     own = records(spark, values).withColumn(
         "headers", f.array(f.struct(f.lit("own").alias("key"), f.lit(b"1").alias("value")))
     )
-    [row] = matched_events(own, MATCHED, rules, {}).collect()
+    [row] = matched_events(own, MATCHED, RuleColumns.of(rules, VISITS), {}).collect()
     assert [(each.key, bytes(each.value)) for each in row.headers] == [
         ("own", b"1"),
         ("headrace-query-revision", b"1"),
