@@ -14,8 +14,9 @@ from click.testing import CliRunner
 from tests.unit.queries.registry.flow import FLOW, write_project
 
 from headrace.cli import main
-from headrace.control import load_project
+from headrace.control import load_project, query_registry
 from headrace.control.query_registry import (
+    QueryRegistry,
     cancel_query,
     register_query,
     registered_queries,
@@ -30,7 +31,11 @@ from headrace.queries.declaration import StandingQueries
 from headrace.queries.language import parse_query
 from headrace.queries.registry.followed import FollowedRegistry
 from headrace.queries.registry.record import RegisteredQuery, encode_query
-from headrace.queries.registry.topic import ensure_registry_topic, write_registry
+from headrace.queries.registry.topic import (
+    ensure_registry_topic,
+    write_registry,
+    written_queries,
+)
 from headrace.settings import load_settings
 from headrace.settings.model import KafkaSettings
 
@@ -94,6 +99,96 @@ def test_queries_are_registered_updated_and_cancelled(load, name, config):
     assert cancelled.offset == 4
     assert [entry.query for entry in registered_queries(project)] == [second]
     assert followed(name).table(config).next_offset == 5
+
+
+@pytest.fixture
+def write_between(monkeypatch):
+    """``write_between(*acts)``: one act before each of the next records is written."""
+    write = query_registry.write_registry
+
+    def before_writes(*acts):
+        coming = list(acts)
+
+        def write_after_another(*record):
+            if coming:
+                with monkeypatch.context() as unchanged:
+                    unchanged.setattr(query_registry, "write_registry", write)
+                    coming.pop(0)()
+            return write(*record)
+
+        monkeypatch.setattr(query_registry, "write_registry", write_after_another)
+
+    return before_writes
+
+
+def revisions_and_texts(name, config, query_id):
+    """Revision and text of each record of a query, in order."""
+    end = followed(name).table(config).next_offset
+    return [
+        (query.revision, query.text)
+        for query in written_queries(config, f"{name}.queries", query_id, range(end))
+    ]
+
+
+def test_two_updates_at_once_get_different_revisions(load, name, config, write_between):
+    project = load()
+    ours, theirs = QueryRegistry(project), QueryRegistry(project)
+    ours.register(COUNT, "a")
+    write_between(
+        lambda: theirs.update("a", f"{COUNT} LIMIT 7"),
+        lambda: register_query(project, COUNT, query_id="b"),
+    )
+    updated = ours.update("a", f"{COUNT} LIMIT 8")
+    assert updated.revision == 3
+    assert registered_query(project, "a").query == updated
+    assert revisions_and_texts(name, config, "a") == [
+        (1, COUNT),
+        (2, COUNT.replace("WINDOW", "LIMIT 7\nWINDOW")),
+        (2, updated.text),
+        (3, updated.text),
+    ]
+
+
+def test_a_second_writer_between_two_records_is_seen_again(load, write_between):
+    project = load()
+    ours, theirs = QueryRegistry(project), QueryRegistry(project)
+    ours.register(COUNT, "a")
+
+    def update_theirs(limit):
+        return lambda: theirs.update("a", f"{COUNT} LIMIT {limit}")
+
+    write_between(update_theirs(7), update_theirs(9))
+    updated = ours.update("a", f"{COUNT} LIMIT 8")
+    assert (updated.revision, updated.offset) == (4, 5)
+    assert registered_query(project, "a").query == updated
+
+
+def test_two_first_registrations_at_once_get_different_revisions(load, name, config, write_between):
+    project = load()
+    ours, theirs = QueryRegistry(project), QueryRegistry(project)
+    write_between(lambda: theirs.register(f"{COUNT} LIMIT 7", "a"))
+    assert ours.register(COUNT, "a").revision == 2
+    assert [each for each, _ in revisions_and_texts(name, config, "a")] == [1, 1, 2]
+
+
+def test_a_renewal_that_meets_an_update_restores_its_text_with_a_revision_of_its_own(
+    load, write_between
+):
+    project = load()
+    ours, theirs = QueryRegistry(project), QueryRegistry(project)
+    ours.register(COUNT, "a")
+    write_between(lambda: theirs.update("a", f"{COUNT} LIMIT 7"))
+    renewed = ours.update("a")
+    assert (renewed.text, renewed.revision) == (COUNT, 3)
+
+
+def test_two_updates_to_one_text_have_one_revision(load, name, config, write_between):
+    project = load()
+    ours, theirs = QueryRegistry(project), QueryRegistry(project)
+    ours.register(COUNT, "a")
+    write_between(lambda: theirs.update("a", f"{COUNT} LIMIT 7"))
+    ours.update("a", f"{COUNT} LIMIT 7")
+    assert [each for each, _ in revisions_and_texts(name, config, "a")] == [1, 2, 2]
 
 
 def test_a_query_expires_by_the_clock(load):

@@ -35,10 +35,15 @@ from headrace.queries.registry.record import (
     encode_query,
 )
 from headrace.queries.registry.table import FaultyQuery, FirstRecord, QueryTable
-from headrace.queries.registry.topic import ensure_registry_topic, write_registry
+from headrace.queries.registry.topic import (
+    ensure_registry_topic,
+    write_registry,
+    written_queries,
+)
 
 MAX_CLOSE_IDS = 3
 _MAX_COMPARED_IDS = 1_000
+_MAX_WRITES = 5
 _RANDOM_ID_LENGTH = 12
 # No dash or underscore: a word of the command line, and one that a double click selects.
 _RANDOM_ID_CHARACTERS = string.ascii_lowercase + string.digits
@@ -125,7 +130,7 @@ def register_query(
 
     A live query with the same id and text is renewed: its time to live begins anew, its revision
     stays. Two that register different texts under one id at the same time both succeed: the record
-    with the greater offset counts.
+    with the greater offset counts, and has the greater revision.
 
     Args:
         project: that declares the topic and a pipeline that matches its events.
@@ -236,12 +241,13 @@ class QueryRegistry:
         expires_at = self._expiry(now, ttl)
         ensure_registry_topic(self._config, self._queries)
         with self._lock:
-            live = _live(self._followed.table(self._config), chosen, now)
+            table = self._followed.table(self._config)
+            live, next_offset = _live(table, chosen, now), table.next_offset
         if live is not None:
             if live.text != query.text:
                 raise QueryIdTakenError(chosen, live.revision)
             query = replace(query, revision=live.revision, registered_at=live.registered_at)
-        return self._write(replace(query, expires_at=expires_at))
+        return self._write(replace(query, expires_at=expires_at), next_offset)
 
     def update(
         self, query_id: str, text: str | None = None, ttl: timedelta | None = None
@@ -254,12 +260,13 @@ class QueryRegistry:
             query = _live(table, query_id, now)
             if query is None:
                 raise self._missing(table, query_id)
+            next_offset = table.next_offset
         renewed = self._with_text(query, query.text if text is None else text)
         ensure_registry_topic(self._config, self._queries)
         # A query that is only renewed goes on with its windows.
         revision = query.revision + (renewed.text != query.text)
         return self._write(
-            replace(renewed, revision=revision, updated_at=now, expires_at=expires_at)
+            replace(renewed, revision=revision, updated_at=now, expires_at=expires_at), next_offset
         )
 
     def cancel(self, *query_ids: str) -> list[CancelledQuery]:
@@ -352,11 +359,32 @@ class QueryRegistry:
         except OverflowError as error:
             raise QueryInvalidError("ttl", str(ttl), "it ends after the year 9999") from error
 
-    def _write(self, query: RegisteredQuery) -> RegisteredQuery:
-        """Returns the query with the offset of its record."""
-        key, value = encode_query(query)
-        offset = write_registry(self._config, self._queries.queries_topic, key, value)
-        return replace(query, offset=offset)
+    def _write(self, query: RegisteredQuery, next_offset: int) -> RegisteredQuery:
+        """Writes a query with a revision of its own; returns it with the offset of its record.
+
+        Another writer's record may have come after what was read: then the query is written again,
+        with a greater revision. Of two writers, the later one sees the record of the other. After
+        five records, the last one stays as it is.
+
+        Args:
+            query: to be written.
+            next_offset: behind the last record that its revision takes into account.
+        """
+        name = self._queries.queries_topic
+        for _ in range(_MAX_WRITES):
+            key, value = encode_query(query)
+            offset = write_registry(self._config, name, key, value)
+            written = replace(query, offset=offset)
+            between = written_queries(self._config, name, query.id, range(next_offset, offset))
+            taken = [
+                other.revision
+                for other in between
+                if other.text != query.text and other.revision >= query.revision
+            ]
+            if not taken:
+                break
+            query, next_offset = replace(query, revision=max(taken) + 1), offset + 1
+        return written
 
     def _missing(self, table: QueryTable, query_id: str) -> QueryMissingError:
         """Returns the error for an id that no query has that is what is needed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -11,10 +10,11 @@ import msgspec
 from headrace.events.splitting import (
     SPACE,
     UnsplittableError,
+    decode_raw,
     malformed,
-    read_value,
     split_array,
     split_lines,
+    without_literals,
 )
 from headrace.model import ArrayEnvelope, Envelope, LinesEnvelope, ObjectEnvelope
 
@@ -22,10 +22,6 @@ Splitter: TypeAlias = Callable[[bytes], list[bytes]]
 """Returns the text of each event of an envelope; raises UnsplittableError."""
 
 _EVENTS = "events"
-_FIRST_MEMBER = re.compile(r'{[ \t\r\n]*(?=["}])')
-_MEMBER = re.compile(r'[ \t\r\n]*(?=")')
-_COLON = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
-_NEXT_MEMBER = re.compile(r"[ \t\r\n]*([,}])")
 
 
 def splitter_of(envelope: Envelope) -> Splitter:
@@ -86,6 +82,7 @@ class _ObjectSplitter:
         self._names = {name: f"copied {name}" for name in envelope.copied}
         self._tree = _tree(paths)
         self._decode = msgspec.json.Decoder(_struct(self._tree)).decode
+        self._decode_replaced = msgspec.json.Decoder(_struct(_without_literals(self._tree))).decode
 
     def __call__(self, text: bytes) -> list[bytes]:
         if not text.strip(SPACE):
@@ -104,11 +101,12 @@ class _ObjectSplitter:
 
     def _fields(self, text: bytes) -> dict[str, bytes]:
         try:
-            return dict(_raw_fields(self._decode(text), self._tree))
+            members = decode_raw(text, self._decode, self._decode_replaced)
+            return dict(_raw_fields(members, self._tree))
         except msgspec.ValidationError as error:
             raise UnsplittableError("not-an-object", f"the envelope: {error}") from None
-        except (ValueError, RecursionError):
-            return _lenient_fields(text, self._tree)
+        except (ValueError, RecursionError) as error:
+            raise malformed("envelope", error) from error
 
     def _with_copied(self, events: list[bytes], copied: bytes) -> list[bytes]:
         """Puts the copied fields before those of each event: of a repeated field the last counts.
@@ -147,6 +145,16 @@ def _tree(paths: Mapping[str, str]) -> _Tree:
     return tree
 
 
+def _without_literals(tree: _Tree) -> _Tree:
+    """Returns the tree with the names that are in a text whose literals are replaced."""
+    return {
+        without_literals(name.encode()).decode(): member
+        if isinstance(member, str)
+        else _without_literals(member)
+        for name, member in tree.items()
+    }
+
+
 def _struct(tree: _Tree) -> type[msgspec.Struct]:
     fields: list[Any] = [
         (f"f{number}", msgspec.Raw | msgspec.UnsetType, msgspec.UNSET)
@@ -166,48 +174,3 @@ def _raw_fields(struct: Any, tree: _Tree) -> Iterator[tuple[str, bytes]]:
             yield member, bytes(value)
         else:
             yield from _raw_fields(value, member)
-
-
-def _lenient_fields(body: bytes, tree: _Tree) -> dict[str, bytes]:
-    """Returns the fields of an object that may hold NaN and halves of surrogate pairs."""
-    text = body.strip(SPACE).decode("utf-8", "surrogateescape")
-    fields, end = _members(text, 0, tree)
-    if end != len(text):
-        raise _malformed_at(end)
-    return {name: value.encode("utf-8", "surrogateescape") for name, value in fields.items()}
-
-
-def _members(text: str, place: int, tree: _Tree) -> tuple[dict[str, str], int]:
-    """Returns the fields of the object that begins at a place, and where it ends."""
-    if text[place : place + 1] != "{":
-        raise UnsplittableError("not-an-object", f"no object at character {place}")
-    fields: dict[str, str] = {}
-    place = _matched(_FIRST_MEMBER, text, place).end()
-    if text[place] == "}":
-        return fields, place + 1
-    while True:
-        name, colon = read_value(text, _matched(_MEMBER, text, place).end(), "envelope")
-        start = _matched(_COLON, text, colon).end()
-        member = tree.get(name)
-        if isinstance(member, Mapping):
-            inner, end = _members(text, start, member)
-            fields |= inner
-        else:
-            _, end = read_value(text, start, "envelope")
-            if member is not None:
-                fields[member] = text[start:end]
-        separator = _matched(_NEXT_MEMBER, text, end)
-        place = separator.end()
-        if separator[1] == "}":
-            return fields, place
-
-
-def _matched(pattern: re.Pattern[str], text: str, place: int) -> re.Match[str]:
-    match = pattern.match(text, place)
-    if match is None:
-        raise _malformed_at(place)
-    return match
-
-
-def _malformed_at(place: int) -> UnsplittableError:
-    return UnsplittableError("not-json", f"the envelope is malformed at character {place}")

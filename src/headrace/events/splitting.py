@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
-import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+
+_Decoded = TypeVar("_Decoded")
 
 SPACE = b" \t\r\n"
 """White space of JSON."""
 
 _NOTHING = msgspec.Raw()
-_SPACES = re.compile(r"[ \t\r\n]*")
 _LINE = re.compile(rb"[^ \t\r\n][^\n]*")
 _FEW_ELEMENTS = 32_768
-_elements: Callable[[bytes], list[msgspec.Raw]] = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_json = json.JSONDecoder(parse_int=lambda _: 0, parse_constant=lambda _: math.nan)
+_elements: Callable[[bytes | bytearray], list[msgspec.Raw]] = msgspec.json.Decoder(
+    list[msgspec.Raw]
+).decode
+# Arrays are neither names nor parts of numbers: what is malformed with a literal stays malformed.
+_LITERALS = (
+    (b"NaN", b"[ ]"),
+    (b"-Infinity", b"[       ]"),
+    (b"Infinity", b"[      ]"),
+)
+# An escape begins behind pairs of backslashes; both halves of a surrogate pair are passed over.
+_LONE_SURROGATE = re.compile(
+    rb"""(?<!\\)(?:\\\\)*+
+    (?: \\u[dD][89abAB]%(hex)b{2} \\u[dD][c-fC-F]%(hex)b{2}
+      | (?P<lone>\\u[dD][89a-fA-F]%(hex)b{2}) )"""
+    % {b"hex": b"[0-9a-fA-F]"},
+    re.VERBOSE,
+)
+_ESCAPED_CHARACTER = rb"\u0000"
 
 
 @dataclass
@@ -61,30 +76,71 @@ def split_array(text: bytes, max_events: int, max_lenient_bytes: int) -> list[by
     Args:
         text: begins with ``[``.
         max_events: elements that the array may have; little more is held in memory.
-        max_lenient_bytes: larger arrays must be JSON throughout, since it takes a hundred times as
-            long to look for the ends of elements that are not.
+        max_lenient_bytes: larger arrays must be JSON throughout, since the others are read twice,
+            and copied.
 
     Raises:
         UnsplittableError: if the array is malformed or has more elements.
     """
     has_few = len(text) <= _FEW_ELEMENTS or text.count(b",") < _FEW_ELEMENTS
+    decode = _elements if has_few else _decoder_of(max_events)
     try:
-        elements = _elements(text) if has_few else _decoder_of(max_events)(text)
+        elements = decode_raw(text, decode, decode if len(text) <= max_lenient_bytes else None)
     except msgspec.ValidationError:
         raise _too_many(max_events) from None
     except (ValueError, RecursionError) as error:
-        # It reads more strictly than it must to find the ends: one bad event spoils the rest.
-        if len(text) > max_lenient_bytes:
-            raise malformed("array", error) from error
-        return _at_most(list(_one_by_one(text, max_events)), max_events)
+        raise malformed("array", error) from error
     return _at_most([bytes(element) for element in elements[: max_events + 1]], max_events)
 
 
-def malformed(what: str, error: Exception, where: str = "") -> UnsplittableError:
+def decode_raw(
+    text: bytes,
+    decode: Callable[[bytes | bytearray], _Decoded],
+    decode_replaced: Callable[[bytes | bytearray], _Decoded] | None,
+) -> _Decoded:
+    """Decodes a text to raw values; they may hold NaN, Infinity and halves of surrogate pairs.
+
+    These are replaced by JSON of the same length while the ends of values are looked for. Raw
+    values are views of the text, so they have their own bytes again once those are put back.
+
+    Args:
+        text: to be decoded.
+        decode: reads JSON.
+        decode_replaced: reads what :func:`without_literals` returns; None: the text must be JSON.
+
+    Raises:
+        ValueError, RecursionError: what ``decode`` or ``decode_replaced`` raises.
+    """
+    try:
+        return decode(text)
+    except msgspec.ValidationError:
+        raise
+    except (ValueError, RecursionError):
+        # It reads more strictly than it must to find the ends: one bad event spoils the rest.
+        if decode_replaced is None:
+            raise
+    buffer = bytearray(without_literals(text))
+    for escape in _LONE_SURROGATE.finditer(buffer):
+        start, end = escape.span("lone")
+        if start >= 0:
+            buffer[start:end] = _ESCAPED_CHARACTER
+    decoded = decode_replaced(buffer)
+    memoryview(buffer)[:] = text
+    return decoded
+
+
+def without_literals(text: bytes) -> bytes:
+    """Replaces NaN and Infinity by empty arrays of the same length, within strings as well."""
+    for literal, array in _LITERALS:
+        text = text.replace(literal, array)
+    return text
+
+
+def malformed(what: str, error: Exception) -> UnsplittableError:
     """Returns the error of an array or object that is not JSON, or is nested too deep."""
     if isinstance(error, RecursionError):
-        return UnsplittableError("too-deep", f"an event{where} is nested too deep")
-    return UnsplittableError("not-json", f"the {what} is malformed{where}: {error}")
+        return UnsplittableError("too-deep", "an event is nested too deep")
+    return UnsplittableError("not-json", f"the {what} is malformed: {error}")
 
 
 def _at_most(events: list[bytes], max_events: int) -> list[bytes]:
@@ -98,7 +154,7 @@ def _too_many(max_events: int) -> UnsplittableError:
 
 
 @functools.cache
-def _decoder_of(max_events: int) -> Callable[[bytes], list[msgspec.Raw]]:
+def _decoder_of(max_events: int) -> Callable[[bytes | bytearray], list[msgspec.Raw]]:
     """Reads the elements of an array, and refuses it at the first that is too many.
 
     A decoder of lists makes all elements of an array before it looks at their number; one of
@@ -108,45 +164,8 @@ def _decoder_of(max_events: int) -> Callable[[bytes], list[msgspec.Raw]]:
     struct = msgspec.defstruct("Elements", fields, array_like=True, forbid_unknown_fields=True)
     decode = msgspec.json.Decoder(struct).decode
 
-    def read(text: bytes) -> list[msgspec.Raw]:
+    def read(text: bytes | bytearray) -> list[msgspec.Raw]:
         elements = msgspec.structs.astuple(decode(text))
         return list(itertools.takewhile(lambda element: element is not _NOTHING, elements))
 
     return read
-
-
-def _one_by_one(body: bytes, max_events: int) -> Iterator[bytes]:
-    """Yields the elements of an array; takes NaN and halves of surrogate pairs, too."""
-    text = body.decode("utf-8", "surrogateescape")
-    place = _after_spaces(text, 1)
-    for _ in range(max_events + 1):
-        start = place
-        _, place = read_value(text, place, "array")
-        yield text[start:place].encode("utf-8", "surrogateescape")
-        place = _after_spaces(text, place)
-        separator = text[place : place + 1]
-        place = _after_spaces(text, place + 1)
-        if separator == "]" and place == len(text):
-            return
-        if separator != ",":
-            detail = f"the array is malformed after character {place - 1}"
-            raise UnsplittableError("not-json", detail)
-
-
-def read_value(text: str, start: int, what: str) -> tuple[Any, int]:
-    """Returns a JSON value, which may hold NaN and lone surrogates, and where it ends.
-
-    Its integers are read as 0: many digits take long, and only the end is asked for.
-
-    Raises:
-        UnsplittableError: if there is no JSON value at ``start``.
-    """
-    try:
-        return _json.raw_decode(text, start)
-    except (ValueError, RecursionError) as error:
-        raise malformed(what, error, f" at character {start}") from error
-
-
-def _after_spaces(text: str, place: int) -> int:
-    spaces = _SPACES.match(text, place)
-    return spaces.end() if spaces else place

@@ -199,6 +199,20 @@ def test_an_update_renews_a_query_and_counts(project, clock):
     assert registered_query(project, "a").query == changed
 
 
+def test_an_update_that_always_meets_another_is_written_five_times(project, topic, monkeypatch):
+    query = register_query(project, COUNT, query_id="a")
+
+    def write_after_another(config, name, key, value):
+        revision = json.loads(value)["revision"]
+        topic.write(config, name, *encode_query(replace(query, revision=revision)))
+        return topic.write(config, name, key, value)
+
+    monkeypatch.setattr(query_registry, "write_registry", write_after_another)
+    updated = update_query(project, "a", SUM)
+    assert (updated.revision, updated.offset) == (6, 10)
+    assert registered_query(project, "a").query == updated
+
+
 def test_an_update_needs_a_live_query(project, clock, topic):
     register_query(project, COUNT, query_id="clicks-by-country")
     with pytest.raises(QueryMissingError, match="did you mean 'clicks-by-country'"):

@@ -98,6 +98,66 @@ def test_what_the_object_lacks_is_not_copied(agent):
     assert split(text, OBJECT) == [b'{"account":7,"n": 1}']
 
 
+@pytest.mark.parametrize(
+    ("text", "events"),
+    [
+        (b'{"agent": {"host": "a"}, "agent": {"x": 1}, "payload": {"events": [%s]}}', [b'{"n":1}']),
+        (
+            b'{"agent": {"host": "a"}, "agent": {"host": "b"}, "payload": {"events": [%s]}}',
+            [b'{"host":"b","n":1}'],
+        ),
+        (
+            b'{"payload": {"events": [5]}, "agent": {"host": "a"}, "payload": {"events": [%s]}}',
+            [b'{"host":"a","n":1}'],
+        ),
+    ],
+)
+@pytest.mark.parametrize("bad", [b"", b',{"n":NaN}'])
+def test_the_last_object_of_a_name_counts_alone(text, events, bad):
+    assert split(text % (b'{"n":1}' + bad), OBJECT)[:1] == events
+
+
+@pytest.mark.parametrize("number", [b"1", b"NaN"])
+def test_events_of_an_object_that_is_given_again_are_missing(number):
+    text = b'{"payload": {"events": [{"n": %s}]}, "payload": {"other": 1}}' % number
+    assert refusal(text, OBJECT) == "missing-events"
+
+
+def members(names, values):
+    """Members of an object, whose names may be repeated, each behind a comma."""
+    member = st.tuples(st.sampled_from(names), values).map(lambda pair: f',"{pair[0]}":{pair[1]}')
+    return st.lists(member, max_size=4).map("".join)
+
+
+SCALARS = st.sampled_from(["1", "{}", '"\\ud83d\\ude00"', '"\\\\ud800"', '"NaN"', '"[ ]"'])
+OBJECTS = members(["host", "events"], SCALARS.map("[{}]".format)).map(
+    lambda text: f"{{{text[1:]}}}"
+)
+
+
+@given(
+    text=members(["payload", "agent", "agent"], OBJECTS | st.just("1")),
+    bad=st.sampled_from(["NaN", "-Infinity", '"\\ude00"', '"\\\\\\ud83d"']),
+)
+def test_a_bad_field_leaves_the_meaning_of_the_others(text, bad):
+    def outcome(text):
+        try:
+            return split(text.encode(), OBJECT)
+        except UnsplittableError as error:
+            return error.reason
+
+    text = f'{{"payload":{{"events":[{{"n":1}}]}}{text}}}'
+    assert outcome(f'{text[:-1]},"bad":{bad}}}') == outcome(text)
+
+
+@pytest.mark.parametrize("name", ["NaN", "maxInfinity", "[ ]", "é", "\U0001f600"])
+@pytest.mark.parametrize("number", ["1", "NaN"])
+def test_a_field_of_any_name_is_copied(name, number):
+    text = f'{{{json.dumps(name)}: "a", "events": [{{"n": {number}}}]}}'
+    [event] = split(text.encode(), ObjectEnvelope(copied={"copied": name}))
+    assert event == f'{{"copied":"a","n": {number}}}'.encode()
+
+
 @given(events=st.lists(EVENTS, max_size=5), account=st.text(), host=st.text())
 def test_copied_fields_are_those_of_the_event_where_it_has_none(events, account, host):
     text = json.dumps(
@@ -167,11 +227,22 @@ def test_no_text_is_an_error_of_another_kind(envelope, text):
         assert all(isinstance(event, bytes) for event in split(text, envelope))
 
 
-def test_a_bomb_of_empty_elements_takes_little_memory():
-    text = b"[" + b"0," * 4_000_000 + b"0]"
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"[" + b"0," * 4_000_000 + b"0]", "too-many-events"),
+        (b"[NaN,[" + b'{"":0},' * 500_000 + b"{}],0,0]", "too-many-events"),
+        (b"[NaN,[" + b"NaN," * 500_000 + b"NaN],0,0]", "too-many-events"),
+        (b'[["' + rb"\ud800" * 500_000 + b'"],0,0,0]', "too-many-events"),
+        (b"[NaN," + b'{"":' * 500_000 + b"0]", "too-deep"),
+        (b'[NaN,"' + b"\\" * 2_000_001 + b'"]', "not-json"),
+    ],
+    ids=["elements", "objects", "NaN", "surrogates", "depth", "backslashes"],
+)
+def test_a_bomb_takes_little_memory(text, reason):
     tracemalloc.start()
     try:
-        assert refusal(text, ArrayEnvelope(max_events=1_000)) == "too-many-events"
+        assert refusal(text, ArrayEnvelope(max_events=3)) == reason
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

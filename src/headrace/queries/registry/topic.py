@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import timedelta
 
 import confluent_kafka
@@ -11,10 +12,12 @@ from headrace.errors import BrokerUnreachableError, TopicChangeError
 from headrace.kafka.broker_errors import Meaning, delivery_failure, meaning, needs
 from headrace.kafka.changelog import possible_replication
 from headrace.kafka.client import ClientConfig, producer
+from headrace.kafka.range_reader import read_records
 from headrace.kafka.topics import ensure_topics, topic_states
-from headrace.model import Topic
+from headrace.model import OffsetRange, Topic, TopicPartition
 from headrace.model.durations import milliseconds
 from headrace.queries.declaration import StandingQueries
+from headrace.queries.registry.record import RegisteredQuery, decode_query
 
 _SEND_SECONDS = 30.0
 # Compaction spares the open segment: with the default of a week it does nothing.
@@ -96,3 +99,24 @@ def write_registry(config: ClientConfig, name: str, key: bytes, value: bytes | N
         with needs(config, "WRITE", f"topic {name}"):
             raise KafkaException(failure)
     return offset
+
+
+def written_queries(
+    config: ClientConfig, name: str, query_id: str, offsets: range
+) -> list[RegisteredQuery]:
+    """Returns what the records of an id between two offsets have registered.
+
+    Raises:
+        AuthorizationError: if an ACL is missing.
+        BrokerUnreachableError: if the brokers do not answer.
+    """
+    partition, key = TopicPartition(name, 0), query_id.encode()
+    written: list[RegisteredQuery] = []
+    for record in read_records(
+        config, "headrace.queries", [OffsetRange(partition, offsets.start, offsets.stop)]
+    ):
+        value = record.value()
+        if record.key() == key and value is not None:
+            with contextlib.suppress(ValueError):  # a faulty record has no revision
+                written.append(decode_query(key, value))
+    return written
