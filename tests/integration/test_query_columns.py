@@ -2,143 +2,161 @@
 
 from __future__ import annotations
 
-import json
-from datetime import datetime
+import sys
+from itertools import chain
 
-import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from pyspark.sql import functions as F
+from pyspark.sql import functions as f
+from tests.integration.visits import (
+    BIG_INTEGERS,
+    EVENT,
+    EVENTS,
+    compiled,
+    condition,
+    decoded,
+    events_of,
+    generated,
+    json_text,
+    plain,
+)
 from tests.unit.queries.evaluation.expressions import (
-    COSTS,
     EXPRESSIONS,
-    INTEGERS,
-    MILLIS,
-    NUMBERS,
-    TEXT_EXPRESSIONS,
-    TEXTS,
-    TIMES,
     VISITS,
     comparisons,
     literals,
-    nullable,
     paths,
+    with_other_constants,
 )
 
-from headrace.pipelines.source.decode.json_events import JsonDecoder
-from headrace.queries.columns import column_of, with_event
-from headrace.queries.evaluation import compile_expression
+from headrace.queries.columns import ConstantLayout, column_of
+from headrace.queries.language.printer import print_expression
+from headrace.queries.language.tree import FunctionCall, Like, Path
 
-BIG_INTEGERS = st.sampled_from(
-    [
-        sign * (2**power + step)
-        for sign in (-1, 1)
-        for power in (53, 60, 62)
-        for step in range(-3, 4)
-    ]
-) | st.integers(-(2**63), 2**63 - 1)
-ANY_TEXTS = TEXTS | st.text(max_size=6) | st.text("ßẞİıΣσςǅŉﬁKÅ𐐀𐐨aZ", max_size=4)
-ANY_INTEGERS = INTEGERS | BIG_INTEGERS
-ANY_NUMBERS = NUMBERS | BIG_INTEGERS.map(float)
-EVENTS = st.fixed_dictionaries(
-    {
-        "title": nullable(ANY_TEXTS),
-        "country": ANY_TEXTS,
-        "position": nullable(ANY_INTEGERS),
-        "views": ANY_INTEGERS,
-        "price": nullable(ANY_NUMBERS),
-        "cost": nullable(COSTS),
-        "is_new": nullable(st.booleans()),
-        "at": TIMES,
-        "seen": nullable(MILLIS.map(lambda time: int(time.timestamp() * 1000))),
-        "owner": nullable(
-            st.fixed_dictionaries(
-                {
-                    "name": nullable(ANY_TEXTS),
-                    "age": nullable(ANY_INTEGERS),
-                    "height": nullable(ANY_NUMBERS),
-                    "is_admin": nullable(st.booleans()),
-                    "since": nullable(TIMES),
-                }
-            )
-        ),
-    }
-)
 BIG_COMPARISONS = comparisons(
     paths("views", "position", "price", "owner.height", "owner.age"),
-    literals(BIG_INTEGERS.filter(lambda number: number != -(2**63)) | BIG_INTEGERS.map(float)),
+    literals(BIG_INTEGERS | BIG_INTEGERS.map(float)),
 )
-ANY_EXPRESSIONS = EXPRESSIONS | BIG_COMPARISONS | TEXT_EXPRESSIONS
-COLUMNS_AT_ONCE = 80
+ANY_EXPRESSIONS = EXPRESSIONS | BIG_COMPARISONS
+COLUMNS_AT_ONCE = 80  # of more, Spark generates no code for the whole stage
 
 
-def generated(strategy, count):
-    """Examples that Hypothesis generates; there is no shrinking."""
-    examples = []
-
-    @settings(
-        max_examples=count,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(strategy)
-    def collect(example):
-        examples.append(example)
-
-    collect()
-    return examples
-
-
-def json_text(event):
-    return json.dumps(event, default=_json_value).encode()
-
-
-def _json_value(value):
-    return value.isoformat() if isinstance(value, datetime) else str(value)
-
-
-def of_arrow(expression, rows):
-    values = compile_expression(expression, VISITS).evaluate(rows)
-    if pa.types.is_timestamp(values.type):
-        values = values.cast(pa.int64())
-    return values.to_pylist()
-
-
-def of_spark(events, columns):
-    """The values of columns, as many lists as there are columns."""
+def values_of(events, columns):
+    """The values of columns: a list of each."""
     values = []
     for begin in range(0, len(columns), COLUMNS_AT_ONCE):
         some = columns[begin : begin + COLUMNS_AT_ONCE]
         named = [column.alias(f"c{number}") for number, column in enumerate(some)]
         table = events.select("row", *named).toArrow().sort_by("row")
-        for name in table.column_names[1:]:
-            column = table.column(name)
-            is_time = pa.types.is_timestamp(column.type)
-            values.append((column.cast(pa.int64()) if is_time else column).to_pylist())
+        values += [plain(column) for column in table.columns[1:]]
     return values
+
+
+def assert_equal(expressions, texts, actual, expected):
+    """All values are equal; otherwise the shortest expression is shown."""
+    different = [
+        (print_expression(expression), texts[row], pair)
+        for expression, *columns in zip(expressions, actual, expected, strict=True)
+        for row, pair in enumerate(zip(*columns, strict=True))
+        if repr(pair[0]) != repr(pair[1])  # -0.0 is another number than 0.0
+    ]
+    assert not different, min(different, key=lambda case: len(str(case)))
+
+
+def assert_values_are_those_of_arrow(spark, expressions, texts):
+    """Evaluates expressions on events of JSON texts; returns all values."""
+    columns = [column_of(each, VISITS, f.col("event")) for each in expressions]
+    actual = values_of(events_of(spark, texts).cache(), columns)
+    rows = decoded(texts)
+    expected = [plain(compiled(each).evaluate(rows)) for each in expressions]
+    assert_equal(expressions, texts, actual, expected)
+    return list(chain.from_iterable(expected))
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
 def test_values_are_those_of_arrow(spark, ansi):
-    texts = [json_text(event) for event in generated(EVENTS, 60)]
-    expressions = list(dict.fromkeys(generated(ANY_EXPRESSIONS, 400)))
-    decoded = JsonDecoder(VISITS).decode(texts)
-    assert not decoded.rejected
     spark.conf.set("spark.sql.ansi.enabled", ansi)
-    records = spark.createDataFrame(list(enumerate(texts)), "row bigint, value binary")
-    events = with_event(records, VISITS).repartition(1).cache()
-    columns = [column_of(each, VISITS, F.col("event")) for each in expressions]
+    texts = [json_text(event) for event in generated(EVENTS, 60)]
+    expressions = list(dict.fromkeys(generated(ANY_EXPRESSIONS, 320)))
+    values = assert_values_are_those_of_arrow(spark, expressions, texts)
+    assert {type(value) for value in values} == {bool, int, float, str, type(None)}
 
-    values = of_spark(events, columns)
 
-    wrong = []
-    for expression, column in zip(expressions, values, strict=True):
-        expected = of_arrow(expression, decoded.rows)
-        wrong += [
-            (expression, texts[row], pair)
-            for row, pair in enumerate(zip(column, expected, strict=True))
-            if pair[0] != pair[1]
+@st.composite
+def rules(draw):
+    """Three expressions of one shape, with constants."""
+    expression = draw(ANY_EXPRESSIONS.filter(lambda each: compiled(each).constants))
+    shape = compiled(expression).shape
+    others = with_other_constants(expression).filter(lambda each: compiled(each).shape == shape)
+    return [expression, draw(others), draw(others)]
+
+
+def test_a_column_serves_all_constants_of_a_shape(spark):
+    texts = [json_text(event) for event in generated(EVENTS, 30)]
+    shapes = generated(rules(), 120)
+    by_row = [[shape[row % 3] for row in range(len(texts))] for shape in shapes]
+    columns, structs = [], {}
+    for number, (shape, expressions) in enumerate(zip(shapes, by_row, strict=True)):
+        layout = ConstantLayout(compiled(shape[0]).constant_types)
+        structs[f"rule{number}"] = [layout.values(compiled(each).constants) for each in expressions]
+        constants = layout.columns(f.col(f"rule{number}"))
+        columns.append(column_of(shape[0], VISITS, f.col("event"), constants))
+
+    actual = values_of(events_of(spark, texts, **structs).cache(), columns)
+
+    rows = decoded(texts)
+    expected = [
+        [
+            plain(compiled(each).evaluate(rows.slice(row, 1)))[0]
+            for row, each in enumerate(expressions)
         ]
-    assert not wrong, min(wrong, key=lambda case: len(str(case)))
+        for expressions in by_row
+    ]
+    assert_equal([shape[0] for shape in shapes], texts, actual, expected)
+
+
+def test_every_character_has_the_case_that_it_has_in_arrow(spark):
+    characters = [chr(i) for i in range(sys.maxunicode + 1) if not 0xD800 <= i < 0xE000]
+    some = ["".join(characters[i : i + 500]) for i in range(0, len(characters), 500)]
+    texts = [json_text(EVENT | {"title": text}) for text in some]
+    title = Path(("title",))
+    lower, upper = FunctionCall("lower", (title,)), FunctionCall("upper", (title,))
+    expressions = [lower, upper, FunctionCall("upper", (lower,)), FunctionCall("lower", (upper,))]
+    assert_values_are_those_of_arrow(spark, expressions, texts)
+
+
+PATTERNS = [
+    *("men", "m%", "%n", "%e%", "%", "", "_", "__", "_e_", "m_%", "%_n", "m%n", "%m%n%", "%e%e%"),
+    *("a_b", "a\\%b", "a\\_b", "\\m\\e\\n", "%\\\\", "\\%%", "a.c", "(a|b)*[c]", "%\\E%", "\\Q%"),
+    *("%a_a%", "%a%a_", "_%_%_", "%%__%%", "😀%", "%é", "a\nb", "a_b%", "%ab", "%a%ab", "ab%ba"),
+]
+LIKE_TEXTS = [
+    *("", "m", "men", "meen", "n", "me", "a%b", "a_b", "axb", "a\nb", "a\\", "\\", "%", "a.c"),
+    *("abc", "(a|b)*[c]", "\\E", "\\Q", "\\Qx", "aba", "abaa", "aaxa", "😀", "😀é", "é", "ab\n"),
+    *("aab", "ab"),
+]
+
+
+def test_patterns_match_what_they_match_in_arrow(spark):
+    texts = [json_text(EVENT | {"title": text}) for text in LIKE_TEXTS]
+    expressions = [Like(Path(("title",)), pattern) for pattern in PATTERNS]
+    assert_values_are_those_of_arrow(spark, expressions, texts)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 28 + "price" + " * 1.01)" * 28 + " > 3",
+        "floor(" * 14 + "price" + " * 1.5)" * 14 + " > 100",
+        "(" * 28 + "views = 3" + " = (price + 1 > 2))" * 28,
+        " OR ".join(f"views = {number}" for number in range(4, -700, -1)),
+        f"country IN ({', '.join(map(repr, map(str, range(999))))}, 'PL')",
+        "lower(upper(" * 14 + "title" + "))" * 14 + " = 'a'",
+        "title NOT LIKE '" + "a_" * 9_000 + "'",
+        "title NOT LIKE '" + "%a" * 99 + "%b'",
+    ],
+    ids=lambda text: text[:20],
+)
+def test_the_largest_conditions_are_evaluated(spark, text):
+    texts = [json_text(EVENT), json_text(EVENT | {"title": "a" * 18_000})]
+    assert_values_are_those_of_arrow(spark, [condition(text)], texts)

@@ -59,9 +59,9 @@ def column_of(
         string, bigint, double, boolean or timestamp, by the type of the expression.
     """
     value = _Compiler(schema, event, constants).of(expression)
-    return (
-        operations.without_negative_zeros(value.column) if value.type is _NUMBER else value.column
-    )
+    if value.type is not _NUMBER:
+        return value.column
+    return operations.without_negative_zeros(value.column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class _Compiler:
     @_of.register
     def _(self, literal: Literal) -> _Value:
         kind = self._types.of(literal)
-        return _Value(kind, operations.constant(literal.value, kind))
+        return _Value(kind, operations.literal(literal.value, kind))
 
     @_of.register
     def _(self, negative: Negative) -> _Value:
@@ -189,7 +189,7 @@ class _Compiler:
 
     def _constant(self, kind: ValueType, constant: Constant) -> Column:
         if self._constants is None:
-            return operations.constant(constant, kind)
+            return operations.literal(constant, kind)
         return operations.from_constant(next(self._constants), kind)
 
 

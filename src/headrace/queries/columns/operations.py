@@ -26,7 +26,7 @@ _COMPARISONS: dict[str, Operation] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_SPARK_TYPES = {
+_CONSTANT_TYPES = {
     ValueType.TEXT: "string",
     ValueType.INTEGER: "bigint",
     ValueType.NUMBER: "double",
@@ -37,15 +37,15 @@ _LOW_BITS = 32
 _END_OF_INTEGERS = 2.0**63
 
 
-def constant(value: Constant, kind: ValueType) -> Column:
-    """Returns a constant; that of a time is microseconds since 1970."""
+def literal(constant: Constant, kind: ValueType) -> Column:
+    """Returns the value of a constant."""
     from pyspark.sql import functions as f
 
-    return from_constant(f.lit(value).cast(_SPARK_TYPES[kind]), kind)
+    return from_constant(f.lit(constant).cast(_CONSTANT_TYPES[kind]), kind)
 
 
 def from_constant(column: Column, kind: ValueType) -> Column:
-    """Returns the value of a column of constants, which has microseconds for times."""
+    """Returns the value of constants, which are microseconds since 1970 for times."""
     from pyspark.sql import functions as f
 
     return f.timestamp_micros(column) if kind is ValueType.TIME else column
@@ -130,30 +130,27 @@ def _balanced(connect: Operation, operands: Sequence[Column]) -> Column:
     return connect(_balanced(connect, operands[:half]), _balanced(connect, operands[half:]))
 
 
-def comparable(values: Column, kind: ValueType) -> Column:
-    """Returns values as lists of constants have them: times are microseconds, zero has no sign."""
-    from pyspark.sql import functions as f
-
-    if kind is ValueType.TIME:
-        return f.unix_micros(values)
-    return without_negative_zeros(values) if kind is ValueType.NUMBER else values
-
-
 def is_in(values: Column, kind: ValueType, constants: Sequence[Constant]) -> Column:
     """Returns whether each value is one of the constants of its type."""
     from pyspark.sql import functions as f
 
     if not constants:
         return f.when(values.isNotNull(), f.lit(False))
-    literals = [f.lit(each).cast(_SPARK_TYPES[kind]) for each in constants]
-    return comparable(values, kind).isin(literals)
+    literals = [f.lit(each).cast(_CONSTANT_TYPES[kind]) for each in constants]
+    return _as_constant(values, kind).isin(literals)
 
 
 def is_in_array(values: Column, kind: ValueType, arrays: Column) -> Column:
-    """Returns whether each value is in the array of its row."""
+    """Returns whether each value is in the array of constants of its row."""
     from pyspark.sql import functions as f
 
-    return f.array_contains(arrays, comparable(values, kind))
+    return f.array_contains(arrays, _as_constant(values, kind))
+
+
+def _as_constant(values: Column, kind: ValueType) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.unix_micros(values) if kind is ValueType.TIME else values
 
 
 def _length(texts: Column) -> Column:

@@ -23,8 +23,9 @@ _TYPES = {
     FieldType.TIMESTAMP: "string",
     FieldType.MILLIS: "bigint",
     FieldType.DATE: "string",
-    FieldType.DECIMAL: "variant",  # a number or a text, of which Spark's decimal takes more
-    FieldType.BINARY: "binary",
+    # Spark's own decimal and binary take more than JSON and RFC 4648 have.
+    FieldType.DECIMAL: "variant",
+    FieldType.BINARY: "variant",
     FieldType.JSON: "string",
 }
 

@@ -17,8 +17,10 @@ from headrace.queries.columns.values import bigint, value_of
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+_VARIANTS = {FieldType.DECIMAL, FieldType.BINARY}
 _MAX_DOUBLE = 1.7976931348623157e308
 _DATE = r"\A(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}\z"
+_BASE64 = r"\A(?:[A-Za-z0-9+/]{4})*+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?\z"
 
 
 def is_valid(schema: EventSchema, struct: Column, values: Column) -> Column:
@@ -47,7 +49,7 @@ def _is_valid(field: EventField, parsed: Column, value: Column) -> Column | None
 def _is_null(field: EventField, parsed: Column) -> Column:
     from pyspark.sql import functions as f
 
-    if field.type is not FieldType.DECIMAL:
+    if field.type not in _VARIANTS:
         return parsed.isNull()
     return f.coalesce(f.schema_of_variant(parsed), f.lit("VOID")) == "VOID"
 
@@ -70,12 +72,14 @@ def _condition(field: EventField, parsed: Column, value: Column) -> Column | Non
             condition = parsed.rlike(_DATE) & parsed.try_cast("date").isNotNull()
         case FieldType.DECIMAL:
             condition = f.when(value.isNotNull(), _fits(parsed, field.precision, value))
+        case FieldType.BINARY:
+            is_text = f.schema_of_variant(parsed) == "STRING"
+            condition = is_text & parsed.try_cast("string").rlike(_BASE64)
         case FieldType.STRUCT if field.schema is not None:
             condition = is_valid(field.schema, parsed, value)
-        case FieldType.LIST:
-            condition = _are_valid(field.item, parsed)
-        case FieldType.MAP:
-            condition = _are_valid(field.item, f.map_values(parsed))
+        case FieldType.LIST | FieldType.MAP:
+            is_list = field.type is FieldType.LIST
+            condition = _are_valid(field.item, parsed if is_list else f.map_values(parsed))
     return condition
 
 
