@@ -244,14 +244,14 @@ def project(broker: Broker, topic: str, queries: StandingQueries) -> Mapping[str
     }
 
 
-def run(seconds: float, console: Console) -> list[Row]:
+def run(systems: Sequence[str], seconds: float, console: Console) -> list[Row]:
     """The whole benchmark."""
     java = find_java(os.environ)
     shutil.rmtree(WORK, ignore_errors=True)
     measured: list[Row] = []
     try:
         with opened_in(WORK / "broker", java) as broker:
-            for system in COMMANDS:
+            for system in systems:
                 console.print(f"{system}: {seconds:.0f} s at {RATE:,} events/s")
                 figures = measure(broker, system, seconds, WORK / system)
                 shown = (f"{name} {value:,.4g}" for name, value in figures.items())
@@ -271,8 +271,10 @@ def main(given: Sequence[str]) -> int:
     parser.add_argument(
         "--quick", action="store_true", help=f"{QUICK_SECONDS} s of each, nothing kept"
     )
+    parser.add_argument("--seconds", type=int, default=SECONDS, help=f"of each; {SECONDS}")
+    parser.add_argument("--systems", nargs="+", choices=COMMANDS, default=list(COMMANDS))
     chosen = parser.parse_args(given)
-    seconds = QUICK_SECONDS if chosen.quick else SECONDS
+    seconds = QUICK_SECONDS if chosen.quick else chosen.seconds
     settings = {
         "work": f"{RATE:,} events/s for {seconds} s, {QUERIES:,} queries",
         "rounds": 1,
@@ -280,7 +282,7 @@ def main(given: Sequence[str]) -> int:
     }
 
     def work(console: Console) -> int:
-        show(console, BENCHMARK, run(seconds, console), None if chosen.quick else settings)
+        show(console, BENCHMARK, run(chosen.systems, seconds, console), None if chosen.quick else settings)
         return 0
 
     return exit_code(work)

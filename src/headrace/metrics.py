@@ -649,7 +649,7 @@ MATCHED_EVENTS_METRICS = (
     Metric(
         "read",
         "events",
-        "events that were looked at; counted once a minute",
+        "events that were looked at; counted every three minutes",
         "standing still while events come: see the state and its reason",
         is_counter=True,
     ),
@@ -670,7 +670,7 @@ MATCHED_EVENTS_METRICS = (
         "lag_records",
         "records",
         "offsets from the committed positions to the end of the topic",
-        "above what comes in two minutes: it is too slow, or stands still",
+        "above what comes in six minutes: it is too slow, or stands still",
     ),
 )
 """Of a process that sends matched events; at /metrics ``headrace_matched_events_<name>``, counts

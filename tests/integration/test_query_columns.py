@@ -82,6 +82,23 @@ def test_values_are_those_of_arrow(spark, ansi):
     assert {type(value) for value in values} == {bool, int, float, str, type(None)}
 
 
+CALCULATIONS = [
+    *("price * 1e308 * 1e308", "-1e308 - 1e308", "price * 1e308 * 1e308 - price * 1e308 * 1e308"),
+    *("1 / (price * 1e308 * 1e308)", "views / 0", "0 / (price - price)", "1 / -0.0", "-views + 3"),
+    *("floor(price * 1e300)", "ceil(-price / 5)", "floor(-5e-324)", "ceil(5e-324)", "abs(-price)"),
+    *("9223372036854775807 + views", "floor(9.3e18 + price)", "abs(price * 1e308 * 1e308)"),
+]
+
+
+def test_numbers_that_are_not_finite_are_null(spark):
+    comparisons = [f"{text} {order} 1" for text in CALCULATIONS for order in ("=", "!=", "<", ">")]
+    nulls = [f"{text} IS NULL" for text in CALCULATIONS]
+    ranges = [f"{text} IN (0, 1) OR {text} BETWEEN 0 AND 1" for text in CALCULATIONS]
+    texts = [json_text(EVENT), json_text(EVENT | {"price": 1e300}), json_text(EVENT | {"price": 0})]
+    expressions = [condition(text) for text in [*comparisons, *nulls, *ranges]]
+    assert_values_are_those_of_arrow(spark, expressions, texts)
+
+
 @st.composite
 def rules(draw):
     """Three expressions of one shape, with constants."""

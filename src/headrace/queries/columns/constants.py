@@ -19,7 +19,7 @@ _ELEMENTS = {_TEXTS: "string", _INTEGERS: "bigint", _NUMBERS: "double", _BOOLEAN
 
 
 class ConstantLayout:
-    """Where the constants of a shape are in a struct that all shapes have in common.
+    """The places of the constants of a shape in a struct that all shapes have in common.
 
     The struct has a member for each type, an array of arrays: each constant of that type is an
     array of its values, the one value of a scalar or those of the list of an ``IN``. Times are

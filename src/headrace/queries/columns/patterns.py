@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-_Piece: TypeAlias = "list[str | int]"
+Piece: TypeAlias = "list[str | int]"
 """What stands between ``%``: texts, and numbers of any characters."""
 
 _PART = re.compile(r"%+|_+|(?:\\.|[^%_\\])+", re.DOTALL)
@@ -21,13 +21,13 @@ _PARTS_OF_GROUP = 50
 def matches(texts: Column, pattern: str) -> Column:
     """Returns whether whole texts match a pattern; ``_`` is a code point.
 
-    Spark's own ``LIKE`` takes exponential time for some patterns with many ``%``.
+    Spark's own ``LIKE`` tries all combinations of places for the ``%`` of a pattern.
 
     Args:
         texts: to look at.
         pattern: that has been checked.
     """
-    pieces = _pieces(pattern)
+    pieces = pieces_of(pattern)
     match ["".join(map(str, piece)) for piece in pieces] if _are_texts(pieces) else []:
         case [text]:
             return texts == text
@@ -37,11 +37,12 @@ def matches(texts: Column, pattern: str) -> Column:
             return texts.endswith(end)
         case ["", part, ""]:
             return texts.contains(part)
-    return texts.rlike(_regular_expression(pieces))
+    return texts.rlike(regular_expression(pieces))
 
 
-def _pieces(pattern: str) -> list[_Piece]:
-    pieces: list[_Piece] = [[]]
+def pieces_of(pattern: str) -> list[Piece]:
+    """Returns what stands between the ``%`` of a pattern, and before and behind them."""
+    pieces: list[Piece] = [[]]
     for part in _PART.findall(pattern):
         if part.startswith("%"):
             pieces.append([])
@@ -52,12 +53,12 @@ def _pieces(pattern: str) -> list[_Piece]:
     return pieces
 
 
-def _are_texts(pieces: Sequence[_Piece]) -> bool:
+def _are_texts(pieces: Sequence[Piece]) -> bool:
     return all(isinstance(part, str) for piece in pieces for part in piece)
 
 
-def _regular_expression(pieces: Sequence[_Piece]) -> str:
-    """Returns an expression that goes through a text once.
+def regular_expression(pieces: Sequence[Piece]) -> str:
+    """Returns an expression of Java's that goes through a text once.
 
     A piece has as many characters wherever it matches: the first place is as good as any later.
     """
@@ -65,11 +66,11 @@ def _regular_expression(pieces: Sequence[_Piece]) -> str:
     if not others:
         return rf"(?s)\A{first}\z"
     *between, last = others
-    found = "".join(f"(?>.*?{piece})" for piece in between)
-    return rf"(?s)\A{first}{found}" + (rf".*{last}\z" if last else "")
+    middle = "".join(f"(?>.*?{piece})" for piece in between)
+    return rf"(?s)\A{first}{middle}" + (rf".*{last}\z" if last else "")
 
 
-def _groups(piece: _Piece) -> Iterator[str]:
+def _groups(piece: Piece) -> Iterator[str]:
     parts = [re.escape(part) if isinstance(part, str) else f".{{{part}}}" for part in piece]
     for begin in range(0, len(parts), _PARTS_OF_GROUP):
         yield f"(?>{''.join(parts[begin : begin + _PARTS_OF_GROUP])})"

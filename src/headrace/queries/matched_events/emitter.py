@@ -55,9 +55,10 @@ _LOG = logging.getLogger("headrace.queries")
 _LOOK_SECONDS = 0.5
 _NO_QUERIES_SECONDS = 1.0
 _CHECK_SECONDS = 10.0
-_COMMIT_SECONDS = 60
-# Where queries change before a batch of a minute has ended: so that positions move on.
+_COMMIT_SECONDS = 180  # events wait for up to a second at the end of a batch of Spark
+# Where queries change before such a batch has ended: so that positions move on.
 _SHORT_COMMIT_SECONDS = 5
+_QUIET_SECONDS = 60.0  # without a change: batches are long again
 _MIN_QUERY_SECONDS = 2.0  # changes of the registry within it are taken together
 _SETTLE_SECONDS = 0.3  # what a query that was stopped has in flight reaches the topic
 
@@ -311,7 +312,7 @@ class EventEmitter:
                     if rules.identities != others.identities:
                         self._changes_often = not running.batches
                         return self._columns(rules.after(others, self._source_ends(running)))
-                if running.commit_seconds < _COMMIT_SECONDS <= running.age:
+                if running.commit_seconds < _COMMIT_SECONDS and running.age >= _QUIET_SECONDS:
                     self._changes_often = False
                     return running.columns
             self._observe(None)

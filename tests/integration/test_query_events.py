@@ -1,0 +1,316 @@
+"""Spark reads the events that the decoder reads, and no others, but for what is listed."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+import pytest
+from hypothesis import strategies as st
+from pyspark.sql import functions as f
+from tests.integration.visits import generated
+
+from headrace.events.parser import slots
+from headrace.model.event import EpochMillis, FieldType, Precision, event_schema
+from headrace.pipelines.source.decode.json_events import JsonDecoder
+from headrace.queries.columns import column_of, with_event
+from headrace.queries.language.tree import Path
+
+
+class Person:
+    name: str
+    Name: str | None
+    age: int | None
+
+
+class Loose:
+    count: int | None
+    anything: Any
+
+
+class Everything:
+    id: int
+    text: str
+    part: Loose
+    count: int | None
+    price: float | None
+    note: str | None
+    kind: Literal["x", "1"] | None
+    is_new: bool | None
+    at: datetime | None
+    seen: EpochMillis | None
+    day: date | None
+    cost: Annotated[Decimal, Precision(9, 2)] | None
+    amount: Decimal | None
+    blob: bytes | None
+    anything: Any
+    counts: list[int] | None
+    notes: list[str | None] | None
+    times: list[datetime] | None
+    people: list[Person] | None
+    things: list[Any] | None
+    scores: dict[str, int | None] | None
+    labels: dict[str, str] | None
+    owner: Person | None
+
+
+EVERYTHING = event_schema(Everything)
+TIMES = [
+    *("2026-05-01T10:00:00Z", "2026-05-01t10:00:00.1234567z", "2026-05-01 10:00:00.1+0530"),
+    *("1969-12-31T23:59:59.9999999-08:00", "0000-12-31T00:00:00Z", "0001-01-01T00:00:00Z"),
+    *("0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59-01:00"),
+    *("2026-05-01T10:00:60Z", "2026-02-29T10:00:00Z", "2026-05-01T24:00:00Z", "2026-05-01T10:00Z"),
+    *("2026-05-01T10:00:00", "2026-05-01T10:00:00+17:00", "2026-05-01T10:00:00+1:00"),
+    *("2026-05-01T10:00:00 UTC", "2026-05-01T10:00:00.Z", "2026-05-01T10:00:00,5Z", "2026-05-01"),
+    *("2026-05-01T10:00:00.123456789012345Z", "+2026-05-01T10:00:00Z", "now", "epoch"),
+]
+DATES = [
+    *("2026-05-01", "2026-02-29", "0000-01-01", "0001-01-01", "9999-12-31", "2026-5-1", "20260501"),
+    *("2026-05-01 ", "2026-05-01T00:00:00Z", "1582-10-10", "1500-02-29"),
+]
+NUMBERS = [
+    *("1", "-1", "0", "-0", "1.5", "1.500", "1.555", "1e2", "1.5e-1", "1e-3", "1E+2", "1.0", "0.1"),
+    *("1234567.89", "12345678.9", "99999999999999999999.123", "9223372036854775807", "-5.00"),
+    *("9223372036854775808", "-9223372036854775808", "123456789012345678901234567890.12"),
+    *("0.005", "0.00", "9999999.995", "9999999.99", "100000000000000000000", "5e-324"),
+    *("62135596800000", "-62135596800000", "-62135596800001", "253402300799999", "253402300800000"),
+]
+HUGE_NUMBERS = ["1e400", "-1e400", "1e308", "1e-400"]
+DECIMAL_TEXTS = [" 1", "1,000", "+1", "1.", ".5", "01", "1e", "-", "--1", "1_0", "NaN", "", "0x1"]
+TEXTS = [
+    *("", "a", "é", "😀", "?", "a?b", "\0", "x", "1", "-5", "1e5", "true", "false", "null", "[1]"),
+    *('{"a":1}', '"', "٣", "NaN", "Infinity", "-", "t", "trueish", "1.2.3", " 5", "5 ", "😀?"),
+]
+BASE64 = [
+    "aGk=",
+    "aGk",
+    "aGkA",
+    "====",
+    "YWJj",
+    "YQ==",
+    "YR==",
+    "a-_b",
+    "YQ=",
+    "YQ==YQ==",
+    "aG k=",
+    "YWJj YWJj",
+    "\0",
+]
+HALVES = [r'"\ud800"', r'"\udc00x"', r'"a\ud83d"', r'"\ud800\ud800\udc00"']
+WHOLE = [r'"\ud83d\ude00"', r'"\\ud800"', r'"\u0041?"', r'"\/"', r'"?\ud83d\ude00"']
+
+
+def one_of(*texts):
+    return st.sampled_from([text for some in texts for text in some])
+
+
+def quoted(*texts):
+    return st.builds(json.dumps, one_of(*texts), ensure_ascii=st.booleans())
+
+
+SCALARS = quoted(TEXTS, TIMES, DATES, NUMBERS, BASE64) | one_of(
+    NUMBERS, WHOLE, ["true", "false", "null"]
+)
+NAMES = st.sampled_from(["name", "Name", "age", "count", "other"])
+FIELDS_OF_PERSON = st.sampled_from(["name", "Name", "age"])
+
+
+def arrays(items):
+    return st.lists(items, max_size=2).map(lambda texts: f"[{','.join(texts)}]")
+
+
+def objects(values, names=NAMES):
+    return st.dictionaries(names, values, max_size=3).map(object_text)
+
+
+def object_text(members):
+    return "{" + ", ".join(f'"{name}": {value}' for name, value in members.items()) + "}"
+
+
+ANYTHING = st.recursive(SCALARS, lambda inner: arrays(inner) | objects(inner), max_leaves=4)
+TEXT_VALUES = quoted(TEXTS, TIMES, NUMBERS) | one_of(WHOLE, HALVES)
+PEOPLE = objects(TEXT_VALUES | one_of(["7", "null"]), FIELDS_OF_PERSON) | st.just('{"name":"a"}')
+FIELDS = {
+    "count": one_of(NUMBERS),
+    "price": one_of(NUMBERS, HUGE_NUMBERS[:3]),
+    "note": TEXT_VALUES,
+    "kind": one_of(['"x"', '"1"', "1", '"y"']),
+    "is_new": one_of(["true", "false"]),
+    "at": quoted(TIMES),
+    "seen": one_of(NUMBERS),
+    "day": quoted(DATES),
+    "cost": one_of(NUMBERS) | quoted(NUMBERS, DECIMAL_TEXTS),
+    "amount": one_of(NUMBERS) | quoted(NUMBERS, DECIMAL_TEXTS),
+    "blob": quoted(BASE64),
+    "anything": ANYTHING,
+    "counts": arrays(one_of(["1", "2", "null", "1.5", '"1"'])),
+    "notes": arrays(TEXT_VALUES | one_of(["null", "5", "[]"])),
+    "times": arrays(quoted(TIMES)),
+    "people": arrays(PEOPLE | st.just("null")),
+    "things": arrays(ANYTHING),
+    "scores": objects(one_of(["1", "null", '"1"'])),
+    "labels": objects(TEXT_VALUES | st.just("null")),
+    "owner": PEOPLE,
+    "undeclared": ANYTHING,
+    "ID": ANYTHING,
+}
+REQUIRED = {"id": "1", "text": '"a"', "part": "{}"}
+
+
+@st.composite
+def documents(draw):
+    """JSON objects, most of which are events, and some of which are no JSON."""
+    members = dict(REQUIRED)
+    for name in draw(st.lists(st.sampled_from(sorted(FIELDS)), max_size=2)):
+        members[name] = draw(FIELDS[name])
+    if draw(st.integers(0, 9)) == 9:
+        members[draw(st.sampled_from([*FIELDS, *REQUIRED]))] = draw(ANYTHING)
+    if draw(st.integers(0, 19)) == 19:
+        del members[draw(st.sampled_from(sorted(REQUIRED)))]
+    pairs = [f'"{name}": {value}' for name, value in members.items()]
+    repeated = draw(st.lists(st.sampled_from(pairs), max_size=1)) if pairs else []
+    text = f"{{{', '.join(draw(st.permutations(pairs + repeated)))}}}"
+    # A damaged name may leave half of a surrogate pair in a field that is not declared.
+    is_damaged = draw(st.integers(0, 9)) == 9 and "\\ud" not in text
+    return draw(damaged(text) if is_damaged else st.just(text)).encode()
+
+
+def damaged(text):
+    places = st.integers(0, len(text) - 1)
+    replaced = st.tuples(places, st.sampled_from('{}[]",:01x\\\n\x01'))
+    return st.one_of(
+        st.sampled_from([" ", "\n", "x", "}", "{}", ",", '"', "]", " 1"]).map(text.__add__),
+        st.sampled_from([" ", "\t\n", "[", "\ufeff", "x"]).map(lambda before: before + text),
+        st.just(f"[{text}]"),
+        places.map(lambda place: text[:place]),
+        replaced.map(lambda change: text[: change[0]] + change[1] + text[change[0] + 1 :]),
+    )
+
+
+OTHERS = [
+    *(None, b"", b" ", b"null", b"5", b'"a"', b"[]", b"{}", b'{"id":1,"text":"a","part":{}}{}'),
+    *(b'{"id":1,"text":"\xff","part":{}}', b"\xff", b'{"id":NaN,"text":"a","part":{}}'),
+    *(b'{\'id\':1,"text":"a","part":{}}', b'{"id":1,"text":"a","part":{}/**/}'),
+    b'{"id":1,"text":"a","part":' + b'{"anything":' * 5_000 + b"1" + b"}" * 5_001,
+    b'{"id":1,"part":{},"text":' + b"[" * 5_000 + b"]" * 5_000 + b"}",
+]
+
+
+def of_spark(spark, values, schema=EVERYTHING):
+    """The event of each value, as a dictionary; None: it is no event."""
+    records = spark.createDataFrame(list(enumerate(values)), "row bigint, value binary")
+    table = with_event(records, schema).select("row", "event").toArrow().sort_by("row")
+    return table.column("event").to_pylist()
+
+
+def of_decoder(values, schema=EVERYTHING):
+    read = JsonDecoder(schema).decode(values)
+    rows = iter(read.rows.to_pylist())
+    return [
+        None if row in read.rejected else usable(next(rows), schema) for row in range(len(values))
+    ]
+
+
+UNUSABLE = {FieldType.DATE, FieldType.BINARY, FieldType.JSON, FieldType.LIST, FieldType.MAP}
+
+
+def usable(values, schema):
+    """The values that queries can use, as they see them."""
+    if values is None:
+        return None
+    event = {}
+    for slot, field in slots(schema).items():
+        value = values[field.name]
+        if field.schema is not None:
+            value = usable(value, field.schema)
+        if field.type is FieldType.DECIMAL and value is not None:
+            value = float(str(value))
+        if field.type not in UNUSABLE:
+            event[slot] = value
+    return event
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_events_are_those_of_the_decoder(spark, ansi):
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    values = OTHERS + generated(documents(), 2_500)
+    actual, expected = of_spark(spark, values), of_decoder(values)
+    assert 500 < sum(event is None for event in expected) < 2_000
+    for value, *events in zip(values, actual, expected, strict=True):
+        assert events[0] == events[1], value
+
+
+BEFORE, AFTER = b'{"id":1,"text":"a","part":{}', b"}"
+TAKEN = [
+    b'},"more":{"a":1',
+    rb',"undeclared":"\ud800"',
+    rb',"anything":"\ud800"',
+    b',"anything":1e400',
+    b',"note":5,"note":"a"',
+    b',"kind":"y","kind":null',
+    b',"cost":1e-400',
+    b',"amount":0.12345678901234567891',
+    b',"anything":' + b"[" * 980 + b"]" * 980,
+]
+REJECTED = [
+    b',"amount":"1e0001"',
+    b',"undeclared":"\xff"',
+    b',"\xff":1',
+    b',"at":"2026-05-01T00:00:00+18:01"',
+    b',"undeclared":' + b"1" * 1_001,
+    b',"' + b"x" * 50_001 + b'":1',
+    b',"note":"' + b"x" * 20_000_001 + b'"',
+]
+
+
+def test_what_is_different_is_what_is_documented(spark):
+    taken, rejected = ([BEFORE + part + AFTER for part in parts] for parts in (TAKEN, REJECTED))
+    assert None not in of_spark(spark, taken)
+    assert of_decoder(taken) == [None] * len(taken)
+    assert of_spark(spark, rejected) == [None] * len(rejected)
+    assert None not in of_decoder(rejected)
+
+
+class Names:
+    a: int
+    A: int
+    b: Any
+    x_y: Annotated[Decimal, Precision(38, 0)] | None
+
+
+Names.__annotations__["a.b`c"] = str
+
+
+def test_fields_are_told_apart_whatever_their_names(spark):
+    schema = event_schema(Names)
+    value = b'{"a":1,"A":2,"a.b`c":"x","x_y":12345678901234567890}'
+    records = spark.createDataFrame([(value,)], "value binary")
+    columns = [
+        column_of(Path((name,)), schema, f.col("event")) for name in schema.names if name != "b"
+    ]
+    [row] = with_event(records, schema).select(*columns).collect()
+    assert sorted(map(str, row)) == sorted(["1", "2", "x", "1.2345678901234567e+19"])
+
+
+class Opaque:
+    anything: Any
+    days: list[date]
+
+
+def test_an_event_may_have_no_field_that_queries_can_use(spark):
+    values = [b'{"days":["2026-05-01"]}', b'{"days":["2026-05-01",5]}', b'{"days":null}']
+    assert of_spark(spark, values, event_schema(Opaque)) == [{}, None, None]
+
+
+def test_conditions_on_an_event_stay_above_what_reads_it(spark):
+    rows = spark.sparkContext.parallelize([(bytearray(b"{}"), "a")])
+    events = with_event(spark.createDataFrame(rows, "value binary, key string"), EVERYTHING)
+    assert events.columns == ["value", "key", "event"]
+    keys = events.where("event.f0 > 1").where(f.col("event").isNotNull()).select("key")
+    plan = keys._jdf.queryExecution().optimizedPlan().toString().splitlines()
+    [condition] = [line for line in plan if "Filter " in line]
+    assert "event#" in condition
+    assert "parsed_document#" not in condition
+    assert sum(line.count("from_json(") for line in plan) == 2  # the second for doubtful texts
