@@ -282,7 +282,8 @@ def main(given: Sequence[str]) -> int:
     }
 
     def work(console: Console) -> int:
-        show(console, BENCHMARK, run(chosen.systems, seconds, console), None if chosen.quick else settings)
+        rows = run(chosen.systems, seconds, console)
+        show(console, BENCHMARK, rows, None if chosen.quick else settings)
         return 0
 
     return exit_code(work)
