@@ -81,7 +81,7 @@ def on_arrow(values, texts):
 
 @pytest.mark.drill
 def test_what_is_sent_matches_on_arrow_columns(drill_run, spark):
-    examples = drill_run.size(short=60, long=1_000)
+    examples = drill_run.size(short=30, long=1_000)
     counts = Counter()
 
     @seed(drill_run.random.randrange(2**32))
