@@ -46,6 +46,11 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("headrace")
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name bytes by their argument: gzip writes the time into them, and ids must not differ."""
+    return argname if isinstance(val, bytes) and not val.isascii() else None
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("drills")
     group.addoption(

@@ -73,9 +73,15 @@ def assert_values_are_those_of_arrow(spark, expressions, texts):
     return list(chain.from_iterable(expected))
 
 
-@pytest.mark.parametrize("ansi", ["true", "false"])
-def test_values_are_those_of_arrow(spark, ansi):
-    spark.conf.set("spark.sql.ansi.enabled", ansi)
+@pytest.fixture(params=["true", "false"])
+def ansi(spark, request):
+    spark.conf.set("spark.sql.ansi.enabled", request.param)
+    yield
+    spark.conf.unset("spark.sql.ansi.enabled")
+
+
+@pytest.mark.usefixtures("ansi")
+def test_values_are_those_of_arrow(spark):
     texts = [json_text(event) for event in generated(EVENTS, 60)]
     expressions = list(dict.fromkeys(generated(ANY_EXPRESSIONS, 320)))
     values = assert_values_are_those_of_arrow(spark, expressions, texts)

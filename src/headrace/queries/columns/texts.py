@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _Condition: TypeAlias = "Callable[[Column], Column]"
+_FIRST_OF_OTHERS = tuple(map(ord, '"[{-0123456789tf'))
 _OTHER_JSON = r'\A(?:[\[{"]|true\z|false\z|[-0-9][-+.0-9eE]*\z)'
 
 
@@ -25,10 +26,15 @@ def may_be_others(value: Column, schema: EventSchema, struct: Column) -> Column:
         schema: of the struct.
         struct: as it was parsed, with texts as ``string``.
     """
+    from pyspark.sql import functions as f
+
+    def may_be_other(text: Column) -> Column:
+        return f.ascii(text).isin(*_FIRST_OF_OTHERS) & text.rlike(_OTHER_JSON)
+
+    # Half of a surrogate pair is no text, and Spark makes a question mark of it.
     has_surrogate = value.contains(r"\ud") | value.contains(r"\uD")
-    # Spark makes it of half of a surrogate pair, which is no text.
-    may_have_half = _any_text(schema, struct, lambda text: text.contains("?")) & has_surrogate
-    return _any_text(schema, struct, lambda text: text.rlike(_OTHER_JSON)) | may_have_half
+    has_text = _any_text(schema, struct, lambda text: text.isNotNull())
+    return _any_text(schema, struct, may_be_other) | (has_text & has_surrogate)
 
 
 def are_texts(schema: EventSchema, struct: Column) -> Column:

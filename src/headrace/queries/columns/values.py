@@ -17,7 +17,6 @@ _TIME = (
 )
 # Of an exponent of more digits, Spark would write out a number of as many digits as it says.
 _NUMBER = r"\A-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?\z"
-_NUMBER_KINDS = r"\A(BIGINT|DOUBLE|DECIMAL)"
 
 
 def values_of(schema: EventSchema, struct: Column) -> Column:
@@ -55,9 +54,8 @@ def value_of(field: EventField, parsed: Column) -> Column | None:
 def _number(variant: Column) -> Column:
     from pyspark.sql import functions as f
 
-    text, kind = variant.try_cast("string"), f.schema_of_variant(variant)
-    is_text = kind == "STRING"
-    is_number = f.when(is_text, text.rlike(_NUMBER)).otherwise(kind.rlike(_NUMBER_KINDS))
+    text = variant.try_cast("string")
+    is_number = (f.schema_of_variant(variant) != "STRING") | text.rlike(_NUMBER)
     return f.when(is_number, text.try_cast("double"))
 
 
