@@ -22,6 +22,7 @@ Splitter: TypeAlias = Callable[[bytes], list[bytes]]
 """Returns the text of each event of an envelope; raises UnsplittableError."""
 
 _EVENTS = "events"
+_RAW = msgspec.json.Decoder(msgspec.Raw)
 
 
 def splitter_of(envelope: Envelope) -> Splitter:
@@ -63,7 +64,7 @@ def _split_array(text: bytes, envelope: Envelope) -> list[bytes]:
 
 def _no_array(text: bytes) -> UnsplittableError:
     try:
-        msgspec.json.decode(text, type=msgspec.Raw)
+        _RAW.decode(text)
     except (ValueError, RecursionError) as error:
         return malformed("envelope", error)
     return UnsplittableError("not-an-array", "the events are not in a JSON array")

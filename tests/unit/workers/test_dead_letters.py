@@ -237,7 +237,7 @@ def test_of_what_was_written_before_only_what_may_come_again_is_known(kafka):
     async def run():
         made = writer(committable=5)
         await asyncio.gather(*write(made, 7, 9))
-        assert [*made._writer._written["t"]] == [(HERE, 7)]
+        assert [*made._writer._written["t"]] == [(HERE, 7, -1)]
 
     asyncio.run(run())
     assert kafka.writes == [[9]]
@@ -288,9 +288,9 @@ def test_with_retry_topics_the_latest_dead_letters_of_all_partitions_are_known(k
     async def run():
         made = writer(committable=100, on_failure=RetryTopics())
         await asyncio.gather(*write(made, 9))
-        assert [offset for _, offset in made._writer._written["t"]] == [9, 1, 8]
+        assert [offset for _, offset, _ in made._writer._written["t"]] == [9, 1, 8]
         await asyncio.gather(*write(made, 5, 6))
-        assert [offset for _, offset in made._writer._written["t"]] == [8, 5, 6]
+        assert [offset for _, offset, _ in made._writer._written["t"]] == [8, 5, 6]
 
     asyncio.run(run())
     assert kafka.writes == [[5, 6]]
