@@ -19,7 +19,7 @@ from headrace.kafka.client import client_config
 from headrace.runtime.java import Java
 from headrace.settings.model import KafkaSettings
 
-OURS, FLINK, OPENSEARCH = "headrace", "flink", "opensearch"
+OURS, FLINK, FLINK_INDEXED, OPENSEARCH = "headrace", "flink", "flink-indexed", "opensearch"
 COMPARED = ("match-100", "match-1000", "match-10000")
 """The benchmarks that rivals take part in."""
 Matches = Callable[[], Counter[str]]
@@ -60,9 +60,13 @@ def _headrace_matches(broker: Broker, benchmark: str, _: str) -> Matches:
     return partial(headrace_match.matches_since, config, queries, begins)
 
 
-def _flink(benchmark: str, java: Java) -> Open:
-    program, rules = flink_match.prepare(java), rules_topic(benchmark).name
-    return partial(flink_match.open_flink_match, program=program, rules=rules)
+def _flink(benchmark: str, java: Java, *, is_indexed: bool) -> Open:
+    return partial(
+        flink_match.open_flink_match,
+        program=flink_match.prepare(java),
+        rules=rules_topic(benchmark).name,
+        is_indexed=is_indexed,
+    )
 
 
 def _opensearch(benchmark: str, java: Java) -> Open:
@@ -76,12 +80,15 @@ def _rival_matches(broker: Broker, _: str, run: str) -> Matches:
 
 SYSTEMS = {
     OURS: System(_headrace, _headrace_matches, "exactly once"),
-    FLINK: System(
-        _flink,
-        _rival_matches,
-        "at least once",
-        flink_match.SETTINGS | flink_match.CONSUMER | {"jvm": " ".join(flink_match.OPTIONS)},
-    ),
+    **{
+        name: System(
+            partial(_flink, is_indexed=is_indexed),
+            _rival_matches,
+            "at least once",
+            flink_match.SETTINGS | flink_match.CONSUMER | {"jvm": " ".join(flink_match.OPTIONS)},
+        )
+        for name, is_indexed in ((FLINK, False), (FLINK_INDEXED, True))
+    },
     OPENSEARCH: System(
         _opensearch,
         _rival_matches,

@@ -2,9 +2,10 @@
 
 Every benchmark matches the same topic from its start to its end with queries of its own, once a
 round, in turn, each in a new process: queries are read in the first batch, and speed is measured
-behind it. With 100, 1,000 and 10,000 queries, Flink and OpenSearch match the same events with the
-same queries in turn with headrace. After each run the matches of each query must be as many as the
-events were made to have, otherwise the run has no figures.
+behind it. With 100, 1,000 and 10,000 queries, Flink (with and without an index of rules) and
+OpenSearch match the same events with the same queries in turn with headrace. After each run the
+matches of each query must be as many as the events were made to have, otherwise the run has no
+figures.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from bench.match_rules import encode_rule, rule_of
 from bench.match_systems import (
     COMPARED,
     FLINK,
+    FLINK_INDEXED,
     OPENSEARCH,
     OURS,
     SYSTEMS,
@@ -67,9 +69,9 @@ HEAP_MB = 1024
 # Of systems that commit by time: about as often as a batch of headrace ends.
 MESSAGES_A_MS = 4_000
 MIN_COMMIT_MS = 250
-RIVALS = (FLINK, OPENSEARCH)
+RIVALS = (FLINK, FLINK_INDEXED, OPENSEARCH)
 VERSIONS = {
-    FLINK: locked_version("flink", "flink-clients"),
+    **dict.fromkeys((FLINK, FLINK_INDEXED), locked_version("flink", "flink-clients")),
     OPENSEARCH: locked_version("opensearch", "opensearch"),
 }
 MIXES = {

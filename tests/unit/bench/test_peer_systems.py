@@ -129,12 +129,13 @@ def test_flinks_statements_name_the_topic_and_the_folder(setup, tmp_path):
 
 def test_flinks_match_job_names_its_topics_and_its_group(setup, monkeypatch):
     monkeypatch.setattr(flink_match, "count_of_rules", lambda _, topic: {"rules-topic": 7}[topic])
-    told = flink_match.job(setup, "round-1", "rules-topic", "round-1-matches")
+    told = flink_match.job(setup, "round-1", "rules-topic", "round-1-matches", is_indexed=True)
     assert told == flink_match.CONSUMER | {
         "bootstrap": setup.bootstrap,
         "group": "round-1",
         "events": "impressions",
         "rules": "rules-topic",
+        "rules.index": "true",
         "rules.count": "7",
         "matches": "round-1-matches",
     }

@@ -40,7 +40,9 @@ public final class Match {
                 records(environment, job, "rules").setParallelism(1).broadcast(MatchRules.RULES);
         records(environment, job, "events")
                 .connect(rules)
-                .process(new MatchRules(Integer.parseInt(job.getProperty("rules.count"))))
+                .process(new MatchRules(
+                        Integer.parseInt(job.getProperty("rules.count")),
+                        Boolean.parseBoolean(job.getProperty("rules.index"))))
                 .sinkTo(matches(job));
         return environment.executeAsync("match");
     }

@@ -14,8 +14,8 @@ import org.apache.flink.streaming.api.functions.co.BroadcastProcessFunction;
 import org.apache.flink.util.Collector;
 
 /**
- * Matches events with the rules of the broadcast state. An index beside the state selects the
- * rules to be tested. Events that come before all rules have come wait in the operator's state.
+ * Matches events with the rules of the broadcast state. The rules to be tested are all of them, or
+ * those that an index beside the state selects. Events that come before all rules have come wait in the operator's state.
  */
 final class MatchRules extends BroadcastProcessFunction<byte[], byte[], byte[]>
         implements CheckpointedFunction {
@@ -25,17 +25,19 @@ final class MatchRules extends BroadcastProcessFunction<byte[], byte[], byte[]>
             "early", PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO);
 
     private final int expectedRules;
-    private transient RuleIndex index;
-    private transient int rules;
+    private final boolean isIndexed;
+    private transient Rules rules;
+    private transient int count;
     private transient ListState<byte[]> early;
 
-    MatchRules(int expectedRules) {
+    MatchRules(int expectedRules, boolean isIndexed) {
         this.expectedRules = expectedRules;
+        this.isIndexed = isIndexed;
     }
 
     @Override
     public void initializeState(FunctionInitializationContext context) throws Exception {
-        index = new RuleIndex();
+        rules = isIndexed ? new RuleIndex() : new RuleList();
         early = context.getOperatorStateStore().getListState(EARLY);
         BroadcastState<String, byte[]> state =
                 context.getOperatorStateStore().getBroadcastState(RULES);
@@ -46,7 +48,7 @@ final class MatchRules extends BroadcastProcessFunction<byte[], byte[], byte[]>
 
     @Override
     public void snapshotState(FunctionSnapshotContext context) {
-        // Flink takes the state itself; the index is made again from it.
+        // Flink takes the state itself; the rules are made again from it.
     }
 
     @Override
@@ -55,7 +57,7 @@ final class MatchRules extends BroadcastProcessFunction<byte[], byte[], byte[]>
         Rule rule = Rule.parsed(json);
         context.getBroadcastState(RULES).put(rule.id(), json);
         add(rule);
-        if (rules == expectedRules) {
+        if (count == expectedRules) {
             for (byte[] event : early.get()) {
                 match(event, out);
             }
@@ -66,7 +68,7 @@ final class MatchRules extends BroadcastProcessFunction<byte[], byte[], byte[]>
     @Override
     public void processElement(byte[] event, ReadOnlyContext context, Collector<byte[]> out)
             throws Exception {
-        if (rules < expectedRules) {
+        if (count < expectedRules) {
             early.add(event);
         } else {
             match(event, out);
@@ -74,13 +76,13 @@ final class MatchRules extends BroadcastProcessFunction<byte[], byte[], byte[]>
     }
 
     private void add(Rule rule) {
-        index.add(rule);
-        rules++;
+        rules.add(rule);
+        count++;
     }
 
     private void match(byte[] json, Collector<byte[]> out) throws IOException {
         AdImpression event = AdImpression.parsed(json);
-        index.forEachMatch(event, rule -> out.collect(record(rule, event)));
+        rules.forEachMatch(event, rule -> out.collect(record(rule, event)));
     }
 
     /** Ids need no escaping. */

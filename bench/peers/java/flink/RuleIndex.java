@@ -5,10 +5,11 @@ import java.util.Map;
 import java.util.function.Consumer;
 
 /** Rules by the values that a field of a matching event may have: an event looks up its own. */
-final class RuleIndex {
+final class RuleIndex implements Rules {
     private final Map<String, Map<Object, List<Rule>>> byField = new HashMap<>();
 
-    void add(Rule rule) {
+    @Override
+    public void add(Rule rule) {
         Rule.Condition selective = rule.selective();
         Map<Object, List<Rule>> byValue =
                 byField.computeIfAbsent(selective.field(), field -> new HashMap<>());
@@ -17,7 +18,8 @@ final class RuleIndex {
         }
     }
 
-    void forEachMatch(AdImpression event, Consumer<Rule> action) {
+    @Override
+    public void forEachMatch(AdImpression event, Consumer<Rule> action) {
         byField.forEach((field, byValue) -> {
             for (Rule rule : byValue.getOrDefault(event.value(field), List.of())) {
                 if (rule.matches(event)) {
