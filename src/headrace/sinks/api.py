@@ -258,6 +258,27 @@ picklable: it travels to the tasks.
 """
 
 
+class SelectiveWriters(abc.ABC):
+    """Opens writers that look at some of the event's fields: of others there may be no column.
+
+    They reject no row: its dead letter would lack the other fields.
+    """
+
+    @abc.abstractmethod
+    def __call__(self, task_id: str) -> TaskWriter:
+        """See :data:`WriterFactory`."""
+
+    @abc.abstractmethod
+    def columns(self) -> Collection[str]:
+        """Returns the names of the fields that a task's writer looks at: one of them at least.
+
+        Called in the task, before its records are read.
+
+        Raises:
+            SinkError: if it is not known. The task fails.
+        """
+
+
 class SinkDriver(abc.ABC):
     """The driver's half of an open sink. All methods but ``figures`` are called on one thread.
 

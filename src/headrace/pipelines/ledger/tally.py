@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from headrace.events.event_hash import Hashes, hash_positions, hash_texts
 from headrace.model import Metadata, TopicPartition
 from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, LedgerLine, Sums, lines_of
+from headrace.pipelines.source.envelopes import event_index
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -228,10 +229,15 @@ def value_bytes(values: Sequence[bytes | None]) -> Integers:
 
 
 def record_offsets(records: Sequence[Record]) -> Integers:
-    """Returns the offset of each record; records are in order of offset."""
+    """Returns the offset of each record; records are in order of offset.
+
+    Events of one envelope have one offset.
+    """
     if not records:
         return np.empty(0, np.int64)
     first, last = records[0].offset(), records[-1].offset()
-    if last - first == len(records) - 1:  # without gaps: no call for each record
+    is_envelope = event_index(records[0]) is not None
+    # Without gaps: no call for each record.
+    if last - first == len(records) - 1 and not is_envelope:
         return np.arange(first, last + 1)
     return np.fromiter((record.offset() for record in records), np.int64, len(records))

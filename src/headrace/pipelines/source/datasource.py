@@ -198,7 +198,7 @@ def _read_task(
         beat = heartbeat(spec, row_schema(spec), first.heartbeat_us)
         yield from as_batches([beat], schema)
         return
-    reader = TaskReader(spec, work)
+    reader = TaskReader(spec.with_needed_columns(), work)
     with reader.aborting():
         if spec.writers is None:
             yield from as_batches(reader.tables(), schema)

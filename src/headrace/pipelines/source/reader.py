@@ -134,7 +134,7 @@ class RangeReader:
     ) -> None:
         self._spec = spec
         self._range = range_
-        self._decoder = decoder_for(spec.format, spec.schema, spec.registry)
+        self._decoder = decoder_for(spec.format, spec.schema, spec.registry, spec.needed_columns)
         self._checks = RowChecks(_bounds(spec, planned_ms), spec.partition_columns)
         self._position = range_.start
         place = PartitionId(range_.partition, topic_id)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import Record
 from headrace.model import EventSchema, Metadata, TopicPartition
+from headrace.pipelines.ledger.tally import record_offsets
 from headrace.pipelines.source.decode import columns_for
 from headrace.pipelines.source.envelopes import event_index
 
@@ -69,13 +70,13 @@ def _metadata_column(
     kind = metadata_types()[column]
     match column:
         case Metadata.TOPIC:
-            values: list[Any] = [partition.topic] * len(records)
+            return pa.repeat(pa.scalar(partition.topic, kind), len(records))
         case Metadata.PARTITION:
-            values = [partition.partition] * len(records)
+            return pa.repeat(pa.scalar(partition.partition, kind), len(records))
         case Metadata.OFFSET:
-            values = [record.offset() for record in records]
+            return pa.array(record_offsets(records), kind)
         case Metadata.TIMESTAMP:
-            values = [timestamp_ms(record) for record in records]
+            values: list[Any] = [timestamp_ms(record) for record in records]
             # Kafka's are milliseconds; Arrow multiplies those of all records at once.
             return pa.array(values, pa.timestamp("ms", tz="UTC")).cast(kind)
         case Metadata.KEY:

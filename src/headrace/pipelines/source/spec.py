@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from headrace.kafka.cluster import Cluster
@@ -20,7 +20,7 @@ from headrace.model import (
 from headrace.pipelines.late_data.rule import LateRule
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.settings import SchemaRegistrySettings
-from headrace.sinks.api import WriterFactory
+from headrace.sinks.api import SelectiveWriters, WriterFactory
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class SourceSpec:
         registry: of the schemas of Avro topics.
         heartbeat_after_us: an input idle for so long says how far the others are; 0: never.
         writers: of the sink, for the read task itself; ``None`` on the Spark path.
+        needed_columns: names of the event's fields whose columns are looked at; ``None``: all.
         late: what happens to late events.
         references: topics whose ends are noted with each batch.
         ledger: what events are counted by; ``None``: they are not.
@@ -82,9 +83,26 @@ class SourceSpec:
     registry: SchemaRegistrySettings | None = None
     heartbeat_after_us: int = 0
     writers: WriterFactory | None = None
+    needed_columns: frozenset[str] | None = None
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     late: LateRule = field(default_factory=LateRule)
     references: tuple[str, ...] = ()
     ledger: LedgerRule | None = None
     number: int = 0
     adds_lineage: bool = False
+
+    def with_needed_columns(self) -> SourceSpec:
+        """Returns the source without columns that nothing looks at; called in a task.
+
+        Raises:
+            SinkError: if it can't be known what the writers look at.
+        """
+        # A side table has all columns of late events.
+        if not isinstance(self.writers, SelectiveWriters) or self.late.writers is not None:
+            return self
+        needed = {*self.writers.columns(), *self.partition_columns}
+        if self.event_time is not None:
+            needed.add(self.event_time)
+        if self.ledger is not None:
+            needed |= set(self.ledger.columns)
+        return replace(self, needed_columns=frozenset(needed))

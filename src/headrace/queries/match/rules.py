@@ -57,6 +57,11 @@ class RuleSet:
     def __len__(self) -> int:
         return len(self._slot_of)
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """Columns of events that the rules are made of."""
+        return frozenset().union(*(table.shape.columns for table in self._tables.values()))
+
     def rule(self, slot: int) -> Rule:
         """Returns the rule in a slot that is in use."""
         rule = self._rules[slot]

@@ -107,7 +107,7 @@ class QueryShape:
     max_groups: int
     emits_events: bool = False
 
-    @property
+    @cached_property
     def columns(self) -> frozenset[str]:
         """Columns of events that it is made of."""
         parts = [*self.operands, *self.facets]

@@ -122,6 +122,17 @@ def test_a_chunk_is_decoded_as_each_record_alone(values):
 
 
 @CHECKS
+@given(st.lists(RECORDS, max_size=12), st.sets(st.sampled_from(list(Event.__annotations__))))
+def test_columns_that_are_not_needed_change_neither_the_others_nor_what_is_rejected(values, needed):
+    decoder = decoder_for(Json(), event_schema(Event), needed=needed)
+    some, all_ = decoder.decode(values), DECODER.decode(values)
+    # Which times can't be read shows in their column.
+    assert some.rows.column_names == [n for n in all_.rows.column_names if n in {*needed, "sent"}]
+    assert some.rows.equals(all_.rows.select(some.rows.column_names))
+    assert some.rejected == all_.rejected
+
+
+@CHECKS
 @given(valid_records() | mutated_records() | records_with_a_replaced_value())
 def test_a_row_holds_what_json_reads(value):
     rows, _ = decode([value])

@@ -76,6 +76,11 @@ def test_each_event_is_a_row_with_its_place(reader):
     assert report.bytes == sum(len(event(n)) for n in (10, 11, 12))
 
 
+def test_offsets_of_events_are_those_of_their_envelopes_where_as_many_offsets_are_missing(reader):
+    found = reader(MemoryRecord(0, array(10, 11)), MemoryRecord(2, array(12)))
+    assert places(found) == [(10, 0, 0), (11, 0, 1), (12, 2, 0)]
+
+
 def test_key_time_and_headers_are_those_of_the_envelope(reader):
     headers = (("agent", b"7"), (ENCODING, b"gzip"), ("agent", None))
     record = MemoryRecord(0, gzip.compress(array(1, 2)), b"k", 1_000, headers)

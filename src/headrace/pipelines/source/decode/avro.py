@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.events.avro import AvroTexts, SchemaLookup, as_read
@@ -39,9 +39,11 @@ class AvroDecoder:
     A registry that does not answer rejects nothing: the task fails and is repeated.
     """
 
-    def __init__(self, schema: EventSchema, lookup: SchemaLookup) -> None:
-        """Schemas of records are looked up with ``lookup``."""
-        self._json = JsonDecoder(as_read(schema))
+    def __init__(
+        self, schema: EventSchema, lookup: SchemaLookup, needed: Collection[str] | None = None
+    ) -> None:
+        """Schemas of records are looked up with ``lookup``; columns are as of JSON events."""
+        self._json = JsonDecoder(as_read(schema), needed)
         self._json_text = AvroTexts(lookup, schema)
         self.arrow_schema = self._json.arrow_schema
 

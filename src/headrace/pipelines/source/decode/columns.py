@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -32,6 +32,14 @@ _ARROW_TYPES = {
     FieldType.BINARY: pa.binary(),
     FieldType.JSON: pa.string(),
 }
+_JUDGED_BY_PARSER = {
+    FieldType.STRING,
+    FieldType.LONG,
+    FieldType.DOUBLE,
+    FieldType.BOOLEAN,
+    FieldType.MILLIS,
+}
+"""Types whose values can all be read that the parser takes."""
 _Column: TypeAlias = tuple[pa.Array, Collection[int]]
 """An array of the values of one field, and the rows whose value could not be read."""
 _Builder: TypeAlias = Callable[[list[Any]], _Column]
@@ -39,7 +47,11 @@ _Builder: TypeAlias = Callable[[list[Any]], _Column]
 
 def arrow_schema(schema: EventSchema) -> pa.Schema:
     """Returns a nullable column for each field, in their order."""
-    return pa.schema([pa.field(field.name, _arrow_type(field)) for field in schema.fields])
+    return _columns_of(schema.fields)
+
+
+def _columns_of(fields: Iterable[EventField]) -> pa.Schema:
+    return pa.schema([pa.field(field.name, _arrow_type(field)) for field in fields])
 
 
 def _arrow_type(field: EventField) -> pa.DataType:
@@ -60,15 +72,25 @@ def _arrow_type(field: EventField) -> pa.DataType:
 class EventColumns:
     """The columns of an event schema, and the parser of one event.
 
+    Args:
+        schema: of the events.
+        needed: names of the fields whose columns are looked at; None: all. Of the others, a column
+            is made where it shows which values can't be read.
+
     Attributes:
-        arrow_schema: a nullable column for each field, in their order.
+        arrow_schema: a nullable column for each field that has one, in their order.
         parse: one record to a struct; ValueError, TypeError or RecursionError if it is bad.
     """
 
-    def __init__(self, schema: EventSchema) -> None:
-        self.arrow_schema = arrow_schema(schema)
+    def __init__(self, schema: EventSchema, needed: Collection[str] | None = None) -> None:
+        made = {
+            slot: field
+            for slot, field in slots(schema).items()
+            if needed is None or field.name in needed or field.type not in _JUDGED_BY_PARSER
+        }
+        self.arrow_schema = _columns_of(made.values())
         self.parse = event_parser(schema)
-        self._fields = _Fields(schema, can_be_null=False)
+        self._fields = _Fields(made, can_be_null=False)
 
     def of(self, events: Sequence[msgspec.Struct]) -> tuple[pa.RecordBatch, Collection[int]]:
         """Returns the columns of the events, and the rows in which a value could not be read."""
@@ -116,16 +138,16 @@ def _read(
 
 
 class _Fields:
-    """Makes an array of each field of a schema."""
+    """Makes an array of each field, which structs have in slots."""
 
-    def __init__(self, schema: EventSchema, *, can_be_null: bool) -> None:
+    def __init__(self, fields: Mapping[str, EventField], *, can_be_null: bool) -> None:
         """The structs ``can_be_null``, and so the values of all their fields."""
         self._parts = [
             (
                 _reader(slot, can_be_null=can_be_null),
                 _builder(field, can_be_null=can_be_null or field.nullable),
             )
-            for slot, field in slots(schema).items()
+            for slot, field in fields.items()
         ]
 
     def __call__(self, structs: Sequence[Any]) -> tuple[list[pa.Array], set[int]]:
@@ -150,7 +172,7 @@ class _Structs:
     def __init__(self, field: EventField, *, can_be_null: bool) -> None:
         if field.schema is None:
             raise TypeError(field.type)
-        self._fields = _Fields(field.schema, can_be_null=can_be_null)
+        self._fields = _Fields(slots(field.schema), can_be_null=can_be_null)
         self._members = list(_arrow_type(field))
         self._can_be_null = can_be_null
 

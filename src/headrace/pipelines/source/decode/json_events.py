@@ -8,7 +8,7 @@ surrogates into text), it says which record is bad, and it is faster than those:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,9 +53,10 @@ class JsonDecoder:
     ========================= ==================================================================
     """
 
-    def __init__(self, schema: EventSchema) -> None:
+    def __init__(self, schema: EventSchema, needed: Collection[str] | None = None) -> None:
+        """Columns are made as :class:`EventColumns` says."""
         self._schema = schema
-        self._columns = EventColumns(schema)
+        self._columns = EventColumns(schema, needed)
         self.arrow_schema = self._columns.arrow_schema
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:

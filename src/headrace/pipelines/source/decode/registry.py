@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from headrace.errors import UnknownFormatError
@@ -17,6 +18,7 @@ def decoder_for(
     record_format: Format,
     schema: EventSchema | None,
     registry: SchemaRegistrySettings | None = None,
+    needed: Collection[str] | None = None,
 ) -> Decoder:
     """Returns a new decoder of a format. It connects to the registry with the first record.
 
@@ -27,6 +29,7 @@ def decoder_for(
         record_format: of the topic.
         schema: of its events; ``None``: they are raw bytes.
         registry: where the schemas of Avro are.
+        needed: names of the fields whose columns are looked at; None: all. There may be others.
 
     Raises:
         UnknownFormatError: if ``record_format`` is none of the formats.
@@ -36,9 +39,9 @@ def decoder_for(
         case Raw():
             return _raw_decoder()
         case Json():
-            return _raw_decoder() if schema is None else _json_decoder(schema)
+            return _raw_decoder() if schema is None else _json_decoder(schema, needed)
         case Avro():
-            return _raw_decoder() if schema is None else _avro_decoder(schema, registry)
+            return _raw_decoder() if schema is None else _avro_decoder(schema, registry, needed)
         case _:
             raise UnknownFormatError(record_format)
 
@@ -49,19 +52,21 @@ def _raw_decoder() -> Decoder:
     return RawDecoder()
 
 
-def _json_decoder(schema: EventSchema) -> Decoder:
+def _json_decoder(schema: EventSchema, needed: Collection[str] | None) -> Decoder:
     from headrace.pipelines.source.decode.json_events import JsonDecoder
 
-    return JsonDecoder(schema)
+    return JsonDecoder(schema, needed)
 
 
-def _avro_decoder(schema: EventSchema, registry: SchemaRegistrySettings | None) -> Decoder:
+def _avro_decoder(
+    schema: EventSchema, registry: SchemaRegistrySettings | None, needed: Collection[str] | None
+) -> Decoder:
     from headrace.kafka.schema_registry import shared_registry
     from headrace.pipelines.source.decode.avro import AvroDecoder
 
     if registry is None:
         raise ValueError("Avro has no schema registry")
-    return AvroDecoder(schema, shared_registry(registry).avro_schema)
+    return AvroDecoder(schema, shared_registry(registry).avro_schema, needed)
 
 
 def columns_for(schema: EventSchema | None) -> pa.Schema:
