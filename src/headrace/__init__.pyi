@@ -49,6 +49,7 @@ from .pipelines.transforms.transform import Transform
 from .project import Project
 from .queries.declaration import StandingQueries
 from .queries.match.sink import MatchQueries
+from .queries.matched_events.matched_event import MatchedEvent
 from .queries.registry.record import RegisteredQuery
 from .queries.result import QueryResult, ResultKind
 from .settings import Secret
@@ -76,6 +77,7 @@ from .sinks.postgres.stats.measures import Count, Distinct, Sum
 from .sinks.profiles.declaration import Profiles
 from .sinks.profiles.latest import Latest
 from .sinks.profiles.store import Profile, ProfileEntry, ProfileField
+from .transfer.origin import Origin
 from .workers import (
     BatchWorkerTask,
     DeadLetters,
@@ -138,12 +140,14 @@ __all__ = [
     "LinesEnvelope",
     "Match",
     "MatchQueries",
+    "MatchedEvent",
     "Merger",
     "Metadata",
     "Metric",
     "Mirror",
     "ObjectEnvelope",
     "OneToOne",
+    "Origin",
     "Pipeline",
     "PositionStore",
     "Postgres",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from headrace.control.event_producer import EventProducer
 from headrace.control.profiles import read_profile
@@ -19,6 +19,7 @@ from headrace.sinks.profiles.store import Profile
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headrace.queries.matched_events.matched_event import MatchedEvent
     from headrace.queries.registry.record import RegisteredQuery
     from headrace.queries.result import QueryResult
 
@@ -182,3 +183,39 @@ class Project:
 
         options = ResultOptions(follow=follow)
         return query_results(self._loaded, query_id, options, queries=queries)
+
+    def matched_events(
+        self,
+        query_id: str | None = None,
+        *,
+        start: Literal["earliest", "latest"] | datetime = "earliest",
+        follow: bool = False,
+        queries: str | None = None,
+    ) -> Iterator[MatchedEvent]:
+        """Returns the events that match queries with ``MATCHED EVENTS EMIT``.
+
+        Without ``follow``, it ends with what is there. With it, events come as ``query emit`` sends
+        them, for ever; close the iterator to end it. Matched events of a partition of their topic
+        come in order. It keeps no position: a program that must not miss events while it is
+        restarted reads the topic ``NAME.matched-events`` as a consumer group.
+
+        Args:
+            query_id: of a registered query; None: of all queries, also those to come.
+            start: the first event: the first that is there; with ``latest``, the first that is
+                sent after this call; or the first that was sent at a time or later.
+            follow: whether to wait for more events.
+            queries: name of the StandingQueries; None: the only ones that are declared.
+
+        Raises:
+            ExtraMissingError: if a package is missing, which ``headrace[queries]`` installs.
+            QueryMissingError: if the id is unknown.
+            NotDeclaredError: if there are no such standing queries.
+            TopicMissingError: if there is no topic of matched events.
+            BrokerUnreachableError: if the brokers do not answer.
+        """
+        require_extra("queries")
+        from headrace.control.matched_events import matched_events
+        from headrace.control.tail import TailOptions
+
+        options = TailOptions(start, until_end=not follow)
+        return matched_events(self._loaded, query_id, options, queries=queries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import signal
@@ -9,14 +10,17 @@ import subprocess
 import sys
 import time
 import uuid
+from collections import Counter
 from contextlib import contextmanager
 
 import confluent_kafka
 import pytest
 from tests.kafka_topics import grow_topic, make_topic
 
+from headrace import Origin, Project
 from headrace.control import load_project
 from headrace.control.query_registry import cancel_query, register_query
+from headrace.errors import QueryMissingError
 from headrace.kafka.client import client_config, committed, consumer, producer
 from headrace.kafka.topics import delete_topic
 from headrace.model import TopicPartition
@@ -135,6 +139,12 @@ class EmitProject:
             assert time.monotonic() < deadline
             time.sleep(0.2)
 
+    def run(self, *words):
+        command = (*HEADRACE, *words, "--json")
+        return subprocess.run(
+            command, cwd=self.folder, capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+
     @contextmanager
     def running(self, end=signal.SIGTERM):
         process = subprocess.Popen(
@@ -177,6 +187,44 @@ def test_events_that_match_are_sent_once_in_order_with_their_place(project):
     assert headers["headrace-query-revision"] == b"1"
     assert headers["headrace-registry-offset"] == b"2"
     assert json.loads(record.value())["item"] == "a"
+
+
+def test_a_program_reads_the_events_of_one_query_or_of_all(project):
+    project.register("cheap", CHEAP)
+    project.register("all", ALL)
+    program = Project(project.loaded)
+    with project.running():
+        project.until_begun()
+        places = project.send(4)
+        project.until("cheap", places)
+        coming = program.matched_events("cheap", start="latest", follow=True)
+        places += project.send(2, price=9)
+        cheap = project.send(4)
+        matched = list(itertools.islice(coming, 4))
+        coming.close()
+        project.until("all", [*places, *cheap])
+    assert {event.origin for event in matched} == {
+        Origin("here", project.topic, partition, offset) for partition, offset in cheap
+    }
+    assert {(event.query, event.revision, event.event["price"]) for event in matched} == {
+        ("cheap", 1, 1)
+    }
+    counts = Counter(event.query for event in program.matched_events())
+    assert counts == {"cheap": 8, "all": 10}
+    assert len(list(program.matched_events("cheap"))) == 8
+    assert matched[-1] in list(program.matched_events(start=matched[-1].sent_at))
+    with pytest.raises(QueryMissingError):
+        program.matched_events("chaep")
+
+
+def test_a_second_process_is_refused_and_leaves_the_status_of_the_first_alone(project):
+    project.register("cheap", CHEAP)
+    with project.running():
+        project.until_begun()
+        refused = project.run("query", "emit")
+        status = json.loads(project.run("status").stdout)
+    assert (refused.returncode, "MATCHED_EVENTS_RUNNING" in refused.stdout) == (3, True)
+    assert [instance["state"] for instance in status["matched_events"]] == ["running"]
 
 
 def test_queries_come_and_go_and_each_event_is_sent_once(project):

@@ -84,6 +84,12 @@ def test_standing_queries_need_their_extra(folder, monkeypatch):
         importlib.util, "find_spec", lambda name: None if name == "sqlglot" else find(name)
     )
     project = headrace.Project.open(folder)
-    for ask in (project.register_query, project.cancel_query, project.query_results):
+    asks = (
+        project.register_query,
+        project.cancel_query,
+        project.query_results,
+        project.matched_events,
+    )
+    for ask in asks:
         with pytest.raises(ExtraMissingError, match=r"headrace\[queries\]"):
             ask("clicks-a-minute")

@@ -57,9 +57,8 @@ def matched_events_run(
     own = own_cluster(settings)
     config = own.client_config(may_be_down=True)
     matched = MatchedTopic(queries, declared, config, own.site)
-    name = f"{queries.name}.{declared.name}"
     registry = RegistryReader(
-        f"matched-events.{name}",
+        f"matched-events.{matched.name}",
         queries.queries_topic,
         declared.name,
         matched.schema,
@@ -72,7 +71,7 @@ def matched_events_run(
 
     session = partial(_session, settings, declared)
     emitter = EventEmitter(matched, registry, newest, session, settings.restart, settings.state)
-    return TransferRun(name, emitter, matched_events_folder(settings), options)
+    return TransferRun(matched.name, emitter, matched_events_folder(settings), options)
 
 
 def _matched(project: LoadedProject, queries: StandingQueries, topic: str | None) -> Topic:

@@ -117,7 +117,7 @@ def _take(table: LeaseTable, record: Record) -> None:
         slot, claim = read_claim(record.key(), record.value())
     except ValueError:
         return  # written by another program; instances leave it out, too
-    table.take(slot, claim, record.offset(), record.timestamp()[1], now=0.0)
+    table.take(slot, claim, record.timestamp()[1], now=0.0)
 
 
 def _now_ms() -> int:

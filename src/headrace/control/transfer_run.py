@@ -12,6 +12,7 @@ from headrace.control.mergers import plan_of
 from headrace.control.mirrors import link_of
 from headrace.control.project import LoadedProject
 from headrace.dispatcher.status import DispatcherStatus
+from headrace.errors import DispatcherRunningError, MatchedEventsRunningError
 from headrace.merger.declaration import Merger
 from headrace.merger.instance import MergerInstance
 from headrace.merger.status import MergerStatus
@@ -26,6 +27,7 @@ from headrace.transfer.status import Status, TransferState, TransferStatus, Tran
 
 _LOG = logging.getLogger("headrace.transfer")
 _OBSERVE_SECONDS = 1.0
+_RUNS_ALREADY = (DispatcherRunningError, MatchedEventsRunningError)
 AnyStatus = TypeVar("AnyStatus", bound=TransferStatus, covariant=True)  # noqa: PLC0105
 
 
@@ -76,6 +78,8 @@ class TransferRun(Generic[Status]):
     def run(self, observe: Callable[[Status], None]) -> None:
         """Runs it until it is stopped; ``observe`` is called every second and at the end.
 
+        Where another instance runs already, this one is refused and writes no status.
+
         Raises:
             ServerStartError: if the port of the metrics is taken.
             HeadraceError, KafkaException: as :meth:`TransferInstance.run`.
@@ -102,7 +106,9 @@ class TransferRun(Generic[Status]):
             except BaseException as error:
                 reason = str(error) or type(error).__name__
                 failed = replace(self._instance.status(), state=TransferState.FAILED, reason=reason)
-                self._folder.write(failed)
+                # Who was refused before it began never was an instance that could have failed.
+                if seen_at or not isinstance(error, _RUNS_ALREADY):
+                    self._folder.write(failed)
                 _LOG.error("%s: failed: %s", self._name, reason)
                 raise
             ended = replace(self._instance.status(), state=TransferState.STOPPED, reason="")

@@ -22,9 +22,9 @@ def slots(monkeypatch):
             table = LeaseTable(count)
             for slot, age_ms in ages.items():
                 holder = f"instance-{slot}"
-                table.take(slot, Claim(holder, "host"), slot, NOW_MS - age_ms, 0.0)
+                table.take(slot, Claim(holder, "host"), NOW_MS - age_ms, 0.0)
                 if slot in released:
-                    table.take(slot, Claim(holder, "host", is_release=True), 9, NOW_MS, 0.0)
+                    table.take(slot, Claim(holder, "host", is_release=True), NOW_MS, 0.0)
             return table
 
         monkeypatch.setattr(query_instances, "_leases", leases)

@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 import uuid
-from typing import Any
 
 import confluent_kafka
 import msgspec
@@ -155,8 +154,7 @@ class LeaseHolder:
             _LOG.warning("%s: offset %d is no lease: %s", self._topic, message.offset(), error)
             return
         with self._lock:
-            place: tuple[Any, int] = message.offset(), message.timestamp()[1]
-            self._table.take(slot, claim, *place, time.monotonic())
+            self._table.take(slot, claim, message.timestamp()[1], time.monotonic())
 
     def _renew_or_claim(self, sender: confluent_kafka.Producer) -> None:
         """Renews the lease, or claims a free slot.

@@ -5,9 +5,9 @@ a record, and renews the claim every second. All who read the topic know who has
 read the same records in the same order, with the broker's times: a claim counts if the slot is free
 at that place in the log, or its lease was renewed more than five seconds before.
 
-The offset of the claim that counts is the fencing token: it grows with every change of hands. What
-an instance without a lease still writes is refused by the brokers: the instance that takes a
-partition begins with the partition's transactional id.
+Leases fence nothing: an instance that has lost one may still write. The brokers refuse that, since
+the instance that takes a partition initialises the partition's transactional id, which raises the
+epoch of its producer.
 """
 
 from __future__ import annotations
@@ -56,14 +56,12 @@ class Lease:
     Attributes:
         holder: id of the instance.
         host: where it runs.
-        token: offset of the claim that counts.
         renewed_ms: broker's time of the last renewal, in milliseconds since 1970.
         seen: when this process read the last renewal, by its monotonic clock, in seconds.
     """
 
     holder: str
     host: str
-    token: int
     renewed_ms: int
     seen: float
 
@@ -79,13 +77,12 @@ class LeaseTable:
         self._slots = slots
         self._leases: dict[int, Lease] = {}
 
-    def take(self, slot: int, claim: Claim, offset: int, time_ms: int, now: float) -> None:
+    def take(self, slot: int, claim: Claim, time_ms: int, now: float) -> None:
         """Takes the next record.
 
         Args:
             slot: number of the slot.
             claim: value of the record.
-            offset: of the record.
             time_ms: the broker's time of the record, in milliseconds since 1970.
             now: the monotonic clock of this process, in seconds.
         """
@@ -96,7 +93,7 @@ class LeaseTable:
             else:
                 self._leases[slot] = replace(known, renewed_ms=time_ms, seen=now)
         elif not claim.is_release and (known is None or time_ms > known.renewed_ms + LEASE_MS):
-            self._leases[slot] = Lease(claim.holder, claim.host, offset, time_ms, now)
+            self._leases[slot] = Lease(claim.holder, claim.host, time_ms, now)
 
     def of(self, holder: str) -> tuple[int, Lease] | None:
         """Returns the slot of an instance and its lease; None: it has none."""

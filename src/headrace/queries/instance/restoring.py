@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from headrace.errors import SnapshotDamagedError
-from headrace.kafka.client import ClientConfig, consumer, earliest_offsets, high_watermarks
-from headrace.kafka.range_reader import read_ranges
+from headrace.kafka.client import ClientConfig, earliest_offsets, high_watermarks
+from headrace.kafka.range_reader import read_records
 from headrace.model import OffsetRange, TopicPartition
 from headrace.queries.aggregate.snapshots import Restored
 
-_READING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
 _SILENCE_SECONDS = 90.0  # a transaction that was left open ends after a minute
 _FIRST_LOOK_OFFSETS = 1_000
 _LOOK_FACTOR = 16
@@ -51,14 +48,8 @@ def _read(config: ClientConfig, partition: TopicPartition) -> Restored:
 
 def _restored(config: ClientConfig, range_: OffsetRange) -> Restored:
     restored = Restored()
-    restored.take(_values(config, range_))
+    records = read_records(
+        config, "headrace.snapshots", [range_], silence_limit_seconds=_SILENCE_SECONDS
+    )
+    restored.take(value for record in records if (value := record.value()) is not None)
     return restored
-
-
-def _values(config: ClientConfig, range_: OffsetRange) -> Iterator[bytes]:
-    reader = consumer(config, "headrace.snapshots", _READING)
-    try:
-        for chunk in read_ranges(reader, [range_], config, silence_limit_seconds=_SILENCE_SECONDS):
-            yield from (value for each in chunk.records if (value := each.value()) is not None)
-    finally:
-        reader.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import singledispatchmethod
@@ -325,8 +326,8 @@ class _Check:
 
     def _parameters(self, aggregate: Aggregate) -> None:
         parameters = aggregate.parameters
-        if aggregate.function == "percentile" and not 0 <= parameters[0] <= 100:  # noqa: PLR2004
-            raise UnfitError(aggregate, "a percentile is a number from 0 to 100")
+        if aggregate.function == "percentile":
+            _check_percentage(aggregate, parameters[0])
         if aggregate.function == "histogram":
             _, width, buckets = parameters
             if width <= 0 or not 1 <= buckets <= MAX_BUCKETS or not buckets.is_integer():
@@ -422,3 +423,15 @@ class _Check:
         for column, name in columns:
             if counts[name] > 1:
                 raise UnfitError(column, f"two columns are called {name!r}; name one with AS")
+
+
+def _check_percentage(aggregate: Aggregate, percentage: float) -> None:
+    if 0 < percentage < 1:
+        corrected = replace(aggregate, parameters=(round(percentage * 100, 9),), where=None)
+        reason = (
+            f"{percentage:g} is a fraction, and a percentile is a number from 0 to 100: "
+            f"write {print_aggregate(corrected)}"
+        )
+        raise UnfitError(aggregate, reason)
+    if not 0 <= percentage <= 100:  # noqa: PLR2004
+        raise UnfitError(aggregate, "a percentile is a number from 0 to 100")

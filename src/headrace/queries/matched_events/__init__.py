@@ -1,6 +1,6 @@
 """Events that match, within milliseconds: the real-time form of the match stage.
 
-rules -> outgoing -> emitter, with positions
+rules -> outgoing -> running_query -> emitter, with positions
 
 Contract:
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,27 +21,25 @@ from headrace.errors import (
     RefusedError,
     TopicMissingError,
 )
-from headrace.kafka.client import high_watermarks, watermarks
 from headrace.kafka.cluster import KafkaCluster
 from headrace.model import TopicPartition
 from headrace.pipelines.failures import NEVER_RETRIED, RestartBudget, headline
 from headrace.pipelines.lock import CheckpointLock
 from headrace.pipelines.references.positions import ReferencePosition, live_positions
 from headrace.queries.match.held import RegistryReader
-from headrace.queries.matched_events.outgoing import RuleColumns, matched_events
+from headrace.queries.matched_events.outgoing import RuleColumns
 from headrace.queries.matched_events.positions import (
     MatchedTopic,
     MatchStart,
     commit_positions,
-    committed_positions,
     find_start,
     positions_at_ends,
 )
 from headrace.queries.matched_events.rules import MAX_SHAPES, EmittingRules
+from headrace.queries.matched_events.running_query import RunningQuery
 from headrace.queries.matched_events.status import EmitterStatus
 from headrace.queries.topics import ensure_query_topics
 from headrace.transfer.committed_position import CommittedPosition
-from headrace.transfer.spark_query import DoneBatches, KafkaQuery, OutgoingRows, ReadTopic
 from headrace.transfer.status import TransferState
 
 if TYPE_CHECKING:
@@ -55,46 +51,7 @@ _LOG = logging.getLogger("headrace.queries")
 _LOOK_SECONDS = 0.5
 _NO_QUERIES_SECONDS = 1.0
 _CHECK_SECONDS = 10.0
-_COMMIT_SECONDS = 180  # events wait for up to a second at the end of a batch of Spark
-# Where queries change before such a batch has ended: so that positions move on.
-_SHORT_COMMIT_SECONDS = 5
 _QUIET_SECONDS = 60.0  # without a change: batches are long again
-_MIN_QUERY_SECONDS = 2.0  # changes of the registry within it are taken together
-_SETTLE_SECONDS = 0.3  # what a query that was stopped has in flight reaches the topic
-
-
-@dataclass
-class _Running:
-    """A query of Spark, and what is known of it.
-
-    Attributes:
-        query: that runs.
-        columns: of the rules that it has.
-        newest: events by which it was chosen what queries are looked up by.
-        positions: that are committed.
-        ends: of the partitions of matched events, as of the last look.
-        commit_seconds: how long a batch is.
-        already_sent: records behind the positions that an earlier query of Spark has sent.
-        batches: that have ended.
-        began_at: when it began.
-        checked_at: when it was looked whether it still reads what it should.
-    """
-
-    query: KafkaQuery
-    columns: RuleColumns
-    newest: pa.Table
-    positions: dict[TopicPartition, CommittedPosition]
-    ends: Mapping[TopicPartition, int]
-    commit_seconds: int
-    already_sent: int
-    began_at: float
-    checked_at: float
-    batches: int = 0
-
-    @property
-    def age(self) -> float:
-        """How long it has been running, in seconds."""
-        return time.monotonic() - self.began_at
 
 
 class EventEmitter:
@@ -125,9 +82,9 @@ class EventEmitter:
         self._budget, self._retry_seconds = RestartBudget(restart), restart.first_delay_seconds
         self._stop = threading.Event()
         self._changes_often = False
-        self._running: _Running | None = None
+        self._running: RunningQuery | None = None
         self._observe: Callable[[Any], None] = lambda _: None
-        self._status = EmitterStatus(f"{matched.queries.name}.{matched.topic.name}")
+        self._status = EmitterStatus(matched.name)
 
     def stop(self) -> None:
         """Ends it; the next start reads at the end of the topic what was sent. From any thread."""
@@ -206,26 +163,21 @@ class EventEmitter:
                 self._wait("no live query has MATCHED EVENTS EMIT", _NO_QUERIES_SECONDS)
 
     def _run_query(
-        self, spark: SparkSession, rules: RuleColumns, newest: pa.Table
+        self, spark: SparkSession, columns: RuleColumns, newest: pa.Table
     ) -> RuleColumns | None:
         """Runs a query of Spark until it is to end; returns the rules of the next, if known."""
-        folder = self._state / "state" / f"matched-events.{self._status.name}"
-        shutil.rmtree(folder, ignore_errors=True)  # also what a killed process left
-        folder.mkdir(parents=True)
-        running = self._running = self._started(spark, rules, newest, folder)
+        running = self._running = self._started(spark, columns)
         try:
-            return self._watch(running)
+            return self._watch(running, newest)
         finally:
-            running.query.stop()
-            shutil.rmtree(folder, ignore_errors=True)
-            time.sleep(_SETTLE_SECONDS)
+            running.stop()
 
     def _rules(self, newest: pa.Table) -> EmittingRules:
         """Returns the queries as they are registered now."""
         self._read_to = position = self._registry_end()
         queries = self._registry.live(position, time.time_ns() // 1_000_000)
         offset = sum(position.partitions.values())
-        return EmittingRules.of(queries.emitting(newest), offset)
+        return EmittingRules.of(queries, newest, offset)
 
     def _columns(self, rules: EmittingRules) -> RuleColumns:
         return RuleColumns.of(rules, self._matched.schema)
@@ -234,21 +186,18 @@ class EventEmitter:
         registry = self._registry.registry
         return live_positions(KafkaCluster(self._matched.config), [registry])[registry]
 
-    def _started(
-        self, spark: SparkSession, columns: RuleColumns, newest: pa.Table, folder: Path
-    ) -> _Running:
-        matched = self._matched
+    def _started(self, spark: SparkSession, columns: RuleColumns) -> RunningQuery:
         start = self._find_start()
         for reason in start.skipped.values():
             _LOG.error("Events are skipped: %s", reason)
-        ends = self._ends(start.positions)
-        offsets = {source: at.offset for source, at in start.positions.items()}
-        source = ReadTopic(matched.config, matched.topic.name, offsets, matched.group)
-        outgoing = partial(matched_events, matched=matched, columns=columns, sent=start.sent)
-        written = OutgoingRows(matched.config, outgoing)
-        commit_seconds = _SHORT_COMMIT_SECONDS if self._changes_often else _COMMIT_SECONDS
-        trigger = {"realTime": f"{commit_seconds} seconds"}
-        query = KafkaQuery(spark, self._status.name, source, written, trigger, folder)
+        running = RunningQuery(
+            spark,
+            columns,
+            self._matched,
+            start,
+            self._state / "state" / f"matched-events.{self._status.name}",
+            has_short_batches=self._changes_often,
+        )
         rules = columns.rules
         _LOG.info("%s: goes on with %d rows of queries", self._status.name, len(rules.rows))
         self._status = replace(
@@ -257,18 +206,9 @@ class EventEmitter:
             reason=_left_out(rules),
             queries=len({row["query"] for row in rules.rows}),
             registry_offset=rules.registry_offset,
+            rules=rules.hash,
         )
-        return _Running(
-            query,
-            columns,
-            newest,
-            dict(start.positions),
-            ends,
-            commit_seconds,
-            already_sent=sum(len(event.queries) for event in start.sent.values()),
-            began_at=time.monotonic(),
-            checked_at=time.monotonic(),
-        )
+        return running
 
     def _find_start(self) -> MatchStart:
         """Commits where to go on, and counts what the query before has sent."""
@@ -288,92 +228,57 @@ class EventEmitter:
         commit_positions(self._matched, own)
         return own
 
-    def _watch(self, running: _Running) -> RuleColumns | None:
+    def _watch(self, running: RunningQuery, newest: pa.Table) -> RuleColumns | None:
         """Commits what the query has done, until there is a reason to end it.
 
         Returns:
             the rules that are to go on with; None: those of then.
         """
+        checked_at = time.monotonic()
         while not self._stop.is_set():
-            is_active = running.query.is_active
+            is_active = running.is_active
             self._look(running)
             if not is_active:
-                failure = running.query.failure
+                failure = running.failure
                 if failure is not None:
                     raise failure
                 return None
-            is_due = time.monotonic() - running.checked_at >= _CHECK_SECONDS
-            if is_due and self._is_other_topic(running):
-                return None
-            if self._may_change(running):
-                # Queries expire without a record of the topic of queries.
-                if is_due or self._registry_end() != self._read_to:
-                    rules, others = self._rules(running.newest), running.columns.rules
-                    if rules.identities != others.identities:
-                        self._changes_often = not running.batches
-                        return self._columns(rules.after(others, self._source_ends(running)))
-                if running.commit_seconds < _COMMIT_SECONDS and running.age >= _QUIET_SECONDS:
-                    self._changes_often = False
-                    return running.columns
+            is_due = time.monotonic() - checked_at >= _CHECK_SECONDS
+            if is_due:
+                checked_at = time.monotonic()
+                running.check_claim()
+                if running.reads_another_topic():
+                    return None
+            columns = self._next_columns(running, newest, is_due) if running.may_end else None
+            if columns is not None:
+                return columns
             self._observe(None)
             self._stop.wait(_LOOK_SECONDS)
         return None
 
-    def _may_change(self, running: _Running) -> bool:
-        """Whether the query may end for other rules: of a short batch, once it has ended."""
-        if running.commit_seconds < _COMMIT_SECONDS:
-            return running.batches > 0
-        return running.age >= _MIN_QUERY_SECONDS
+    def _next_columns(
+        self, running: RunningQuery, newest: pa.Table, is_due: bool
+    ) -> RuleColumns | None:
+        """Returns the rules of a query that is to take its place; None: it goes on."""
+        # Queries expire without a record of the topic of queries.
+        if is_due or self._registry_end() != self._read_to:
+            rules, others = self._rules(newest), running.columns.rules
+            if rules.identities != others.identities:
+                self._changes_often = not running.has_ended_batches
+                ends = {p.partition: end for p, end in running.source_ends().items()}
+                return self._columns(rules.after(others, ends))
+        if running.has_short_batches and running.age_seconds >= _QUIET_SECONDS:
+            self._changes_often = False
+            return running.columns
+        return None
 
-    def _source_ends(self, running: _Running) -> dict[int, int]:
-        """Returns the end of each partition of the topic, by number."""
-        marks = watermarks(self._matched.config, running.positions)
-        return {source.partition: end for source, (_, end) in marks.items()}
-
-    def _look(self, running: _Running) -> None:
-        ends = self._ends(running.positions)
-        done = running.query.progress()
+    def _look(self, running: RunningQuery) -> None:
+        """Commits the batches that have ended, and counts them."""
+        done = running.commit_batches()
         if done is not None:
-            self._commit_batches(running, done)
-        running.ends = ends
-        marks = watermarks(self._matched.config, running.positions)
-        lags = {p.path: max(marks[p][1] - at.offset, 0) for p, at in running.positions.items()}
-        self._status = replace(self._status, lags=lags)
-
-    def _commit_batches(self, running: _Running, done: DoneBatches) -> None:
-        """What later events have sent is behind the ends as they were before the batch was done."""
-        matched = self._matched
-        self._check_claim(running)
-        running.positions = {
-            source: replace(
-                running.positions[source],
-                offset=offset,
-                scan_from=running.ends[matched.target(source)],
-            )
-            for source, offset in done.positions.items()
-        }
-        commit_positions(matched, running.positions)
-        running.query.acknowledge(done)
-        running.batches, running.already_sent = running.batches + 1, 0
-        read, records = self._status.read + done.read, self._status.records + done.sent
-        self._status = replace(self._status, read=read, records=records)
-
-    def _is_other_topic(self, running: _Running) -> bool:
-        """Whether the topic was made again, or has other partitions."""
-        running.checked_at = time.monotonic()
-        self._check_claim(running)
-        live = self._matched.live()
-        ids = {at.topic_id for at in running.positions.values()}
-        return ids != {live.topic_id} or live.partitions != len(running.positions)
-
-    def _check_claim(self, running: _Running) -> None:
-        """Raises where the positions are not those that this instance committed."""
-        for at in committed_positions(self._matched, running.positions).values():
-            if at.instance != self._status.instance:
-                raise MatchedEventsRunningError(self._status.name, at.instance)
-
-    def _ends(self, sources: Mapping[TopicPartition, Any]) -> Mapping[TopicPartition, int]:
-        return high_watermarks(self._matched.config, set(map(self._matched.target, sources)))
+            read, records = self._status.read + done.read, self._status.records + done.sent
+            self._status = replace(self._status, read=read, records=records)
+        self._status = replace(self._status, lags=running.lags())
 
     def _wait(self, reason: str, seconds: float) -> None:
         if self._status.reason != reason:

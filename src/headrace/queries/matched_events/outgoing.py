@@ -10,6 +10,7 @@ from headrace.model.event import EventSchema
 from headrace.queries.columns import ConstantLayout, column_of, with_event
 from headrace.queries.language.functions import ValueType
 from headrace.queries.language.tree import Path
+from headrace.queries.matched_events.matched_event import REGISTRY_OFFSET, REVISION
 from headrace.queries.matched_events.positions import MatchedTopic
 from headrace.queries.matched_events.rules import (
     EVERY_EVENT,
@@ -28,12 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from headrace.model import TopicPartition
-
-REVISION = "headrace-query-revision"
-"""The name of the header with the revision of the query, a decimal number."""
-
-REGISTRY_OFFSET = "headrace-registry-offset"
-"""The name of the header with the offset of the topic of queries before which the queries are."""
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,11 @@ class MatchedTopic:
     site: str
 
     @property
+    def name(self) -> str:
+        """What locks, status and errors call it."""
+        return f"{self.queries.name}.{self.topic.name}"
+
+    @property
     def schema(self) -> EventSchema:
         """The schema of the events."""
         if self.topic.schema is None:

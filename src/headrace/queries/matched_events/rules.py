@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -13,7 +13,7 @@ from headrace.queries.columns import ConstantLayout
 from headrace.queries.evaluation.equality import equated
 from headrace.queries.language.functions import ValueType
 from headrace.queries.language.tree import Expression
-from headrace.queries.match.held import EmittingQuery
+from headrace.queries.match.held import EmittingQuery, LiveQueries
 from headrace.queries.match.shape import QueryShape, indexed_values
 
 QueryIdentity: TypeAlias = tuple[str, int, str]
@@ -76,6 +76,7 @@ class EmittingRules:
             layout of the shape) and ``identity``; a row for each value that a query is looked up
             by.
         registry_offset: the queries are those before it.
+        hash: of all live queries, also of those whose events are not sent on.
         left_out: how many queries are of shapes beyond :data:`MAX_SHAPES`; they match nothing.
         begins: the offsets that queries begin at, by identity and number of the partition; of those
             that were registered while others were matched.
@@ -85,6 +86,7 @@ class EmittingRules:
     shapes: tuple[ShapeRules, ...]
     rows: tuple[dict[str, Any], ...]
     registry_offset: int
+    hash: str
     left_out: int = 0
     begins: Mapping[QueryIdentity, Mapping[int, int]] = field(default_factory=dict)
 
@@ -113,15 +115,22 @@ class EmittingRules:
         return replace(self, begins=begins)
 
     @classmethod
-    def of(cls, queries: Iterable[EmittingQuery], registry_offset: int) -> EmittingRules:
-        """Returns the rules of live queries."""
+    def of(cls, queries: LiveQueries, newest: pa.Table, registry_offset: int) -> EmittingRules:
+        """Returns the rules of live queries.
+
+        Args:
+            queries: that are live.
+            newest: events by which it is chosen what a query is looked up by.
+            registry_offset: the queries are those before it.
+        """
         table = _Table()
-        rows = tuple(row for query in queries for row in table.rows_of(query))
+        rows = tuple(row for query in queries.emitting(newest) for row in table.rows_of(query))
         return cls(
             tuple(table.lookups.values()),
             tuple(table.shapes),
             rows,
             registry_offset,
+            queries.hash,
             table.left_out,
         )
 

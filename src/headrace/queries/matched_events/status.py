@@ -16,10 +16,12 @@ class EmitterStatus(TransferStatus):
         read: events that were looked at.
         queries: that are matched.
         registry_offset: the queries are those before this offset of the topic of queries.
+        rules: hash of these queries.
     """
 
     read: int = 0
     queries: int = 0
     registry_offset: int = 0
+    rules: str = ""
 
     kind: ClassVar[str] = "matched_events"

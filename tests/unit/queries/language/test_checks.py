@@ -58,6 +58,11 @@ def test_conditions_whose_types_go_together(condition):
     checked(f"SELECT count(*) FROM t WHERE {condition}")
 
 
+@pytest.mark.parametrize("percentage", ["0", "1", "1.5", "99.9", "100"])
+def test_percentiles_are_percentages(percentage):
+    checked(f"SELECT percentile(price, {percentage}) FROM t")
+
+
 def test_the_types_of_a_result():
     query = checked(
         """
@@ -119,6 +124,13 @@ def test_the_types_of_a_result():
         ("SELECT max(is_new) FROM t", 12, "max needs a number, a text or a time"),
         ("SELECT filter(count(*), WHERE price) FROM t", 31, "filter needs a boolean"),
         ("SELECT percentile(price, 101) FROM t", 8, "a percentile is a number from 0 to 100"),
+        (
+            "SELECT percentile(price, 0.95) FROM t",
+            8,
+            "a percentile is a number from 0 to 100: write percentile(price, 95)",
+        ),
+        ("SELECT filter(percentile(price, 0.29), WHERE is_new) FROM t", 8, "(price, 29)"),
+        ("SELECT percentile(price, 0.999) FROM t", 8, "write percentile(price, 99.9)"),
         ("SELECT histogram(price, 0, 0, 5) FROM t", 8, "a width above zero"),
         ("SELECT histogram(price, 0, 1, 1.5) FROM t", 8, "1 to 100 buckets"),
         ("SELECT count(*), count(*) FROM t", 8, "two columns are called 'count(*)'"),

@@ -40,7 +40,7 @@ def emitting_rules(texts, rows):
     queries = live_queries(
         {name: f"{text}\nMATCHED EVENTS EMIT" for name, text in texts.items()}, VISITS, topic=TOPIC
     )
-    return EmittingRules.of(queries.emitting(rows), 7), queries
+    return EmittingRules.of(queries, rows, 7), queries
 
 
 def records(spark, values):

@@ -1,0 +1,43 @@
+"""Reads events that match standing queries, as `headrace query emit` sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.control.project import LoadedProject
+from headrace.control.query_registry import declared_queries, registered_query
+from headrace.control.tail import TailOptions, tail_topic
+from headrace.queries.matched_events.matched_event import MatchedEvent, matched_event_of
+
+
+def matched_events(
+    project: LoadedProject,
+    query_id: str | None,
+    options: TailOptions,
+    *,
+    queries: str | None = None,
+) -> Iterator[MatchedEvent]:
+    """Returns matched events; no consumer group is joined, and no offset committed.
+
+    Events of one query that were in one partition come in order of their offsets.
+
+    Args:
+        project: that declares the standing queries.
+        query_id: whose events; None: of all queries, also of those that are registered later.
+        options: where to begin and end.
+        queries: name of the StandingQueries; None: the only ones that are declared.
+
+    Raises:
+        QueryMissingError: if the id is unknown.
+        NotDeclaredError: if there are no such standing queries.
+        TopicMissingError: if there is no topic of matched events.
+        AuthorizationError: if an ACL is missing.
+        BrokerUnreachableError: if the brokers do not answer.
+        RecordsUnreadableError: if records are damaged.
+    """
+    topic = declared_queries(project, queries).matched_events_topic
+    if query_id is not None:
+        registered_query(project, query_id, queries=queries)
+    records = tail_topic(project.settings, topic, options)
+    events = (event for record in records if (event := matched_event_of(record)) is not None)
+    return (event for event in events if query_id in {None, event.query})

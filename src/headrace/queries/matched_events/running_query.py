@@ -1,0 +1,173 @@
+"""One query of Spark that sends matched events: its batches, and what it still holds."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.errors import MatchedEventsRunningError
+from headrace.kafka.client import high_watermarks, watermarks
+from headrace.model import TopicPartition
+from headrace.queries.matched_events.outgoing import RuleColumns, matched_events
+from headrace.queries.matched_events.positions import (
+    MatchedTopic,
+    MatchStart,
+    commit_positions,
+    committed_positions,
+)
+from headrace.transfer.committed_position import CommittedPosition
+from headrace.transfer.spark_query import DoneBatches, KafkaQuery, OutgoingRows, ReadTopic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_BATCH_SECONDS = 180  # events wait for up to a second at the end of a batch of Spark
+# Where queries change before such a batch has ended: so that positions move on.
+_SHORT_BATCH_SECONDS = 5
+_MIN_QUERY_SECONDS = 2.0  # changes of the registry within it are taken together
+_SETTLE_SECONDS = 0.3  # what a query that was stopped has in flight reaches the topic
+
+
+class RunningQuery:
+    """A query of Spark that sends matched events, from its start on. Used once, on one thread.
+
+    Args:
+        spark: the session.
+        columns: of the rules that are matched.
+        matched: whose events, and where they go.
+        start: where it goes on; the positions are committed, by this instance.
+        checkpoint: a folder that is emptied before, and removed afterwards.
+        has_short_batches: whether queries change too often for batches of three minutes.
+
+    Attributes:
+        columns: of the rules that are matched.
+        has_short_batches: whether its batches are short.
+        already_sent: records behind the committed positions that an earlier query has sent.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        columns: RuleColumns,
+        matched: MatchedTopic,
+        start: MatchStart,
+        checkpoint: Path,
+        *,
+        has_short_batches: bool,
+    ) -> None:
+        self.columns, self.has_short_batches = columns, has_short_batches
+        self.already_sent = sum(len(event.queries) for event in start.sent.values())
+        self._matched, self._checkpoint = matched, checkpoint
+        self._positions = dict(start.positions)
+        self._target_ends = self._read_target_ends()
+        self._batches = 0
+        shutil.rmtree(checkpoint, ignore_errors=True)  # also what a killed process left
+        checkpoint.mkdir(parents=True)
+        self._query = self._started(spark, start)
+        self._began_at = time.monotonic()
+
+    def _started(self, spark: SparkSession, start: MatchStart) -> KafkaQuery:
+        matched = self._matched
+        offsets = {source: at.offset for source, at in start.positions.items()}
+        source = ReadTopic(matched.config, matched.topic.name, offsets, matched.group)
+        outgoing = partial(matched_events, matched=matched, columns=self.columns, sent=start.sent)
+        written = OutgoingRows(matched.config, outgoing)
+        seconds = _SHORT_BATCH_SECONDS if self.has_short_batches else _BATCH_SECONDS
+        trigger = {"realTime": f"{seconds} seconds"}
+        return KafkaQuery(spark, matched.name, source, written, trigger, self._checkpoint)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has not ended."""
+        return self._query.is_active
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why it has failed; ``None``: it has not."""
+        return self._query.failure
+
+    @property
+    def age_seconds(self) -> float:
+        """How long it has been running."""
+        return time.monotonic() - self._began_at
+
+    @property
+    def has_ended_batches(self) -> bool:
+        """Whether the positions of a batch are committed."""
+        return self._batches > 0
+
+    @property
+    def may_end(self) -> bool:
+        """Whether it may end for other rules: one of short batches, once a batch has ended."""
+        if self.has_short_batches:
+            return self.has_ended_batches
+        return self.age_seconds >= _MIN_QUERY_SECONDS
+
+    def commit_batches(self) -> DoneBatches | None:
+        """Commits the positions of batches that have ended, and returns what they did.
+
+        Raises:
+            MatchedEventsRunningError: if another process has committed positions.
+        """
+        # What later events have sent is behind the ends as they were before the batch was done.
+        ends = self._read_target_ends()
+        done = self._query.progress()
+        if done is not None:
+            self.check_claim()
+            self._positions = self._positions_behind(done)
+            commit_positions(self._matched, self._positions)
+            self._query.acknowledge(done)
+            self._batches, self.already_sent = self._batches + 1, 0
+        self._target_ends = ends
+        return done
+
+    def source_ends(self) -> dict[TopicPartition, int]:
+        """Returns the ends of the partitions that it reads."""
+        marks = watermarks(self._matched.config, self._positions)
+        return {source: end for source, (_, end) in marks.items()}
+
+    def lags(self) -> dict[str, int]:
+        """Returns the offsets from the committed positions to the ends, by ``topic/partition``."""
+        ends = self.source_ends()
+        return {p.path: max(ends[p] - at.offset, 0) for p, at in self._positions.items()}
+
+    def reads_another_topic(self) -> bool:
+        """Returns whether the topic of events was made again, or has other partitions."""
+        live = self._matched.live()
+        ids = {at.topic_id for at in self._positions.values()}
+        return ids != {live.topic_id} or live.partitions != len(self._positions)
+
+    def check_claim(self) -> None:
+        """Checks that the committed positions are those of this instance.
+
+        Raises:
+            MatchedEventsRunningError: if they are not.
+        """
+        for source, at in committed_positions(self._matched, self._positions).items():
+            if at.instance != self._positions[source].instance:
+                raise MatchedEventsRunningError(self._matched.name, at.instance)
+
+    def stop(self) -> None:
+        """Ends it at once, and waits until what it has sent is in the topic."""
+        self._query.stop()
+        shutil.rmtree(self._checkpoint, ignore_errors=True)
+        time.sleep(_SETTLE_SECONDS)
+
+    def _positions_behind(self, done: DoneBatches) -> dict[TopicPartition, CommittedPosition]:
+        return {
+            source: replace(
+                self._positions[source],
+                offset=offset,
+                scan_from=self._target_ends[self._matched.target(source)],
+            )
+            for source, offset in done.positions.items()
+        }
+
+    def _read_target_ends(self) -> Mapping[TopicPartition, int]:
+        targets = set(map(self._matched.target, self._positions))
+        return high_watermarks(self._matched.config, targets)
