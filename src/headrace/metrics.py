@@ -610,6 +610,13 @@ QUERY_METRICS = (
         "rising: `ALLOWED LATENESS` of the queries is too short, or a producer is behind",
     ),
     Metric(
+        "unbalanced_events",
+        "events",
+        "matched events of its partitions that are missing or too many, by the counts of its last"
+        " snapshots, written every 5 s",
+        "above 0: `headrace reconcile` says in which partitions and at which hop",
+    ),
+    Metric(
         "windows",
         "windows",
         "windows that have not ended",

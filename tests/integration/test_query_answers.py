@@ -186,10 +186,10 @@ def test_an_explanation_reads_events_ticks_and_leases(project):
     assert explain_query(project.loaded, "a").pipelines[0].has_query is False
     planned_ms = int(BEGIN.timestamp() * 1000)
     project.send(matched, tick(planned_ms, query.offset + 1, {0: 4}), partition=0)
-    # A batch without events has no tasks, which alone know of queries.
-    project.send(matched, tick(0, 0, {0: 5, 1: 1}), partition=0)
+    project.send(matched, tick(planned_ms, query.offset + 1, {0: 5, 1: 1}), partition=0)
     [pipeline] = explain_query(project.loaded, "a").pipelines
     assert (pipeline.has_query, pipeline.planned_at, pipeline.lag) == (True, BEGIN, 1)
+    assert (pipeline.rules, pipeline.has_registered_rules) == ("", None)
     assert pipeline.event_time == BEGIN + timedelta(seconds=5)
 
 

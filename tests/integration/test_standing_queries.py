@@ -11,17 +11,24 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import confluent_kafka
+import msgspec
 import pytest
 from tests.integration.flow import Flow
 from tests.integration.test_sinks import records
 
 from headrace import BatchLimits, StandingQueries, Topic
+from headrace.control.query_balances import query_balances
+from headrace.control.query_rules import RulesCheck
 from headrace.errors import MatchedRecordsDeletedError
 from headrace.kafka.client import admin_request, describe
+from headrace.model.partitioning import partition_of_key
+from headrace.pipelines.ledger.sums import Hop
+from headrace.pipelines.ledger.windows import WindowState
 from headrace.pipelines.progress import PipelineState
+from headrace.queries.aggregate.counts import TopicCounts
 from headrace.queries.instance.instance import AggregatorInstance
 from headrace.queries.match.sink import MatchQueries
-from headrace.queries.matched import Tick, WindowPartial, decode_matched
+from headrace.queries.matched import Tick, WindowPartial, decode_matched, window_key
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.registry.topic import write_registry
 from headrace.queries.result import decode_result
@@ -132,6 +139,10 @@ class Queries:
         """Deletes the topic of events."""
         name = self.topic.name
         admin_request(self.flow.client, lambda admin: admin.delete_topics([name])[name].result())
+
+    def ticks(self):
+        """The ticks of one partition of the matched topic."""
+        return [each for each in self.matched() if isinstance(each, Tick)]
 
     def matched(self):
         """The records of the matched topic, ticks of one partition alone."""
@@ -298,12 +309,79 @@ def test_a_batch_without_events_says_when_it_was_planned_and_which_queries_it_ha
     queries.match()
     queries.flow.send([b"no event"], topic=queries.topic.name)
     queries.match()
-    ticks = [each for each in queries.matched() if isinstance(each, Tick)]
+    ticks = queries.ticks()
     assert [sum(tick.positions.values()) for tick in ticks[-2:]] == [1, 2]
     assert [tick.registry_offset for tick in ticks[-2:]] == [offset + 1] * 2
     assert queries.began.timestamp() * 1000 < ticks[-2].planned_ms < ticks[-1].planned_ms
     live = describe(queries.flow.client, [queries.topic.name])[queries.topic.name]
     assert {tick.topic_id for tick in ticks} == {live.topic_id}
+
+
+def test_batches_say_which_queries_they_had(queries):
+    queries.register("q", "SELECT count(*) FROM views")
+    queries.register("cancelled", "SELECT count(*) FROM views")
+    queries.register("short", "SELECT count(*) FROM views", ttl=timedelta(seconds=8))
+    queries.cancel("cancelled")
+    queries.send((0, "PL", 1))
+    queries.match()
+    check = RulesCheck(queries.flow.client, queries.declared, queries.topic)
+    before = queries.ticks()[-1]
+    assert check.is_registered("match", before) is True
+    time.sleep(8)
+    queries.send((1, "PL", 1))
+    queries.match()
+    after = queries.ticks()[-1]
+    assert len({before.rules, after.rules, ""}) == 3
+    assert check.is_registered("match", before) is True
+    assert check.is_registered("match", after) is True
+    others = msgspec.structs.replace(after, rules=before.rules)
+    assert check.is_registered("match", others) is False
+    queries.register("new", "SELECT count(*) FROM views")
+    assert check.is_registered("match", after) is True
+    assert check.is_registered("match", others) is None
+
+
+def balance(queries):
+    [balance] = query_balances(queries.flow.client, queries.declared, [queries.topic.name])
+    return balance
+
+
+def test_every_matched_event_is_accounted_for(queries):
+    for query in ("a", "b", "c"):
+        queries.register(query, "SELECT count(*) FROM views FACET country")
+    assert balance(queries).state is WindowState.UNKNOWN
+    queries.send((0, "PL", 1), (1, "DE", 2), (70, "PL", 3), (71, "PL", 4))
+    queries.match()
+    queries.send((10, "PL", 5))
+    queries.match()
+    queries.aggregate(lambda status: status.results >= 6 and status.late)
+    known = balance(queries)
+    assert (known.state, known.differences) == (WindowState.BALANCED, ())
+    assert known.counts == TopicCounts(sent=15, taken=15, ended=6, late=3, open=6)
+
+
+def test_matched_events_that_are_too_many_are_told_with_their_partition(queries):
+    queries.register("q", "SELECT count(*) FROM views")
+    queries.send((0, "PL", 1), (1, "DE", 2))
+    queries.match()
+    topic = queries.declared.matched_topic
+    [record] = [each for each in queries.matched() if isinstance(each, WindowPartial)]
+    key = window_key(record.query, record.begin_us)
+    queries.flow.send([msgspec.json.encode(record)], topic=topic, keys=[key])
+    queries.send((2, "PL", 1))
+    queries.match()
+    seen = [{}]
+
+    def is_unbalanced(status):
+        seen.append(status.unbalanced)
+        return any(status.unbalanced.values())
+
+    queries.aggregate(is_unbalanced)
+    assert seen[-1] == {queries.topic.name: 2}
+    [difference] = balance(queries).differences
+    partition = partition_of_key(key, queries.declared.partitions)
+    assert (difference.hop, difference.number) == (Hop.MATCHED_RECORDS, -2)
+    assert difference.partition == f"{topic}/{partition}"
 
 
 def test_a_deleted_topic_of_events_ends_no_instance(queries):

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import msgspec
-
 from headrace.control.project import LoadedProject
 from headrace.control.query_instances import InstanceSlot, instance_slots
 from headrace.control.query_registry import (
@@ -17,20 +15,19 @@ from headrace.control.query_registry import (
     declared_queries,
     registered_query,
 )
+from headrace.control.query_rules import RulesCheck
 from headrace.control.query_sample import QuerySample, newest_events, sample_query
 from headrace.control.services import broker_config
 from headrace.control.standing_queries import checked_query
 from headrace.control.standing_query_rules import matched_queries
 from headrace.kafka.client import ClientConfig, describe, watermarks
-from headrace.kafka.range_reader import read_records
-from headrace.model import OffsetRange, TopicPartition
+from headrace.kafka.range_reader import Record, read_backwards
+from headrace.model import TopicPartition
 from headrace.pipelines.pipeline import Pipeline
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.matched import Tick, decode_matched
 
 DEFAULT_EVENTS = 10_000
-_FIRST_LOOK_OFFSETS = 1_000
-_LOOK_FACTOR = 10
 _MAX_LOOK_OFFSETS = 100_000
 
 
@@ -40,9 +37,12 @@ class MatchingPipeline:
 
     Attributes:
         pipeline: its name.
-        has_query: whether its last batch with events had the query with the text that it has now;
-            None: not known.
+        has_query: whether its last batch had the query with the text that it has now; None: not
+            known.
         planned_at: when that batch was planned; None: it is not among the newest records.
+        rules: hash of the queries that its last batch with events had; empty: not known.
+        has_registered_rules: whether these are the queries that were registered then; None: not
+            known, as some have changed since.
         event_time: how far the time of the topic's events was; None: not known.
         lag: offsets from its positions to the ends of the topic; None: not known.
     """
@@ -50,6 +50,8 @@ class MatchingPipeline:
     pipeline: str
     has_query: bool | None = None
     planned_at: datetime | None = None
+    rules: str = ""
+    has_registered_rules: bool | None = None
     event_time: datetime | None = None
     lag: int | None = None
 
@@ -105,14 +107,26 @@ def explain_query(
     return QueryExplanation(entry, sample, pipelines, tuple(instances), unknown)
 
 
+@dataclass(frozen=True)
+class LastTicks:
+    """What a pipeline has said last in a partition of the matched topic.
+
+    Attributes:
+        last: its last tick.
+        with_rules: the last one of a batch with events, which says which queries it had; None: it
+            is not among the newest records.
+    """
+
+    last: Tick
+    with_rules: Tick | None
+
+
 def last_ticks(
     config: ClientConfig, partition: TopicPartition, topic: str, pipelines: Iterable[str]
-) -> dict[str, Tick]:
-    """Returns the last tick of each pipeline, looked for from the end of a partition backwards.
+) -> dict[str, LastTicks]:
+    """Returns the last ticks of each pipeline, looked for from the end of a partition backwards.
 
-    Pipelines without one among the newest 100,000 offsets are left out. A batch without events says
-    neither when it was planned nor which queries it has: its tick has that of the batch before it,
-    and 0 where that is not among those offsets.
+    Pipelines without one among the newest 100,000 offsets are left out.
 
     Args:
         config: librdkafka's settings of the cluster.
@@ -123,24 +137,22 @@ def last_ticks(
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
     """
-    names = list(pipelines)
-    begin, end = watermarks(config, [partition])[partition]
-    look = _FIRST_LOOK_OFFSETS
-    while True:
-        start = max(begin, end - look)
-        ticks = _ticks(config, OffsetRange(partition, start, end), topic)
-        is_known = all(name in ticks and ticks[name].planned_ms for name in names)
-        if is_known or start == begin or look >= _MAX_LOOK_OFFSETS:
-            return {name: ticks[name] for name in names if name in ticks}
-        look *= _LOOK_FACTOR
+    names, ticks = list(pipelines), dict[str, LastTicks]()
+    for records in read_backwards(config, "headrace.explain", partition, _MAX_LOOK_OFFSETS):
+        ticks = _ticks(records, topic)
+        if all(name in ticks and ticks[name].with_rules for name in names):
+            break
+    return {name: ticks[name] for name in names if name in ticks}
 
 
-def _ticks(config: ClientConfig, range_: OffsetRange, topic: str) -> dict[str, Tick]:
-    ticks: dict[str, Tick] = {}
-    for record in read_records(config, "headrace.explain", [range_]):
+def _ticks(records: Iterable[Record], topic: str) -> dict[str, LastTicks]:
+    ticks: dict[str, LastTicks] = {}
+    for record in records:
         tick = _tick(record.value())
         if tick is not None and tick.topic == topic:
-            ticks[tick.pipeline] = _with_batch(tick, ticks.get(tick.pipeline))
+            before = ticks.get(tick.pipeline)
+            with_rules = None if before is None else before.with_rules
+            ticks[tick.pipeline] = LastTicks(tick, tick if tick.rules else with_rules)
     return ticks
 
 
@@ -150,14 +162,6 @@ def _tick(value: bytes | None) -> Tick | None:
     except ValueError:
         return None  # written by another program; instances leave it out, too
     return record if isinstance(record, Tick) else None
-
-
-def _with_batch(tick: Tick, before: Tick | None) -> Tick:
-    """Returns a tick that says which queries its batch, or the last one with events, had."""
-    if tick.planned_ms or before is None:
-        return tick
-    planned_ms, registry_offset = before.planned_ms, before.registry_offset
-    return msgspec.structs.replace(tick, planned_ms=planned_ms, registry_offset=registry_offset)
 
 
 def _sample(
@@ -190,7 +194,8 @@ def _pipelines(
     ticks = last_ticks(config, TopicPartition(declared.matched_topic, 0), topic, names)
     ends = watermarks(config, live[topic].all_partitions)
     latest = {partition.partition: end for partition, (_, end) in ends.items()}
-    return tuple(_pipeline(name, ticks.get(name), latest, entry) for name in names)
+    check = RulesCheck(config, declared, project.topics[topic])
+    return tuple(_pipeline(name, ticks.get(name), latest, entry, check) for name in names)
 
 
 def _matches(pipeline: Pipeline, declared: StandingQueries, topic: str) -> bool:
@@ -200,15 +205,22 @@ def _matches(pipeline: Pipeline, declared: StandingQueries, topic: str) -> bool:
 
 
 def _pipeline(
-    name: str, tick: Tick | None, latest: Mapping[int, int], entry: QueryEntry
+    name: str,
+    ticks: LastTicks | None,
+    latest: Mapping[int, int],
+    entry: QueryEntry,
+    check: RulesCheck,
 ) -> MatchingPipeline:
-    if tick is None:
+    if ticks is None:
         return MatchingPipeline(name)
-    event_us, is_planned = tick.event_us, tick.planned_ms > 0
+    tick, with_rules = ticks.last, ticks.with_rules
+    event_us = tick.event_us
     return MatchingPipeline(
         name,
-        has_query=_has_query(entry, tick.registry_offset) if is_planned else None,
-        planned_at=datetime.fromtimestamp(tick.planned_ms / 1000, UTC) if is_planned else None,
+        has_query=_has_query(entry, tick.registry_offset),
+        planned_at=datetime.fromtimestamp(tick.planned_ms / 1000, UTC),
+        rules="" if with_rules is None else with_rules.rules,
+        has_registered_rules=None if with_rules is None else check.is_registered(name, with_rules),
         event_time=None if event_us is None else datetime.fromtimestamp(event_us / 1e6, UTC),
         lag=sum(max(end - tick.positions.get(number, 0), 0) for number, end in latest.items()),
     )
@@ -245,13 +257,13 @@ def _unknown(
     for pipeline in pipelines:
         if pipeline.planned_at is None:
             yield (
-                f"which queries pipeline {pipeline.pipeline!r} has: no batch with events is among "
-                f"the newest {_MAX_LOOK_OFFSETS:,} offsets of the matched topic"
+                f"which queries pipeline {pipeline.pipeline!r} has: no batch is among the newest "
+                f"{_MAX_LOOK_OFFSETS:,} offsets of the matched topic"
             )
         elif pipeline.has_query is None:
             yield (
-                f"whether pipeline {pipeline.pipeline!r} has the query: its last batch with events "
-                "is older than the first record of the query that Kafka has kept"
+                f"whether pipeline {pipeline.pipeline!r} has the query: its last batch is older "
+                "than the first record of the query that Kafka has kept"
             )
 
 

@@ -16,7 +16,13 @@ from headrace.settings import Settings
 from headrace.transfer.status import STALE_AFTER_SECONDS, TransferState
 
 _ENDED = frozenset({TransferState.STOPPED, TransferState.FAILED})
-_FIGURES = ("partitions", "uncovered_partitions", "late_events", "faulty_queries")
+_FIGURES = (
+    "partitions",
+    "uncovered_partitions",
+    "late_events",
+    "unbalanced_events",
+    "faulty_queries",
+)
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,7 @@ class QueryInstanceStatus:
         owned: numbers of the partitions that it has.
         uncovered: numbers of the partitions that no instance has.
         late: late events, by query.
+        unbalanced: matched events that are missing or too many, by topic, as of its last snapshots.
         event_ms: the time of events that it has reached, by topic, in milliseconds since 1970.
         faulty: queries whose records can't be added up, with the reason.
         updated_ms: when this was written.
@@ -49,6 +56,7 @@ class QueryInstanceStatus:
     owned: tuple[int, ...] = ()
     uncovered: tuple[int, ...] = ()
     late: Mapping[str, int] = field(default_factory=dict)
+    unbalanced: Mapping[str, int] = field(default_factory=dict)
     event_ms: Mapping[str, int] = field(default_factory=dict)
     faulty: Mapping[str, str] = field(default_factory=dict)
     updated_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
@@ -67,6 +75,11 @@ class QueryInstanceStatus:
     def late_events(self) -> int:
         """Returns how many events came for windows that had ended."""
         return sum(self.late.values())
+
+    @property
+    def unbalanced_events(self) -> int:
+        """Returns how many matched events are missing or too many."""
+        return sum(self.unbalanced.values())
 
     @property
     def faulty_queries(self) -> int:

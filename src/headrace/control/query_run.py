@@ -111,6 +111,7 @@ def instance_status(status: AggregatorStatus) -> QueryInstanceStatus:
         owned=status.partitions,
         uncovered=status.uncovered,
         late=status.late,
+        unbalanced=status.unbalanced,
         event_ms={topic: event_us // 1000 for topic, event_us in status.event_us.items()},
         faulty=status.faulty,
     )

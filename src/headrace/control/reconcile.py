@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import lcm
+from typing import TYPE_CHECKING
 
 from headrace.control.link_balances import DeclaredLink, LinkBalance, balance_links
 from headrace.control.project import LoadedProject
@@ -33,8 +34,12 @@ from headrace.pipelines.ledger.windows import (
 )
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds
+from headrace.queries.declaration import StandingQueries
 from headrace.settings import Settings
 from headrace.sinks.api import CountsEvents, Recountable, Sink, Snapshot
+
+if TYPE_CHECKING:
+    from headrace.control.query_balances import QueryBalance
 
 _NO_ENTRIES = "it has no entries in the ledger"
 
@@ -97,22 +102,25 @@ class PipelineBalance:
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """The balances of pipelines and links."""
+    """The balances of pipelines, links and standing queries."""
 
     pipelines: tuple[PipelineBalance, ...]
     links: tuple[LinkBalance, ...] = ()
+    queries: tuple[QueryBalance, ...] = ()
 
     @property
     def is_unbalanced(self) -> bool:
         """Whether one of them is."""
-        pipelines = any(pipeline.is_unbalanced for pipeline in self.pipelines)
-        return pipelines or any(link.is_unbalanced for link in self.links)
+        is_lost = any(each.is_unbalanced for each in self.pipelines)
+        is_lost |= any(each.is_unbalanced for each in self.links)
+        return is_lost or any(each.state is WindowState.UNBALANCED for each in self.queries)
 
     @property
     def is_unknown(self) -> bool:
         """Whether something has not reported, so that what it shows proves nothing."""
         windows = [each.windows for each in self.pipelines] + [each.windows for each in self.links]
         reasons = [each.unknown for each in self.pipelines] + [each.unknown for each in self.links]
+        reasons += [each.unknown for each in self.queries]
         states = {window.state for shown in windows for window in shown}
         return any(reasons) or WindowState.UNKNOWN in states
 
@@ -146,8 +154,11 @@ def reconcile(
     pipelines: Sequence[Pipeline],
     request: ReconcileRequest,
     links: Sequence[DeclaredLink] = (),
+    queries: Sequence[StandingQueries] = (),
 ) -> Reconciliation:
-    """Compares the hops of pipelines by their ledgers, and both ends of links. Changes nothing.
+    """Compares the hops of pipelines and standing queries, and both ends of links.
+
+    Changes nothing.
 
     Raises:
         SinkError: if a ledger or a table can't be read.
@@ -157,7 +168,18 @@ def reconcile(
     return Reconciliation(
         tuple(_balance(project, each, request) for each in pipelines),
         balance_links(project, links, request.shows, recount=request.recount),
+        _balance_queries(project, queries),
     )
+
+
+def _balance_queries(
+    project: LoadedProject, queries: Sequence[StandingQueries]
+) -> tuple[QueryBalance, ...]:
+    if not queries:
+        return ()  # what their extra installs may be missing
+    from headrace.control.query_balances import balance_queries
+
+    return balance_queries(project, queries)
 
 
 def _balance(

@@ -25,7 +25,7 @@ from headrace.errors import (
     TopicMissingError,
 )
 from headrace.kafka.broker_errors import Meaning, forbidden, meaning
-from headrace.kafka.client import ClientConfig, consumer
+from headrace.kafka.client import ClientConfig, consumer, watermarks
 from headrace.model import OffsetRange, TopicPartition
 
 CHUNK_RECORDS = 10_000  # few enough that a chunk's messages stay in the processor's caches
@@ -36,6 +36,7 @@ SILENCE_LIMIT_SECONDS = 300.0
 _SHORT_SILENCE_SECONDS = 30.0
 _READING_WHAT_IS_THERE = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
 _FEW_RECORDS = 1_000
+_FIRST_LOOK_OFFSETS, _LOOK_FACTOR = 1_000, 10
 _SHORT_POLL_SECONDS = 0.02  # where gaps hide the end of a short range, it is waited for in vain
 
 
@@ -131,6 +132,33 @@ def read_records(
             yield from chunk.records
     finally:
         reader.close()
+
+
+def read_backwards(
+    config: ClientConfig, group: str, partition: TopicPartition, max_offsets: int
+) -> Iterator[list[Record]]:
+    """Yields the records of ever longer ends of a partition, in order of offset.
+
+    Readers stop when they have what they look for.
+
+    Args:
+        config: librdkafka's settings of the cluster.
+        group: name by which brokers know the consumer; it joins no group.
+        partition: whose end is read.
+        max_offsets: of the longest end.
+
+    Raises:
+        BrokerUnreachableError, AuthorizationError, TopicMissingError, RecordsUnreadableError: as
+            :func:`read_ranges` does.
+    """
+    begin, end = watermarks(config, [partition])[partition]
+    look = _FIRST_LOOK_OFFSETS
+    while True:
+        start = max(begin, end - min(look, max_offsets))
+        yield list(read_records(config, group, [OffsetRange(partition, start, end)]))
+        if start == begin or look >= max_offsets:
+            return
+        look *= _LOOK_FACTOR
 
 
 class _Reading:

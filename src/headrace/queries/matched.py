@@ -34,6 +34,7 @@ class WindowPartial(msgspec.Struct, tag="add", tag_field="kind", frozen=True):
             be used again.
         revision: of the query.
         text: of the query.
+        topic: of the events.
         begin_us: begin of the window.
         events: how many match, in the groups of this record.
         groups: what it adds, by group.
@@ -45,6 +46,7 @@ class WindowPartial(msgspec.Struct, tag="add", tag_field="kind", frozen=True):
     registered_ms: int
     revision: int
     text: str
+    topic: str
     begin_us: int
     events: int
     groups: list[Group]
@@ -63,6 +65,9 @@ class Tick(msgspec.Struct, tag="tick", tag_field="kind", frozen=True):
         positions: the next offset of each partition of the topic.
         registry_offset: the batch has the queries of this offset of the topic of queries.
         topic_id: that Kafka gave the topic when it was created; empty: not known.
+        events: how many the batch has added in this partition, each counted for every query and
+            window that it is in.
+        rules: hash of the queries that the batch had; empty: it had no events.
     """
 
     topic: str
@@ -72,6 +77,8 @@ class Tick(msgspec.Struct, tag="tick", tag_field="kind", frozen=True):
     positions: Mapping[int, int]
     registry_offset: int
     topic_id: str = ""
+    events: int = 0
+    rules: str = ""
 
 
 MatchedRecord: TypeAlias = WindowPartial | Tick

@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from headrace.model.partitioning import murmur2
+from headrace.model.partitioning import partition_of_key
 from headrace.queries.aggregate.partition import PartitionAggregator
 from headrace.queries.aggregate.plan import Plans
 from headrace.queries.aggregate.snapshots import Restored
+from headrace.queries.match.driver import events_by_partition
 from headrace.queries.match.held import LiveQueries
 from headrace.queries.match.writer import MatchPiece, MatchWriter, MatchWriters
 from headrace.queries.matched import Tick, decode_matched
@@ -63,17 +64,23 @@ def matched_records(queries, batches, *, topic, event_time="at", partitions=PART
     """
     logs = [[] for _ in range(partitions)]
     for batch in batches:
-        for rows in batch.tasks:
-            for key, value in _task_records(queries, rows, event_time):
-                partition = (murmur2(key.encode()) & 0x7FFFFFFF) % partitions
+        pieces = [
+            piece
+            for rows in batch.tasks
+            for piece in _pieces(queries, rows, topic, event_time, partitions)
+        ]
+        for piece in pieces:
+            for key, value in piece.records:
+                partition = partition_of_key(key.encode(), partitions)
                 logs[partition].append(decode_matched(bytes(value)))
-        tick = msgspec.json.encode(tick_of(topic, batch.event_us))
-        for log in logs:
-            log.append(decode_matched(tick))
+        events = events_by_partition(pieces)
+        for partition, log in enumerate(logs):
+            tick = tick_of(topic, batch.event_us, events=events[partition])
+            log.append(decode_matched(msgspec.json.encode(tick)))
     return logs
 
 
-def tick_of(topic, event_us, *, positions=None, planned_ms=0, topic_id=""):
+def tick_of(topic, event_us, *, positions=None, planned_ms=0, topic_id="", events=0):
     return Tick(
         topic=topic,
         pipeline="match",
@@ -82,6 +89,7 @@ def tick_of(topic, event_us, *, positions=None, planned_ms=0, topic_id=""):
         positions=positions or {},
         registry_offset=0,
         topic_id=topic_id,
+        events=events,
     )
 
 
@@ -133,8 +141,8 @@ def aggregate(records, schemas, *, now_ms=0):
 class _Reader:
     """Has the queries of all batches, in place of the topic of queries."""
 
-    def __init__(self, queries):
-        self.queries = queries
+    def __init__(self, queries, topic):
+        self.queries, self.topic = queries, topic
 
 
 class _Writer(MatchWriter):
@@ -145,7 +153,7 @@ class _Writer(MatchWriter):
         return self._queries
 
 
-def _task_records(queries, rows, event_time):
-    writer = _Writer(MatchWriters(_Reader(queries), event_time))
+def _pieces(queries, rows, topic, event_time, partitions):
+    writer = _Writer(MatchWriters(_Reader(queries, topic), event_time, partitions))
     writer.write(rows)
-    return [record for piece in writer.close() for record in _PIECE.decode(piece).records]
+    return map(_PIECE.decode, writer.close())

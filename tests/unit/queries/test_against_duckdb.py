@@ -76,6 +76,9 @@ def _compared(texts, history):
     partitions = [aggregate(records, {TOPIC: VISITS}) for records in logs]
     results = [result for partition in partitions for result in partition.results]
     assert not any(partition.aggregator.faulty for partition in partitions)
+    for partition in partitions:
+        for counts in partition.aggregator.counts.values():
+            assert (counts.unbalanced, counts.begun, counts.open) == (0, 0, 0)
     assert all(is_final(result) and result.emission == 1 for result in results)
     assert len({_key(result) for result in results}) == len(results)
     late = sum((partition.aggregator.late for partition in partitions), Counter())

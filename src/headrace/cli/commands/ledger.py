@@ -1,4 +1,4 @@
-"""reconcile: shows whether every event of pipelines and links is accounted for."""
+"""reconcile: shows whether every event is accounted for."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ def reconcile(
 ) -> Reconciliation:
     """Show whether all events are accounted for.
 
-    NAME is a pipeline, mirror, merger or dispatcher; by default all. For each window of event time:
-    events read, and what became of them. A difference is shown with the hop where events are
-    missing or too many, and the exit code is 6. Works beside what runs, and changes nothing.
+    NAME is a pipeline, mirror, merger, dispatcher or standing queries; by default all. For each
+    window of event time: events read, and what became of them. A difference is shown with the hop
+    where events are missing or too many, and the exit code is 6. Works beside what runs, and
+    changes nothing.
 
     Of mirrors, mergers and dispatchers, --recount reads all records of both ends.
     """
@@ -49,14 +50,20 @@ def reconcile(
     from headrace.control.reconcile import reconcile as compare
 
     project = session.project
-    declared = {*project.pipelines, *(link.name for link in declared_links(project))}
+    links = (link.name for link in declared_links(project))
+    declared = {*project.pipelines, *links, *project.standing_queries}
     for name in names:
         if name not in declared:
-            raise unknown("pipeline, mirror, merger or dispatcher", name, sorted(declared))
-    links = declared_links(project, names)
-    pipelines = [each for each in project.pipelines.values() if each.name in names or not names]
-    request = ReconcileRequest(times, since, recount)
-    result: Reconciliation = until_signal(compare, project, pipelines, request, links)
+            kinds = "pipeline, mirror, merger, dispatcher or standing queries"
+            raise unknown(kinds, name, sorted(declared))
+    result: Reconciliation = until_signal(
+        compare,
+        project,
+        [each for each in project.pipelines.values() if each.name in names or not names],
+        ReconcileRequest(times, since, recount),
+        declared_links(project, names),
+        [each for each in project.standing_queries.values() if each.name in names or not names],
+    )
     if result.is_unbalanced or (strict and result.is_unknown):
         session.exit_code = UNBALANCED
     return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
@@ -12,6 +13,9 @@ from headrace.control.link_balances import LinkBalance
 from headrace.control.reconcile import PipelineBalance, Reconciliation, ReprocessedTimes
 from headrace.link_ledger.accepted import AcceptedRange
 from headrace.pipelines.ledger.windows import Break, Imbalance, WindowBalance, WindowState
+
+if TYPE_CHECKING:
+    from headrace.control.query_balances import QueryBalance
 
 MAX_BALANCED = 24
 """Of balanced windows, the newest are shown; others only where they do not balance."""
@@ -29,6 +33,9 @@ def _reconciled(result: Reconciliation, screen: Screen) -> None:
         _show(pipeline, screen)
     for link in result.links:
         _show_link(link, screen)
+    for name in dict.fromkeys(each.queries for each in result.queries):
+        screen.line(f"[bold]standing queries {escape(name)}[/]")
+        _show_queries([each for each in result.queries if each.queries == name], screen)
 
 
 def _show(balance: PipelineBalance, screen: Screen) -> None:
@@ -67,6 +74,22 @@ def _show_link(link: LinkBalance, screen: Screen) -> None:
         screen.line("  no windows")
 
 
+def _show_queries(balances: Sequence[QueryBalance], screen: Screen) -> None:
+    titles = ("matched", "in results", "in open windows", "late", "faulty")
+    topics = table("topic", "state", *titles, "", right=(2, 3, 4, 5, 6))
+    for balance in balances:
+        counts = balance.counts
+        figures = (counts.sent, counts.ended, counts.open, counts.late, counts.faulty)
+        shown = ["" if figure is None else str(figure) for figure in figures]
+        detail = "; ".join(_imbalances(balance.differences)) or balance.unknown
+        topics.add_row(escape(balance.topic), _styled(balance.state), *shown, escape(detail))
+    screen.out.print(topics, highlight=False)
+
+
+def _styled(state: WindowState) -> str:
+    return f"[{_STYLES.get(state, 'default')}]{state}[/]"
+
+
 def _show_windows(
     shown: Sequence[WindowBalance], tables: tuple[str, ...], no_time: str, screen: Screen
 ) -> None:
@@ -80,9 +103,8 @@ def _show_windows(
             counts = [str(window.fates.get(fate, 0)) for fate in fates]
             counted = (window.rows, window.side_rows)[: len(tables)]
             rows = ["" if number is None else str(number) for number in counted]
-            state = f"[{_STYLES.get(window.state, 'default')}]{window.state}[/]"
             time = no_time if window.start is None else f"{window.start:%Y-%m-%d %H:%M:%S} UTC"
-            cells = (time, state, str(window.read), *counts, *rows)
+            cells = (time, _styled(window.state), str(window.read), *counts, *rows)
             windows.add_row(*cells, escape(_detail(window)))
     screen.out.print(windows, highlight=False)
     if hidden:

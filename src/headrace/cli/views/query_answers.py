@@ -116,12 +116,15 @@ def _cost(sample: QuerySample) -> str:
 
 
 def _pipelines(pipelines: Iterable[MatchingPipeline], screen: Screen) -> None:
-    matching = table("pipeline", "has the query", "last batch", "event time", "lag", right=(4,))
+    titles = ("pipeline", "has the query", "its queries are", "last batch", "event time", "lag")
+    matching = table(*titles, right=(5,))
     for pipeline in pipelines:
         has_query = {True: "yes", False: "not yet", None: "not known"}[pipeline.has_query]
+        rules = {True: "as registered", False: "OTHERS", None: "not known"}
+        queries = rules[pipeline.has_registered_rules]
         times = (utc_text(pipeline.planned_at), utc_text(pipeline.event_time))
         lag = "" if pipeline.lag is None else f"{pipeline.lag:,}"
-        matching.add_row(*map(safe, (pipeline.pipeline, has_query, *times)), lag)
+        matching.add_row(*map(safe, (pipeline.pipeline, has_query, queries, *times)), lag)
     screen.out.print(matching, highlight=False)
 
 

@@ -38,6 +38,10 @@ def _reasons(status: QueryInstanceStatus) -> Iterator[str]:
         yield status.reason
     if status.uncovered:
         yield f"no instance has partitions {numbers_text(status.uncovered)}"
+    for topic, events in status.unbalanced.items():
+        if events:
+            what = f"{events:,} matched events of {topic} are missing or too many"
+            yield f"{what}: see `headrace reconcile`"
     for query, reason in status.faulty.items():
         yield f"query {query} can't be added up: {reason}"
 
@@ -59,6 +63,8 @@ def _text(status: QueryInstanceStatus) -> str:
         figures.append(f"{status.late_events:,} late events")
     if status.faulty:
         figures.append(f"{status.faulty_queries:,} faulty queries")
+    if status.unbalanced_events:
+        figures.append(f"WARNING: {status.unbalanced_events:,} matched events missing or too many")
     if status.uncovered:
         figures.append(f"WARNING: no instance has partitions {numbers_text(status.uncovered)}")
     return ", ".join(figures)

@@ -12,9 +12,10 @@ HASH_MODULUS = 2**64
 class Hop(enum.StrEnum):
     """A place where events come in and go out, or are counted again.
 
-    :mod:`headrace.pipelines.ledger` has the table of all but two. DEAD_LETTERS: the dead-letter
-    topics, whose letters ``reconcile`` counts. TARGET: the topic that a link writes, see
-    :mod:`headrace.link_ledger`.
+    :mod:`headrace.pipelines.ledger` has the table of most. DEAD_LETTERS: the dead-letter topics,
+    whose letters ``reconcile`` counts. TARGET: the topic that a link writes, see
+    :mod:`headrace.link_ledger`. MATCHED_RECORDS, QUERY_WINDOWS: between a batch and its records,
+    and between these and windows, see :mod:`headrace.queries.aggregate.counts`.
     """
 
     OFFSETS = "offsets"
@@ -26,6 +27,8 @@ class Hop(enum.StrEnum):
     SIDE_TABLE = "side table"
     DEAD_LETTERS = "dead letters"
     TARGET = "target"
+    MATCHED_RECORDS = "matched records"
+    QUERY_WINDOWS = "query windows"
 
 
 class Fate(enum.StrEnum):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from headrace.errors import QueryTextError
 from headrace.queries.aggregate.closing import REMEMBERED_MS
+from headrace.queries.aggregate.counts import PartitionCounts, TopicCounts
 from headrace.queries.aggregate.plan import Plans
 from headrace.queries.aggregate.snapshots import (
     Restored,
@@ -76,6 +77,7 @@ class PartitionAggregator:
         # When windows that wait for an early result have it, unless they end before.
         self._early_ms: list[tuple[int, WindowId]] = []
         position = restored.position or SnapshotPosition(0, 0, {}, {})
+        self._counts = PartitionCounts(position.counts, restored.ended_events)
         self.offset = position.offset
         # What others have been told does not go back, though records are taken once more.
         told_us = restored.answered.event_us if restored.answered else {}
@@ -85,6 +87,9 @@ class PartitionAggregator:
         self.faulty: dict[str, str] = {}
         for snapshot in restored.windows.values():
             self._restore(snapshot)
+        # From this offset on, windows have no more than what was taken.
+        markers = (marker.offset for marker in self._ended.values())
+        self._whole_from = max(self.offset, *self._covered.values(), *markers, 0)
 
     @property
     def windows(self) -> int:
@@ -101,6 +106,16 @@ class PartitionAggregator:
         """The time of events, by topic, in microseconds since 1970."""
         return dict(self._event_us)
 
+    @property
+    def counts(self) -> dict[str, TopicCounts]:
+        """What has become of the matched events, by topic."""
+        if self.offset < self._whole_from:
+            return self._counts.with_open(None)
+        open_events: Counter[str] = Counter()
+        for window in self._windows.values():
+            open_events[window.plan.topic] += window.events
+        return self._counts.with_open(open_events)
+
     def take(self, record: MatchedRecord, offset: int, now_ms: int) -> WindowOutput:
         """Takes the next record.
 
@@ -112,9 +127,12 @@ class PartitionAggregator:
         self.offset = offset + 1
         if isinstance(record, Tick):
             return self._tick(record, now_ms)
+        counts = self._counts.of(record.topic)
+        counts.begun += record.events
         try:
             self._add(record, offset, now_ms)
         except (QueryTextError, ValueError) as error:
+            counts.faulty += record.events
             self._note_fault(record.query, error)
         return WindowOutput()
 
@@ -157,7 +175,8 @@ class PartitionAggregator:
             base: an offset of the topic of snapshots, behind which every open window is.
         """
         ticks = list(self._ticks.values())
-        return SnapshotPosition(self.offset, base, self.event_us, dict(self.late), ticks)
+        late = dict(self.late)
+        return SnapshotPosition(self.offset, base, self.event_us, late, ticks, self.counts)
 
     def remembered(self) -> list[WindowEnded]:
         """Returns the markers of windows that ended by the clock not long ago."""
@@ -165,6 +184,7 @@ class PartitionAggregator:
 
     def _tick(self, tick: Tick, now_ms: int) -> WindowOutput:
         self._ticks[tick.topic] = tick
+        self._counts.take(tick)
         if tick.event_us is None:
             return WindowOutput()
         return self.go_on(tick.topic, tick.event_us, now_ms)
@@ -200,6 +220,7 @@ class PartitionAggregator:
     def _count_late(self, record: WindowPartial) -> None:
         is_known = record.query in self.late or len(self.late) < _MAX_LATE_QUERIES
         self.late[record.query if is_known else ""] += record.events
+        self._counts.of(record.topic).late += record.events
 
     def _has_ended(self, window: OpenWindow) -> bool:
         """Whether a window that is not open, and has no marker, has ended."""
@@ -245,7 +266,14 @@ class PartitionAggregator:
         result_us = closing.result_us(window.due_us, now_ms * 1000)
         results = list(window.results(ResultKind.FINAL))
         written.windows.append(WindowResults(closing.ordered_by, result_us, results))
-        marker = WindowEnded(**window.id._asdict(), offset=self._covers(window), ended_ms=now_ms)
+        self._counts.of(window.plan.topic).ended += window.events
+        marker = WindowEnded(
+            **window.id._asdict(),
+            offset=self._covers(window),
+            ended_ms=now_ms,
+            topic=window.plan.topic,
+            events=window.events,
+        )
         written.ended.append(marker)
         del self._windows[window.id]
         self._covered.pop(window.id, None)

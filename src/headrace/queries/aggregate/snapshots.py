@@ -19,12 +19,14 @@ there. All of them are in one transaction.
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import msgspec
 
+from headrace.queries.aggregate.counts import TopicCounts
 from headrace.queries.aggregate.window import WindowId
 from headrace.queries.decoding import decode_json
 from headrace.queries.ended import PartitionClocks
@@ -67,10 +69,19 @@ class WindowSnapshot(_OfWindow, frozen=True, kw_only=True):
 
 
 class WindowEnded(_OfWindow, tag="ended", tag_field="kind", frozen=True, kw_only=True):
-    """A marker: the results of a window that cover the records before ``offset`` are written."""
+    """A marker: the results of a window that cover the records before ``offset`` are written.
+
+    Attributes:
+        offset: that the results cover.
+        ended_ms: when it ended, in milliseconds since 1970.
+        topic: of the events.
+        events: in the window.
+    """
 
     offset: int
     ended_ms: int
+    topic: str
+    events: int
 
 
 class EndedWindows(msgspec.Struct, tag="markers", tag_field="kind", frozen=True):
@@ -97,6 +108,7 @@ class SnapshotPosition(msgspec.Struct, tag="position", tag_field="kind", frozen=
         event_us: the time of events, by topic.
         late: late events, by query.
         ticks: the last one of each topic, of which no other may come for long.
+        counts: what has become of the matched events, by topic.
     """
 
     offset: int
@@ -104,6 +116,7 @@ class SnapshotPosition(msgspec.Struct, tag="position", tag_field="kind", frozen=
     event_us: Mapping[str, int]
     late: Mapping[str, int]
     ticks: list[Tick] = []
+    counts: Mapping[str, TopicCounts] = {}
 
 
 class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=True):
@@ -136,6 +149,15 @@ SnapshotRecord: TypeAlias = (
 # Made at import: msgspec crashes where several threads are the first to decode a class.
 _RECORD: msgspec.json.Decoder[SnapshotRecord] = msgspec.json.Decoder(SnapshotRecord)
 _SNAPSHOT = msgspec.json.Decoder(WindowSnapshot)
+
+
+def decode_snapshot_record(value: bytes) -> SnapshotRecord:
+    """Returns the record with this value.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    return decode_json(_RECORD, value)
 
 
 def encode_snapshot(snapshot: WindowSnapshot) -> Iterator[bytes]:
@@ -171,6 +193,7 @@ class Restored:
         position: the last one; None: there is none.
         answered: the last position of the results; None: there is none.
         damaged: parts of snapshots that do not fit together.
+        ended_events: in windows that have ended since the position, by topic.
     """
 
     windows: dict[WindowId, WindowSnapshot] = field(default_factory=dict)
@@ -178,6 +201,7 @@ class Restored:
     position: SnapshotPosition | None = None
     answered: AnswerPosition | None = None
     damaged: int = 0
+    ended_events: Counter[str] = field(default_factory=Counter)
     _parts: dict[WindowId, list[WindowPart]] = field(default_factory=dict)
 
     def take(self, values: Iterable[bytes]) -> None:
@@ -187,13 +211,14 @@ class Restored:
             ValueError: if one is no such record.
         """
         for value in values:
-            record = decode_json(_RECORD, value)
+            record = decode_snapshot_record(value)
             if isinstance(record, SnapshotPosition):
                 self._take_position(record)
             elif isinstance(record, AnswerPosition):
                 self.answered = record
             elif isinstance(record, WindowEnded):
                 self._take_marker(record)
+                self.ended_events[record.topic] += record.events
             elif isinstance(record, EndedWindows):
                 for marker in record.markers:
                     self._take_marker(marker)
@@ -207,6 +232,7 @@ class Restored:
     def _take_position(self, position: SnapshotPosition) -> None:
         """Takes a position: snapshots before it are whole, for both are of one transaction."""
         self.position = position
+        self.ended_events.clear()
         self.damaged += len(self._parts)
         self._parts.clear()
 

@@ -62,6 +62,7 @@ class AggregatorStatus:
         results: that it has written since its start.
         windows: that are open.
         late: late events, by query.
+        unbalanced: matched events that are missing or too many, by topic, in its partitions.
         event_us: the time of events, by topic, in microseconds since 1970.
         faulty: queries whose records can't be added up, with the reason.
         waiting: why it does nothing; empty: it does.
@@ -74,6 +75,7 @@ class AggregatorStatus:
     results: int = 0
     windows: int = 0
     late: Mapping[str, int] = field(default_factory=dict)
+    unbalanced: Mapping[str, int] = field(default_factory=dict)
     event_us: Mapping[str, int] = field(default_factory=dict)
     faulty: Mapping[str, str] = field(default_factory=dict)
     waiting: str = ""
@@ -110,11 +112,14 @@ class AggregatorInstance:
     def status(self) -> AggregatorStatus:
         """Returns how it is doing. On its thread."""
         late: Counter[str] = Counter()
+        unbalanced: Counter[str] = Counter()
         event_us: dict[str, int] = {}
         faulty: dict[str, str] = {}
         for owned in self._owned.values():
             faulty |= owned.aggregator.faulty
             late.update(owned.aggregator.late)
+            for topic, counts in owned.counts.items():
+                unbalanced[topic] += counts.unbalanced
             for topic, reached_us in owned.aggregator.event_us.items():
                 event_us[topic] = min(reached_us, event_us.get(topic, reached_us))
         return AggregatorStatus(
@@ -125,6 +130,7 @@ class AggregatorInstance:
             results=self._results + sum(owned.results for owned in self._owned.values()),
             windows=sum(owned.aggregator.windows for owned in self._owned.values()),
             late=dict(late),
+            unbalanced=dict(unbalanced),
             event_us=event_us,
             faulty=faulty,
             waiting=self._waiting,

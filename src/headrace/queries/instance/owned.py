@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -12,6 +12,7 @@ from headrace.kafka.cluster import LivePositions
 from headrace.kafka.sending import ProducerRecord
 from headrace.kafka.transactions import TransactionalProducer
 from headrace.model import TopicPartition
+from headrace.queries.aggregate.counts import TopicCounts
 from headrace.queries.aggregate.partition import PartitionAggregator, WindowOutput
 from headrace.queries.aggregate.plan import Plans
 from headrace.queries.aggregate.snapshots import WindowSnapshot, encode_markers, encode_snapshot
@@ -45,6 +46,7 @@ class OwnedPartition:
         aggregator: of the windows.
         answers: the results, in their order.
         results: how many were written.
+        counts: what has become of matched events, by topic, as of the last snapshot.
         is_new: whether there is no snapshot, so that it begins with the first records there are.
 
     Raises:
@@ -69,6 +71,7 @@ class OwnedPartition:
         self.aggregator = PartitionAggregator(plans, restored)
         self.answers = PartitionAnswers(partition, queries.partitions, watched, restored.answered)
         self.results = 0
+        self.counts: Mapping[str, TopicCounts] = {}
         self.is_new = restored.position is None
         self._quiet = QuietTopics()
         for tick in self.aggregator.ticks:
@@ -194,7 +197,9 @@ class OwnedPartition:
                 yield self._record(None, markers)
         for snapshot in self.aggregator.changed(all_windows=is_base):
             yield from self._window(snapshot)
-        yield self._record(None, msgspec.json.encode(self.aggregator.position(self._base)))
+        position = self.aggregator.position(self._base)
+        self.counts = position.counts
+        yield self._record(None, msgspec.json.encode(position))
 
     def _window(self, snapshot: WindowSnapshot) -> Iterator[ProducerRecord]:
         for part in encode_snapshot(snapshot):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -79,8 +80,9 @@ class MatchDriver(SinkDriver):
             self._check_expected(transaction)
             self._is_first = False
         decoded = [_PIECE.decode(piece) for piece in pieces]
+        tick = self._tick(transaction, common_rules(decoded, self._label))
         with _translated(self._label):
-            self._producer.send(self._records(decoded, transaction))
+            self._producer.send(self._records(decoded, tick, transaction))
         return CommitResult(
             is_new=True,
             rows=sum(piece.matches for piece in decoded),
@@ -103,21 +105,22 @@ class MatchDriver(SinkDriver):
                 raise SinkError(self._label, reason)
 
     def _records(
-        self, pieces: Sequence[MatchPiece], transaction: Transaction
+        self, pieces: Sequence[MatchPiece], tick: Tick, transaction: Transaction
     ) -> Iterator[ProducerRecord]:
         topic = self._queries.matched_topic
         for piece in pieces:
             for key, value in piece.records:
                 yield ProducerRecord(topic, key.encode(), bytes(value), ())
-        tick = msgspec.json.encode(self._tick(transaction))
+        events = events_by_partition(pieces)
         for partition in range(self._queries.partitions):
-            yield ProducerRecord(topic, None, tick, (), partition)
+            own = msgspec.structs.replace(tick, events=events[partition])
+            yield ProducerRecord(topic, None, msgspec.json.encode(own), (), partition)
         for name, version in transaction.versions.items():
             yield ProducerRecord(
                 self._queries.positions_topic, name.encode(), str(version).encode(), (), 0
             )
 
-    def _tick(self, transaction: Transaction) -> Tick:
+    def _tick(self, transaction: Transaction, rules: str) -> Tick:
         registry = TopicPartition(self._queries.queries_topic, 0)
         return Tick(
             topic=self._topic,
@@ -127,7 +130,29 @@ class MatchDriver(SinkDriver):
             positions={place.partition: at for place, at in transaction.positions.items()},
             registry_offset=transaction.followed.get(registry, 0),
             topic_id=transaction.topic_ids.get(self._topic, ""),
+            rules=rules,
         )
+
+
+def events_by_partition(pieces: Sequence[MatchPiece]) -> Counter[int]:
+    """Returns how many events the pieces of a batch add, by partition of the matched topic."""
+    events: Counter[int] = Counter()
+    for piece in pieces:
+        events.update(piece.events)
+    return events
+
+
+def common_rules(pieces: Sequence[MatchPiece], sink: str) -> str:
+    """Returns the hash of the queries that all tasks of a batch had; empty: there are no pieces.
+
+    Raises:
+        SinkError: if tasks had different ones.
+    """
+    hashes = sorted({piece.rules for piece in pieces})
+    if len(hashes) > 1:
+        shown = ", ".join(hashes)
+        raise SinkError(sink, f"the tasks of a batch had different queries, with hashes {shown}")
+    return hashes[0] if hashes else ""
 
 
 @contextlib.contextmanager

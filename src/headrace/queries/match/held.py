@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import heapq
 import logging
 import os
@@ -33,6 +34,7 @@ from headrace.queries.registry.record import RegisteredQuery, decode_query
 _LOG = logging.getLogger("headrace.queries")
 _MAX_HELD = 8
 _MAX_TEMPLATES = 10_000
+_HASH_BYTES = 8
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -109,6 +111,11 @@ class LiveQuery(msgspec.Struct, frozen=True, gc=False):
     registered_ms: int
     expires_ms: int | None
 
+    def hash(self, query_id: str) -> int:
+        """Returns a number of 64 bits: of its id, registration, revision and text."""
+        name = f"{query_id} {self.registered_ms} {self.revision} {self.text}"
+        return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=_HASH_BYTES).digest())
+
 
 @dataclass(frozen=True)
 class EmittingQuery:
@@ -146,6 +153,12 @@ class LiveQueries:
         self._templates: dict[str, ShapeTemplate] = {}
         self._expiries: list[tuple[int, str]] = []
         self._due_ms: dict[str, int] = {}
+        self._hash = 0
+
+    @property
+    def hash(self) -> str:
+        """Hash of the queries that have a rule, in whatever order they came; 16 hex digits."""
+        return f"{self._hash % 2 ** (8 * _HASH_BYTES):0{2 * _HASH_BYTES}x}"
 
     def query(self, query_id: str) -> LiveQuery:
         """Returns a query that has a rule."""
@@ -211,6 +224,9 @@ class LiveQueries:
             milliseconds_since_1970(query.registered_at),
             None if query.expires_at is None else milliseconds_since_1970(query.expires_at),
         )
+        if known is not None:
+            self._hash -= known.hash(query.id)
+        self._hash += live.hash(query.id)
         self._queries[query.id] = live
         if live.expires_ms is not None:
             self._await_expiry(query.id, live.expires_ms)
@@ -243,7 +259,9 @@ class LiveQueries:
         return template.shape, constants
 
     def _remove(self, query_id: str) -> None:
-        if self._queries.pop(query_id, None) is not None:
+        query = self._queries.pop(query_id, None)
+        if query is not None:
+            self._hash -= query.hash(query_id)
             self.rules.remove(query_id)
 
 

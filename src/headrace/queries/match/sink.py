@@ -93,5 +93,5 @@ class MatchQueries(Sink):
         registry = self.queries.queries_topic
         cluster = KafkaCluster(context.client)
         reader = RegistryReader(context.pipeline, registry, topic.name, topic.schema, cluster)
-        writers = MatchWriters(reader, topic.event_time)
+        writers = MatchWriters(reader, topic.event_time, self.queries.partitions)
         return MatchDriver(context.pipeline, context.client, self.queries, writers)

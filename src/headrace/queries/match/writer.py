@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.model.partitioning import partition_of_key
 from headrace.pipelines.references.positions import announced, announced_ms
 from headrace.queries.match.held import LiveQueries, RegistryReader
 from headrace.queries.match.partials import AddedToWindow, RowPlaces, added_to_windows
 from headrace.queries.matched import Group, WindowPartial, window_key
-from headrace.sinks.api import RejectedRow
+from headrace.sinks.api import RejectedRow, SelectiveWriters
 
 if TYPE_CHECKING:
     from headrace.queries.match.index import NumberArray
@@ -30,28 +32,46 @@ class MatchPiece(msgspec.Struct, frozen=True):
         matches: how many times an event matches a query.
         untimed: rows without an event time, which are in no window.
         records: key and value of each.
+        events: by partition of the matched topic, how many the records add to windows.
+        rules: hash of the queries that it had.
     """
 
     matches: int
     untimed: int
     records: list[tuple[str, msgspec.Raw]]
+    events: dict[int, int]
+    rules: str
 
 
 @dataclass(frozen=True)
-class MatchWriters:
+class MatchWriters(SelectiveWriters):
     """Opens the writers of tasks; picklable.
 
     Attributes:
         reader: of the live queries.
         event_time: column of the event time.
+        partitions: of the matched topic.
     """
 
     reader: RegistryReader
     event_time: str
+    partitions: int
 
     def __call__(self, task_id: str) -> MatchWriter:  # noqa: ARG002
         """Returns the writer of a task attempt."""
         return MatchWriter(self)
+
+    def columns(self) -> Collection[str]:
+        """Returns the fields that live queries are made of.
+
+        Raises:
+            ReferenceRecreatedError, BrokerUnreachableError: if the queries can't be read.
+        """
+        return {self.event_time, *self.live_queries().rules.columns}
+
+    def live_queries(self) -> LiveQueries:
+        """Returns the live queries at the batch's position; called in a task."""
+        return self.reader.live(announced(self.reader.registry), announced_ms())
 
 
 class MatchWriter:
@@ -62,6 +82,7 @@ class MatchWriter:
         self._queries: LiveQueries | None = None
         self._matches = self._untimed = 0
         self._records: list[tuple[str, msgspec.Raw]] = []
+        self._events: Counter[int] = Counter()
 
     def write(self, rows: pa.Table) -> Sequence[RejectedRow]:
         """Keeps what rows add to windows; all of them are taken.
@@ -72,7 +93,8 @@ class MatchWriter:
         queries = self._queries or self._live_queries()
         if not len(queries.rules):
             return []
-        rows, places = self._timed(rows)
+        # Of rows in several chunks, Arrow joins whole columns wherever some rows are taken.
+        rows, places = self._timed(rows.combine_chunks())
         for matches in queries.rules.matches(rows):
             self._matches += len(matches.rows)
             for added in added_to_windows(rows, places, matches):
@@ -83,15 +105,20 @@ class MatchWriter:
         """Returns one piece, where there were rows."""
         if self._queries is None:
             return []
-        piece = MatchPiece(self._matches, self._untimed, self._records)
+        piece = MatchPiece(
+            self._matches,
+            self._untimed,
+            self._records,
+            dict(self._events),
+            self._queries.hash,
+        )
         return [msgspec.json.encode(piece).decode()]
 
     def abort(self) -> None:
         """Nothing was written."""
 
     def _live_queries(self) -> LiveQueries:
-        reader = self._spec.reader
-        self._queries = reader.live(announced(reader.registry), announced_ms())
+        self._queries = self._spec.live_queries()
         return self._queries
 
     def _timed(self, rows: pa.Table) -> tuple[pa.Table, RowPlaces]:
@@ -109,7 +136,8 @@ class MatchWriter:
 
     def _keep(self, queries: LiveQueries, added: AddedToWindow) -> None:
         rule = queries.rules.rule(added.slot)
-        key = window_key(rule.query_id, added.begin_us).decode()
+        key = window_key(rule.query_id, added.begin_us)
+        self._events[partition_of_key(key, self._spec.partitions)] += added.events
         query = queries.query(rule.query_id)
         parts = list(_divided(added.groups))
         for number, groups in enumerate(parts):
@@ -119,13 +147,14 @@ class MatchWriter:
                 query.registered_ms,
                 query.revision,
                 query.text,
+                self._spec.reader.topic,
                 added.begin_us,
                 added.events if is_last else 0,
                 groups,
                 added.other if is_last else None,
                 rule.shape.key,
             )
-            self._records.append((key, msgspec.Raw(msgspec.json.encode(partial))))
+            self._records.append((key.decode(), msgspec.Raw(msgspec.json.encode(partial))))
 
 
 def _divided(groups: list[Group]) -> list[list[Group]]:

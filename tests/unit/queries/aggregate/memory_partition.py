@@ -63,15 +63,16 @@ def added(query, begin, counts, *, text=None):
         registered_ms=0,
         revision=1,
         text=text,
+        topic="views" if query == "other-topic" else "clicks",
         begin_us=begin * WINDOW_US,
         events=events,
         groups=groups if has_facets else [((), (events,))],
     )
 
 
-def tick(seconds, topic="clicks"):
+def tick(seconds, topic="clicks", *, events=0):
     """Returns a tick whose events have come to a time; None: not known."""
-    return tick_of(topic, None if seconds is None else int(seconds * SECOND_US))
+    return tick_of(topic, None if seconds is None else int(seconds * SECOND_US), events=events)
 
 
 class _MemoryProducer:

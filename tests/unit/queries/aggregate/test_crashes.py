@@ -37,15 +37,19 @@ STEP = (
 
 
 def with_times(records):
-    """Returns records with the times that ticks have come to."""
-    seconds = {"clicks": 0, "views": 0}
+    """Returns records with the times that ticks have come to, and the events before them."""
+    seconds, events = {"clicks": 0, "views": 0}, Counter()
     for record in records:
         if isinstance(record, WindowPartial):
+            events[record.topic] += record.events
             yield record
             continue
         topic, further = record
         seconds[topic] += further or 0
-        yield tick(None if further is None else seconds[topic], topic)
+        time = None if further is None else seconds[topic]
+        yield tick(time, topic, events=events.pop(topic, 0))
+    for topic, number in events.items():
+        yield tick(None, topic, events=number)
 
 
 RECORDS = st.lists(ADDED | ADDED | TICKS, min_size=10, max_size=40).map(with_times).map(list)
@@ -117,6 +121,9 @@ def test_each_event_is_in_one_final_result_or_late(records, steps):
             sent[record.query] += record.events
     assert counted == sent
     assert killed.owned.aggregator.windows == 0
+    for counts in killed.owned.aggregator.counts.values():
+        assert (counts.unbalanced, counts.begun, counts.open) == (0, 0, 0)
+        assert counts.late + counts.ended == counts.sent
 
 
 @settings(max_examples=200)

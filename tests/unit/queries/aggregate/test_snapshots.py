@@ -37,7 +37,14 @@ def snapshot(offset=3, *, query="a", begin_us=0, groups=1):
 
 def ended(offset=5, *, query="a"):
     return WindowEnded(
-        query=query, registered_ms=0, revision=1, begin_us=0, offset=offset, ended_ms=9
+        query=query,
+        registered_ms=0,
+        revision=1,
+        begin_us=0,
+        offset=offset,
+        ended_ms=9,
+        topic="clicks",
+        events=2,
     )
 
 

@@ -54,6 +54,18 @@ def test_rows_match_by_all_operands():
     assert pairs(rules, rows) == {("a", 0), ("c", 1)}
 
 
+def test_columns_are_those_of_conditions_results_and_facets_of_the_rules_that_are_left():
+    rules = rule_set(
+        a="SELECT sum(price) FROM clicks WHERE user = 1 FACET country",
+        b="SELECT count(*) FROM clicks WHERE kind = 'view'",
+    )
+    assert rules.columns == {"price", "user", "country", "kind"}
+    rules.remove("a")
+    assert rules.columns == {"kind"}
+    rules.remove("b")
+    assert rules.columns == set()
+
+
 def test_a_query_without_a_condition_has_all_rows():
     rules = rule_set(all="SELECT count(*) FROM clicks", true="TRUE", false="FALSE")
     assert pairs(rules, clicks({}, {})) == {

@@ -1,0 +1,58 @@
+"""Whether a batch was matched with the queries that were registered then."""
+
+from __future__ import annotations
+
+import time
+
+from headrace.kafka.client import ClientConfig
+from headrace.kafka.cluster import KafkaCluster
+from headrace.model import Topic
+from headrace.model.durations import milliseconds
+from headrace.pipelines.references.positions import ReferencePosition, live_positions
+from headrace.queries.declaration import StandingQueries
+from headrace.queries.match.held import RegistryReader
+from headrace.queries.matched import Tick
+
+
+class RulesCheck:
+    """Compares the hashes of queries that batches had with the registry.
+
+    Args:
+        config: librdkafka's settings of the cluster.
+        queries: that are registered.
+        topic: of the events.
+    """
+
+    def __init__(self, config: ClientConfig, queries: StandingQueries, topic: Topic) -> None:
+        self._cluster, self._queries, self._topic = KafkaCluster(config), queries, topic
+
+    def is_registered(self, pipeline: str, tick: Tick) -> bool | None:
+        """Returns whether a batch had the queries that were registered; None: not known.
+
+        Kafka does not keep what was registered for long. So it is known that it had others where
+        none has changed since, and not longer than the records of queries are kept for certain.
+
+        Args:
+            pipeline: that has matched the batch.
+            tick: of the batch.
+
+        Raises:
+            BrokerUnreachableError: if the brokers do not answer.
+        """
+        topic, schema = self._topic.name, self._topic.schema
+        if schema is None:
+            return None
+        registry = self._queries.queries_topic
+        end = live_positions(self._cluster, [registry])[registry]
+        if tick.registry_offset > end.partitions[0]:
+            return None  # the topic of queries was made again
+        position = ReferencePosition(end.topic_id, {0: tick.registry_offset})
+        reader = RegistryReader(pipeline, registry, topic, schema, self._cluster)
+        if reader.live(position, tick.planned_ms).hash == tick.rules:
+            return True
+        has_changed = end.partitions[0] > tick.registry_offset
+        return None if has_changed or self._is_old(tick) else False
+
+    def _is_old(self, tick: Tick) -> bool:
+        ttl = self._queries.max_ttl
+        return ttl is not None and tick.planned_ms + milliseconds(ttl) < time.time_ns() // 1_000_000
