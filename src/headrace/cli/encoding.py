@@ -13,6 +13,7 @@ from pathlib import PurePath
 from typing import Any, Protocol, TextIO, runtime_checkable
 
 import click
+import msgspec
 
 from headrace.cli.closed_pipe import end_output
 
@@ -23,6 +24,7 @@ _FORMS: dict[type, Callable[[Any], object]] = {
     timedelta: timedelta.total_seconds,
     bytes: lambda content: content.decode(errors="backslashreplace"),
     PurePath: str,
+    msgspec.Struct: lambda struct: encoded(msgspec.structs.asdict(struct)),
 }
 
 
@@ -52,7 +54,8 @@ def encoded(value: object) -> Any:
     =================== ========================================================================
     value               in JSON
     =================== ========================================================================
-    dataclass, mapping  an object
+    dataclass, mapping, an object
+    msgspec.Struct
     list, tuple, set    an array
     enum                its value
     datetime            RFC 3339 text in UTC, to the second

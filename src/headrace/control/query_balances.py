@@ -30,6 +30,7 @@ class QueryBalance:
     Attributes:
         queries: name of the standing queries.
         topic: of the events.
+        state: whether every event is accounted for.
         counts: what has become of them, since the topics of the queries were created.
         differences: where events are missing or too many, by partition.
         unknown: why it is not known whether they balance, as a sentence; empty: it is known.
@@ -37,16 +38,10 @@ class QueryBalance:
 
     queries: str
     topic: str
+    state: WindowState
     counts: TopicCounts
     differences: tuple[Imbalance, ...] = ()
     unknown: str = ""
-
-    @property
-    def state(self) -> WindowState:
-        """Whether every event is accounted for."""
-        if self.differences:
-            return WindowState.UNBALANCED
-        return WindowState.UNKNOWN if self.unknown else WindowState.BALANCED
 
 
 def balance_queries(
@@ -63,10 +58,10 @@ def balance_queries(
         try:
             balances += query_balances(broker_config(project.settings), each, topics)
         except BrokerUnreachableError as error:
-            unknown = (
-                QueryBalance(each.name, t, TopicCounts(), unknown=str(error)) for t in topics
-            )
-            balances += unknown
+            state, nothing = WindowState.UNKNOWN, TopicCounts()
+            for topic in topics:
+                unknown = QueryBalance(each.name, topic, state, nothing, unknown=str(error))
+                balances.append(unknown)
     return tuple(balances)
 
 
@@ -89,12 +84,16 @@ def query_balances(
             for number, position in positions.items()
             if position is not None and topic in position.counts
         }
+        differences = tuple(_differences(queries.matched_topic, counts))
+        unknown = _unknown(missing, counts.values())
+        state = WindowState.UNKNOWN if unknown else WindowState.BALANCED
         yield QueryBalance(
             queries.name,
             topic,
+            WindowState.UNBALANCED if differences else state,
             added_up(counts.values()),
-            tuple(_differences(queries.matched_topic, counts)),
-            _unknown(missing, counts.values()),
+            differences,
+            unknown,
         )
 
 

@@ -80,7 +80,9 @@ def results(monkeypatch):
 def cluster(monkeypatch):
     """What is known of a query's events, pipelines and instances."""
 
-    pipeline = MatchingPipeline("match-clicks", True, NOW, NOW - timedelta(seconds=2), 5)
+    pipeline = MatchingPipeline(
+        "match-clicks", True, NOW, "0f", True, NOW - timedelta(seconds=2), 5
+    )
     known = SimpleNamespace(slots=[COVERED], sample=SAMPLE, pipelines=(pipeline,))
     for module in (query_explanation, query_instances):
         monkeypatch.setattr(module, "broker_config", lambda settings: {})
@@ -164,7 +166,7 @@ def test_an_explanation_goes_from_the_registration_to_the_instances(query, clust
         "Of the newest 1,000 events, 40 match, the newest of 2026-05-01 10:00:00 UTC; 3 have no",
         "Looked up by country = 'PL': 40 candidates (4.01% of events), 1.0 for each match.",
         "Groups among these matches: 7, of at most 1,000 in a window.",
-        "match-clicks  yes            2026-05-01 10:00:00 UTC  2026-05-01 09:59:58 UTC    5",
+        "match-clicks  yes            as registered    2026-05-01 10:00:00 UTC  2026-05-01 09:59:5",
         "01234567  host-1  0.5 s ago",
     ):
         assert line in text

@@ -1,0 +1,53 @@
+"""What `reconcile` shows of standing queries."""
+
+from __future__ import annotations
+
+import json
+
+from headrace.cli.console import ConsoleOutput
+from headrace.cli.json_output import JsonOutput
+from headrace.cli.views import ledger  # noqa: F401  registers the view
+from headrace.control.query_balances import QueryBalance
+from headrace.control.reconcile import Reconciliation
+from headrace.pipelines.ledger.sums import Hop
+from headrace.pipelines.ledger.windows import Imbalance, WindowState
+from headrace.queries.aggregate.counts import TopicCounts
+
+MISSING = Imbalance(Hop.MATCHED_RECORDS, 6, 0, ids_differ=False, partition="ads.matched/3")
+BALANCES = (
+    QueryBalance(
+        "ads",
+        "clicks",
+        WindowState.UNBALANCED,
+        TopicCounts(sent=40_912, taken=40_906, ended=38_100, late=12, open=2_794),
+        (MISSING,),
+    ),
+    QueryBalance(
+        "ads", "views", WindowState.UNKNOWN, TopicCounts(open=None), unknown="nobody has reported"
+    ),
+)
+
+
+def test_topics_are_shown_with_what_has_become_of_their_matches(capsys):
+    ConsoleOutput().show(Reconciliation((), queries=BALANCES))
+    title, *lines = capsys.readouterr().out.splitlines()
+    assert title == "standing queries ads"
+    assert [" ".join(line.split()) for line in lines] == [
+        "topic state matched in results in open windows late faulty",
+        "clicks unbalanced 40912 38100 2794 12 0 6 missing at matched records (ads.matched/3)",
+        "views unknown 0 0 0 0 nobody has reported",
+    ]
+
+
+def test_members_of_json_are_those_of_the_counts(capsys):
+    JsonOutput().show(Reconciliation((), queries=BALANCES))
+    clicks, views = json.loads(capsys.readouterr().out)["queries"]
+    assert (clicks["state"], clicks["counts"]["sent"]) == ("unbalanced", 40_912)
+    assert clicks["differences"][0]["hop"] == "matched records"
+    assert views["counts"]["open"] is None
+
+
+def test_what_is_unbalanced_or_unknown_has_an_exit_code():
+    unbalanced, unknown = (Reconciliation((), queries=(each,)) for each in BALANCES)
+    assert (unbalanced.is_unbalanced, unbalanced.is_unknown) == (True, False)
+    assert (unknown.is_unbalanced, unknown.is_unknown) == (False, True)
