@@ -17,6 +17,7 @@ from tests.integration.flow import Flow
 from tests.integration.test_sinks import records
 
 from headrace import BatchLimits, StandingQueries, Topic
+from headrace.control import query_balances as query_balances_module
 from headrace.control.query_balances import query_balances
 from headrace.control.query_rules import RulesCheck
 from headrace.errors import MatchedRecordsDeletedError
@@ -356,8 +357,23 @@ def test_every_matched_event_is_accounted_for(queries):
     queries.match()
     queries.aggregate(lambda status: status.results >= 6 and status.late)
     known = balance(queries)
-    assert (known.state, known.differences) == (WindowState.BALANCED, ())
+    assert (known.state, known.differences, known.unknown) == (WindowState.BALANCED, (), "")
     assert known.counts == TopicCounts(sent=15, taken=15, ended=6, late=3, open=6)
+    [other] = query_balances(queries.flow.client, queries.declared, ["others"])
+    assert other.unknown == "no batch of its events was matched yet"
+
+
+def test_what_no_instance_takes_is_not_balanced(queries, monkeypatch):
+    queries.register("q", "SELECT count(*) FROM views")
+    queries.send((0, "PL", 1))
+    queries.match()
+    queries.aggregate(lambda status: status.windows)
+    monkeypatch.setattr(query_balances_module, "_OLD_SECONDS", 0.0)
+    assert balance(queries).state is WindowState.BALANCED
+    queries.send((1, "PL", 1))
+    queries.match()
+    assert balance(queries).state is WindowState.UNKNOWN
+    assert balance(queries).unknown == "no instance takes what was matched in partitions 0, 1, 2"
 
 
 def test_matched_events_that_are_too_many_are_told_with_their_partition(queries):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from headrace.control.project import LoadedProject
 from headrace.control.query_registry import matched_topics
 from headrace.control.services import broker_config
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka.client import ClientConfig, describe
+from headrace.kafka.client import ClientConfig, describe, watermarks
 from headrace.kafka.range_reader import Record, read_backwards
 from headrace.model import TopicPartition
 from headrace.pipelines.ledger.sums import Hop
@@ -20,6 +21,7 @@ from headrace.queries.declaration import StandingQueries
 
 # An instance writes its position every 5 s, and between them some records for each window.
 _MAX_LOOK_OFFSETS = 1_000_000
+_OLD_SECONDS = 60.0
 _CATCHING_UP = "an instance that has begun anew takes records that its windows have already"
 
 
@@ -76,16 +78,15 @@ def query_balances(
         AuthorizationError: if an ACL is missing.
         BrokerUnreachableError: if the brokers do not answer.
     """
-    positions = _positions(config, queries)
-    missing = [number for number, position in positions.items() if position is None]
+    reports = _reports(config, queries)
     for topic in topics:
         counts = {
-            number: position.counts[topic]
-            for number, position in positions.items()
-            if position is not None and topic in position.counts
+            number: report.counts[topic]
+            for number, report in reports.items()
+            if report is not None and topic in report.counts
         }
         differences = tuple(_differences(queries.matched_topic, counts))
-        unknown = _unknown(missing, counts.values())
+        unknown = _unknown(reports, counts)
         state = WindowState.UNKNOWN if unknown else WindowState.BALANCED
         yield QueryBalance(
             queries.name,
@@ -97,36 +98,48 @@ def query_balances(
         )
 
 
-def _positions(
-    config: ClientConfig, queries: StandingQueries
-) -> dict[int, SnapshotPosition | None]:
-    """Returns the last position of each partition; None: no instance has ever had it."""
-    live = describe(config, [queries.snapshots_topic]).get(queries.snapshots_topic)
-    positions: dict[int, SnapshotPosition | None] = dict.fromkeys(range(queries.partitions))
-    for partition in live.all_partitions if live else ():
-        positions[partition.partition] = _position(config, partition)
-    return positions
+@dataclass(frozen=True)
+class _Report:
+    """What the last snapshot of a partition says.
+
+    Attributes:
+        counts: by topic of the events.
+        is_behind: whether it is old, and there are records that no instance has taken since.
+    """
+
+    counts: Mapping[str, TopicCounts]
+    is_behind: bool
 
 
-def _position(config: ClientConfig, partition: TopicPartition) -> SnapshotPosition | None:
-    position = None
-    for records in read_backwards(config, "headrace.reconcile", partition, _MAX_LOOK_OFFSETS):
-        position = _last_position(records)
-        if position is not None:
-            break
-    return position
+def _reports(config: ClientConfig, queries: StandingQueries) -> dict[int, _Report | None]:
+    """Returns the reports of partitions by number; None: no instance has ever had it."""
+    reports: dict[int, _Report | None] = dict.fromkeys(range(queries.partitions))
+    topics = (queries.snapshots_topic, queries.matched_topic)
+    if not describe(config, topics).keys() >= set(topics):
+        return reports
+    matched = {number: TopicPartition(queries.matched_topic, number) for number in reports}
+    ends = watermarks(config, matched.values())
+    for number, partition in matched.items():
+        snapshots = TopicPartition(queries.snapshots_topic, number)
+        for records in read_backwards(config, "headrace.reconcile", snapshots, _MAX_LOOK_OFFSETS):
+            reports[number] = _report(records, ends[partition][1])
+            if reports[number] is not None:
+                break
+    return reports
 
 
-def _last_position(records: Iterable[Record]) -> SnapshotPosition | None:
-    last = None
+def _report(records: Iterable[Record], end: int) -> _Report | None:
+    report = None
     for record in records:
         try:
-            read = decode_snapshot_record(record.value() or b"")
+            position = decode_snapshot_record(record.value() or b"")
         except ValueError:
             continue  # written by another program
-        if isinstance(read, SnapshotPosition):
-            last = read
-    return last
+        if isinstance(position, SnapshotPosition):
+            age_seconds = time.time() - record.timestamp()[1] / 1000
+            is_behind = position.offset < end and age_seconds > _OLD_SECONDS
+            report = _Report(position.counts or {}, is_behind)
+    return report
 
 
 def _differences(topic: str, counts: Mapping[int, TopicCounts]) -> Iterator[Imbalance]:
@@ -141,8 +154,17 @@ def _differences(topic: str, counts: Mapping[int, TopicCounts]) -> Iterator[Imba
                 yield Imbalance(hop, missing, 0, ids_differ=False, partition=partition)
 
 
-def _unknown(missing: Collection[int], counts: Iterable[TopicCounts]) -> str:
+def _unknown(reports: Mapping[int, _Report | None], counts: Mapping[int, TopicCounts]) -> str:
+    missing = [number for number, report in reports.items() if report is None]
+    behind = [number for number, report in reports.items() if report and report.is_behind]
     if missing:
-        numbers = ", ".join(map(str, missing))
-        return f"no instance of `headrace query run` has reported on partitions {numbers}"
-    return _CATCHING_UP if any(each.open is None for each in counts) else ""
+        return f"no instance of `headrace query run` has reported on {_partitions(missing)}"
+    if behind:
+        return f"no instance takes what was matched in {_partitions(behind)}"
+    if not counts:
+        return "no batch of its events was matched yet"
+    return _CATCHING_UP if any(each.open is None for each in counts.values()) else ""
+
+
+def _partitions(numbers: Iterable[int]) -> str:
+    return f"partitions {', '.join(map(str, numbers))}"

@@ -44,15 +44,16 @@ class RulesCheck:
             return None
         registry = self._queries.queries_topic
         end = live_positions(self._cluster, [registry])[registry]
-        if tick.registry_offset > end.partitions[0]:
-            return None  # the topic of queries was made again
+        is_other_topic = tick.registry_offset > end.partitions[0]
+        if is_other_topic or self._is_old(tick):
+            return None
         position = ReferencePosition(end.topic_id, {0: tick.registry_offset})
         reader = RegistryReader(pipeline, registry, topic, schema, self._cluster)
         if reader.live(position, tick.planned_ms).hash == tick.rules:
             return True
-        has_changed = end.partitions[0] > tick.registry_offset
-        return None if has_changed or self._is_old(tick) else False
+        return None if end.partitions[0] > tick.registry_offset else False
 
     def _is_old(self, tick: Tick) -> bool:
+        """Whether Kafka may have deleted records of queries that were live then."""
         ttl = self._queries.max_ttl
         return ttl is not None and tick.planned_ms + milliseconds(ttl) < time.time_ns() // 1_000_000

@@ -31,12 +31,19 @@ class TailOptions:
         limit: number of records after which it ends; ``None``: no limit.
         until_end: end with the records that the topic holds now, instead of waiting for more.
         avro: show values as the JSON that Avro holds; those that are not Avro stay as they are.
+
+    Raises:
+        ValueError: if ``start`` is another text.
     """
 
     start: TailFrom = "latest"
     limit: int | None = None
     until_end: bool = False
     avro: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.start, str) and self.start not in {"earliest", "latest"}:
+            raise ValueError(f"start is {self.start!r}: 'earliest', 'latest', or a time")
 
 
 def tail_topic(settings: Settings, topic: str, options: TailOptions) -> Iterator[TailedRecord]:

@@ -34,24 +34,24 @@ class WindowPartial(msgspec.Struct, tag="add", tag_field="kind", frozen=True):
             be used again.
         revision: of the query.
         text: of the query.
-        topic: of the events.
         begin_us: begin of the window.
         events: how many match, in the groups of this record.
         groups: what it adds, by group.
         other: partials of groups beyond the query's limit, together; None: there are none.
         shape: key of the shape of the text; empty: readers parse the text.
+        topic: of the events; empty: an earlier version has written the record.
     """
 
     query: str
     registered_ms: int
     revision: int
     text: str
-    topic: str
     begin_us: int
     events: int
     groups: list[Group]
     other: list[Any] | None = None
     shape: str = ""
+    topic: str = ""
 
 
 class Tick(msgspec.Struct, tag="tick", tag_field="kind", frozen=True):
@@ -66,8 +66,9 @@ class Tick(msgspec.Struct, tag="tick", tag_field="kind", frozen=True):
         registry_offset: the batch has the queries of this offset of the topic of queries.
         topic_id: that Kafka gave the topic when it was created; empty: not known.
         events: how many the batch has added in this partition, each counted for every query and
-            window that it is in.
-        rules: hash of the queries that the batch had; empty: it had no events.
+            window that it is in; None: an earlier version has written the record.
+        rules: hash of the queries that the batch had, several where its tasks had different ones;
+            empty: it had no events.
     """
 
     topic: str
@@ -77,7 +78,7 @@ class Tick(msgspec.Struct, tag="tick", tag_field="kind", frozen=True):
     positions: Mapping[int, int]
     registry_offset: int
     topic_id: str = ""
-    events: int = 0
+    events: int | None = None
     rules: str = ""
 
 

@@ -72,12 +72,13 @@ class PartitionCounts:
     def take(self, tick: Tick) -> None:
         """Compares what a batch has added with what has come of it."""
         counts = self.of(tick.topic)
-        if tick.events != counts.begun:
+        sent = counts.begun if tick.events is None else tick.events
+        if sent != counts.begun:
             _LOG.error(
                 "Pipeline %s has matched %d events of %s in a batch, and %d have come",
-                *(tick.pipeline, tick.events, tick.topic, counts.begun),
+                *(tick.pipeline, sent, tick.topic, counts.begun),
             )
-        counts.sent += tick.events
+        counts.sent += sent
         counts.taken += counts.begun
         counts.begun = 0
 

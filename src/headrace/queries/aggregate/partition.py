@@ -77,7 +77,7 @@ class PartitionAggregator:
         # When windows that wait for an early result have it, unless they end before.
         self._early_ms: list[tuple[int, WindowId]] = []
         position = restored.position or SnapshotPosition(0, 0, {}, {})
-        self._counts = PartitionCounts(position.counts, restored.ended_events)
+        self._counts = PartitionCounts(position.counts or {}, restored.ended_events)
         self.offset = position.offset
         # What others have been told does not go back, though records are taken once more.
         told_us = restored.answered.event_us if restored.answered else {}
@@ -87,6 +87,10 @@ class PartitionAggregator:
         self.faulty: dict[str, str] = {}
         for snapshot in restored.windows.values():
             self._restore(snapshot)
+        if position.counts is None:
+            for window in self._windows.values():
+                counts = self._counts.of(window.plan.topic)
+                counts.sent = counts.taken = counts.taken + window.events
         # From this offset on, windows have no more than what was taken.
         markers = (marker.offset for marker in self._ended.values())
         self._whole_from = max(self.offset, *self._covered.values(), *markers, 0)
@@ -127,7 +131,7 @@ class PartitionAggregator:
         self.offset = offset + 1
         if isinstance(record, Tick):
             return self._tick(record, now_ms)
-        counts = self._counts.of(record.topic)
+        counts = self._counts.of(self._topic(record))
         counts.begun += record.events
         try:
             self._add(record, offset, now_ms)
@@ -192,11 +196,12 @@ class PartitionAggregator:
     def _add(self, record: WindowPartial, offset: int, now_ms: int) -> None:
         window_id = WindowId.of(record)
         marker = self._ended.get(window_id)
-        if marker is not None and offset < marker.offset:
-            return
-        if offset < self._covered.get(window_id, 0):
-            return
         plan = self._plans.of(record.text, record.shape)
+        ended_before = 0 if marker is None else marker.offset
+        if offset < max(ended_before, self._covered.get(window_id, 0)):
+            # It was added before: or not, where it is damaged.
+            OpenWindow(window_id, record.text, plan, now_ms).add(record, now_ms)
+            return
         window = self._windows.get(window_id)
         if window is None:
             window = OpenWindow(window_id, record.text, plan, now_ms)
@@ -211,6 +216,15 @@ class PartitionAggregator:
         self._await_early(window)
         self.faulty.pop(record.query, None)
 
+    def _topic(self, record: WindowPartial) -> str:
+        """Returns the topic of a record; empty: its text, of an earlier version, is no query."""
+        if record.topic:
+            return record.topic
+        try:
+            return self._plans.of(record.text, record.shape).topic
+        except (QueryTextError, ValueError):
+            return ""
+
     def _note_fault(self, query: str, error: Exception) -> None:
         if query not in self.faulty:
             _LOG.warning("Query %s can't be added up: %s", query, error)
@@ -220,7 +234,7 @@ class PartitionAggregator:
     def _count_late(self, record: WindowPartial) -> None:
         is_known = record.query in self.late or len(self.late) < _MAX_LATE_QUERIES
         self.late[record.query if is_known else ""] += record.events
-        self._counts.of(record.topic).late += record.events
+        self._counts.of(self._topic(record)).late += record.events
 
     def _has_ended(self, window: OpenWindow) -> bool:
         """Whether a window that is not open, and has no marker, has ended."""

@@ -74,14 +74,14 @@ class WindowEnded(_OfWindow, tag="ended", tag_field="kind", frozen=True, kw_only
     Attributes:
         offset: that the results cover.
         ended_ms: when it ended, in milliseconds since 1970.
-        topic: of the events.
+        topic: of the events; empty: an earlier version has written the record.
         events: in the window.
     """
 
     offset: int
     ended_ms: int
-    topic: str
-    events: int
+    topic: str = ""
+    events: int = 0
 
 
 class EndedWindows(msgspec.Struct, tag="markers", tag_field="kind", frozen=True):
@@ -108,7 +108,8 @@ class SnapshotPosition(msgspec.Struct, tag="position", tag_field="kind", frozen=
         event_us: the time of events, by topic.
         late: late events, by query.
         ticks: the last one of each topic, of which no other may come for long.
-        counts: what has become of the matched events, by topic.
+        counts: what has become of the matched events, by topic; None: an earlier version has
+            written the record.
     """
 
     offset: int
@@ -116,7 +117,7 @@ class SnapshotPosition(msgspec.Struct, tag="position", tag_field="kind", frozen=
     event_us: Mapping[str, int]
     late: Mapping[str, int]
     ticks: list[Tick] = []
-    counts: Mapping[str, TopicCounts] = {}
+    counts: Mapping[str, TopicCounts] | None = None
 
 
 class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=True):

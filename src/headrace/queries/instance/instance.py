@@ -41,7 +41,8 @@ _LOG = logging.getLogger("headrace.queries")
 _TAKE_SECONDS = 0.1
 _MAX_RECORDS = 2_000
 _WAIT_SECONDS = 0.5
-_READING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
+# Records that retention deletes before they are taken are not skipped in silence.
+_READING = {"auto.offset.reset": "error", "fetch.wait.max.ms": "100"}
 _INTERRUPTIONS = (
     BrokersLostError,
     BrokerUnreachableError,
@@ -238,8 +239,7 @@ class AggregatorInstance:
     ) -> int:
         first, latest = live.earliest[place.partition], live.latest[place.partition]
         if offset < first and not owned.is_new:
-            snapshots = str(TopicPartition(self._queries.snapshots_topic, place.partition))
-            raise MatchedRecordsDeletedError(str(place), offset, snapshots)
+            raise self._deleted(place, offset)
         if offset < first:
             _LOG.error(
                 "%s: there is no snapshot, and records before offset %d of %s are deleted: windows "
@@ -285,6 +285,10 @@ class AggregatorInstance:
                 # What ends a transaction is behind its records, and is no record itself.
                 stage = self._stage(self._owned[_number(message)], message.topic() or "")
                 stage.offset = max(stage.offset, _offset(message))
+            elif meaning(error) is Meaning.NO_RECORD:
+                stage = self._stage(self._owned[_number(message)], message.topic() or "")
+                place = TopicPartition(message.topic() or "", _number(message))
+                raise self._deleted(place, stage.offset)
             elif meaning(error) not in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
                 raise KafkaException(error)
             return
@@ -301,6 +305,10 @@ class AggregatorInstance:
         else:
             owned.take(record, offset, now_ms)
             self._records += 1
+
+    def _deleted(self, place: TopicPartition, offset: int) -> MatchedRecordsDeletedError:
+        snapshots = TopicPartition(self._queries.snapshots_topic, place.partition)
+        return MatchedRecordsDeletedError(str(place), offset, str(snapshots))
 
     def _has(self, partitions: range | None) -> bool:
         return list(partitions or ()) == list(self._owned)

@@ -198,7 +198,7 @@ class OwnedPartition:
         for snapshot in self.aggregator.changed(all_windows=is_base):
             yield from self._window(snapshot)
         position = self.aggregator.position(self._base)
-        self.counts = position.counts
+        self.counts = position.counts or {}
         yield self._record(None, msgspec.json.encode(position))
 
     def _window(self, snapshot: WindowSnapshot) -> Iterator[ProducerRecord]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -23,6 +24,7 @@ from headrace.queries.match.writer import MatchPiece, MatchWriters
 from headrace.queries.matched import Tick
 from headrace.sinks.api import CommitResult, PositionStore, SinkDriver, Transaction
 
+_LOG = logging.getLogger("headrace.queries")
 _PIECE = msgspec.json.Decoder(MatchPiece)
 
 
@@ -80,7 +82,7 @@ class MatchDriver(SinkDriver):
             self._check_expected(transaction)
             self._is_first = False
         decoded = [_PIECE.decode(piece) for piece in pieces]
-        tick = self._tick(transaction, common_rules(decoded, self._label))
+        tick = self._tick(transaction, rules_of(decoded, self._label))
         with _translated(self._label):
             self._producer.send(self._records(decoded, tick, transaction))
         return CommitResult(
@@ -142,17 +144,16 @@ def events_by_partition(pieces: Sequence[MatchPiece]) -> Counter[int]:
     return events
 
 
-def common_rules(pieces: Sequence[MatchPiece], sink: str) -> str:
-    """Returns the hash of the queries that all tasks of a batch had; empty: there are no pieces.
+def rules_of(pieces: Sequence[MatchPiece], sink: str) -> str:
+    """Returns the hash of the queries that the tasks of a batch had; empty: there are no pieces.
 
-    Raises:
-        SinkError: if tasks had different ones.
+    Where tasks had different ones, all hashes are returned, and it is logged: a batch that is
+    refused for a query that differs would stop all others.
     """
-    hashes = sorted({piece.rules for piece in pieces})
-    if len(hashes) > 1:
-        shown = ", ".join(hashes)
-        raise SinkError(sink, f"the tasks of a batch had different queries, with hashes {shown}")
-    return hashes[0] if hashes else ""
+    hashes = " ".join(sorted({piece.rules for piece in pieces}))
+    if " " in hashes:
+        _LOG.error("%s: the tasks of a batch had different queries, of hashes %s", sink, hashes)
+    return hashes
 
 
 @contextlib.contextmanager

@@ -205,9 +205,8 @@ class EventEmitter:
             state=TransferState.RUNNING,
             reason=_left_out(rules),
             queries=len({row["query"] for row in rules.rows}),
-            registry_offset=rules.registry_offset,
-            rules=rules.hash,
         )
+        self._show_rules(rules)
         return running
 
     def _find_start(self) -> MatchStart:
@@ -267,10 +266,15 @@ class EventEmitter:
                 self._changes_often = not running.has_ended_batches
                 ends = {p.partition: end for p, end in running.source_ends().items()}
                 return self._columns(rules.after(others, ends))
+            self._show_rules(rules)
         if running.has_short_batches and running.age_seconds >= _QUIET_SECONDS:
             self._changes_often = False
             return running.columns
         return None
+
+    def _show_rules(self, rules: EmittingRules) -> None:
+        offset, live = rules.registry_offset, rules.hash
+        self._status = replace(self._status, registry_offset=offset, rules=live)
 
     def _look(self, running: RunningQuery) -> None:
         """Commits the batches that have ended, and counts them."""

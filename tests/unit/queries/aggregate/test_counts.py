@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
 import pytest
 from tests.unit.queries.aggregate.memory_partition import (
     QUERIES,
@@ -105,6 +106,42 @@ def test_windows_that_an_instance_has_lost_are_missing():
     assert position != lost
     partition.kill()
     assert counts(partition).missing_in_windows == 3
+
+
+def damaged():
+    """Returns a record whose text is one, and whose values are not."""
+    return msgspec.structs.replace(added("early", 0, TWO), groups=[(("a", "b", "c"), (1,))])
+
+
+def test_a_damaged_record_is_faulty_after_a_kill_too():
+    partition = taken(added("early", 0, THREE))
+    partition.records += [damaged(), tick(20, events=5)]
+    partition.send(1)
+    partition.advance(2_000)
+    partition.write()  # an early result that covers both, and no snapshot
+    partition.kill()
+    partition.send(1)
+    assert counts(partition) == TopicCounts(sent=5, taken=5, ended=3, faulty=2)
+
+
+def test_records_of_an_earlier_version_are_no_difference():
+    partial = msgspec.structs.replace(added("plain", 0, TWO), topic="")
+    partition = taken(partial, tick(0, events=None))
+    assert counts(partition) == TopicCounts(sent=2, taken=2, open=2)
+    without_counts(partition)
+    partition.kill()
+    partition.records += [added("plain", 1, THREE), tick(10, events=3)]
+    partition.send(2)
+    assert counts(partition) == TopicCounts(sent=5, taken=5, ended=2, open=3)
+
+
+def without_counts(partition):
+    """Snapshots become those of a version that did not count."""
+    snapshots = map(msgspec.json.decode, partition.topics[QUERIES.snapshots_topic])
+    partition.topics[QUERIES.snapshots_topic] = [
+        msgspec.json.encode({name: each[name] for name in each if name != "counts"})
+        for each in snapshots
+    ]
 
 
 def test_counts_of_partitions_are_added_up():

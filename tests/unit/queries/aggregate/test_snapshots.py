@@ -90,6 +90,14 @@ def test_the_last_position_counts():
     assert restored(POSITION, last).position == last
 
 
+def test_a_marker_of_an_earlier_version_is_read():
+    names = ("kind", "query", "registered_ms", "revision", "begin_us", "offset", "ended_ms")
+    marker = msgspec.json.decode(msgspec.json.encode(ended()))
+    earlier = Restored()
+    earlier.take([msgspec.json.encode({name: marker[name] for name in names})])
+    assert [each.offset for each in earlier.ended.values()] == [5]
+
+
 def test_a_window_that_has_ended_has_no_snapshot():
     result = restored(snapshot(), ended())
     assert result.windows == {}

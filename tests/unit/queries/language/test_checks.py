@@ -131,6 +131,7 @@ def test_the_types_of_a_result():
         ),
         ("SELECT filter(percentile(price, 0.29), WHERE is_new) FROM t", 8, "(price, 29)"),
         ("SELECT percentile(price, 0.999) FROM t", 8, "write percentile(price, 99.9)"),
+        ("SELECT percentile(price, 0.005) FROM t", 8, "0.005 is below 1, the least percentile"),
         ("SELECT histogram(price, 0, 0, 5) FROM t", 8, "a width above zero"),
         ("SELECT histogram(price, 0, 1, 1.5) FROM t", 8, "1 to 100 buckets"),
         ("SELECT count(*), count(*) FROM t", 8, "two columns are called 'count(*)'"),

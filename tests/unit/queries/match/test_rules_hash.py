@@ -5,12 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 import msgspec
-import pytest
 from tests.unit.queries.match.clicks import CLICKS
 from tests.unit.queries.pipeline import REGISTERED, live_queries, registration
 
-from headrace.errors import SinkError
-from headrace.queries.match.driver import common_rules, events_by_partition
+from headrace.queries.match.driver import events_by_partition, rules_of
 from headrace.queries.match.held import LiveQueries, milliseconds_since_1970
 from headrace.queries.match.writer import MatchPiece
 from headrace.queries.registry.record import RegisteredQuery, encode_query
@@ -67,11 +65,12 @@ def piece(rules, events):
     return MatchPiece(1, 0, [("a/0", msgspec.Raw(b"{}"))], events, rules)
 
 
-def test_tasks_of_a_batch_have_the_same_queries():
-    assert common_rules([], "queries ads") == ""
-    assert common_rules([piece("a1", {}), piece("a1", {})], "queries ads") == "a1"
-    with pytest.raises(SinkError, match="had different queries, with hashes a1, b2"):
-        common_rules([piece("b2", {}), piece("a1", {}), piece("b2", {})], "queries ads")
+def test_queries_that_differ_among_the_tasks_of_a_batch_are_told(caplog):
+    assert rules_of([], "queries ads") == ""
+    assert rules_of([piece("a1", {}), piece("a1", {})], "queries ads") == "a1"
+    assert caplog.text == ""
+    assert rules_of([piece("b2", {}), piece("a1", {}), piece("b2", {})], "queries ads") == "a1 b2"
+    assert "queries ads: the tasks of a batch had different queries, of hashes a1 b2" in caplog.text
 
 
 def test_events_of_the_tasks_of_a_batch_are_added_up():

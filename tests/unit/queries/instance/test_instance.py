@@ -1,0 +1,42 @@
+"""What an instance does with what a reader of its partitions is told."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import KafkaError
+
+from headrace.errors import MatchedRecordsDeletedError
+from headrace.queries.declaration import StandingQueries
+from headrace.queries.instance.instance import AggregatorInstance
+
+
+class Event:
+    """An error of the reader, about a partition."""
+
+    def __init__(self, code, topic):
+        self._error, self._topic = KafkaError(code), topic
+
+    def error(self):
+        return self._error
+
+    def topic(self):
+        return self._topic
+
+    def partition(self):
+        return 3
+
+    def offset(self):
+        return 100
+
+
+@pytest.mark.parametrize(("topic", "offset"), [("ads.matched", 70), ("ads.ended", 9)])
+def test_records_that_are_deleted_before_they_are_taken_are_not_skipped(topic, offset):
+    instance = AggregatorInstance({}, StandingQueries("ads"), {})
+    aggregator, answers = SimpleNamespace(offset=70), SimpleNamespace(offset=9)
+    instance._owned[3] = SimpleNamespace(aggregator=aggregator, answers=answers)
+    with pytest.raises(MatchedRecordsDeletedError) as raised:
+        instance._take(Event(KafkaError._AUTO_OFFSET_RESET, topic))
+    assert (raised.value.partition, raised.value.offset) == (f"{topic}[3]", offset)
+    assert raised.value.snapshots == "ads.snapshots[3]"
