@@ -11,8 +11,8 @@ from headrace.control.query_registry import matched_topics
 from headrace.control.services import broker_config
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.client import ClientConfig, describe, watermarks
-from headrace.kafka.range_reader import Record, read_backwards
-from headrace.model import TopicPartition
+from headrace.kafka.range_reader import Record, read_backwards, read_records
+from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.windows import Imbalance, WindowState
 from headrace.queries.aggregate.counts import TopicCounts, added_up
@@ -111,6 +111,19 @@ class _Report:
     is_behind: bool
 
 
+@dataclass(frozen=True)
+class _WrittenPosition:
+    """A position, and when it was written, in milliseconds since 1970."""
+
+    position: SnapshotPosition
+    written_ms: int
+
+    @property
+    def is_old(self) -> bool:
+        """Whether an instance would have written another one since."""
+        return time.time() - self.written_ms / 1000 > _OLD_SECONDS
+
+
 def _reports(config: ClientConfig, queries: StandingQueries) -> dict[int, _Report | None]:
     """Returns the reports of partitions by number; None: no instance has ever had it."""
     reports: dict[int, _Report | None] = dict.fromkeys(range(queries.partitions))
@@ -122,24 +135,30 @@ def _reports(config: ClientConfig, queries: StandingQueries) -> dict[int, _Repor
     for number, partition in matched.items():
         snapshots = TopicPartition(queries.snapshots_topic, number)
         for records in read_backwards(config, "headrace.reconcile", snapshots, _MAX_LOOK_OFFSETS):
-            reports[number] = _report(records, ends[partition][1])
-            if reports[number] is not None:
+            last = _last_position(records)
+            if last is not None:
+                untaken = OffsetRange(partition, last.position.offset, ends[partition][1])
+                is_behind = last.is_old and _has_records(config, untaken)
+                reports[number] = _Report(last.position.counts or {}, is_behind)
                 break
     return reports
 
 
-def _report(records: Iterable[Record], end: int) -> _Report | None:
-    report = None
+def _last_position(records: Iterable[Record]) -> _WrittenPosition | None:
+    last = None
     for record in records:
         try:
             position = decode_snapshot_record(record.value() or b"")
         except ValueError:
             continue  # written by another program
         if isinstance(position, SnapshotPosition):
-            age_seconds = time.time() - record.timestamp()[1] / 1000
-            is_behind = position.offset < end and age_seconds > _OLD_SECONDS
-            report = _Report(position.counts or {}, is_behind)
-    return report
+            last = _WrittenPosition(position, record.timestamp()[1])
+    return last
+
+
+def _has_records(config: ClientConfig, range_: OffsetRange) -> bool:
+    """Whether there are records: offsets are also those of the ends of transactions."""
+    return next(read_records(config, "headrace.reconcile", [range_]), None) is not None
 
 
 def _differences(topic: str, counts: Mapping[int, TopicCounts]) -> Iterator[Imbalance]:
