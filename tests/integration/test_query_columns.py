@@ -73,13 +73,6 @@ def assert_values_are_those_of_arrow(spark, expressions, texts):
     return list(chain.from_iterable(expected))
 
 
-@pytest.fixture(params=["true", "false"])
-def ansi(spark, request):
-    spark.conf.set("spark.sql.ansi.enabled", request.param)
-    yield
-    spark.conf.unset("spark.sql.ansi.enabled")
-
-
 @pytest.mark.usefixtures("ansi")
 def test_values_are_those_of_arrow(spark):
     texts = [json_text(event) for event in generated(EVENTS, 60)]

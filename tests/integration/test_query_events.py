@@ -234,13 +234,6 @@ def usable(values, schema):
     return event
 
 
-@pytest.fixture(params=["true", "false"])
-def ansi(spark, request):
-    spark.conf.set("spark.sql.ansi.enabled", request.param)
-    yield
-    spark.conf.unset("spark.sql.ansi.enabled")
-
-
 @pytest.mark.usefixtures("ansi")
 def test_events_are_those_of_the_decoder(spark):
     values = OTHERS + generated(documents(), 2_500)

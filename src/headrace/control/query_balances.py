@@ -33,7 +33,7 @@ class QueryBalance:
         queries: name of the standing queries.
         topic: of the events.
         state: whether every event is accounted for.
-        counts: what has become of them, since the topics of the queries were created.
+        counts: what has become of them, since the first snapshots of the partitions.
         differences: where events are missing or too many, by partition.
         unknown: why it is not known whether they balance, as a sentence; empty: it is known.
     """
@@ -111,19 +111,6 @@ class _Report:
     is_behind: bool
 
 
-@dataclass(frozen=True)
-class _WrittenPosition:
-    """A position, and when it was written, in milliseconds since 1970."""
-
-    position: SnapshotPosition
-    written_ms: int
-
-    @property
-    def is_old(self) -> bool:
-        """Whether an instance would have written another one since."""
-        return time.time() - self.written_ms / 1000 > _OLD_SECONDS
-
-
 def _reports(config: ClientConfig, queries: StandingQueries) -> dict[int, _Report | None]:
     """Returns the reports of partitions by number; None: no instance has ever had it."""
     reports: dict[int, _Report | None] = dict.fromkeys(range(queries.partitions))
@@ -137,14 +124,17 @@ def _reports(config: ClientConfig, queries: StandingQueries) -> dict[int, _Repor
         for records in read_backwards(config, "headrace.reconcile", snapshots, _MAX_LOOK_OFFSETS):
             last = _last_position(records)
             if last is not None:
-                untaken = OffsetRange(partition, last.position.offset, ends[partition][1])
-                is_behind = last.is_old and _has_records(config, untaken)
-                reports[number] = _Report(last.position.counts or {}, is_behind)
+                position, written_ms = last
+                is_old = time.time() - written_ms / 1000 > _OLD_SECONDS
+                untaken = OffsetRange(partition, position.offset, ends[partition][1])
+                is_behind = is_old and _has_records(config, untaken)
+                reports[number] = _Report(position.counts or {}, is_behind)
                 break
     return reports
 
 
-def _last_position(records: Iterable[Record]) -> _WrittenPosition | None:
+def _last_position(records: Iterable[Record]) -> tuple[SnapshotPosition, int] | None:
+    """Returns the last position and when it was written, in milliseconds since 1970."""
     last = None
     for record in records:
         try:
@@ -152,7 +142,7 @@ def _last_position(records: Iterable[Record]) -> _WrittenPosition | None:
         except ValueError:
             continue  # written by another program
         if isinstance(position, SnapshotPosition):
-            last = _WrittenPosition(position, record.timestamp()[1])
+            last = position, record.timestamp()[1]
     return last
 
 

@@ -15,7 +15,7 @@ from headrace.queries.aggregate.plan import Plans
 from headrace.queries.aggregate.snapshots import Restored
 from headrace.queries.match.driver import events_by_partition
 from headrace.queries.match.held import LiveQueries
-from headrace.queries.match.writer import MatchPiece, MatchWriter, MatchWriters
+from headrace.queries.match.writer import MatchPiece, MatchWriters
 from headrace.queries.matched import Tick, decode_matched
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.result import ResultKind, decode_result
@@ -145,15 +145,14 @@ class _Reader:
         self.queries, self.topic = queries, topic
 
 
-class _Writer(MatchWriter):
-    """A writer whose task has no position in a topic of queries."""
+class _Writers(MatchWriters):
+    """Opens the writers of tasks that have no position in a topic of queries."""
 
-    def _live_queries(self):
-        self._queries = self._spec.reader.queries
-        return self._queries
+    def live_queries(self):
+        return self.reader.queries
 
 
 def _pieces(queries, rows, topic, event_time, partitions):
-    writer = _Writer(MatchWriters(_Reader(queries, topic), event_time, partitions))
+    writer = _Writers(_Reader(queries, topic), event_time, partitions)("task")
     writer.write(rows)
     return map(_PIECE.decode, writer.close())

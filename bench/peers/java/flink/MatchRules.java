@@ -15,7 +15,8 @@ import org.apache.flink.util.Collector;
 
 /**
  * Matches events with the rules of the broadcast state. The rules to be tested are all of them, or
- * those that an index beside the state selects. Events that come before all rules have come wait in the operator's state.
+ * those that an index beside the state selects. Events that come before all rules have come wait in
+ * the operator's state.
  */
 final class MatchRules extends BroadcastProcessFunction<byte[], byte[], byte[]>
         implements CheckpointedFunction {

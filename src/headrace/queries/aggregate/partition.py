@@ -93,7 +93,7 @@ class PartitionAggregator:
                 counts.sent = counts.taken = counts.taken + window.events
         # From this offset on, windows have no more than what was taken.
         markers = (marker.offset for marker in self._ended.values())
-        self._whole_from = max(self.offset, *self._covered.values(), *markers, 0)
+        self._whole_from = max([self.offset, *self._covered.values(), *markers])
 
     @property
     def windows(self) -> int:

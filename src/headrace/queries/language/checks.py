@@ -426,7 +426,7 @@ class _Check:
 
 
 def _check_percentage(aggregate: Aggregate, percentage: float) -> None:
-    if 0 < percentage < 1 and percentage * 100 < 1:
+    if 0 < percentage * 100 < 1:
         raise UnfitError(aggregate, f"{percentage:g} is below 1, the least percentile beside 0")
     if 0 < percentage < 1:
         corrected = replace(aggregate, parameters=(round(percentage * 100, 9),), where=None)

@@ -90,7 +90,9 @@ class MatchWriter:
         Raises:
             ReferenceRecreatedError, BrokerUnreachableError: if the queries can't be read.
         """
-        queries = self._queries or self._live_queries()
+        if self._queries is None:
+            self._queries = self._spec.live_queries()
+        queries = self._queries
         if not len(queries.rules):
             return []
         # Of rows in several chunks, Arrow joins whole columns wherever some rows are taken.
@@ -116,10 +118,6 @@ class MatchWriter:
 
     def abort(self) -> None:
         """Nothing was written."""
-
-    def _live_queries(self) -> LiveQueries:
-        self._queries = self._spec.live_queries()
-        return self._queries
 
     def _timed(self, rows: pa.Table) -> tuple[pa.Table, RowPlaces]:
         times = rows.column(self._spec.event_time).combine_chunks()
