@@ -27,8 +27,9 @@ from headrace.pipelines.join.slices import slice_length_us
 from headrace.pipelines.join.state import StateFolder
 from headrace.pipelines.join.tally import EarlierTally, LaterTally, event_hashes
 from headrace.pipelines.ledger.row_lineage import LINEAGE, lineage_column, lineage_type
-from headrace.pipelines.ledger.tally import LedgerColumns, SinkTally, record_offsets
+from headrace.pipelines.ledger.tally import LedgerColumns, SinkTally
 from headrace.pipelines.source.reader import RangeReader, gc_paused, read_chunks
+from headrace.pipelines.source.record_columns import record_offsets
 from headrace.pipelines.source.report import JoinCounts, RangeReport
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.runtime import storage

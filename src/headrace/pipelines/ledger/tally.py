@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from headrace.events.event_hash import Hashes, hash_positions, hash_texts
 from headrace.model import Metadata, TopicPartition
 from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, LedgerLine, Sums, lines_of
-from headrace.pipelines.source.envelopes import event_index
+from headrace.pipelines.source.record_columns import record_offsets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -226,18 +226,3 @@ def value_bytes(values: Sequence[bytes | None]) -> Integers:
         return np.fromiter(map(len, values), np.int64, len(values))  # type: ignore[arg-type]
     except TypeError:  # a tombstone has no length, and few topics have any
         return np.fromiter((len(value or b"") for value in values), np.int64, len(values))
-
-
-def record_offsets(records: Sequence[Record]) -> Integers:
-    """Returns the offset of each record; records are in order of offset.
-
-    Events of one envelope have one offset.
-    """
-    if not records:
-        return np.empty(0, np.int64)
-    first, last = records[0].offset(), records[-1].offset()
-    is_envelope = event_index(records[0]) is not None
-    # Without gaps: no call for each record.
-    if last - first == len(records) - 1 and not is_envelope:
-        return np.arange(first, last + 1)
-    return np.fromiter((record.offset() for record in records), np.int64, len(records))

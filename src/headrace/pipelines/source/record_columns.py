@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import Record
 from headrace.model import EventSchema, Metadata, TopicPartition
-from headrace.pipelines.ledger.tally import record_offsets
 from headrace.pipelines.source.decode import columns_for
 from headrace.pipelines.source.envelopes import event_index
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 _LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 
@@ -34,6 +35,23 @@ def timestamp_ms(record: Record) -> int | None:
     """Returns the timestamp; None if there is none, or it is beyond the calendar: other units."""
     milliseconds = record.timestamp()[1]
     return milliseconds if 0 <= milliseconds <= _LATEST_MS else None
+
+
+def record_offsets(records: Sequence[Record]) -> NDArray[np.int64]:
+    """Returns the offset of each record; records are in order of offset.
+
+    Events of one envelope have one offset.
+    """
+    import numpy as np
+
+    if not records:
+        return np.empty(0, np.int64)
+    first, last = records[0].offset(), records[-1].offset()
+    is_envelope = event_index(records[0]) is not None
+    # Without gaps: no call for each record.
+    if last - first == len(records) - 1 and not is_envelope:
+        return np.arange(first, last + 1)
+    return np.fromiter((record.offset() for record in records), np.int64, len(records))
 
 
 def row_columns(schema: EventSchema | None, metadata: Sequence[Metadata]) -> pa.Schema:
