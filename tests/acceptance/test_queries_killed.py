@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from tests.integration.aggregator_instance import View, arguments
 from tests.integration.flow import Flow
 
 from headrace import BatchLimits, Pipeline, StandingQueries, Topic
-from headrace.kafka.client import consumer
+from headrace.kafka.client import consumer, describe, high_watermarks, latest_offsets
 from headrace.queries.match.sink import MatchQueries
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.registry.topic import write_registry
@@ -39,8 +40,14 @@ class Views:
     def __init__(self, flow, topic, random):
         self._flow, self._topic, self._random = flow, topic, random
         self._at = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(hours=2)
+        self._numbers = itertools.count()
         self.count = 0
         self.expected = defaultdict(lambda: [0, 0, 0])
+
+    def go_on(self, stop):
+        """Sends a view of nobody each second: event time does not go on by itself, as if quiet."""
+        while not stop.wait(1.0):
+            self._flow.send([self._value(self._at, -1, "PL", 0)], topic=self._topic.name)
 
     def send(self, count, seconds):
         """Sends views of so many seconds."""
@@ -57,6 +64,7 @@ class Views:
             sums[1] += n
             sums[2] = max(sums[2], n)
         self._at += timedelta(seconds=seconds)
+        self.count += count
         self._flow.send(values, topic=self._topic.name)
 
     def end(self):
@@ -67,8 +75,7 @@ class Views:
             self._flow.send(values, topic=self._topic.name, partition=partition)
 
     def _value(self, at, user, country, n):
-        self.count += 1
-        event = {"id": f"v{self.count}", "at": at.isoformat(), "user": user}
+        event = {"id": f"v{next(self._numbers)}", "at": at.isoformat(), "user": user}
         return json.dumps(event | {"country": country, "n": n}).encode()
 
 
@@ -111,6 +118,12 @@ class Instances:
         assert leaving.wait(60) == 0
         self.running.append(self._start())
 
+    def describe(self):
+        """Has all of them write how they are, and the stacks of their threads."""
+        for process in (*self.running, *self._frozen):
+            process.send_signal(signal.SIGUSR1)
+        time.sleep(2.0)
+
     def close(self):
         for process in (*self.running, *self._frozen):
             process.kill()
@@ -120,22 +133,37 @@ class Instances:
         return subprocess.Popen(self._arguments)
 
 
-def final_results(flow, declared, wanted):
-    """All results, by partition in order, once there are so many final ones."""
+def final_results(flow, declared, expected):
+    """All results, by partition in order, once there are as many final ones as expected."""
     reader = consumer(flow.client, tuning={"enable.partition.eof": "false"})
     partitions = range(declared.partitions)
     reader.assign(
         [confluent_kafka.TopicPartition(declared.results_topic, p, 0) for p in partitions]
     )
     results, deadline = [], time.monotonic() + WAIT_SECONDS
-    while sum(each.kind is ResultKind.FINAL for each in results) < wanted:
-        assert time.monotonic() < deadline, f"{len(results)} of {wanted} results"
+    while sum(each.kind is ResultKind.FINAL for each in results) < len(expected):
+        assert time.monotonic() < deadline, sorted(expected.keys() - set(map(window_of, results)))
         for message in reader.consume(10_000, 1.0):
             assert message.error() is None, message.error()
             results.append(decode_result(message.value()))
     results += [decode_result(message.value()) for message in reader.consume(10_000, 5.0)]
     reader.close()
     return results
+
+
+def open_transactions(flow, declared):
+    """The first offset that readers of committed records do not get, of each such partition."""
+    topics = describe(flow.client, [declared.matched_topic, declared.ended_topic])
+    places = [place for topic in topics.values() for place in topic.all_partitions]
+    ends = high_watermarks(flow.client, places)
+    stable = {place: offset for place, (offset, _) in latest_offsets(flow.client, places).items()}
+    return {str(place): stable[place] for place in places if stable[place] < ends[place]}
+
+
+def window_of(result):
+    """User, begin and country."""
+    begin = datetime.fromisoformat(result.begin).timestamp()
+    return int(result.query.removeprefix("q")), begin, result.facets["country"]
 
 
 def test_faults_of_instances_change_no_result(broker, spark, tmp_path, drill_run):
@@ -161,6 +189,8 @@ def test_faults_of_instances_change_no_result(broker, spark, tmp_path, drill_run
     chosen[-1] = FROZEN  # one at least
     step = events // (faults + 1)
     matching.start()
+    going_on = threading.Thread(target=views.go_on, args=[stop])
+    going_on.start()
     try:
         for fault in chosen:
             views.send(step, 60)
@@ -171,18 +201,21 @@ def test_faults_of_instances_change_no_result(broker, spark, tmp_path, drill_run
             instances.replace_oldest()
         views.end()
         expected = {key: sums for key, sums in views.expected.items() if key[0] < queries}
-        results = final_results(flow, declared, len(expected))
+        results = final_results(flow, declared, expected)
+    except AssertionError as error:
+        instances.describe()
+        error.add_note(f"open transactions: {open_transactions(flow, declared)}")
+        raise
     finally:
         stop.set()
         instances.close()
+        going_on.join()
         matching.join()
     answers = defaultdict(list)
     begins = defaultdict(list)
     for result in results:
-        begin = datetime.fromisoformat(result.begin).timestamp()
-        user = int(result.query.removeprefix("q"))
-        answers[user, begin, result.facets["country"]].append(list(result.values.values()))
-        begins[result.query].append(begin)
+        answers[window_of(result)].append(list(result.values.values()))
+        begins[result.query].append(result.begin)
     assert {key: values[0] for key, values in answers.items()} == expected
     assert {len(values) for values in answers.values()} == {1}
     assert all(times == sorted(times) for times in begins.values())

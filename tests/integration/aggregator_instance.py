@@ -1,9 +1,15 @@
-"""An instance of standing queries as a process, which SIGTERM ends."""
+"""An instance of standing queries as a process, which SIGTERM ends.
 
+SIGUSR1 has it write its last status and the stacks of its threads.
+"""
+
+import faulthandler
 import json
 import logging
+import os
 import signal
 import sys
+from collections import deque
 from datetime import datetime
 
 from headrace.model.event import event_schema
@@ -31,7 +37,14 @@ def main():
     queries = StandingQueries(name, partitions, per_instance, max_ttl=None)
     instance = AggregatorInstance(client, queries, {topic: event_schema(View)})
     signal.signal(signal.SIGTERM, lambda *_: instance.stop())
-    instance.run(lambda _: None)
+    statuses = deque(maxlen=1)
+
+    def describe(*_):
+        logging.getLogger(__name__).warning("%d: %s", os.getpid(), list(statuses))
+        faulthandler.dump_traceback()
+
+    signal.signal(signal.SIGUSR1, describe)
+    instance.run(statuses.append)
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ class RunningPartition:
     def advance(self, now_ms):
         """Sets the clock."""
         self.now_ms = now_ms
-        self._keep(self.aggregator.advance(now_ms))
+        self._keep(self.aggregator.end_by_clock(now_ms))
 
     def _keep(self, output):
         written = [msgspec.json.encode(result) for result in output.results]

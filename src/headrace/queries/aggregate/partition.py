@@ -140,7 +140,7 @@ class PartitionAggregator:
             self._note_fault(record.query, error)
         return WindowOutput()
 
-    def advance(self, now_ms: int) -> WindowOutput:
+    def end_by_clock(self, now_ms: int) -> WindowOutput:
         """Ends the windows that end by the clock, and emits early results that are due.
 
         Args:
@@ -156,7 +156,7 @@ class PartitionAggregator:
         self._forget(now_ms)
         return written
 
-    def go_on(self, topic: str, event_us: int, now_ms: int) -> WindowOutput:
+    def end_by_event_time(self, topic: str, event_us: int, now_ms: int) -> WindowOutput:
         """Ends the windows that end by event time, where it is ``event_us`` now."""
         written = WindowOutput()
         self._event_us[topic] = max(event_us, self._event_us.get(topic, event_us))
@@ -191,7 +191,7 @@ class PartitionAggregator:
         self._counts.take(tick)
         if tick.event_us is None:
             return WindowOutput()
-        return self.go_on(tick.topic, tick.event_us, now_ms)
+        return self.end_by_event_time(tick.topic, tick.event_us, now_ms)
 
     def _add(self, record: WindowPartial, offset: int, now_ms: int) -> None:
         window_id = WindowId.of(record)

@@ -62,7 +62,7 @@ class PartitionAnswers:
         self.offset = offset + 1
         is_known = offset < self._taken
         if isinstance(record, PartitionClocks):
-            return [] if is_known else self._go_on(record, now_ms)
+            return [] if is_known else self._take_clocks(record, now_ms)
         if record.is_early:
             return [] if is_known else record.results
         passed_us = self._passed_us.get(record.topic)
@@ -89,7 +89,7 @@ class PartitionAnswers:
             event_us,
         )
 
-    def _go_on(self, clocks: PartitionClocks, now_ms: int) -> list[QueryResult]:
+    def _take_clocks(self, clocks: PartitionClocks, now_ms: int) -> list[QueryResult]:
         self._clocks[clocks.partition] = clocks
         if len(self._clocks) < self._partitions:
             return []

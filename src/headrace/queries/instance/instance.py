@@ -270,11 +270,11 @@ class AggregatorInstance:
             for message in messages:
                 self._take(message)
             self._uncovered = lease.uncovered
-            self._go_on_where_quiet(ends)
+            self._end_quiet_topics(ends)
             for owned in self._owned.values():
                 # One time for both: windows that have ended by then are before it.
                 now_ms = _now_ms()
-                owned.advance(now_ms)
+                owned.end_by_clock(now_ms)
                 owned.write(now_ms)
             observe(self.status())
 
@@ -313,12 +313,12 @@ class AggregatorInstance:
     def _has(self, partitions: range | None) -> bool:
         return list(partitions or ()) == list(self._owned)
 
-    def _go_on_where_quiet(self, ends: TopicEnds) -> None:
+    def _end_quiet_topics(self, ends: TopicEnds) -> None:
         """Time goes on in topics without new events."""
         for topic, live in ends.take().items():
             for owned in self._owned.values():
                 if topic in owned.topics:
-                    owned.go_on(topic, live, _now_ms())
+                    owned.end_if_quiet(topic, live, _now_ms())
 
     def _close(self) -> None:
         self._results += sum(owned.results for owned in self._owned.values())

@@ -32,6 +32,8 @@ _POLL_SECONDS = 0.2
 _RETRY_SECONDS = 1.0
 # Less than a lease: this instance stops before another one may begin.
 _OWN_SECONDS = LEASE_MS / 1000 - 1.0
+# So many renewals does a lease last. A process that was frozen has sent fewer than that.
+_RENEWALS = int(LEASE_MS / 1000 / RENEW_SECONDS)
 _UNCOVERED_SECONDS = 10.0
 _READING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
 _SENDING = {"linger.ms": "0", "message.timeout.ms": str(LEASE_MS), "enable.idempotence": "false"}
@@ -60,6 +62,7 @@ class LeaseHolder:
         self._at_end = False
         self._failure = ""
         self._sent_at = 0.0
+        self._unread_renewals = 0
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
         self._thread.start()
 
@@ -119,6 +122,7 @@ class LeaseHolder:
         sender = producer(self._config, _SENDING)
         with self._lock:
             self._table, self._at_end = LeaseTable(len(self._slots)), False
+        self._unread_renewals = 0
         idle_check = IdleCheck(self._config)
         reader.assign(
             [confluent_kafka.TopicPartition(self._topic, 0, confluent_kafka.OFFSET_BEGINNING)]
@@ -155,20 +159,23 @@ class LeaseHolder:
             return
         with self._lock:
             self._table.take(slot, claim, message.timestamp()[1], time.monotonic())
+        if claim.holder == self._claim.holder:
+            self._unread_renewals = 0
 
     def _renew_or_claim(self, sender: confluent_kafka.Producer) -> None:
         """Renews the lease, or claims a free slot.
 
         Raises:
-            LeaseUnseenError: if no renewal was read for as long as a lease is.
+            LeaseUnseenError: if none was read of as many renewals as a lease has.
         """
         with self._lock:
             own = self._table.of(self._claim.holder)
             free = self._table.free(time.monotonic())
         if own is not None:
             # A reader that gets nothing more would renew a slot for good that it can't use.
-            if _is_older(own[1], LEASE_MS / 1000):
+            if self._unread_renewals >= _RENEWALS:
                 raise LeaseUnseenError("renewals were sent, and none of them was read")
+            self._unread_renewals += 1
             self._send(sender, own[0], self._claim)
         elif free:
             # Spares that see the same free slots seldom choose the same one.

@@ -92,16 +92,16 @@ class OwnedPartition:
         """Takes the next record of the ended windows."""
         self._answered += self.answers.take(record, offset, now_ms)
 
-    def advance(self, now_ms: int) -> None:
+    def end_by_clock(self, now_ms: int) -> None:
         """Ends what ends by the clock."""
-        self._keep(self.aggregator.advance(now_ms))
+        self._keep(self.aggregator.end_by_clock(now_ms))
 
     @property
     def topics(self) -> list[str]:
         """The topics of which a tick has come."""
         return self._quiet.topics
 
-    def go_on(self, topic: str, live: LivePositions | None, now_ms: int) -> None:
+    def end_if_quiet(self, topic: str, live: LivePositions | None, now_ms: int) -> None:
         """Ends what ends by event time, where it goes on without events.
 
         Args:
@@ -111,7 +111,7 @@ class OwnedPartition:
         """
         reached_us = self._quiet.event_us(topic, live, _monotonic_ms())
         if reached_us is not None:
-            self._keep(self.aggregator.go_on(topic, reached_us, now_ms))
+            self._keep(self.aggregator.end_by_event_time(topic, reached_us, now_ms))
 
     def write(self, now_ms: int) -> None:
         """Writes what is there, in one transaction; from time to time a snapshot with it.
@@ -136,7 +136,7 @@ class OwnedPartition:
         Args:
             now_ms: the clock, in milliseconds since 1970.
         """
-        self.advance(now_ms)
+        self.end_by_clock(now_ms)
         self._send(now_ms, is_snapshot=True)
 
     def close(self) -> None:

@@ -176,12 +176,12 @@ class MemoryPartition:
 
     def advance(self, milliseconds):
         self.now_ms += milliseconds
-        self.owned.advance(self.now_ms)
+        self.owned.end_by_clock(self.now_ms)
 
     def go_on(self, topic, seconds):
         """The time of a topic without new events goes on."""
         owned = self.owned
-        owned._keep(owned.aggregator.go_on(topic, seconds * SECOND_US, self.now_ms))
+        owned._keep(owned.aggregator.end_by_event_time(topic, seconds * SECOND_US, self.now_ms))
 
     def write(self):
         """Writes what is there; an instance that has just begun writes a snapshot, too."""

@@ -121,7 +121,7 @@ def test_windows_that_overlap_end_one_by_one(partition):
 
 def test_a_topic_without_new_events_ends_windows_as_its_time_goes_on(partition):
     partition.take(added("plain", 0, {"a": 1}), tick(9))
-    output = partition.aggregator.go_on("clicks", 10 * SECOND_US, 0)
+    output = partition.aggregator.end_by_event_time("clicks", 10 * SECOND_US, 0)
     assert [result.events for result in output.results] == [1]
     partition.take(added("plain", 0, {"a": 1}))
     assert late(partition) == {"plain": 1}

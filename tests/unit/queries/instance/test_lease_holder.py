@@ -11,6 +11,7 @@ import pytest
 
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.instance import lease_holder as lease_holder_module
+from headrace.queries.instance import leases
 from headrace.queries.instance.lease_holder import LeaseHolder
 from headrace.queries.instance.leases import Claim
 
@@ -46,11 +47,13 @@ class Leases:
         is_deaf: readers get nothing more.
         error: that readers raise, once.
         max_records: that a reader gets; it is not at the end before.
+        frozen_seconds: after the next read, once.
     """
 
     def __init__(self):
         self.records, self.readers = [], 0
         self.is_deaf, self.error, self.max_records = False, None, None
+        self.frozen_seconds = 0.0
 
     def write(self, slot, claim):
         time_ms = int(time.monotonic() * 1000)
@@ -105,6 +108,8 @@ class _Reader:
         if is_whole:
             eof = confluent_kafka.KafkaError(confluent_kafka.KafkaError._PARTITION_EOF)
             messages.append(Message(topic, self._next, eof))
+        frozen_seconds, topic.frozen_seconds = topic.frozen_seconds, 0.0
+        time.sleep(frozen_seconds)
         return messages
 
 
@@ -116,7 +121,8 @@ def topic(monkeypatch):
     monkeypatch.setattr(lease_holder_module, "_POLL_SECONDS", 0.01)
     monkeypatch.setattr(lease_holder_module, "_RETRY_SECONDS", 0.01)
     monkeypatch.setattr(lease_holder_module, "RENEW_SECONDS", 0.05)
-    monkeypatch.setattr(lease_holder_module, "LEASE_MS", 1_000)
+    monkeypatch.setattr(leases, "LEASE_MS", 1_000)
+    monkeypatch.setattr(lease_holder_module, "_RENEWALS", 20)
     monkeypatch.setattr(lease_holder_module, "_OWN_SECONDS", 0.8)
     return topic
 
@@ -166,6 +172,18 @@ def test_a_reader_that_gets_nothing_more_is_replaced_and_the_slot_kept(topic, ho
     until(lambda: holder.partitions is not None)
     assert topic.readers > 1
     assert set(topic.slots()) == {slot}
+
+
+def test_a_process_that_was_frozen_reads_who_has_its_slot_now(topic, holder):
+    until(lambda: holder.partitions is not None)
+    topic.frozen_seconds = 1.5
+    until(lambda: topic.frozen_seconds == 0)
+    until(lambda: holder.partitions is None)
+    time.sleep(0.3)  # the lease is over
+    for slot in range(4):
+        topic.write(slot, Claim(f"other-{slot}", "host"))
+    until(lambda: holder.waiting == "other instances have all partitions")
+    assert topic.readers == 1
 
 
 def test_an_instance_says_why_it_has_no_partitions(topic):
