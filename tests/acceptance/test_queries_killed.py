@@ -142,7 +142,7 @@ def final_results(flow, declared, expected):
     )
     results, deadline = [], time.monotonic() + WAIT_SECONDS
     while sum(each.kind is ResultKind.FINAL for each in results) < len(expected):
-        assert time.monotonic() < deadline, sorted(expected.keys() - set(map(window_of, results)))
+        assert time.monotonic() < deadline, missing(expected, results)
         for message in reader.consume(10_000, 1.0):
             assert message.error() is None, message.error()
             results.append(decode_result(message.value()))
@@ -158,6 +158,10 @@ def open_transactions(flow, declared):
     ends = high_watermarks(flow.client, places)
     stable = {place: offset for place, (offset, _) in latest_offsets(flow.client, places).items()}
     return {str(place): stable[place] for place in places if stable[place] < ends[place]}
+
+
+def missing(expected, results):
+    return f"missing: {sorted(expected.keys() - set(map(window_of, results)))}"
 
 
 def window_of(result):
