@@ -153,6 +153,7 @@ class AggregatorInstance:
         ends = TopicEnds(KafkaCluster(self._config), self._topics)
         try:
             while not self._ending.is_set():
+                lease.works()
                 if follower.ready:
                     self._run_or_wait(lease, ends, observe)
                 else:
@@ -199,6 +200,7 @@ class AggregatorInstance:
     ) -> None:
         _LOG.info("%s: has partitions %s", self._queries.name, list(partitions))
         for partition in partitions:
+            lease.works()
             self._owned[partition] = OwnedPartition(
                 self._config, self._queries, partition, self._plans, self._watched
             )
@@ -269,6 +271,7 @@ class AggregatorInstance:
                 idle_check.check(reader)
             for message in messages:
                 self._take(message)
+            lease.works()
             self._uncovered = lease.uncovered
             self._end_quiet_topics(ends)
             for owned in self._owned.values():

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import random
 import socket
+import sys
 import threading
 import time
+import traceback
 import uuid
 
 import confluent_kafka
@@ -34,6 +36,8 @@ _RETRY_SECONDS = 1.0
 _OWN_SECONDS = LEASE_MS / 1000 - 1.0
 # So many renewals does a lease last. A process that was frozen has sent fewer than that.
 _RENEWALS = int(LEASE_MS / 1000 / RENEW_SECONDS)
+# As long as Kafka's own max.poll.interval.ms.
+_HUNG_SECONDS = 300.0
 _UNCOVERED_SECONDS = 10.0
 _READING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
 _SENDING = {"linger.ms": "0", "message.timeout.ms": str(LEASE_MS), "enable.idempotence": "false"}
@@ -45,6 +49,8 @@ class LeaseUnseenError(Exception):
 
 class LeaseHolder:
     """Holds the slot of this instance, or waits for one. Its methods are called on any thread.
+
+    The lease is not renewed while the thread that has made it hangs: it has to call :meth:`works`.
 
     Args:
         config: librdkafka's settings of the cluster.
@@ -63,8 +69,14 @@ class LeaseHolder:
         self._failure = ""
         self._sent_at = 0.0
         self._unread_renewals = 0
+        self._worker = threading.get_ident()
+        self._worked_at, self._is_hung = self._began, False
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
         self._thread.start()
+
+    def works(self) -> None:
+        """Says that the instance does not hang. After five minutes without, its lease ends."""
+        self._worked_at = time.monotonic()
 
     @property
     def partitions(self) -> range | None:
@@ -136,7 +148,8 @@ class LeaseHolder:
                     idle_check.check(reader)
                 for message in messages:
                     self._take(message)
-                if self._at_end and time.monotonic() - self._sent_at >= RENEW_SECONDS:
+                is_due = time.monotonic() - self._sent_at >= RENEW_SECONDS
+                if self._at_end and is_due and not self._hangs():
                     self._renew_or_claim(sender)
                 sender.poll(0)
             self._release(sender)
@@ -161,6 +174,20 @@ class LeaseHolder:
             self._table.take(slot, claim, message.timestamp()[1], time.monotonic())
         if claim.holder == self._claim.holder:
             self._unread_renewals = 0
+
+    def _hangs(self) -> bool:
+        """Whether the instance has not worked for long; where it hangs is logged once."""
+        was_hung = self._is_hung
+        self._is_hung = time.monotonic() - self._worked_at > _HUNG_SECONDS
+        if self._is_hung and not was_hung:
+            frame = sys._current_frames().get(self._worker)  # noqa: SLF001 - its public name
+            _LOG.error(
+                "The instance has hung for %g s; its lease is not renewed, so that another one "
+                "takes its partitions. It hangs here:\n%s",
+                _HUNG_SECONDS,
+                "".join(traceback.format_stack(frame)),
+            )
+        return self._is_hung
 
     def _renew_or_claim(self, sender: confluent_kafka.Producer) -> None:
         """Renews the lease, or claims a free slot.

@@ -186,6 +186,23 @@ def test_a_process_that_was_frozen_reads_who_has_its_slot_now(topic, holder):
     assert topic.readers == 1
 
 
+def test_an_instance_that_hangs_loses_its_lease_until_it_works_again(
+    topic, holder, monkeypatch, caplog
+):
+    until(lambda: holder.partitions is not None)
+    monkeypatch.setattr(lease_holder_module, "_HUNG_SECONDS", 0.2)
+    until(lambda: holder.partitions is None)
+    claims = len(topic.records)
+    assert "test_an_instance_that_hangs" in caplog.text
+    # A renewal would have been sent by now: others come at this interval.
+    time.sleep(0.3)
+    assert len(topic.records) == claims
+    monkeypatch.setattr(lease_holder_module, "_HUNG_SECONDS", 20)
+    holder.works()
+    until(lambda: holder.partitions is not None)
+    assert topic.readers == 1
+
+
 def test_an_instance_says_why_it_has_no_partitions(topic):
     topic.max_records = 0
     holder = LeaseHolder({}, QUERIES)
