@@ -153,8 +153,8 @@ def final_results(flow, declared, expected):
 
 def open_transactions(flow, declared):
     """The first offset that readers of committed records do not get, of each such partition."""
-    topics = describe(flow.client, [declared.matched_topic, declared.ended_topic])
-    places = [place for topic in topics.values() for place in topic.all_partitions]
+    topics = describe(flow.client, declared.topics).values()
+    places = [place for topic in topics for place in topic.all_partitions]
     ends = high_watermarks(flow.client, places)
     stable = {place: offset for place, (offset, _) in latest_offsets(flow.client, places).items()}
     return {str(place): stable[place] for place in places if stable[place] < ends[place]}

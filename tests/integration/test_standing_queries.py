@@ -21,12 +21,13 @@ from headrace.control import query_balances as query_balances_module
 from headrace.control.query_balances import query_balances
 from headrace.control.query_rules import RulesCheck
 from headrace.errors import MatchedRecordsDeletedError
-from headrace.kafka.client import admin_request, describe
+from headrace.kafka.client import admin_request, describe, producer
 from headrace.model.partitioning import partition_of_key
 from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.windows import WindowState
 from headrace.pipelines.progress import PipelineState
 from headrace.queries.aggregate.counts import TopicCounts
+from headrace.queries.instance import reader_check
 from headrace.queries.instance.instance import AggregatorInstance
 from headrace.queries.match.sink import MatchQueries
 from headrace.queries.matched import Tick, WindowPartial, decode_matched, window_key
@@ -189,6 +190,27 @@ def test_a_query_is_answered_for_each_window(queries):
         (first, "DE"): {"count(*)": 1, "total": None},
         (second, "DE"): {"count(*)": 1, "total": 4.0},
     }
+
+
+def test_a_transaction_that_is_left_open_among_ended_windows_is_named_until_it_ends(
+    queries, monkeypatch
+):
+    queries.register("q", "SELECT count(*) FROM views")
+    queries.send((0, "PL", 1), (70, "PL", 1), (71, "PL", 1))
+    queries.match()
+    monkeypatch.setattr(reader_check, "_MAX_SILENT", 3)
+    tuning = {"transactional.id": queries.declared.name, "message.timeout.ms": "30000"}
+    stranger = producer(queries.flow.client, tuning)
+    stranger.init_transactions(30)
+    stranger.begin_transaction()
+    place = f"{queries.declared.ended_topic}[2]"
+    stranger.produce(queries.declared.ended_topic, b"{}", partition=2)
+    assert stranger.flush(30) == 0
+    waiting = queries.aggregate(lambda status: place in status.waiting).waiting
+    assert f"nothing of {place} was read" in waiting
+    stranger.abort_transaction(30)
+    queries.aggregate(lambda status: status.results >= 1)
+    assert [result.values["count(*)"] for result in queries.results()] == [1]
 
 
 def test_a_batch_that_is_repeated_adds_nothing(queries):

@@ -33,6 +33,7 @@ from headrace.queries.declaration import StandingQueries
 from headrace.queries.ended import PartitionClocks, WindowResults, decode_ended
 from headrace.queries.instance.lease_holder import LeaseHolder
 from headrace.queries.instance.owned import OwnedPartition
+from headrace.queries.instance.reader_check import ReaderCheck, ReaderStalledError
 from headrace.queries.instance.topic_ends import TopicEnds
 from headrace.queries.matched import decode_matched
 from headrace.queries.topics import ensure_query_topics
@@ -46,6 +47,7 @@ _READING = {"auto.offset.reset": "error", "fetch.wait.max.ms": "100"}
 _INTERRUPTIONS = (
     BrokersLostError,
     BrokerUnreachableError,
+    ReaderStalledError,
     TransactionFencedError,
     TransactionUnsettledError,
 )
@@ -149,18 +151,10 @@ class AggregatorInstance:
         if not self._topics_are_there(observe):
             return
         follower = ChangelogFollower(self._config, self._queries.queries_topic, self._watched.take)
-        lease = LeaseHolder(self._config, self._queries)
-        ends = TopicEnds(KafkaCluster(self._config), self._topics)
         try:
-            while not self._ending.is_set():
-                lease.works()
-                if follower.ready:
-                    self._run_or_wait(lease, ends, observe)
-                else:
-                    self._wait(lease, "the registered queries are being read", observe)
+            if self._queries_are_read(follower, observe):
+                self._run_with_lease(observe)
         finally:
-            lease.close()
-            ends.close()
             follower.close()
 
     def _topics_are_there(self, observe: Observe) -> bool:
@@ -169,12 +163,28 @@ class AggregatorInstance:
             try:
                 ensure_query_topics(self._config, self._queries)
             except BrokerUnreachableError as error:
-                self._waiting = str(error)
-                observe(self.status())
-                self._ending.wait(_WAIT_SECONDS)
+                self._wait(str(error), observe)
             else:
                 return True
         return False
+
+    def _queries_are_read(self, follower: ChangelogFollower, observe: Observe) -> bool:
+        """Waits until the registry is read; False: it was stopped."""
+        while not follower.ready and not self._ending.is_set():
+            self._wait("the registered queries are being read", observe)
+        return not self._ending.is_set()
+
+    def _run_with_lease(self, observe: Observe) -> None:
+        lease = LeaseHolder(self._config, self._queries)
+        ends = TopicEnds(KafkaCluster(self._config), self._topics)
+        try:
+            while not self._ending.is_set():
+                lease.heartbeat()
+                self._uncovered = lease.uncovered
+                self._run_or_wait(lease, ends, observe)
+        finally:
+            lease.close()
+            ends.close()
 
     def _run_or_wait(self, lease: LeaseHolder, ends: TopicEnds, observe: Observe) -> None:
         partitions = lease.partitions
@@ -182,16 +192,16 @@ class AggregatorInstance:
             if partitions is not None:
                 self._run(lease, partitions, ends, observe)
                 return
-            self._wait(lease, lease.waiting, observe)
+            self._wait(lease.waiting, observe)
         except _INTERRUPTIONS as error:
             reason = str(error) or type(error).__name__
             _LOG.warning("%s: waits: %s", self._queries.name, reason)
-            self._wait(lease, reason, observe)
+            self._wait(reason, observe)
         finally:
             self._close()
 
-    def _wait(self, lease: LeaseHolder, reason: str, observe: Observe) -> None:
-        self._waiting, self._uncovered = reason, lease.uncovered
+    def _wait(self, reason: str, observe: Observe) -> None:
+        self._waiting = reason
         observe(self.status())
         self._ending.wait(_WAIT_SECONDS)
 
@@ -200,7 +210,7 @@ class AggregatorInstance:
     ) -> None:
         _LOG.info("%s: has partitions %s", self._queries.name, list(partitions))
         for partition in partitions:
-            lease.works()
+            lease.heartbeat()
             self._owned[partition] = OwnedPartition(
                 self._config, self._queries, partition, self._plans, self._watched
             )
@@ -211,6 +221,7 @@ class AggregatorInstance:
             self._take_while_leased(reader, lease, ends, observe)
             if self._ending.is_set():
                 for owned in self._owned.values():
+                    lease.heartbeat()
                     owned.end(_now_ms())
                 observe(self.status())
         finally:
@@ -263,6 +274,7 @@ class AggregatorInstance:
         observe: Observe,
     ) -> None:
         idle_check = IdleCheck(self._config)
+        reader_check = ReaderCheck(self._queries.ended_topic, self._owned)
         while not self._ending.is_set() and self._has(lease.partitions):
             messages = reader.consume(_MAX_RECORDS, _TAKE_SECONDS)
             if messages:
@@ -271,12 +283,15 @@ class AggregatorInstance:
                 idle_check.check(reader)
             for message in messages:
                 self._take(message)
-            lease.works()
+                if message.error() is None and message.topic() == self._queries.ended_topic:
+                    reader_check.received(_number(message))
+            reader_check.check()
             self._uncovered = lease.uncovered
             self._end_quiet_topics(ends)
             for owned in self._owned.values():
                 # One time for both: windows that have ended by then are before it.
                 now_ms = _now_ms()
+                lease.heartbeat()
                 owned.end_by_clock(now_ms)
                 owned.write(now_ms)
             observe(self.status())

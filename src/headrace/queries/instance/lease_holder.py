@@ -13,9 +13,9 @@ import uuid
 
 import confluent_kafka
 import msgspec
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
-from headrace.kafka.broker_errors import Meaning, meaning
+from headrace.kafka.broker_errors import Meaning, delivery_failure, meaning
 from headrace.kafka.client import ClientConfig, consumer, producer
 from headrace.kafka.lost_brokers import IdleCheck
 from headrace.queries.declaration import StandingQueries
@@ -50,7 +50,7 @@ class LeaseUnseenError(Exception):
 class LeaseHolder:
     """Holds the slot of this instance, or waits for one. Its methods are called on any thread.
 
-    The lease is not renewed while the thread that has made it hangs: it has to call :meth:`works`.
+    The lease is not renewed while the thread that has made it hangs: see :meth:`heartbeat`.
 
     Args:
         config: librdkafka's settings of the cluster.
@@ -66,17 +66,19 @@ class LeaseHolder:
         self._ending = threading.Event()
         self._began = time.monotonic()
         self._at_end = False
-        self._failure = ""
+        self._failure = self._send_failure = ""
         self._sent_at = 0.0
         self._unread_renewals = 0
         self._worker = threading.get_ident()
-        self._worked_at, self._is_hung = self._began, False
+        self._heartbeat_at = self._looked_at = self._began
+        self._is_hung = False
+        self._claimed: int | None = None
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
         self._thread.start()
 
-    def works(self) -> None:
+    def heartbeat(self) -> None:
         """Says that the instance does not hang. After five minutes without, its lease ends."""
-        self._worked_at = time.monotonic()
+        self._heartbeat_at = time.monotonic()
 
     @property
     def partitions(self) -> range | None:
@@ -92,8 +94,8 @@ class LeaseHolder:
     def waiting(self) -> str:
         """Why this instance has no partitions."""
         with self._lock:
-            if self._failure:
-                return f"leases can't be read or renewed: {self._failure}"
+            if failure := self._failure or self._send_failure:
+                return f"leases can't be read or renewed: {failure}"
             if not self._at_end:
                 return "leases are being read"
             if self._table.of(self._claim.holder) is not None:
@@ -170,15 +172,21 @@ class LeaseHolder:
         except ValueError as error:
             _LOG.warning("%s: offset %d is no lease: %s", self._topic, message.offset(), error)
             return
-        with self._lock:
-            self._table.take(slot, claim, message.timestamp()[1], time.monotonic())
+        seen = time.monotonic()
         if claim.holder == self._claim.holder:
             self._unread_renewals = 0
+            # A process that was frozen reads late what it had renewed long ago.
+            seen = claim.sent_ms / 1000
+        with self._lock:
+            self._table.take(slot, claim, message.timestamp()[1], seen)
 
     def _hangs(self) -> bool:
-        """Whether the instance has not worked for long; where it hangs is logged once."""
-        was_hung = self._is_hung
-        self._is_hung = time.monotonic() - self._worked_at > _HUNG_SECONDS
+        """Whether there was no heartbeat for long; where the instance hangs is logged once."""
+        now, was_hung = time.monotonic(), self._is_hung
+        if now - self._looked_at > LEASE_MS / 1000:
+            self._heartbeat_at = now  # the whole process was frozen
+        self._looked_at = now
+        self._is_hung = now - self._heartbeat_at > _HUNG_SECONDS
         if self._is_hung and not was_hung:
             frame = sys._current_frames().get(self._worker)  # noqa: SLF001 - its public name
             _LOG.error(
@@ -205,8 +213,11 @@ class LeaseHolder:
             self._unread_renewals += 1
             self._send(sender, own[0], self._claim)
         elif free:
+            # This instance may have a slot by a claim that it has not read yet: it wants no other.
             # Spares that see the same free slots seldom choose the same one.
-            self._send(sender, random.choice(free), self._claim)  # noqa: S311 - no secret
+            if self._claimed not in free:
+                self._claimed = random.choice(free)  # noqa: S311 - no secret
+            self._send(sender, self._claimed, self._claim)
 
     def _release(self, sender: confluent_kafka.Producer) -> None:
         with self._lock:
@@ -218,8 +229,18 @@ class LeaseHolder:
 
     def _send(self, sender: confluent_kafka.Producer, slot: int, claim: Claim) -> None:
         self._sent_at = time.monotonic()
+        claim = msgspec.structs.replace(claim, sent_ms=int(self._sent_at * 1000))
         value = msgspec.json.encode(claim)
-        sender.produce(self._topic, value, str(slot).encode(), partition=0)
+        sender.produce(
+            self._topic, value, str(slot).encode(), partition=0, on_delivery=self._delivered
+        )
+
+    def _delivered(self, error: KafkaError | None, message: confluent_kafka.Message) -> None:
+        failure = delivery_failure(error, message)
+        reason = "" if failure is None else failure.str()
+        if reason and reason != self._send_failure:
+            _LOG.warning("The lease can't be renewed: %s", reason)
+        self._send_failure = reason
 
 
 def _is_older(lease: Lease, seconds: float) -> bool:

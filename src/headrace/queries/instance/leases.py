@@ -29,11 +29,13 @@ class Claim(msgspec.Struct, frozen=True):
         holder: id of an instance, new with each start.
         host: where it runs.
         is_release: it gives the slot back.
+        sent_ms: when it was sent, by the monotonic clock of its process.
     """
 
     holder: str
     host: str
     is_release: bool = False
+    sent_ms: int = 0
 
 
 # Made at import: msgspec crashes where several threads are the first to decode a class.
@@ -57,7 +59,8 @@ class Lease:
         holder: id of the instance.
         host: where it runs.
         renewed_ms: broker's time of the last renewal, in milliseconds since 1970.
-        seen: when this process read the last renewal, by its monotonic clock, in seconds.
+        seen: when this process sent the last renewal, or read it if it is of another, by its
+            monotonic clock, in seconds.
     """
 
     holder: str
@@ -84,7 +87,7 @@ class LeaseTable:
             slot: number of the slot.
             claim: value of the record.
             time_ms: the broker's time of the record, in milliseconds since 1970.
-            now: the monotonic clock of this process, in seconds.
+            now: when this process sent the record, or read it, by its monotonic clock, in seconds.
         """
         known = self._leases.get(slot)
         if known is not None and claim.holder == known.holder:

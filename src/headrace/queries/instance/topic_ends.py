@@ -16,7 +16,7 @@ class TopicEnds:
     """Asks for the ends of topics once a second. Its methods are called on any thread.
 
     A topic that is missing, or that has a partition without a leader, is not known, and harms no
-    other; those behind it are asked later while brokers do not answer for it.
+    other.
 
     Args:
         cluster: with the topics.
@@ -26,13 +26,15 @@ class TopicEnds:
     def __init__(self, cluster: Cluster, topics: Iterable[str]) -> None:
         self._cluster, self._topics = cluster, sorted(topics)
         self._answers: dict[str, LivePositions | None] = {}
-        self._unknown: set[str] = set()
         self._lock = threading.Lock()
         self._ending = threading.Event()
         threading.Thread(target=self._run, name="topic ends", daemon=True).start()
 
     def take(self) -> dict[str, LivePositions | None]:
-        """Returns what was answered since the last call, by topic; None: it is not known now."""
+        """Returns what was answered since the last call, by topic.
+
+        None: it was not known at some time since. What was sent meanwhile may not be there yet.
+        """
         with self._lock:
             answers, self._answers = self._answers, {}
         return answers
@@ -46,7 +48,8 @@ class TopicEnds:
             for topic in self._topics:
                 live = self._ask(topic)
                 with self._lock:
-                    self._answers[topic] = live
+                    was_unknown = topic in self._answers and self._answers[topic] is None
+                    self._answers[topic] = None if was_unknown else live
 
     def _ask(self, topic: str) -> LivePositions | None:
         try:

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError
 
 from headrace.errors import MatchedRecordsDeletedError
 from headrace.queries.declaration import StandingQueries
+from headrace.queries.instance import instance as instance_module
 from headrace.queries.instance.instance import AggregatorInstance
 
 
@@ -29,6 +30,22 @@ class Event:
 
     def offset(self):
         return 100
+
+
+def test_an_instance_that_has_not_read_the_queries_claims_no_partitions(monkeypatch):
+    follower = SimpleNamespace(ready=False, close=lambda: None)
+    monkeypatch.setattr(instance_module, "ensure_query_topics", lambda *_: None)
+    monkeypatch.setattr(instance_module, "ChangelogFollower", lambda *_: follower)
+    monkeypatch.setattr(instance_module, "LeaseHolder", lambda *_: pytest.fail("it claims"))
+    instance = AggregatorInstance({}, StandingQueries("ads"), {})
+    statuses = []
+
+    def observe(status):
+        statuses.append(status)
+        instance.stop()
+
+    instance.run(observe)
+    assert [status.waiting for status in statuses] == ["the registered queries are being read"]
 
 
 @pytest.mark.parametrize(("topic", "offset"), [("ads.matched", 70), ("ads.ended", 9)])

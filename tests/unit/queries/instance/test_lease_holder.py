@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import confluent_kafka
 import msgspec
 import pytest
+from confluent_kafka import KafkaError
 
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.instance import lease_holder as lease_holder_module
@@ -48,12 +49,15 @@ class Leases:
         error: that readers raise, once.
         max_records: that a reader gets; it is not at the end before.
         frozen_seconds: after the next read, once.
+        refusal: of what is sent.
+        held: slot and claim of each that was sent, and is not in the topic yet; None: all are.
+        reads: records that the last reader has got.
     """
 
     def __init__(self):
         self.records, self.readers = [], 0
         self.is_deaf, self.error, self.max_records = False, None, None
-        self.frozen_seconds = 0.0
+        self.frozen_seconds, self.refusal, self.held, self.reads = 0.0, None, None, 0
 
     def write(self, slot, claim):
         time_ms = int(time.monotonic() * 1000)
@@ -75,9 +79,17 @@ class Leases:
     def sender(self, *_):
         return SimpleNamespace(poll=lambda _: None, flush=lambda _: None, produce=self._produce)
 
-    def _produce(self, _topic, value, key, *, partition):
+    def offset(self):
+        return len(self.records)
+
+    def _produce(self, _topic, value, key, *, partition, on_delivery):
         assert partition == 0
-        self.write(int(key), msgspec.json.decode(value, type=Claim))
+        on_delivery(self.refusal, self)
+        claim = msgspec.json.decode(value, type=Claim)
+        if self.held is not None:
+            self.held.append((int(key), claim))
+        elif self.refusal is None:
+            self.write(int(key), claim)
 
 
 class _Reader:
@@ -104,9 +116,9 @@ class _Reader:
         if self._is_deaf:
             return []
         messages = [Message(topic, offset) for offset in range(self._next, end)]
-        self._next = max(end, self._next)
+        self._next = topic.reads = max(end, self._next)
         if is_whole:
-            eof = confluent_kafka.KafkaError(confluent_kafka.KafkaError._PARTITION_EOF)
+            eof = KafkaError(KafkaError._PARTITION_EOF)
             messages.append(Message(topic, self._next, eof))
         frozen_seconds, topic.frozen_seconds = topic.frozen_seconds, 0.0
         time.sleep(frozen_seconds)
@@ -186,6 +198,57 @@ def test_a_process_that_was_frozen_reads_who_has_its_slot_now(topic, holder):
     assert topic.readers == 1
 
 
+def test_a_spare_claims_one_slot_until_it_has_read_who_has_it(topic):
+    topic.held = []
+    holder = LeaseHolder({}, QUERIES)
+    try:
+        until(lambda: len(topic.held) > 5)
+        held, topic.held = topic.held, None
+        assert len({slot for slot, _ in held}) == 1
+        for slot, claim in held:
+            topic.write(slot, claim)
+        until(lambda: holder.partitions is not None)
+        assert set(topic.slots()) == {held[0][0]}
+    finally:
+        holder.close()
+
+
+def test_a_renewal_that_is_read_late_does_not_make_the_lease_young(topic, holder):
+    until(lambda: holder.partitions is not None)
+    topic.held = []  # nothing more is renewed
+    until(lambda: holder.partitions is None)
+    late = topic.held[0]
+    topic.write(*late)
+    read = len(topic.records)
+    until(lambda: topic.reads >= read)
+    time.sleep(0.1)  # it is taken
+    assert holder.partitions is None
+
+
+def test_a_claim_that_can_not_be_sent_is_told(topic, caplog):
+    topic.refusal = confluent_kafka.KafkaError(
+        confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
+    )
+    holder = LeaseHolder({}, QUERIES)
+    try:
+        until(lambda: "authorization failed" in holder.waiting)
+        assert "authorization failed" in caplog.text
+        topic.refusal = None
+        until(lambda: holder.partitions is not None)
+    finally:
+        holder.close()
+
+
+def test_a_process_that_was_frozen_does_not_hang(topic, holder, monkeypatch, caplog):
+    until(lambda: holder.partitions is not None)
+    monkeypatch.setattr(lease_holder_module, "_HUNG_SECONDS", 5.5)
+    topic.frozen_seconds = 6.0
+    until(lambda: topic.frozen_seconds == 0)
+    until(lambda: holder.partitions is None)
+    until(lambda: holder.partitions is not None)
+    assert "hung" not in caplog.text
+
+
 def test_an_instance_that_hangs_loses_its_lease_until_it_works_again(
     topic, holder, monkeypatch, caplog
 ):
@@ -198,7 +261,7 @@ def test_an_instance_that_hangs_loses_its_lease_until_it_works_again(
     time.sleep(0.3)
     assert len(topic.records) == claims
     monkeypatch.setattr(lease_holder_module, "_HUNG_SECONDS", 20)
-    holder.works()
+    holder.heartbeat()
     until(lambda: holder.partitions is not None)
     assert topic.readers == 1
 

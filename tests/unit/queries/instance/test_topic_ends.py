@@ -55,6 +55,25 @@ def test_a_topic_that_does_not_answer_is_not_known_and_harms_no_other(error, mon
         ends.close()
 
 
+def test_a_topic_that_was_not_known_since_the_last_call_is_not_known(monkeypatch):
+    monkeypatch.setattr(topic_ends_module, "_ASK_SECONDS", 0.01)
+    cluster = Topics(a=ValueError("not now"), b=LIVE)
+    ends = TopicEnds(cluster, ["a", "b"])
+    try:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while "b" not in ends._answers:  # a has been asked before
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        cluster.topics = {"a": LIVE, "b": ValueError("not now")}
+        while ends._answers["b"] is not None:  # a has been asked again
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert ends.take() == {"a": None, "b": None}
+        assert answers(ends, lambda taken: taken.get("a"))["a"] == LIVE
+    finally:
+        ends.close()
+
+
 def test_an_answer_is_taken_once(monkeypatch):
     monkeypatch.setattr(topic_ends_module, "_ASK_SECONDS", 0.01)
     ends = TopicEnds(Topics(a=LIVE), ["a"])
