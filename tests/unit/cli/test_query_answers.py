@@ -118,6 +118,17 @@ def test_a_line_on_standard_error_says_that_a_query_has_ended(tmp_path, query, r
     assert (done.exit_code, done.stderr, done.stdout) == (0, results.ended + "\n", shown)
 
 
+def test_results_of_several_texts_say_of_which_they_are(query, results):
+    results += [result(), result(revision=2)]
+    lines = [line.split() for line in query("results", "a").splitlines()]
+    assert lines[0][-2:] == ["kind", "registered"]
+    assert [line[-3:] for line in lines[1:]] == [
+        [f"{result().registered},", "revision", number] for number in ("1", "2")
+    ]
+    followed = query("results", "a", "--follow").splitlines()
+    assert [line.endswith(", revision 2") for line in followed] == [False, True]
+
+
 def test_options_of_results_are_passed_on(query, results):
     query("results", "a", "--follow", "--from", "latest", "--limit", "5")
     options = results.options

@@ -198,10 +198,16 @@ class NewestWindows:
 
 
 def _table(results: Sequence[QueryResult]) -> Table:
-    """Returns a row for each result; a query that was updated may have had other columns before."""
+    """Returns a row for each result.
+
+    A query that was updated may have had other columns before. Where results are of several texts,
+    a last column says of which.
+    """
     facets = list(dict.fromkeys(name for result in results for name in result.facets))
     columns = list(dict.fromkeys(name for result in results for name in result.values))
-    names = map(safe, ("window", *facets, *columns, "kind"))
+    texts = {_text(result) for result in results}
+    last = ("registered",) if len(texts) > 1 else ()
+    names = map(safe, ("window", *facets, *columns, "kind", *last))
     shown = table(*names, right=tuple(range(1 + len(facets), 1 + len(facets) + len(columns))))
     for result in results:
         cells = [
@@ -209,6 +215,7 @@ def _table(results: Sequence[QueryResult]) -> Table:
             *(_facet(result, name) for name in facets),
             *(_value(result.values.get(name)) for name in columns),
             result.kind.value,
+            *(_text(result) for _ in last),
         ]
         shown.add_row(*map(safe, cells))
     return shown
@@ -218,7 +225,13 @@ def _line(result: QueryResult) -> str:
     groups = [f"{name}={_facet(result, name)}" for name in result.facets]
     others = ["other groups"] if result.is_other else []
     values = [f"{name} {_value(value)}" for name, value in result.values.items()]
-    return ", ".join((f"{_window(result)} {result.kind.value}", *groups, *others, *values))
+    text = [f"revision {result.revision}"] if result.revision > 1 else []
+    return ", ".join((f"{_window(result)} {result.kind.value}", *groups, *others, *values, *text))
+
+
+def _text(result: QueryResult) -> str:
+    """Returns which text of the query the result is of."""
+    return f"{result.registered}, revision {result.revision}"
 
 
 def _window(result: QueryResult) -> str:
