@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -22,13 +23,15 @@ from headrace.control.query_balances import query_balances
 from headrace.control.query_rules import RulesCheck
 from headrace.errors import MatchedRecordsDeletedError
 from headrace.kafka.client import admin_request, describe, producer
+from headrace.model import TopicPartition
 from headrace.model.partitioning import partition_of_key
 from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.windows import WindowState
 from headrace.pipelines.progress import PipelineState
 from headrace.queries.aggregate.counts import TopicCounts
-from headrace.queries.instance import reader_check
+from headrace.queries.instance import reader_check, restoring
 from headrace.queries.instance.instance import AggregatorInstance
+from headrace.queries.instance.restoring import OpenTransactionError, read_snapshots
 from headrace.queries.match.sink import MatchQueries
 from headrace.queries.matched import Tick, WindowPartial, decode_matched, window_key
 from headrace.queries.registry.record import RegisteredQuery, encode_query
@@ -192,6 +195,19 @@ def test_a_query_is_answered_for_each_window(queries):
     }
 
 
+@contextmanager
+def open_transaction(queries, topic, partition):
+    """Within the block, a transaction of another program is open in a partition."""
+    tuning = {"transactional.id": queries.declared.name, "message.timeout.ms": "30000"}
+    stranger = producer(queries.flow.client, tuning)
+    stranger.init_transactions(30)
+    stranger.begin_transaction()
+    stranger.produce(topic, b"{}", partition=partition)
+    assert stranger.flush(30) == 0
+    yield
+    stranger.abort_transaction(30)
+
+
 def test_a_transaction_that_is_left_open_among_ended_windows_is_named_until_it_ends(
     queries, monkeypatch
 ):
@@ -199,18 +215,23 @@ def test_a_transaction_that_is_left_open_among_ended_windows_is_named_until_it_e
     queries.send((0, "PL", 1), (70, "PL", 1), (71, "PL", 1))
     queries.match()
     monkeypatch.setattr(reader_check, "_MAX_SILENT", 3)
-    tuning = {"transactional.id": queries.declared.name, "message.timeout.ms": "30000"}
-    stranger = producer(queries.flow.client, tuning)
-    stranger.init_transactions(30)
-    stranger.begin_transaction()
-    place = f"{queries.declared.ended_topic}[2]"
-    stranger.produce(queries.declared.ended_topic, b"{}", partition=2)
-    assert stranger.flush(30) == 0
-    waiting = queries.aggregate(lambda status: place in status.waiting).waiting
-    assert f"nothing of {place} was read" in waiting
-    stranger.abort_transaction(30)
+    ended = queries.declared.ended_topic
+    with open_transaction(queries, ended, 2):
+        waiting = queries.aggregate(lambda status: f"{ended}[2]" in status.waiting).waiting
+    assert f"nothing of {ended}[2] was read" in waiting
     queries.aggregate(lambda status: status.results >= 1)
     assert [result.values["count(*)"] for result in queries.results()] == [1]
+
+
+def test_a_transaction_that_is_left_open_among_snapshots_is_named(queries, monkeypatch):
+    monkeypatch.setattr(restoring, "_SILENCE_SECONDS", 2.0)
+    snapshots = TopicPartition(queries.declared.snapshots_topic, 1)
+    with (
+        open_transaction(queries, snapshots.topic, snapshots.partition),
+        pytest.raises(OpenTransactionError, match=r"open in .*\[1\] at offset 0"),
+    ):
+        read_snapshots(queries.flow.client, snapshots)
+    assert read_snapshots(queries.flow.client, snapshots).position is None
 
 
 def test_a_batch_that_is_repeated_adds_nothing(queries):

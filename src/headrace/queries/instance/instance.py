@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -34,6 +34,7 @@ from headrace.queries.ended import PartitionClocks, WindowResults, decode_ended
 from headrace.queries.instance.lease_holder import LeaseHolder
 from headrace.queries.instance.owned import OwnedPartition
 from headrace.queries.instance.reader_check import ReaderCheck, ReaderStalledError
+from headrace.queries.instance.restoring import OpenTransactionError
 from headrace.queries.instance.topic_ends import TopicEnds
 from headrace.queries.matched import decode_matched
 from headrace.queries.topics import ensure_query_topics
@@ -41,12 +42,17 @@ from headrace.queries.topics import ensure_query_topics
 _LOG = logging.getLogger("headrace.queries")
 _TAKE_SECONDS = 0.1
 _MAX_RECORDS = 2_000
+# Each write of an instance with 64 partitions has 4,096 records with clocks alone.
+_MAX_READS = 10
 _WAIT_SECONDS = 0.5
+# So often in a row may an instance fail before it leaves its partitions to others.
+_MAX_FAILURES = 3
 # Records that retention deletes before they are taken are not skipped in silence.
 _READING = {"auto.offset.reset": "error", "fetch.wait.max.ms": "100"}
 _INTERRUPTIONS = (
     BrokersLostError,
     BrokerUnreachableError,
+    OpenTransactionError,
     ReaderStalledError,
     TransactionFencedError,
     TransactionUnsettledError,
@@ -105,7 +111,7 @@ class AggregatorInstance:
         self._owned: dict[int, OwnedPartition] = {}
         self._ending = threading.Event()
         self._uncovered: tuple[int, ...] = ()
-        self._records = self._results = 0
+        self._records = self._results = self._failures = 0
         self._waiting = "it begins"
 
     def stop(self) -> None:
@@ -196,6 +202,9 @@ class AggregatorInstance:
         except _INTERRUPTIONS as error:
             reason = str(error) or type(error).__name__
             _LOG.warning("%s: waits: %s", self._queries.name, reason)
+            self._failures += 1
+            if self._failures >= _MAX_FAILURES:
+                lease.give_back()
             self._wait(reason, observe)
         finally:
             self._close()
@@ -276,15 +285,15 @@ class AggregatorInstance:
         idle_check = IdleCheck(self._config)
         reader_check = ReaderCheck(self._queries.ended_topic, self._owned)
         while not self._ending.is_set() and self._has(lease.partitions):
-            messages = reader.consume(_MAX_RECORDS, _TAKE_SECONDS)
-            if messages:
-                idle_check.received()
-            else:
-                idle_check.check(reader)
-            for message in messages:
-                self._take(message)
-                if message.error() is None and message.topic() == self._queries.ended_topic:
-                    reader_check.received(_number(message))
+            for messages in _at_hand(reader):
+                if messages:
+                    idle_check.received()
+                else:
+                    idle_check.check(reader)
+                for message in messages:
+                    self._take(message)
+                    if message.error() is None and message.topic() == self._queries.ended_topic:
+                        reader_check.received(_number(message))
             reader_check.check()
             self._uncovered = lease.uncovered
             self._end_quiet_topics(ends)
@@ -294,6 +303,7 @@ class AggregatorInstance:
                 lease.heartbeat()
                 owned.end_by_clock(now_ms)
                 owned.write(now_ms)
+            self._failures = 0
             observe(self.status())
 
     def _take(self, message: confluent_kafka.Message) -> None:
@@ -333,16 +343,25 @@ class AggregatorInstance:
 
     def _end_quiet_topics(self, ends: TopicEnds) -> None:
         """Time goes on in topics without new events."""
-        for topic, live in ends.take().items():
+        for topic, end in ends.take().items():
             for owned in self._owned.values():
                 if topic in owned.topics:
-                    owned.end_if_quiet(topic, live, _now_ms())
+                    owned.end_if_quiet(topic, end, _now_ms())
 
     def _close(self) -> None:
         self._results += sum(owned.results for owned in self._owned.values())
         for owned in self._owned.values():
             owned.close()
         self._owned.clear()
+
+
+def _at_hand(reader: confluent_kafka.Consumer) -> Iterator[list[confluent_kafka.Message]]:
+    """Yields the records that are there, but no more than can be taken between two writes."""
+    for _ in range(_MAX_READS):
+        messages = reader.consume(_MAX_RECORDS, _TAKE_SECONDS)
+        yield messages
+        if len(messages) < _MAX_RECORDS:
+            return
 
 
 def _place(message: Any) -> str:

@@ -38,6 +38,7 @@ _OWN_SECONDS = LEASE_MS / 1000 - 1.0
 _RENEWALS = int(LEASE_MS / 1000 / RENEW_SECONDS)
 # As long as Kafka's own max.poll.interval.ms.
 _HUNG_SECONDS = 300.0
+_REST_SECONDS = 10.0
 _UNCOVERED_SECONDS = 10.0
 _READING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
 _SENDING = {"linger.ms": "0", "message.timeout.ms": str(LEASE_MS), "enable.idempotence": "false"}
@@ -73,6 +74,7 @@ class LeaseHolder:
         self._heartbeat_at = self._looked_at = self._began
         self._is_hung = False
         self._claimed: int | None = None
+        self._rests_until = 0.0
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
         self._thread.start()
 
@@ -80,13 +82,17 @@ class LeaseHolder:
         """Says that the instance does not hang. After five minutes without, its lease ends."""
         self._heartbeat_at = time.monotonic()
 
+    def give_back(self) -> None:
+        """Leaves the slot to others, which may do better; claims one again after ten seconds."""
+        self._rests_until = time.monotonic() + _REST_SECONDS
+
     @property
     def partitions(self) -> range | None:
         """The partitions of this instance; None: it has none now."""
         with self._lock:
             own = self._table.of(self._claim.holder)
             # Before the end, another instance may have the slot by a record that is not read yet.
-            if not self._at_end or own is None or _is_older(own[1], _OWN_SECONDS):
+            if not self._at_end or own is None or _is_older(own[1], _OWN_SECONDS) or self._rests:
                 return None
             return self._slots[own[0]]
 
@@ -98,6 +104,8 @@ class LeaseHolder:
                 return f"leases can't be read or renewed: {failure}"
             if not self._at_end:
                 return "leases are being read"
+            if self._rests:
+                return "it has failed several times, and leaves its partitions to others"
             if self._table.of(self._claim.holder) is not None:
                 return "its lease is not renewed in time"
             if self._table.free(time.monotonic()):
@@ -180,6 +188,10 @@ class LeaseHolder:
         with self._lock:
             self._table.take(slot, claim, message.timestamp()[1], seen)
 
+    @property
+    def _rests(self) -> bool:
+        return time.monotonic() < self._rests_until
+
     def _hangs(self) -> bool:
         """Whether there was no heartbeat for long; where the instance hangs is logged once."""
         now, was_hung = time.monotonic(), self._is_hung
@@ -206,7 +218,9 @@ class LeaseHolder:
         with self._lock:
             own = self._table.of(self._claim.holder)
             free = self._table.free(time.monotonic())
-        if own is not None:
+        if self._rests:
+            self._release(sender)
+        elif own is not None:
             # A reader that gets nothing more would renew a slot for good that it can't use.
             if self._unread_renewals >= _RENEWALS:
                 raise LeaseUnseenError("renewals were sent, and none of them was read")
@@ -223,7 +237,7 @@ class LeaseHolder:
         with self._lock:
             own = self._table.of(self._claim.holder)
         if own is not None:
-            release = Claim(self._claim.holder, self._claim.host, is_release=True)
+            release = msgspec.structs.replace(self._claim, is_release=True)
             self._send(sender, own[0], release)
             sender.flush(RENEW_SECONDS)
 

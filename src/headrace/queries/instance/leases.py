@@ -3,7 +3,8 @@
 The partitions are divided into slots, and an instance has one slot for life. It claims a slot with
 a record, and renews the claim every second. All who read the topic know who has a slot, since they
 read the same records in the same order, with the broker's times: a claim counts if the slot is free
-at that place in the log, or its lease was renewed more than five seconds before.
+at that place in the log, or its lease was renewed more than five seconds before. So it does where
+the broker's clock was set back by more than that.
 
 Leases fence nothing: an instance that has lost one may still write. The brokers refuse that, since
 the instance that takes a partition initialises the partition's transactional id, which raises the
@@ -95,7 +96,7 @@ class LeaseTable:
                 del self._leases[slot]
             else:
                 self._leases[slot] = replace(known, renewed_ms=time_ms, seen=now)
-        elif not claim.is_release and (known is None or time_ms > known.renewed_ms + LEASE_MS):
+        elif not claim.is_release and (known is None or abs(time_ms - known.renewed_ms) > LEASE_MS):
             self._leases[slot] = Lease(claim.holder, claim.host, time_ms, now)
 
     def of(self, holder: str) -> tuple[int, Lease] | None:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from headrace.kafka.client import ClientConfig, high_watermarks
-from headrace.kafka.cluster import LivePositions
 from headrace.kafka.sending import ProducerRecord
 from headrace.kafka.transactions import TransactionalProducer
 from headrace.model import TopicPartition
@@ -23,6 +22,7 @@ from headrace.queries.declaration import StandingQueries
 from headrace.queries.ended import EndedRecord, PartitionClocks
 from headrace.queries.instance.quiet import QuietTopics
 from headrace.queries.instance.restoring import read_snapshots
+from headrace.queries.instance.topic_ends import TopicEnd
 from headrace.queries.matched import MatchedRecord, Tick
 from headrace.queries.result import QueryResult
 
@@ -101,15 +101,15 @@ class OwnedPartition:
         """The topics of which a tick has come."""
         return self._quiet.topics
 
-    def end_if_quiet(self, topic: str, live: LivePositions | None, now_ms: int) -> None:
+    def end_if_quiet(self, topic: str, end: TopicEnd, now_ms: int) -> None:
         """Ends what ends by event time, where it goes on without events.
 
         Args:
             topic: of events, of which a tick has come.
-            live: the topic as it is now; None: it is not known.
+            end: where the topic ended not long ago.
             now_ms: the clock, in milliseconds since 1970.
         """
-        reached_us = self._quiet.event_us(topic, live, _monotonic_ms())
+        reached_us = self._quiet.event_us(topic, end.live, end.asked_ms)
         if reached_us is not None:
             self._keep(self.aggregator.end_by_event_time(topic, reached_us, now_ms))
 

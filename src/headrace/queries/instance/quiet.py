@@ -77,13 +77,14 @@ class QuietTopics:
             before_us = tick.event_us if matched.event_us is None else matched.event_us
             matched.event_us = max(tick.event_us, before_us)
 
-    def event_us(self, topic: str, live: LivePositions | None, now_ms: int) -> int | None:
-        """Returns how far the time of a topic's events is now; None: it is not quiet.
+    def event_us(self, topic: str, live: LivePositions | None, asked_ms: int) -> int | None:
+        """Returns how far the time of a topic's events was then; None: it was not quiet.
 
         Args:
             topic: of which a tick has come.
-            live: the topic as it is now; None: it is not known, so that the topic may have events.
-            now_ms: a clock that is never set, in milliseconds.
+            live: the topic as it was then; None: it is not known, so that it may have had events.
+            asked_ms: when that was asked, by a clock that is never set, in milliseconds. What is
+                later is not known: this process may have been frozen since.
         """
         matched = self._topics[topic]
         if (
@@ -91,8 +92,8 @@ class QuietTopics:
             or matched.is_of_another_topic(live.topic_id)
             or not matched.has_matched(live.latest)
         ):
-            matched.begin_anew(now_ms)
-        quiet_ms = now_ms - matched.since_ms
+            matched.begin_anew(asked_ms)
+        quiet_ms = asked_ms - matched.since_ms
         if matched.event_us is None or quiet_ms < QUIET_MS:
             return None
         matched.quiet_us = matched.event_us + (quiet_ms - QUIET_MS) * 1000

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from headrace.errors import SnapshotDamagedError
-from headrace.kafka.client import ClientConfig, earliest_offsets, high_watermarks
+from headrace.errors import BrokerUnreachableError, SnapshotDamagedError
+from headrace.kafka.client import ClientConfig, earliest_offsets, high_watermarks, latest_offsets
 from headrace.kafka.range_reader import read_records
 from headrace.model import OffsetRange, TopicPartition
 from headrace.queries.aggregate.snapshots import Restored
 
-_SILENCE_SECONDS = 90.0  # a transaction that was left open ends after a minute
+_SILENCE_SECONDS = 90.0  # brokers end a transaction that was left open after a minute
 _FIRST_LOOK_OFFSETS = 1_000
 _LOOK_FACTOR = 16
+
+
+class OpenTransactionError(Exception):
+    """Snapshots can't be read up to their end: brokers have forgotten a transaction among them."""
 
 
 def read_snapshots(config: ClientConfig, partition: TopicPartition) -> Restored:
@@ -19,10 +23,20 @@ def read_snapshots(config: ClientConfig, partition: TopicPartition) -> Restored:
     The last position says how far back the windows begin; it is looked for from the end.
 
     Raises:
-        BrokerUnreachableError: if the brokers do not answer, or a transaction stays open.
+        BrokerUnreachableError: if the brokers do not answer.
+        OpenTransactionError: if a transaction stays open.
         SnapshotDamagedError: if the snapshots do not fit together.
     """
-    restored = _read(config, partition)
+    try:
+        restored = _read(config, partition)
+    except BrokerUnreachableError as error:
+        stable, _ = latest_offsets(config, [partition])[partition]
+        if stable == high_watermarks(config, [partition])[partition]:
+            raise
+        raise OpenTransactionError(
+            f"a transaction is open in {partition} at offset {stable}, and brokers do not end it: "
+            "see `kafka-transactions.sh find-hanging`"
+        ) from error
     if restored.damaged:
         raise SnapshotDamagedError(str(partition), restored.damaged)
     return restored

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from headrace.kafka.cluster import Cluster, LivePositions
 
 _LOG = logging.getLogger("headrace.queries")
 _ASK_SECONDS = 1.0
+
+
+class TopicEnd(NamedTuple):
+    """Where a topic ended.
+
+    Attributes:
+        live: the topic as it was; None: not known.
+        asked_ms: when it was asked, by the monotonic clock, in milliseconds.
+    """
+
+    live: LivePositions | None
+    asked_ms: int
 
 
 class TopicEnds:
@@ -25,15 +39,16 @@ class TopicEnds:
 
     def __init__(self, cluster: Cluster, topics: Iterable[str]) -> None:
         self._cluster, self._topics = cluster, sorted(topics)
-        self._answers: dict[str, LivePositions | None] = {}
+        self._answers: dict[str, TopicEnd] = {}
         self._lock = threading.Lock()
         self._ending = threading.Event()
         threading.Thread(target=self._run, name="topic ends", daemon=True).start()
 
-    def take(self) -> dict[str, LivePositions | None]:
-        """Returns what was answered since the last call, by topic.
+    def take(self) -> dict[str, TopicEnd]:
+        """Returns what was answered last since the last call, by topic.
 
-        None: it was not known at some time since. What was sent meanwhile may not be there yet.
+        A topic that was not known at some time since is not known: what was sent meanwhile may not
+        be there yet.
         """
         with self._lock:
             answers, self._answers = self._answers, {}
@@ -46,10 +61,11 @@ class TopicEnds:
     def _run(self) -> None:
         while not self._ending.wait(_ASK_SECONDS):
             for topic in self._topics:
+                asked_ms = time.monotonic_ns() // 1_000_000
                 live = self._ask(topic)
                 with self._lock:
-                    was_unknown = topic in self._answers and self._answers[topic] is None
-                    self._answers[topic] = None if was_unknown else live
+                    was_unknown = topic in self._answers and self._answers[topic].live is None
+                    self._answers[topic] = TopicEnd(None if was_unknown else live, asked_ms)
 
     def _ask(self, topic: str) -> LivePositions | None:
         try:

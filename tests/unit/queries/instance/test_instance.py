@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError
 
-from headrace.errors import MatchedRecordsDeletedError
+from headrace.errors import BrokerUnreachableError, MatchedRecordsDeletedError
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.instance import instance as instance_module
 from headrace.queries.instance.instance import AggregatorInstance
@@ -30,6 +30,23 @@ class Event:
 
     def offset(self):
         return 100
+
+
+def test_an_instance_that_fails_three_times_in_a_row_leaves_its_partitions(monkeypatch):
+    monkeypatch.setattr(instance_module, "_WAIT_SECONDS", 0)
+    instance = AggregatorInstance({}, StandingQueries("ads"), {})
+    failures = []
+
+    def fail(*_):
+        failures.append(BrokerUnreachableError("b", "it does not answer"))
+        raise failures[-1]
+
+    monkeypatch.setattr(instance, "_run", fail)
+    given_back = []
+    lease = SimpleNamespace(partitions=range(1), give_back=lambda: given_back.append(len(failures)))
+    for _ in range(3):
+        instance._run_or_wait(lease, None, lambda _: None)
+    assert given_back == [3]
 
 
 def test_an_instance_that_has_not_read_the_queries_claims_no_partitions(monkeypatch):

@@ -249,6 +249,19 @@ def test_a_process_that_was_frozen_does_not_hang(topic, holder, monkeypatch, cap
     assert "hung" not in caplog.text
 
 
+def test_a_slot_that_is_given_back_is_left_to_others_for_a_while(topic, holder, monkeypatch):
+    monkeypatch.setattr(lease_holder_module, "_REST_SECONDS", 0.5)
+    until(lambda: holder.partitions is not None)
+    holder.give_back()
+    assert holder.partitions is None
+    until(lambda: holder._table.of(holder._claim.holder) is None)
+    assert "leaves its partitions to others" in holder.waiting
+    claims = len(topic.records)
+    time.sleep(0.2)
+    assert len(topic.records) == claims
+    until(lambda: holder.partitions is not None)
+
+
 def test_an_instance_that_hangs_loses_its_lease_until_it_works_again(
     topic, holder, monkeypatch, caplog
 ):

@@ -51,6 +51,15 @@ def test_a_claim_counts_once_the_lease_was_not_renewed_for_five_seconds():
     assert log.holder(0) == "b"
 
 
+def test_a_claim_counts_where_the_brokers_clock_was_set_back_since_the_last_renewal():
+    log = Log()
+    log.claim(0, "a", 3_600_000)
+    log.claim(0, "b", 3_600_000 - LEASE_MS)
+    assert log.holder(0) == "a"
+    log.claim(0, "b", 10_000)
+    assert log.holder(0) == "b"
+
+
 def test_who_lost_a_slot_can_not_renew_it():
     log = Log()
     log.claim(0, "a", 1_000)

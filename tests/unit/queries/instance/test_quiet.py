@@ -121,6 +121,12 @@ def test_the_time_of_a_topic_that_does_not_answer_stays_as_it_is():
     assert topics.event_us("clicks", live({0: 3}), answered_ms) == TIME_US + 5_000
 
 
+def test_an_answer_says_nothing_of_the_time_behind_it():
+    topics = quiet_topics(({0: 3}, TIME_US, 0))
+    asked_ms = 2_000  # then the process was frozen, and takes the answer half a minute later
+    assert topics.event_us("clicks", live({0: 3}), asked_ms) is None
+
+
 def test_time_goes_on_from_where_it_was_after_an_event_without_a_time():
     topics = quiet_topics(({0: 3}, TIME_US, 0))
     assert topics.event_us("clicks", live({0: 3}), 10 * QUIET_MS) == TIME_US + 9 * QUIET_MS * 1_000

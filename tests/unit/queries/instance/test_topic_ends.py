@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -32,7 +33,7 @@ def answers(ends, condition):
     """Waits until answers are there that meet a condition."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
-        taken = ends.take()
+        taken = {topic: end.live for topic, end in ends.take().items()}
         if condition(taken):
             return taken
         assert time.monotonic() < deadline
@@ -65,11 +66,32 @@ def test_a_topic_that_was_not_known_since_the_last_call_is_not_known(monkeypatch
             assert time.monotonic() < deadline
             time.sleep(0.01)
         cluster.topics = {"a": LIVE, "b": ValueError("not now")}
-        while ends._answers["b"] is not None:  # a has been asked again
+        while ends._answers["b"].live is not None:  # a has been asked again
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        assert ends.take() == {"a": None, "b": None}
+        assert {topic: end.live for topic, end in ends.take().items()} == {"a": None, "b": None}
         assert answers(ends, lambda taken: taken.get("a"))["a"] == LIVE
+    finally:
+        ends.close()
+
+
+def test_an_answer_has_the_time_of_the_question(monkeypatch):
+    monkeypatch.setattr(topic_ends_module, "_ASK_SECONDS", 0.01)
+    cluster, asked = Topics(a=LIVE), threading.Event()
+
+    def live(topic, *, with_earliest):
+        asked.set()
+        time.sleep(0.2)
+        return LIVE
+
+    cluster.live = live
+    ends = TopicEnds(cluster, ["a"])
+    try:
+        assert asked.wait(WAIT_SECONDS)
+        latest_ms = time.monotonic() * 1000
+        while not (taken := ends.take()):
+            time.sleep(0.01)
+        assert taken["a"].asked_ms <= latest_ms
     finally:
         ends.close()
 
