@@ -612,7 +612,7 @@ QUERY_METRICS = (
     Metric(
         "unbalanced_events",
         "events",
-        "matched events of its partitions that are missing or too many, by the counts of its last"
+        "matches of its partitions that are missing or too many, by the counts of its last"
         " snapshots, written every 5 s",
         "above 0: `headrace reconcile` says in which partitions and at which hop",
     ),

@@ -19,8 +19,8 @@ from tests.integration.test_sinks import records
 
 from headrace import BatchLimits, StandingQueries, Topic
 from headrace.control import query_balances as query_balances_module
+from headrace.control.batch_queries import BatchQueriesCheck
 from headrace.control.query_balances import query_balances
-from headrace.control.query_rules import RulesCheck
 from headrace.errors import MatchedRecordsDeletedError
 from headrace.kafka.client import admin_request, describe, producer
 from headrace.model import TopicPartition
@@ -368,21 +368,21 @@ def test_batches_say_which_queries_they_had(queries):
     queries.cancel("cancelled")
     queries.send((0, "PL", 1))
     queries.match()
-    check = RulesCheck(queries.flow.client, queries.declared, queries.topic)
+    check = BatchQueriesCheck(queries.flow.client, queries.declared, queries.topic)
     before = queries.ticks()[-1]
-    assert check.is_registered("match", before) is True
+    assert check.had_registered("match", before) is True
     time.sleep(8)
     queries.send((1, "PL", 1))
     queries.match()
     after = queries.ticks()[-1]
     assert len({before.rules, after.rules, ""}) == 3
-    assert check.is_registered("match", before) is True
-    assert check.is_registered("match", after) is True
+    assert check.had_registered("match", before) is True
+    assert check.had_registered("match", after) is True
     others = msgspec.structs.replace(after, rules=before.rules)
-    assert check.is_registered("match", others) is False
+    assert check.had_registered("match", others) is False
     queries.register("new", "SELECT count(*) FROM views")
-    assert check.is_registered("match", after) is True
-    assert check.is_registered("match", others) is None
+    assert check.had_registered("match", after) is True
+    assert check.had_registered("match", others) is None
 
 
 def balance(queries):
@@ -390,7 +390,7 @@ def balance(queries):
     return balance
 
 
-def test_every_matched_event_is_accounted_for(queries):
+def test_every_match_is_accounted_for(queries):
     for query in ("a", "b", "c"):
         queries.register(query, "SELECT count(*) FROM views FACET country")
     assert balance(queries).state is WindowState.UNKNOWN
@@ -419,7 +419,7 @@ def test_what_no_instance_takes_is_not_balanced(queries, monkeypatch):
     assert balance(queries).unknown == "no instance takes what was matched in partitions 0, 1, 2"
 
 
-def test_matched_events_that_are_too_many_are_told_with_their_partition(queries):
+def test_matches_that_are_too_many_are_told_with_their_partition(queries):
     queries.register("q", "SELECT count(*) FROM views")
     queries.send((0, "PL", 1), (1, "DE", 2))
     queries.match()

@@ -27,14 +27,14 @@ _CATCHING_UP = "an instance that has begun anew takes records that its windows h
 
 @dataclass(frozen=True)
 class QueryBalance:
-    """The matched events of one topic, each counted for every query and window that it is in.
+    """The matches of one topic: an event counts once for every query and window that it is in.
 
     Attributes:
         queries: name of the standing queries.
         topic: of the events.
-        state: whether every event is accounted for.
+        state: whether every match is accounted for.
         counts: what has become of them, since the first snapshots of the partitions.
-        differences: where events are missing or too many, by partition.
+        differences: where matches are missing or too many, by partition.
         unknown: why it is not known whether they balance, as a sentence; empty: it is known.
     """
 

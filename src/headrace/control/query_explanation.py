@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from headrace.control.batch_queries import BatchQueriesCheck
 from headrace.control.project import LoadedProject
 from headrace.control.query_instances import InstanceSlot, instance_slots
 from headrace.control.query_registry import (
@@ -15,7 +16,6 @@ from headrace.control.query_registry import (
     declared_queries,
     registered_query,
 )
-from headrace.control.query_rules import RulesCheck
 from headrace.control.query_sample import QuerySample, newest_events, sample_query
 from headrace.control.services import broker_config
 from headrace.control.standing_queries import checked_query
@@ -194,7 +194,7 @@ def _pipelines(
     ticks = last_ticks(config, TopicPartition(declared.matched_topic, 0), topic, names)
     ends = watermarks(config, live[topic].all_partitions)
     latest = {partition.partition: end for partition, (_, end) in ends.items()}
-    check = RulesCheck(config, declared, project.topics[topic])
+    check = BatchQueriesCheck(config, declared, project.topics[topic])
     return tuple(_pipeline(name, ticks.get(name), latest, entry, check) for name in names)
 
 
@@ -209,7 +209,7 @@ def _pipeline(
     ticks: LastTicks | None,
     latest: Mapping[int, int],
     entry: QueryEntry,
-    check: RulesCheck,
+    check: BatchQueriesCheck,
 ) -> MatchingPipeline:
     if ticks is None:
         return MatchingPipeline(name)
@@ -220,7 +220,7 @@ def _pipeline(
         has_query=_has_query(entry, tick.registry_offset),
         planned_at=datetime.fromtimestamp(tick.planned_ms / 1000, UTC),
         rules="" if with_rules is None else with_rules.rules,
-        has_registered_rules=None if with_rules is None else check.is_registered(name, with_rules),
+        has_registered_rules=None if with_rules is None else check.had_registered(name, with_rules),
         event_time=None if event_us is None else datetime.fromtimestamp(event_us / 1e6, UTC),
         lag=sum(max(end - tick.positions.get(number, 0), 0) for number, end in latest.items()),
     )

@@ -40,7 +40,7 @@ class QueryInstanceStatus:
         owned: numbers of the partitions that it has.
         uncovered: numbers of the partitions that no instance has.
         late: late events, by query.
-        unbalanced: matched events that are missing or too many, by topic, as of its last snapshots.
+        unbalanced: matches that are missing or too many, by topic, as of its last snapshots.
         event_ms: the time of events that it has reached, by topic, in milliseconds since 1970.
         faulty: queries whose records can't be added up, with the reason.
         updated_ms: when this was written.
@@ -78,7 +78,7 @@ class QueryInstanceStatus:
 
     @property
     def unbalanced_events(self) -> int:
-        """Returns how many matched events are missing or too many."""
+        """Returns how many matches are missing or too many."""
         return sum(self.unbalanced.values())
 
     @property

@@ -6,7 +6,7 @@ import json
 
 from headrace.cli.console import ConsoleOutput
 from headrace.cli.json_output import JsonOutput
-from headrace.cli.views import ledger  # noqa: F401  registers the view
+from headrace.cli.views import ledger
 from headrace.control.query_balances import QueryBalance
 from headrace.control.reconcile import Reconciliation
 from headrace.pipelines.ledger.sums import Hop
@@ -37,6 +37,11 @@ def test_topics_are_shown_with_what_has_become_of_their_matches(capsys):
         "clicks unbalanced 40912 38100 2794 12 0 6 missing at matched records (ads.matched/3)",
         "views unknown 0 0 0 0 nobody has reported",
     ]
+
+
+def test_every_count_has_a_column_or_is_known_to_need_none():
+    fields = set(TopicCounts.__struct_fields__)
+    assert fields - {"taken", "begun"} == set(ledger.COUNT_COLUMNS)
 
 
 def test_members_of_json_are_those_of_the_counts(capsys):

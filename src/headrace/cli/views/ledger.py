@@ -20,6 +20,16 @@ if TYPE_CHECKING:
 MAX_BALANCED = 24
 """Of balanced windows, the newest are shown; others only where they do not balance."""
 
+COUNT_COLUMNS = {
+    "sent": "matched",
+    "ended": "in results",
+    "open": "in open windows",
+    "late": "late",
+    "faulty": "faulty",
+}
+"""Titles of the counts of standing queries. ``taken`` and ``begun`` have none: the last column says
+what ``taken`` lacks, and ``begun`` is of a batch that has not ended."""
+
 _STYLES = {
     WindowState.BALANCED: "green",
     WindowState.UNBALANCED: "bold red",
@@ -75,11 +85,10 @@ def _show_link(link: LinkBalance, screen: Screen) -> None:
 
 
 def _show_queries(balances: Sequence[QueryBalance], screen: Screen) -> None:
-    titles = ("matched", "in results", "in open windows", "late", "faulty")
-    topics = table("topic", "state", *titles, "", right=(2, 3, 4, 5, 6))
+    figures_at = tuple(range(2, 2 + len(COUNT_COLUMNS)))
+    topics = table("topic", "state", *COUNT_COLUMNS.values(), "", right=figures_at)
     for balance in balances:
-        counts = balance.counts
-        figures = (counts.sent, counts.ended, counts.open, counts.late, counts.faulty)
+        figures = [getattr(balance.counts, field) for field in COUNT_COLUMNS]
         shown = ["" if figure is None else str(figure) for figure in figures]
         detail = "; ".join(_imbalances(balance.differences)) or balance.unknown
         topics.add_row(escape(balance.topic), _styled(balance.state), *shown, escape(detail))

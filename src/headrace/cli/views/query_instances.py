@@ -40,7 +40,7 @@ def _reasons(status: QueryInstanceStatus) -> Iterator[str]:
         yield f"no instance has partitions {numbers_text(status.uncovered)}"
     for topic, events in status.unbalanced.items():
         if events:
-            what = f"{events:,} matched events of {topic} are missing or too many"
+            what = f"{events:,} matches of {topic} are missing or too many"
             yield f"{what}: see `headrace reconcile`"
     for query, reason in status.faulty.items():
         yield f"query {query} can't be added up: {reason}"
@@ -64,7 +64,7 @@ def _text(status: QueryInstanceStatus) -> str:
     if status.faulty:
         figures.append(f"{status.faulty_queries:,} faulty queries")
     if status.unbalanced_events:
-        figures.append(f"WARNING: {status.unbalanced_events:,} matched events missing or too many")
+        figures.append(f"WARNING: {status.unbalanced_events:,} matches missing or too many")
     if status.uncovered:
         figures.append(f"WARNING: no instance has partitions {numbers_text(status.uncovered)}")
     return ", ".join(figures)

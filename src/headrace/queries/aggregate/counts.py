@@ -1,4 +1,4 @@
-"""What has become of the matched events of a partition: none may be missing, or counted twice."""
+"""What has become of the matches of a partition: none may be missing, or counted twice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOG = logging.getLogger("headrace.queries")
 
 
 class TopicCounts(msgspec.Struct):
-    """Events of one topic, each counted for every query and window that it is in.
+    """The matches of one topic: an event counts once for every query and window that it is in.
 
     Attributes:
         sent: of the batches that have ended, as their ticks say.
@@ -36,19 +36,19 @@ class TopicCounts(msgspec.Struct):
 
     @property
     def missing_records(self) -> int:
-        """How many events of ended batches have not come; below 0: too many have."""
+        """How many matches of ended batches have not come; below 0: too many have."""
         return self.sent - self.taken
 
     @property
     def missing_in_windows(self) -> int:
-        """How many events that came are in no window; below 0: windows have too many."""
+        """How many matches that came are in no window; below 0: windows have too many."""
         if self.open is None:
             return 0
         return self.taken + self.begun - self.ended - self.late - self.faulty - self.open
 
     @property
     def unbalanced(self) -> int:
-        """How many events are missing or too many."""
+        """How many matches are missing or too many."""
         return abs(self.missing_records) + abs(self.missing_in_windows)
 
 
@@ -57,7 +57,7 @@ class PartitionCounts:
 
     Args:
         counts: by topic of the events, to go on with.
-        ended: events of the windows that have ended since, by topic.
+        ended: matches of the windows that have ended since, by topic.
     """
 
     def __init__(self, counts: Mapping[str, TopicCounts], ended: Mapping[str, int]) -> None:
@@ -75,7 +75,7 @@ class PartitionCounts:
         sent = counts.begun if tick.events is None else tick.events
         if sent != counts.begun:
             _LOG.error(
-                "Pipeline %s has matched %d events of %s in a batch, and %d have come",
+                "Pipeline %s has sent %d matches of %s in a batch, and %d have come",
                 *(tick.pipeline, sent, tick.topic, counts.begun),
             )
         counts.sent += sent
@@ -97,11 +97,10 @@ class PartitionCounts:
 
 
 def added_up(counts: Iterable[TopicCounts]) -> TopicCounts:
-    """Returns the sums of the counts of several partitions."""
+    """Returns the sums of the counts of several partitions; None where one of them is not known."""
     total = TopicCounts()
     for each in counts:
-        for name in ("sent", "taken", "begun", "ended", "late", "faulty"):
-            setattr(total, name, getattr(total, name) + getattr(each, name))
-        if total.open is not None:
-            total.open = None if each.open is None else total.open + each.open
+        for name in TopicCounts.__struct_fields__:
+            summands = getattr(total, name), getattr(each, name)
+            setattr(total, name, None if None in summands else sum(summands))
     return total

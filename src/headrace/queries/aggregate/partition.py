@@ -112,7 +112,7 @@ class PartitionAggregator:
 
     @property
     def counts(self) -> dict[str, TopicCounts]:
-        """What has become of the matched events, by topic."""
+        """What has become of the matches, by topic."""
         if self.offset < self._whole_from:
             return self._counts.with_open(None)
         open_events: Counter[str] = Counter()
@@ -146,22 +146,22 @@ class PartitionAggregator:
         Args:
             now_ms: the clock, in milliseconds since 1970.
         """
-        written = WindowOutput()
-        self._end_due("", now_ms * 1000, now_ms, written)
+        output = WindowOutput()
+        self._end_due("", now_ms * 1000, now_ms, output)
         while self._early_ms and self._early_ms[0][0] <= now_ms:
             _, window_id = heapq.heappop(self._early_ms)
             window = self._windows.get(window_id)
             if window is not None:
-                self._emit_early(window, now_ms, written)
+                self._emit_early(window, now_ms, output)
         self._forget(now_ms)
-        return written
+        return output
 
     def end_by_event_time(self, topic: str, event_us: int, now_ms: int) -> WindowOutput:
         """Ends the windows that end by event time, where it is ``event_us`` now."""
-        written = WindowOutput()
+        output = WindowOutput()
         self._event_us[topic] = max(event_us, self._event_us.get(topic, event_us))
-        self._end_due(topic, self._event_us[topic], now_ms, written)
-        return written
+        self._end_due(topic, self._event_us[topic], now_ms, output)
+        return output
 
     def changed(self, *, all_windows: bool = False) -> Iterator[WindowSnapshot]:
         """Yields the windows that have changed since the last call, or all of them."""
@@ -245,8 +245,8 @@ class PartitionAggregator:
 
     def _open(self, window: OpenWindow) -> None:
         self._windows[window.id] = window
-        due_us = self._due_us.setdefault(window.plan.closing.ordered_by, [])
-        heapq.heappush(due_us, (window.due_us, window.id))
+        heap = self._due_us.setdefault(window.plan.closing.ordered_by, [])
+        heapq.heappush(heap, (window.due_us, window.id))
 
     def _await_early(self, window: OpenWindow) -> None:
         """Has a window that has changed emit an early result, where its query asks for them."""
@@ -255,31 +255,29 @@ class PartitionAggregator:
             due_ms = window.emitted_ms + window.plan.early_us // 1000
             heapq.heappush(self._early_ms, (due_ms, window.id))
 
-    def _emit_early(self, window: OpenWindow, now_ms: int, written: WindowOutput) -> None:
+    def _emit_early(self, window: OpenWindow, now_ms: int, output: WindowOutput) -> None:
         window.awaits_early, window.emitted_ms = False, now_ms
         early = list(window.results(ResultKind.EARLY))
-        written.windows.append(WindowResults("", 0, early))
+        output.windows.append(WindowResults("", 0, early))
         self._covered[window.id] = self._covers(window)
-        written.emitted.append(self._snapshot(window))
+        output.emitted.append(self._snapshot(window))
 
-    def _end_due(
-        self, ordered_by: str, reached_us: int, now_ms: int, written: WindowOutput
-    ) -> None:
+    def _end_due(self, ordered_by: str, reached_us: int, now_ms: int, output: WindowOutput) -> None:
         """Ends the windows that end by a time that is ``reached_us`` now."""
-        due_us = self._due_us.get(ordered_by, [])
-        while due_us and due_us[0][0] <= reached_us:
-            window = self._windows[heapq.heappop(due_us)[1]]
+        heap = self._due_us.get(ordered_by, [])
+        while heap and heap[0][0] <= reached_us:
+            window = self._windows[heapq.heappop(heap)[1]]
             if window.due_us <= reached_us:
-                self._end(window, now_ms, written)
+                self._end(window, now_ms, output)
             else:
                 # Events have come since: quiet time begins anew with each.
-                heapq.heappush(due_us, (window.due_us, window.id))
+                heapq.heappush(heap, (window.due_us, window.id))
 
-    def _end(self, window: OpenWindow, now_ms: int, written: WindowOutput) -> None:
+    def _end(self, window: OpenWindow, now_ms: int, output: WindowOutput) -> None:
         closing = window.plan.closing
         result_us = closing.result_us(window.due_us, now_ms * 1000)
         results = list(window.results(ResultKind.FINAL))
-        written.windows.append(WindowResults(closing.ordered_by, result_us, results))
+        output.windows.append(WindowResults(closing.ordered_by, result_us, results))
         self._counts.of(window.plan.topic).ended += window.events
         marker = WindowEnded(
             **window.id._asdict(),
@@ -288,7 +286,7 @@ class PartitionAggregator:
             topic=window.plan.topic,
             events=window.events,
         )
-        written.ended.append(marker)
+        output.ended.append(marker)
         del self._windows[window.id]
         self._covered.pop(window.id, None)
         self._changed.discard(window.id)

@@ -1,4 +1,4 @@
-"""Matched events that are missing, or counted twice, are noticed."""
+"""Matches that are missing, or counted twice, are noticed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_events_that_do_not_come_or_come_twice_are_told(sent, missing, caplog):
         partition = taken(added("plain", 0, TWO), added("plain", 1, THREE), tick(0, events=sent))
     assert counts(partition).missing_records == missing
     assert counts(partition).unbalanced == abs(missing)
-    assert f"has matched {sent} events of clicks in a batch, and 5 have come" in caplog.text
+    assert f"has sent {sent} matches of clicks in a batch, and 5 have come" in caplog.text
 
 
 def test_topics_are_counted_apart():

@@ -14,7 +14,7 @@ from headrace.queries.match.held import RegistryReader
 from headrace.queries.matched import Tick
 
 
-class RulesCheck:
+class BatchQueriesCheck:
     """Compares the hashes of queries that batches had with the registry.
 
     Args:
@@ -26,7 +26,7 @@ class RulesCheck:
     def __init__(self, config: ClientConfig, queries: StandingQueries, topic: Topic) -> None:
         self._cluster, self._queries, self._topic = KafkaCluster(config), queries, topic
 
-    def is_registered(self, pipeline: str, tick: Tick) -> bool | None:
+    def had_registered(self, pipeline: str, tick: Tick) -> bool | None:
         """Returns whether a batch had the queries that were registered; None: not known.
 
         Kafka does not keep what was registered for long. So it is known that it had others where
