@@ -427,6 +427,8 @@ def test_matches_that_are_too_many_are_told_with_their_partition(queries):
     [record] = [each for each in queries.matched() if isinstance(each, WindowPartial)]
     key = window_key(record.query, record.begin_us)
     queries.flow.send([msgspec.json.encode(record)], topic=topic, keys=[key])
+    queries.aggregate(lambda status: status.windows)
+    assert "are of no batch that has ended" in balance(queries).unknown
     queries.send((2, "PL", 1))
     queries.match()
     seen = [{}]

@@ -105,10 +105,12 @@ class _Report:
     Attributes:
         counts: by topic of the events.
         is_behind: whether it is old, and there are records that no instance has taken since.
+        is_open: whether its last records are of a batch whose tick is not behind them.
     """
 
     counts: Mapping[str, TopicCounts]
     is_behind: bool
+    is_open: bool
 
 
 def _reports(config: ClientConfig, queries: StandingQueries) -> dict[int, _Report | None]:
@@ -125,12 +127,20 @@ def _reports(config: ClientConfig, queries: StandingQueries) -> dict[int, _Repor
             last = _last_position(records)
             if last is not None:
                 position, written_ms = last
-                is_old = time.time() - written_ms / 1000 > _OLD_SECONDS
                 untaken = OffsetRange(partition, position.offset, ends[partition][1])
-                is_behind = is_old and _has_records(config, untaken)
-                reports[number] = _Report(position.counts or {}, is_behind)
+                reports[number] = _report(config, position, written_ms, untaken)
                 break
     return reports
+
+
+def _report(
+    config: ClientConfig, position: SnapshotPosition, written_ms: int, untaken: OffsetRange
+) -> _Report:
+    counts = position.counts or {}
+    is_old = time.time() - written_ms / 1000 > _OLD_SECONDS
+    has_begun = any(each.begun for each in counts.values())
+    has_more = (is_old or has_begun) and _has_records(config, untaken)
+    return _Report(counts, is_old and has_more, has_begun and not has_more)
 
 
 def _last_position(records: Iterable[Record]) -> tuple[SnapshotPosition, int] | None:
@@ -170,6 +180,11 @@ def _unknown(reports: Mapping[int, _Report | None], counts: Mapping[int, TopicCo
         return f"no instance of `headrace query run` has reported on {_partitions(missing)}"
     if behind:
         return f"no instance takes what was matched in {_partitions(behind)}"
+    if alone := [number for number, report in reports.items() if report and report.is_open]:
+        return (
+            f"the last records of {_partitions(alone)} are of no batch that has ended: another "
+            "program has written them"
+        )
     if not counts:
         return "no batch of its events was matched yet"
     return _CATCHING_UP if any(each.open is None for each in counts.values()) else ""
