@@ -7,7 +7,8 @@ window  query id     that of the key, and so that of the results
 clocks  none         every one, behind the windows that ended by then
 ======= ============ ==============================================================================
 
-Windows of one query come from all partitions of the matched topic, each in its own time.
+Windows of one query come from all partitions of the matched topic, each in its own time. One that
+waits long for its place among the results is written once more, before Kafka deletes its record.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from headrace.queries.decoding import decode_json
 from headrace.queries.result import QueryResult, ResultKind
 
 _PART_BYTES = 512 * 2**10  # records have room for a megabyte
+# Half the retention of the topic: so old is the record of a window that is written once more.
+COPY_AFTER_MS = 12 * 3_600_000
 
 
 class WindowResults(msgspec.Struct, tag="window", tag_field="kind", frozen=True):
@@ -31,11 +34,14 @@ class WindowResults(msgspec.Struct, tag="window", tag_field="kind", frozen=True)
         due_us: what that time was at least, in microseconds since 1970. Where it has come so far in
             all partitions, no earlier window of the query can come any more.
         results: of the groups, or of some of them.
+        original: offset of the record that was written first, if this one is a copy of it; None: it
+            is no copy.
     """
 
     topic: str
     due_us: int
     results: list[QueryResult]
+    original: int | None = None
 
     @property
     def is_early(self) -> bool:

@@ -1,8 +1,11 @@
 """Records of ended windows: each has room in a record of Kafka."""
 
+from datetime import timedelta
+
 import msgspec
 
-from headrace.queries.ended import WindowResults, decode_ended
+from headrace.queries import topics
+from headrace.queries.ended import COPY_AFTER_MS, WindowResults, decode_ended
 from headrace.queries.result import QueryResult, ResultKind
 
 MEGABYTE = 2**20
@@ -33,6 +36,16 @@ def test_a_window_with_much_text_is_sent_in_parts_that_have_all_results_once():
     decoded = [decode_ended(value) for value in encoded]
     assert [each for part in decoded for each in part.results] == results
     assert {(part.topic, part.due_us) for part in decoded} == {("views", 7)}
+
+
+def test_a_window_is_written_once_more_after_half_the_retention_of_the_topic():
+    assert 2 * timedelta(milliseconds=COPY_AFTER_MS) == topics._STAGE_RETENTION
+
+
+def test_a_window_of_an_earlier_version_is_no_copy():
+    record = msgspec.json.decode(msgspec.json.encode(WindowResults("views", 7, [result("PL")])))
+    del record["original"]
+    assert decode_ended(msgspec.json.encode(record)).original is None
 
 
 def test_a_small_window_is_one_record():

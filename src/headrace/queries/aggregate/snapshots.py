@@ -10,10 +10,12 @@ markers  several of these, written once more                                    
 position every window that the records before ``offset`` have changed is before this  none
          record, and behind ``base``; an aggregator goes on at ``offset``
 answered how far the results of the partition are                                     none
+silence  when some queries that ask for loss of signal had events; the newest counts  none
 ======== ============================================================================ ============
 
 A window that a record has no room for is divided, and has a checksum: it counts if all parts are
-there. All of them are in one transaction.
+there. All of them are in one transaction. Silence is written where it has changed, and all of it
+behind each ``base``.
 """
 
 from __future__ import annotations
@@ -34,8 +36,9 @@ from headrace.queries.matched import Group, Tick
 
 # A part is JSON in JSON, and takes up to twice its size: records have room for a megabyte.
 _PART_BYTES = 256 * 2**10
-# An id of a query has at most a hundred characters, and a marker 300 bytes.
-_MARKERS = 1_000
+# An id of a query has at most a hundred characters, and a marker or what is known of silence 300
+# bytes: so many are in a record.
+_MAX_ENTRIES = 1_000
 
 
 class _OfWindow(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,22 +132,32 @@ class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=Tr
         passed_us: the time up to which windows are answered, by topic; by the clock under an empty
             name.
         clocks: how far each partition of the matched topic is.
-        silence: by query that has results of windows without events, the end of its last window
-            with events, and whether its loss of signal is known since.
         event_us: the time of events that this partition of the matched topic has reached, as all
             partitions of the results have been told.
+        silence: as :class:`QuerySilence` has it, in records of earlier versions.
     """
 
     first_offset: int
     offset: int
     passed_us: Mapping[str, int]
     clocks: Mapping[int, PartitionClocks]
-    silence: Mapping[str, tuple[int, bool]]
     event_us: Mapping[str, int]
+    silence: Mapping[str, tuple[int, bool]] = {}
+
+
+class QuerySilence(msgspec.Struct, tag="silence", tag_field="kind", frozen=True):
+    """What is known of queries that ask for loss of signal.
+
+    Attributes:
+        silence: by query, the end of its last window with events, in microseconds since 1970, and
+            whether its loss of signal has been a result since.
+    """
+
+    silence: Mapping[str, tuple[int, bool]]
 
 
 SnapshotRecord: TypeAlias = (
-    WindowPart | WindowEnded | EndedWindows | SnapshotPosition | AnswerPosition
+    WindowPart | WindowEnded | EndedWindows | SnapshotPosition | AnswerPosition | QuerySilence
 )
 
 # Made at import: msgspec crashes where several threads are the first to decode a class.
@@ -180,8 +193,15 @@ def encode_snapshot(snapshot: WindowSnapshot) -> Iterator[bytes]:
 
 def encode_markers(markers: Sequence[WindowEnded]) -> Iterator[bytes]:
     """Yields the values of records with markers, many in each."""
-    for at in range(0, len(markers), _MARKERS):
-        yield msgspec.json.encode(EndedWindows(list(markers[at : at + _MARKERS])))
+    for at in range(0, len(markers), _MAX_ENTRIES):
+        yield msgspec.json.encode(EndedWindows(list(markers[at : at + _MAX_ENTRIES])))
+
+
+def encode_silence(silence: Mapping[str, tuple[int, bool]]) -> Iterator[bytes]:
+    """Yields the values of records with what is known of queries, of many in each."""
+    entries = list(silence.items())
+    for at in range(0, len(entries), _MAX_ENTRIES):
+        yield msgspec.json.encode(QuerySilence(dict(entries[at : at + _MAX_ENTRIES])))
 
 
 @dataclass
@@ -193,6 +213,7 @@ class Restored:
         ended: markers of windows.
         position: the last one; None: there is none.
         answered: the last position of the results; None: there is none.
+        silence: the newest of each query, as :class:`QuerySilence` has it.
         damaged: parts of snapshots that do not fit together.
         ended_events: in windows that have ended since the position, by topic.
     """
@@ -201,6 +222,7 @@ class Restored:
     ended: dict[WindowId, WindowEnded] = field(default_factory=dict)
     position: SnapshotPosition | None = None
     answered: AnswerPosition | None = None
+    silence: dict[str, tuple[int, bool]] = field(default_factory=dict)
     damaged: int = 0
     ended_events: Counter[str] = field(default_factory=Counter)
     _parts: dict[WindowId, list[WindowPart]] = field(default_factory=dict)
@@ -217,6 +239,9 @@ class Restored:
                 self._take_position(record)
             elif isinstance(record, AnswerPosition):
                 self.answered = record
+                self.silence.update(record.silence)
+            elif isinstance(record, QuerySilence):
+                self.silence.update(record.silence)
             elif isinstance(record, WindowEnded):
                 self._take_marker(record)
                 self.ended_events[record.topic] += record.events

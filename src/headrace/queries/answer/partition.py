@@ -4,16 +4,40 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
 
 from headrace.queries.aggregate.plan import AggregatePlan
 from headrace.queries.aggregate.snapshots import AnswerPosition
 from headrace.queries.aggregate.window import time_text
 from headrace.queries.answer.silent import WatchedQueries, WatchedQuery
-from headrace.queries.ended import EndedRecord, PartitionClocks, WindowResults
+from headrace.queries.ended import COPY_AFTER_MS, EndedRecord, PartitionClocks, WindowResults
 from headrace.queries.result import QueryResult, ResultKind
 
 # So often, what is known of queries that have ended is forgotten.
 _FORGET_MS = 60_000
+
+
+@dataclass(order=True, slots=True)
+class _WaitingWindow:
+    """A window that waits. The order is that of the results, whichever record it is read from.
+
+    Attributes:
+        due_us: the time that its topic must reach.
+        original: offset of the record of the window that was written first.
+        record: the window.
+        offset: of the newest record that has been taken of it.
+        written_ms: when that was written, in milliseconds since 1970.
+        is_copied: whether a newer record has been written, and not been taken yet.
+    """
+
+    due_us: int
+    original: int
+    record: WindowResults = field(compare=False)
+    offset: int = field(compare=False)
+    written_ms: int = field(compare=False)
+    is_copied: bool = field(default=False, compare=False)
 
 
 class PartitionAnswers:
@@ -24,6 +48,7 @@ class PartitionAnswers:
         partitions: how many the matched topic has.
         watched: queries that have results of windows without events.
         position: where to go on; None: at the beginning.
+        silence: of queries that ask for loss of signal, as the snapshots have it.
 
     Attributes:
         offset: of the next record.
@@ -35,29 +60,35 @@ class PartitionAnswers:
         partitions: int,
         watched: WatchedQueries,
         position: AnswerPosition | None,
+        silence: Mapping[str, tuple[int, bool]],
     ) -> None:
-        known = position or AnswerPosition(0, 0, {}, {}, {}, {})
+        known = position or AnswerPosition(0, 0, {}, {}, {})
         self._number, self._partitions, self._watched = number, partitions, watched
         self._clocks = dict(known.clocks)
         self._passed_us = dict(known.passed_us)
-        self._silence = dict(known.silence)
+        self._silence = dict(silence)
+        self._changed: set[str] = set()
         self._taken = known.offset
         self.offset = known.first_offset
-        self._waiting: dict[str, list[tuple[int, int, WindowResults]]] = {}
+        self._waiting: dict[str, list[_WaitingWindow]] = {}
+        self._by_original: dict[int, _WaitingWindow] = {}
         self._forgot_ms = 0
 
     @property
     def waiting(self) -> int:
         """How many windows wait."""
-        return sum(map(len, self._waiting.values()))
+        return len(self._by_original)
 
-    def take(self, record: EndedRecord, offset: int, now_ms: int) -> list[QueryResult]:
+    def take(
+        self, record: EndedRecord, offset: int, now_ms: int, written_ms: int
+    ) -> list[QueryResult]:
         """Takes the next record, and returns the results that follow.
 
         Args:
             record: of the topic of ended windows.
             offset: of the record.
             now_ms: the clock, in milliseconds since 1970.
+            written_ms: when the record was written, in milliseconds since 1970.
         """
         self.offset = offset + 1
         is_known = offset < self._taken
@@ -67,11 +98,38 @@ class PartitionAnswers:
             return [] if is_known else record.results
         passed_us = self._passed_us.get(record.topic)
         if passed_us is None or record.due_us > passed_us:
-            waiting = self._waiting.setdefault(record.topic, [])
-            heapq.heappush(waiting, (record.due_us, offset, record))
+            self._wait(record, offset, written_ms)
             return []
-        # It was answered before, or its partition is late: its results come out of order.
-        return [] if is_known else record.results
+        # It was answered before, or its partition is late: its results come out of order. A copy is
+        # of a window that waited, and has been answered since.
+        return [] if is_known or record.original is not None else record.results
+
+    def copies(self, now_ms: int) -> Iterator[WindowResults]:
+        """Yields copies of the windows whose records Kafka deletes before long, oldest first.
+
+        Each is to be written to the same partition, and is yielded once. Until it is taken, the
+        position stays in front of the older record: an instance that starts meanwhile knows of the
+        window before it takes the clocks in front of the copy.
+
+        Args:
+            now_ms: the clock, in milliseconds since 1970.
+        """
+        written_until_ms = now_ms - COPY_AFTER_MS
+        expiring = [
+            window
+            for window in self._by_original.values()
+            if window.written_ms <= written_until_ms and not window.is_copied
+        ]
+        for window in sorted(expiring, key=lambda window: window.offset):
+            window.is_copied = True
+            yield msgspec.structs.replace(window.record, original=window.original)
+
+    def changed_silence(self, *, all_queries: bool = False) -> dict[str, tuple[int, bool]]:
+        """Returns what is known of queries where it has changed since the last call, or of all."""
+        changed, self._changed = self._changed, set()
+        if all_queries:
+            return dict(self._silence)
+        return {name: self._silence[name] for name in sorted(changed) if name in self._silence}
 
     def position(self, event_us: Mapping[str, int]) -> AnswerPosition:
         """Returns how far it is.
@@ -79,15 +137,24 @@ class PartitionAnswers:
         Args:
             event_us: how far the partition of the matched topic is, by topic.
         """
-        waiting = (offset for windows in self._waiting.values() for _, offset, _ in windows)
+        waiting = (window.offset for window in self._by_original.values())
         return AnswerPosition(
             min(waiting, default=self.offset),
             max(self.offset, self._taken),
             dict(self._passed_us),
             dict(self._clocks),
-            dict(self._silence),
             event_us,
         )
+
+    def _wait(self, record: WindowResults, offset: int, written_ms: int) -> None:
+        original = offset if record.original is None else record.original
+        window = self._by_original.get(original)
+        if window is None:
+            window = _WaitingWindow(record.due_us, original, record, offset, written_ms)
+            self._by_original[original] = window
+            heapq.heappush(self._waiting.setdefault(record.topic, []), window)
+        else:
+            window.offset, window.written_ms, window.is_copied = offset, written_ms, False
 
     def _take_clocks(self, clocks: PartitionClocks, now_ms: int) -> list[QueryResult]:
         self._clocks[clocks.partition] = clocks
@@ -114,8 +181,10 @@ class PartitionAnswers:
 
     def _ended(self, topic: str, reached_us: int) -> Iterator[list[QueryResult]]:
         waiting = self._waiting.get(topic, [])
-        while waiting and waiting[0][0] <= reached_us:
-            yield heapq.heappop(waiting)[2].results
+        while waiting and waiting[0].due_us <= reached_us:
+            window = heapq.heappop(waiting)
+            del self._by_original[window.original]
+            yield window.record.results
 
     def _empty(
         self, topic: str, before_us: int, now_ms: int, ended: Iterable[QueryResult]
@@ -131,10 +200,14 @@ class PartitionAnswers:
         self, watched: WatchedQuery, begins: range, answered: set[tuple[str, str]]
     ) -> Iterator[QueryResult]:
         plan, name = watched.plan, watched.name
+        if not plan.loss_after:
+            # A text before this one may have asked for it, and one after it may ask again.
+            self._silence.pop(name, None)
         for begin_us in begins:
             end_us = begin_us + plan.window_us
             if (name, time_text(begin_us)) in answered:
-                self._silence[name] = (end_us, False)
+                if plan.loss_after:
+                    self._note_silence(name, end_us, is_told=False)
                 continue
             if begin_us < watched.since_us:
                 continue
@@ -144,19 +217,25 @@ class PartitionAnswers:
                 yield _without_events(watched, begin_us, ResultKind.LOST)
 
     def _forget(self, now_ms: int) -> None:
-        """Forgets what is known of queries that were cancelled or have expired."""
+        """Forgets what is known of queries that do not ask for loss of signal any more."""
         if now_ms - self._forgot_ms < _FORGET_MS:
             return
         self._forgot_ms = now_ms
-        names = {watched.name for watched in self._watched.live(self._number, now_ms)}
+        live = self._watched.live(self._number, now_ms)
+        names = {watched.name for watched in live if watched.plan.loss_after}
         self._silence = {name: known for name, known in self._silence.items() if name in names}
 
     def _is_lost(self, name: str, plan: AggregatePlan, end_us: int) -> bool:
         """Whether the window that ends then is the one that makes the loss of signal known."""
         seen_us, is_told = self._silence.get(name, (end_us - plan.slide_us, False))
         is_lost = not is_told and end_us - seen_us >= plan.loss_after * plan.slide_us
-        self._silence[name] = (seen_us, is_told or is_lost)
+        self._note_silence(name, seen_us, is_told=is_told or is_lost)
         return is_lost
+
+    def _note_silence(self, name: str, seen_us: int, *, is_told: bool) -> None:
+        if self._silence.get(name) != (seen_us, is_told):
+            self._silence[name] = (seen_us, is_told)
+            self._changed.add(name)
 
 
 def _without_events(watched: WatchedQuery, begin_us: int, kind: ResultKind) -> QueryResult:

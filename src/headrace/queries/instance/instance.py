@@ -329,7 +329,7 @@ class AggregatorInstance:
             _LOG.error("%s is left out: it is no record of headrace: %s", _place(message), error)
             return
         if isinstance(record, WindowResults | PartitionClocks):
-            owned.take_ended(record, offset, now_ms)
+            owned.take_ended(record, offset, now_ms, message.timestamp()[1])
         else:
             owned.take(record, offset, now_ms)
             self._records += 1

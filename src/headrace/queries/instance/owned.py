@@ -14,7 +14,12 @@ from headrace.model import TopicPartition
 from headrace.queries.aggregate.counts import TopicCounts
 from headrace.queries.aggregate.partition import PartitionAggregator, WindowOutput
 from headrace.queries.aggregate.plan import Plans
-from headrace.queries.aggregate.snapshots import WindowSnapshot, encode_markers, encode_snapshot
+from headrace.queries.aggregate.snapshots import (
+    WindowSnapshot,
+    encode_markers,
+    encode_silence,
+    encode_snapshot,
+)
 from headrace.queries.aggregate.window import WindowId
 from headrace.queries.answer.partition import PartitionAnswers
 from headrace.queries.answer.silent import WatchedQueries
@@ -30,6 +35,8 @@ SNAPSHOT_SECONDS = 5.0
 # So often, all windows are written: what an instance reads that starts is younger.
 _BASE_SECONDS = 60.0
 _CLOCKS_SECONDS = 1.0
+# A transaction has a minute: further copies are in the next one.
+_MAX_COPIES_BYTES = 16 * 2**20
 
 
 class OwnedPartition:
@@ -69,7 +76,9 @@ class OwnedPartition:
         self._producer = TransactionalProducer(config, name)
         restored = read_snapshots(config, self._snapshots)
         self.aggregator = PartitionAggregator(plans, restored)
-        self.answers = PartitionAnswers(partition, queries.partitions, watched, restored.answered)
+        self.answers = PartitionAnswers(
+            partition, queries.partitions, watched, restored.answered, restored.silence
+        )
         self.results = 0
         self.counts: Mapping[str, TopicCounts] = {}
         self.is_new = restored.position is None
@@ -88,9 +97,9 @@ class OwnedPartition:
             self._quiet.take(record, _monotonic_ms())
         self._keep(self.aggregator.take(record, offset, now_ms))
 
-    def take_ended(self, record: EndedRecord, offset: int, now_ms: int) -> None:
-        """Takes the next record of the ended windows."""
-        self._answered += self.answers.take(record, offset, now_ms)
+    def take_ended(self, record: EndedRecord, offset: int, now_ms: int, written_ms: int) -> None:
+        """Takes the next record of the ended windows; ``written_ms`` is its timestamp."""
+        self._answered += self.answers.take(record, offset, now_ms, written_ms)
 
     def end_by_clock(self, now_ms: int) -> None:
         """Ends what ends by the clock."""
@@ -166,6 +175,7 @@ class OwnedPartition:
             yield ProducerRecord(self._queries.results_topic, result.query.encode(), value, ())
         for each in output:
             yield from self._ended_windows(each)
+        yield from self._copies(now_ms)
         event_us = self.aggregator.event_us
         clocks = PartitionClocks(self._partition, event_us, now_ms * 1000)
         value = msgspec.json.encode(clocks)
@@ -174,6 +184,18 @@ class OwnedPartition:
         yield self._record(None, msgspec.json.encode(self.answers.position(event_us)))
         if is_snapshot:
             yield from self._snapshot()
+        for silence in encode_silence(self.answers.changed_silence()):
+            yield self._record(None, silence)
+
+    def _copies(self, now_ms: int) -> Iterator[ProducerRecord]:
+        """Yields copies of windows that have waited long, for the partition where they wait."""
+        size = 0
+        for window in self.answers.copies(now_ms):
+            key, value = window.results[0].query.encode(), msgspec.json.encode(window)
+            yield ProducerRecord(self._queries.ended_topic, key, value, (), self._partition)
+            size += len(value)
+            if size >= _MAX_COPIES_BYTES:
+                break
 
     def _ended_windows(self, output: WindowOutput) -> Iterator[ProducerRecord]:
         for window in output.windows:
@@ -195,6 +217,8 @@ class OwnedPartition:
             self._base = high_watermarks(self._config, [self._snapshots])[self._snapshots]
             for markers in encode_markers(self.aggregator.remembered()):
                 yield self._record(None, markers)
+            for silence in encode_silence(self.answers.changed_silence(all_queries=True)):
+                yield self._record(None, silence)
         for snapshot in self.aggregator.changed(all_windows=is_base):
             yield from self._window(snapshot)
         position = self.aggregator.position(self._base)

@@ -172,7 +172,8 @@ class MemoryPartition:
             self.owned.take(self.records[number], number, self.now_ms)
         ended = self.topics.get(QUERIES.ended_topic, [])
         for number in range(self.owned.answers.offset, len(ended)):
-            self.owned.take_ended(decode_ended(ended[number]), number, self.now_ms)
+            record = decode_ended(ended[number])
+            self.owned.take_ended(record, number, self.now_ms, self.now_ms)
 
     def advance(self, milliseconds):
         self.now_ms += milliseconds

@@ -12,6 +12,7 @@ from headrace.queries.aggregate.snapshots import (
     WindowEnded,
     WindowSnapshot,
     encode_markers,
+    encode_silence,
     encode_snapshot,
 )
 
@@ -117,6 +118,32 @@ def test_markers_that_were_written_once_more_count():
     result = restored(snapshot(query="q7"), values)
     assert list(result.ended.values()) == markers
     assert result.windows == {}
+
+
+def answered(**changes):
+    position = {
+        "kind": "answered",
+        "first_offset": 1,
+        "offset": 2,
+        "passed_us": {},
+        "clocks": {},
+        "event_us": {},
+    }
+    return msgspec.json.encode(position | changes)
+
+
+def test_the_newest_silence_of_each_query_counts():
+    first = {f"q{number}": (number, False) for number in range(2_500)}
+    values = list(encode_silence(first))
+    assert [len(msgspec.json.decode(value)["silence"]) for value in values] == [1_000, 1_000, 500]
+    result = restored(values, [answered()], list(encode_silence({"q7": (9, True)})))
+    assert result.silence == first | {"q7": (9, True)}
+
+
+def test_silence_that_an_earlier_version_has_written_with_the_position_is_read():
+    earlier = [answered(silence={"a": [1, False], "b": [2, False]})]
+    result = restored(earlier, list(encode_silence({"b": (3, True)})), [answered()])
+    assert result.silence == {"a": (1, False), "b": (3, True)}
 
 
 def test_nothing_is_restored_of_no_records():

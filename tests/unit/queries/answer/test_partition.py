@@ -3,16 +3,23 @@
 import random
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.event import event_schema
 from headrace.queries.aggregate.plan import Plans
+from headrace.queries.aggregate.snapshots import Restored, encode_silence
 from headrace.queries.aggregate.window import time_text
 from headrace.queries.answer.partition import PartitionAnswers
 from headrace.queries.answer.silent import WatchedQueries
-from headrace.queries.ended import PartitionClocks, WindowResults
+from headrace.queries.ended import (
+    COPY_AFTER_MS,
+    PartitionClocks,
+    WindowResults,
+    decode_ended,
+)
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.result import QueryResult, ResultKind
 
@@ -65,17 +72,22 @@ def watched(*texts):
 class Stage:
     """A partition of two matched ones, whose records are counted."""
 
-    def __init__(self, *texts, position=None, log=None):
+    def __init__(self, *texts, position=None, silence=None, log=None):
         self.watched = watched(*texts)
-        self.answers = PartitionAnswers(0, 2, self.watched, position)
+        self.answers = PartitionAnswers(0, 2, self.watched, position, silence or {})
         self.log = [] if log is None else log
 
-    def take(self, *records, now_ms=NOW_MS):
+    def take(self, *records, now_ms=NOW_MS, written_ms=None):
         results = []
         for record in records:
-            results += self.answers.take(record, len(self.log), now_ms)
+            written_at = now_ms if written_ms is None else written_ms
+            results += self.answers.take(record, len(self.log), now_ms, written_at)
             self.log.append(record)
-        return [(each.query, each.begin, each.kind.value) for each in results]
+        return named_results(results)
+
+
+def named_results(results):
+    return [(each.query, each.begin, each.kind.value) for each in results]
 
 
 def named(query, minute, kind="final"):
@@ -131,7 +143,7 @@ def test_a_result_of_a_window_without_events_has_the_values_of_none():
     stage = Stage(EMPTY)
     stage.take(clocks(0, 0), clocks(1, 0))
     stage.take(clocks(0, 1))
-    [result] = stage.answers.take(clocks(1, 1), 9, NOW_MS)
+    [result] = stage.answers.take(clocks(1, 1), 9, NOW_MS, NOW_MS)
     assert result.values == {"count(*)": 0, "sum(price)": None}
     assert (result.kind, result.events) == (ResultKind.EMPTY, 0)
 
@@ -215,44 +227,147 @@ def test_a_jump_of_time_makes_a_thousand_results_at_most(days):
     assert given[-1] == named("w0", minutes - 1, "empty")
 
 
-@given(st.integers(0, 2**32))
-def test_a_stage_that_is_killed_goes_on_without_a_gap_or_a_repetition(seed):
-    chance = random.Random(seed)
-    reached, log = [0, 0], []
+class KilledStage:
+    """Stages that take a log one after the other, with what their transactions have written.
+
+    Copies of windows are written to the log, behind what others have written meanwhile.
+    """
+
+    def __init__(self, records, texts):
+        self.coming, self.watched = list(records), watched(*texts)
+        self.log, self.snapshots, self.results = [], [], []
+        self.now_ms, self.copies = NOW_MS, 0
+        self.kill()
+
+    def kill(self):
+        """What was not written is lost; another stage starts."""
+        restored = Restored()
+        restored.take(self.snapshots)
+        self.answers = PartitionAnswers(0, 2, self.watched, restored.answered, restored.silence)
+        self.answered = []
+
+    def send(self, count):
+        """Others write more records, each some hours after the one before."""
+        for _ in range(min(count, len(self.coming))):
+            self.now_ms += COPY_AFTER_MS // 5
+            self.log.append((self.coming.pop(0), self.now_ms))
+
+    def take(self, count):
+        for offset in range(self.answers.offset, min(len(self.log), self.answers.offset + count)):
+            record, written_ms = self.log[offset]
+            self.answered += self.answers.take(record, offset, NOW_MS, written_ms)
+
+    def write(self, *, others=0):
+        """Writes a transaction; others write some records in front of its copies."""
+        copies = list(self.answers.copies(self.now_ms))
+        self.send(others)
+        self.log += [(decode_ended(msgspec.json.encode(copy)), self.now_ms) for copy in copies]
+        self.copies += len(copies)
+        self.snapshots.append(msgspec.json.encode(self.answers.position({})))
+        self.snapshots += encode_silence(self.answers.changed_silence())
+        self.results += self.answered
+        self.answered = []
+
+    def finish(self):
+        self.send(len(self.coming))
+        self.take(len(self.log))
+        self.write()
+
+
+def windows_and_clocks(chance):
+    reached = [0, 0]
     for _ in range(60):
         partition = chance.randrange(2)
         if chance.random() < 0.5:
             minute = reached[partition] + chance.randrange(4)
-            log.append(window(chance.choice(["w0", "w1", "q"]), minute))
+            yield window(chance.choice(["w0", "w1", "q"]), minute)
         else:
             reached[partition] += chance.randrange(3)
-            log.append(clocks(partition, reached[partition], reached[partition]))
-    both = watched(EMPTY, LOSS)
+            yield clocks(partition, reached[partition], reached[partition])
 
-    def stage_at(position):
-        stage = Stage(position=position)
-        stage.answers._watched = both
-        return stage
 
-    undisturbed = stage_at(None).take(*log)
-    stage, results, offset = stage_at(None), [], 0
-    written, position = 0, None
-    while offset < len(log):
-        step = chance.randrange(1, 8)
-        stage.log = log[:offset]
-        results += stage.take(*log[offset : offset + step])
-        offset = min(len(log), offset + step)
-        if chance.random() < 0.5 or offset == len(log):
-            # A transaction: the results and the position.
-            written, position = len(results), stage.answers.position({})
+@given(st.integers(0, 2**32))
+def test_a_stage_that_is_killed_goes_on_without_a_gap_or_a_repetition(seed):
+    chance = random.Random(seed)
+    records = list(windows_and_clocks(chance))
+    undisturbed = Stage(EMPTY, LOSS).take(*records)
+    killed = KilledStage(records, (EMPTY, LOSS))
+    while killed.coming:
+        killed.send(chance.randrange(8))
+        killed.take(chance.randrange(12))
+        if chance.random() < 0.5:
+            killed.write(others=chance.randrange(4))
         if chance.random() < 0.4:
-            del results[written:]
-            stage = stage_at(position)
-            offset = 0 if position is None else position.first_offset
+            killed.kill()
+    killed.finish()
+    results = named_results(killed.results)
     assert results == undisturbed
     for query in ("w0", "w1", "q"):
         begins = [begin for name, begin, kind in results if name == query and kind == "final"]
         assert begins == sorted(begins)
+
+
+def test_a_window_that_waits_for_half_a_day_is_written_once_more_and_pins_no_position():
+    killed = KilledStage([window("q", 1), window("q", 0), clocks(0, 5)], ())
+    killed.send(3)
+    killed.take(3)
+    for _ in range(5):
+        killed.now_ms += COPY_AFTER_MS
+        killed.write()
+        killed.write()  # the copies have not been taken yet
+        killed.take(9)
+    assert killed.copies == 10
+    assert killed.answers.waiting == 2
+    first_offset = killed.answers.position({}).first_offset
+    assert first_offset == len(killed.log) - 2
+    killed.write()
+    killed.kill()
+    assert killed.answers.offset == first_offset
+    killed.coming.append(clocks(1, 2))
+    killed.finish()
+    assert named_results(killed.results) == [named("q", 0), named("q", 1)]
+
+
+def test_a_window_that_waits_for_less_than_half_a_day_is_not_written_once_more():
+    stage = Stage()
+    stage.take(window("q", 0), written_ms=NOW_MS - COPY_AFTER_MS + 1)
+    assert list(stage.answers.copies(NOW_MS)) == []
+    assert len(list(stage.answers.copies(NOW_MS + 1))) == 1
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_window_has_its_place_though_the_stage_is_killed_around_the_copy(is_committed):
+    killed = KilledStage([window("q", 0), clocks(0, 5), window("q", 1), clocks(1, 9)], ())
+    killed.send(2)
+    killed.take(2)
+    killed.write()
+    killed.now_ms += COPY_AFTER_MS
+    if is_committed:
+        killed.write(others=2)  # a later window, and the clocks that end both, are before the copy
+        assert killed.copies == 1
+    killed.kill()
+    killed.finish()
+    assert named_results(killed.results) == [named("q", 0), named("q", 1)]
+    killed.kill()
+    killed.finish()
+    assert len(killed.results) == 2
+
+
+def test_a_window_is_answered_once_though_two_stages_have_copied_it():
+    killed = KilledStage([window("q", 0), clocks(0, 5)], ())
+    killed.send(2)
+    killed.take(2)
+    killed.now_ms += COPY_AFTER_MS
+    killed.write()
+    killed.kill()
+    killed.take(1)
+    killed.write()
+    assert killed.copies == 2
+    killed.take(9)
+    assert killed.answers.waiting == 1
+    killed.coming.append(clocks(1, 5))
+    killed.finish()
+    assert named_results(killed.results) == [named("q", 0)]
 
 
 def test_a_query_has_results_of_windows_without_events_in_one_partition():
@@ -331,10 +446,44 @@ def test_what_is_known_of_cancelled_queries_is_forgotten():
     stage = Stage(LOSS)
     stage.take(clocks(0, 0), clocks(1, 0))
     stage.take(clocks(0, 2), clocks(1, 2))
-    assert stage.answers.position({}).silence
+    assert stage.answers.changed_silence(all_queries=True)
     stage.watched.take(b"w0", None)
     stage.take(clocks(0, 3), clocks(1, 3), now_ms=NOW_MS + MINUTE // 1_000)
-    assert not stage.answers.position({}).silence
+    assert not stage.answers.changed_silence(all_queries=True)
+
+
+def test_silence_is_noted_of_queries_that_ask_for_loss_of_signal_alone():
+    stage = Stage(EMPTY, LOSS)
+    stage.take(clocks(0, 0), clocks(1, 0))
+    stage.take(window("w0", 0), window("w1", 0), clocks(0, 2), clocks(1, 2))
+    [name] = stage.answers.changed_silence(all_queries=True)
+    assert name.startswith("w1 ")
+
+
+def test_silence_is_written_where_it_has_changed():
+    stage = Stage(LOSS, LOSS)
+    stage.take(clocks(0, 0), clocks(1, 0))
+    stage.take(window("w0", 0), clocks(0, 1), clocks(1, 1))
+    assert len(stage.answers.changed_silence()) == 2
+    stage.take(clocks(0, 2), clocks(1, 2))
+    [name] = stage.answers.changed_silence()  # the loss of its signal is known now
+    assert name.startswith("w1 ")
+    stage.take(clocks(0, 2), clocks(1, 2))
+    assert stage.answers.changed_silence() == {}
+    assert len(stage.answers.changed_silence(all_queries=True)) == 2
+
+
+def test_events_while_a_query_did_not_ask_for_loss_of_signal_begin_its_silence_anew():
+    stage = Stage(LOSS)
+    stage.take(clocks(0, 0), clocks(1, 0))
+    stage.take(window("w0", 0), clocks(0, 1), clocks(1, 1))
+    for revision, (text, minute) in enumerate([(EMPTY, 1), (LOSS, 8)], start=2):
+        updated = datetime.fromtimestamp((BASE + minute * MINUTE) / 1e6, UTC)
+        query = RegisteredQuery("w0", text, "views", revision, REGISTERED, updated, None)
+        stage.watched.take(*encode_query(query))
+        begun = [window("w0", each) for each in range(minute, minute + 7)] if minute == 1 else []
+        given = stage.take(*begun, clocks(0, minute + 7), clocks(1, minute + 7))
+    assert given == [named("w0", 9, "lost")]
 
 
 def test_windows_before_1970_are_in_order():

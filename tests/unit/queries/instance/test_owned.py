@@ -1,0 +1,201 @@
+"""What the transactions of a partition have: nothing in them grows without a limit or expires."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from headrace.model.event import event_schema
+from headrace.queries.aggregate.plan import Plans
+from headrace.queries.aggregate.snapshots import Restored
+from headrace.queries.aggregate.window import time_text
+from headrace.queries.answer.silent import WatchedQueries
+from headrace.queries.declaration import StandingQueries
+from headrace.queries.ended import COPY_AFTER_MS, PartitionClocks, WindowResults
+from headrace.queries.instance import owned as owned_module
+from headrace.queries.instance.owned import OwnedPartition
+from headrace.queries.registry.record import RegisteredQuery, encode_query
+from headrace.queries.result import QueryResult, ResultKind
+
+MINUTE = 60_000_000
+BASE = 1_700_000_040_000_000  # a full minute
+NOW_MS = BASE // 1000
+REGISTERED = datetime(2023, 11, 14, 22, 10, tzinfo=UTC)
+MANY = 3_000
+EMPTY = "SELECT count(*) FROM clicks WINDOW 1 minute EMPTY WINDOWS EMIT"
+LOSS = "SELECT count(*) FROM clicks WINDOW 1 minute LOSS OF SIGNAL AFTER 3 WINDOWS"
+SNAPSHOT_SECONDS, BASE_SECONDS = 5.0, 60.0
+
+
+class Click:
+    country: str
+
+
+class Owned:
+    """A partition whose transactions are kept in memory.
+
+    Attributes:
+        partition: the instance's.
+        transactions: that were written, each with its records.
+    """
+
+    def __init__(self, monkeypatch, *texts, partitions=1):
+        self.transactions, self.clock = [], SimpleNamespace(seconds=1_000.0)
+        self.clock.monotonic = lambda: self.clock.seconds
+        monkeypatch.setattr(owned_module, "time", self.clock)
+        monkeypatch.setattr(owned_module, "TransactionalProducer", lambda *_: self)
+        monkeypatch.setattr(owned_module, "read_snapshots", lambda *_: self._restored())
+        monkeypatch.setattr(
+            owned_module, "high_watermarks", lambda _, places: {places[0]: len(self.snapshots)}
+        )
+        self.queries = StandingQueries("ads", partitions=partitions)
+        self.plans = Plans({"clicks": event_schema(Click)})
+        self.watched = WatchedQueries(self.plans, partitions)
+        for number, text in enumerate(texts):
+            query_id = f"{number:0100}"
+            query = RegisteredQuery(query_id, text, "clicks", 1, REGISTERED, REGISTERED, None)
+            self.watched.take(*encode_query(query))
+        self.start()
+
+    def start(self):
+        self.partition = OwnedPartition({}, self.queries, 0, self.plans, self.watched)
+
+    def send(self, records):
+        """Writes a transaction, as a producer does."""
+        self.transactions.append(list(records))
+
+    @property
+    def snapshots(self):
+        """Values of all records of the topic of snapshots."""
+        return [
+            value for records in self.transactions for value in self.values("snapshots", records)
+        ]
+
+    def values(self, topic, records):
+        return [each.value for each in records if each.topic == f"ads.{topic}"]
+
+    def _restored(self):
+        """Reads from the base of the last position on, as instances do."""
+        restored = Restored()
+        restored.take(self.snapshots)
+        if restored.position is None:
+            return restored
+        from_base = Restored()
+        from_base.take(self.snapshots[restored.position.base :])
+        return from_base
+
+    def pass_minutes(self, minutes, *, after_seconds=1.0):
+        """Time goes on to a minute; returns the values of the snapshots in the transaction."""
+        reached_us = BASE + minutes * MINUTE
+        clocks = PartitionClocks(0, {"clicks": reached_us}, reached_us)
+        offset = self.partition.answers.offset
+        self.partition.take_ended(clocks, offset, NOW_MS, NOW_MS)
+        return self.write(after_seconds=after_seconds)
+
+    def write(self, *, now_ms=NOW_MS, after_seconds=1.0):
+        self.clock.seconds += after_seconds
+        self.partition.write(now_ms)
+        return self.values("snapshots", self.transactions[-1])
+
+
+def silence_in(values):
+    """Returns what is known of silence in records, by query."""
+    restored = Restored()
+    restored.take(values)
+    return restored.silence
+
+
+def test_what_is_known_of_many_queries_is_divided_and_is_written_where_it_has_changed(monkeypatch):
+    owned = Owned(monkeypatch, *[LOSS] * MANY)
+    owned.pass_minutes(0)
+    values = owned.pass_minutes(1)
+    assert len(silence_in(values)) == MANY
+    assert max(map(len, values)) < 200_000
+    assert sum(map(len, owned.pass_minutes(2))) < 1_000
+    assert len(silence_in(owned.pass_minutes(3))) == MANY  # their loss of signal is known now
+    assert sum(map(len, owned.pass_minutes(4))) < 1_000
+
+
+def test_queries_that_ask_for_empty_windows_alone_have_no_silence(monkeypatch):
+    owned = Owned(monkeypatch, *[EMPTY] * MANY)
+    owned.pass_minutes(0)
+    for offset, watched in enumerate(owned.watched.live(0, NOW_MS), start=1):
+        window = ended_window(watched.registered.id)
+        owned.partition.take_ended(window, offset, NOW_MS, NOW_MS)
+    assert sum(map(len, owned.pass_minutes(2))) < 1_000
+    assert owned.partition.results == 2 * MANY
+
+
+@pytest.mark.parametrize("after_seconds", [1.0, SNAPSHOT_SECONDS, BASE_SECONDS])
+def test_an_instance_that_starts_knows_the_silence_of_all_queries(monkeypatch, after_seconds):
+    owned = Owned(monkeypatch, *[LOSS] * 20)
+    for minute in range(3):
+        owned.pass_minutes(minute, after_seconds=after_seconds)
+    owned.start()
+    owned.pass_minutes(3, after_seconds=after_seconds)
+    owned.pass_minutes(4, after_seconds=after_seconds)
+    owned.start()
+    owned.pass_minutes(9, after_seconds=after_seconds)
+    lost = [value for each in owned.transactions for value in owned.values("results", each)]
+    assert [msgspec.json.decode(value)["kind"] for value in lost] == ["lost"] * 20
+
+
+def test_all_that_is_known_of_silence_is_behind_the_base(monkeypatch):
+    owned = Owned(monkeypatch, *[LOSS] * 20)
+    owned.pass_minutes(0)
+    owned.pass_minutes(1)
+    values = owned.write(after_seconds=BASE_SECONDS)
+    assert len(silence_in(values)) == 20
+    assert silence_in(owned.write(after_seconds=SNAPSHOT_SECONDS)) == {}
+
+
+def ended_window(query="q"):
+    result = QueryResult(
+        query=query,
+        registered=time_text(int(REGISTERED.timestamp() * 1e6)),
+        revision=1,
+        begin=time_text(BASE),
+        end=time_text(BASE + MINUTE),
+        emission=1,
+        kind=ResultKind.FINAL,
+        facets={},
+        is_other=False,
+        values={"count(*)": 1},
+        events=1,
+    )
+    return WindowResults("clicks", BASE + MINUTE, [result])
+
+
+def copies_in(owned):
+    records = owned.transactions[-1]
+    return [each for each in records if each.topic == "ads.ended" and each.key is not None]
+
+
+def test_a_window_that_waits_for_long_is_written_to_its_partition_with_the_position(monkeypatch):
+    owned = Owned(monkeypatch, partitions=2)
+    owned.partition.take_ended(ended_window(), 0, NOW_MS, NOW_MS)
+    owned.write(now_ms=NOW_MS + COPY_AFTER_MS - 1)
+    assert copies_in(owned) == []
+    owned.write(now_ms=NOW_MS + COPY_AFTER_MS)
+    [copy] = copies_in(owned)
+    assert (copy.key, copy.partition) == (b"q", 0)
+    assert msgspec.json.decode(copy.value, type=WindowResults) == msgspec.structs.replace(
+        ended_window(), original=0
+    )
+    owned.write(now_ms=NOW_MS + COPY_AFTER_MS)
+    assert copies_in(owned) == []
+
+
+def test_a_transaction_has_no_more_copies_than_it_has_time_for(monkeypatch):
+    monkeypatch.setattr(owned_module, "_MAX_COPIES_BYTES", 1_000)
+    owned = Owned(monkeypatch, partitions=2)
+    for offset in range(10):
+        owned.partition.take_ended(ended_window(), offset, NOW_MS, NOW_MS)
+    numbers = []
+    while owned.write(now_ms=NOW_MS + COPY_AFTER_MS) and copies_in(owned):
+        numbers.append(len(copies_in(owned)))
+    assert len(numbers) > 1
+    assert sum(numbers) == 10
