@@ -485,6 +485,30 @@ def test_an_instance_refuses_to_go_on_behind_deleted_records_that_no_one_took(qu
     assert f"{queries.declared.snapshots_topic}[" in refused.value.remedy
 
 
+def test_an_instance_goes_on_after_a_quiet_day(queries, caplog):
+    matched_and_answered(queries)
+    for topic in (queries.declared.matched_topic, queries.declared.ended_topic):
+        queries.delete_records(topic)
+    queries.send((190, "PL", 1), (300, "PL", 1), (301, "PL", 1))
+    queries.match()
+    queries.aggregate(lambda status: status.results >= 2)
+    assert [result.events for result in queries.results()] == [1, 1]
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_windows_whose_records_are_deleted_before_they_have_results_are_told(queries, caplog):
+    queries.register("q", "SELECT count(*) FROM views CLOSE BY CLOCK 1 second")
+    queries.send((0, "PL", 1))
+    queries.match()
+    queries.aggregate(lambda status: status.records)
+    assert queries.results() == []
+    queries.delete_records(queries.declared.ended_topic)
+    looked = itertools.count()
+    queries.aggregate(lambda status: status.partitions and next(looked) > 10)
+    told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert any("windows among them have no results" in line for line in told)
+
+
 def test_an_instance_tells_that_snapshots_and_records_are_gone_and_goes_on(queries, caplog):
     matched_and_answered(queries)
     for topic in (queries.declared.snapshots_topic, queries.declared.matched_topic):

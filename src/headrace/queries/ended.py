@@ -69,11 +69,13 @@ class PartitionClocks(msgspec.Struct, tag="clocks", tag_field="kind", frozen=Tru
         partition: of the matched topic.
         event_us: the time of events, by topic, in microseconds since 1970.
         clock_us: the clock, in microseconds since 1970.
+        ended: how many windows have ended in it.
     """
 
     partition: int
     event_us: Mapping[str, int]
     clock_us: int
+    ended: int = 0
 
 
 EndedRecord: TypeAlias = WindowResults | PartitionClocks

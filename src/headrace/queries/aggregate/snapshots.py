@@ -135,6 +135,7 @@ class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=Tr
         event_us: the time of events that this partition of the matched topic has reached, as all
             partitions of the results have been told.
         silence: as :class:`QuerySilence` has it, in records of earlier versions.
+        ended: how many windows have ended in this partition of the matched topic.
     """
 
     first_offset: int
@@ -143,6 +144,7 @@ class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=Tr
     clocks: Mapping[int, PartitionClocks]
     event_us: Mapping[str, int]
     silence: Mapping[str, tuple[int, bool]] = {}
+    ended: int = 0
 
 
 class QuerySilence(msgspec.Struct, tag="silence", tag_field="kind", frozen=True):

@@ -131,11 +131,24 @@ class PartitionAnswers:
             return dict(self._silence)
         return {name: self._silence[name] for name in sorted(changed) if name in self._silence}
 
-    def position(self, event_us: Mapping[str, int]) -> AnswerPosition:
+    def has_taken_all(self, ended: Mapping[int, int]) -> bool:
+        """Whether it has taken so many windows of each partition, and none of them waits.
+
+        Before it takes the first record.
+
+        Args:
+            ended: how many windows have ended, by partition of the matched topic.
+        """
+        told = {partition: clocks.ended for partition, clocks in self._clocks.items()}
+        is_told = all(told.get(partition, 0) == count for partition, count in ended.items())
+        return is_told and self.offset == self._taken
+
+    def position(self, event_us: Mapping[str, int], ended: int) -> AnswerPosition:
         """Returns how far it is.
 
         Args:
             event_us: how far the partition of the matched topic is, by topic.
+            ended: how many windows have ended there.
         """
         waiting = (window.offset for window in self._by_original.values())
         return AnswerPosition(
@@ -144,6 +157,7 @@ class PartitionAnswers:
             dict(self._passed_us),
             dict(self._clocks),
             event_us,
+            ended=ended,
         )
 
     def _wait(self, record: WindowResults, offset: int, written_ms: int) -> None:

@@ -34,7 +34,7 @@ from headrace.queries.ended import PartitionClocks, WindowResults, decode_ended
 from headrace.queries.instance.lease_holder import LeaseHolder
 from headrace.queries.instance.owned import OwnedPartition
 from headrace.queries.instance.reader_check import ReaderCheck, ReaderStalledError
-from headrace.queries.instance.restoring import OpenTransactionError
+from headrace.queries.instance.restoring import OpenTransactionError, ended_windows
 from headrace.queries.instance.topic_ends import TopicEnds
 from headrace.queries.matched import decode_matched
 from headrace.queries.topics import ensure_query_topics
@@ -261,8 +261,17 @@ class AggregatorInstance:
     ) -> int:
         first, latest = live.earliest[place.partition], live.latest[place.partition]
         if offset < first and not owned.is_new:
-            raise self._deleted(place, offset)
-        if offset < first:
+            if place.topic == self._queries.matched_topic:
+                raise self._deleted(place, offset)
+            if not owned.answers.has_taken_all(ended_windows(self._config, self._queries)):
+                _LOG.error(
+                    "%s: records before offset %d of %s are deleted: windows among them have no "
+                    "results",
+                    self._queries.name,
+                    first,
+                    place,
+                )
+        elif offset < first:
             _LOG.error(
                 "%s: there is no snapshot, and records before offset %d of %s are deleted: windows "
                 "that were open are lost, and later ones lack these records",

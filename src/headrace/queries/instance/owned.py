@@ -80,6 +80,7 @@ class OwnedPartition:
             partition, queries.partitions, watched, restored.answered, restored.silence
         )
         self.results = 0
+        self._ended = restored.answered.ended if restored.answered else 0
         self.counts: Mapping[str, TopicCounts] = {}
         self.is_new = restored.position is None
         self._quiet = QuietTopics()
@@ -177,11 +178,11 @@ class OwnedPartition:
             yield from self._ended_windows(each)
         yield from self._copies(now_ms)
         event_us = self.aggregator.event_us
-        clocks = PartitionClocks(self._partition, event_us, now_ms * 1000)
+        clocks = PartitionClocks(self._partition, event_us, now_ms * 1000, self._ended)
         value = msgspec.json.encode(clocks)
         for partition in range(self._queries.partitions):
             yield ProducerRecord(self._queries.ended_topic, None, value, (), partition)
-        yield self._record(None, msgspec.json.encode(self.answers.position(event_us)))
+        yield self._record(None, msgspec.json.encode(self.answers.position(event_us, self._ended)))
         if is_snapshot:
             yield from self._snapshot()
         for silence in encode_silence(self.answers.changed_silence()):
@@ -202,6 +203,7 @@ class OwnedPartition:
             key = window.results[0].query.encode()
             for part in window.parts():
                 yield ProducerRecord(self._queries.ended_topic, key, msgspec.json.encode(part), ())
+        self._ended += len(output.ended)
         for marker in output.ended:
             yield self._record(marker.id, msgspec.json.encode(marker))
         for snapshot in output.emitted:

@@ -7,6 +7,7 @@ from headrace.kafka.client import ClientConfig, earliest_offsets, high_watermark
 from headrace.kafka.range_reader import read_records
 from headrace.model import OffsetRange, TopicPartition
 from headrace.queries.aggregate.snapshots import Restored
+from headrace.queries.declaration import StandingQueries
 
 _SILENCE_SECONDS = 90.0  # brokers end a transaction that was left open after a minute
 _FIRST_LOOK_OFFSETS = 1_000
@@ -40,6 +41,19 @@ def read_snapshots(config: ClientConfig, partition: TopicPartition) -> Restored:
     if restored.damaged:
         raise SnapshotDamagedError(str(partition), restored.damaged)
     return restored
+
+
+def ended_windows(config: ClientConfig, queries: StandingQueries) -> dict[int, int]:
+    """Returns how many windows have ended in each partition of the matched topic.
+
+    Raises what :func:`read_snapshots` does.
+    """
+    ended = {}
+    for number in range(queries.partitions):
+        partition = TopicPartition(queries.snapshots_topic, number)
+        answered = read_snapshots(config, partition).answered
+        ended[number] = 0 if answered is None else answered.ended
+    return ended
 
 
 def _read(config: ClientConfig, partition: TopicPartition) -> Restored:

@@ -102,6 +102,18 @@ def test_a_window_waits_until_all_partitions_have_passed_its_end():
     assert stage.answers.waiting == 0
 
 
+def test_it_knows_whether_windows_have_ended_that_it_has_not_taken():
+    stage = Stage()
+    stage.take(PartitionClocks(0, {}, BASE, ended=3))
+    restarted = Stage(position=stage.answers.position({}, 0)).answers
+    assert restarted.has_taken_all({0: 3, 1: 0})
+    assert not restarted.has_taken_all({0: 4, 1: 0})
+    assert not restarted.has_taken_all({0: 3, 1: 1})
+    stage.take(window("q", 1))
+    waits = Stage(position=stage.answers.position({}, 0)).answers
+    assert not waits.has_taken_all({0: 3, 1: 0})
+
+
 def test_an_early_result_does_not_wait():
     stage = Stage()
     early = window("q", 3, kind=ResultKind.EARLY)
@@ -263,7 +275,7 @@ class KilledStage:
         self.send(others)
         self.log += [(decode_ended(msgspec.json.encode(copy)), self.now_ms) for copy in copies]
         self.copies += len(copies)
-        self.snapshots.append(msgspec.json.encode(self.answers.position({})))
+        self.snapshots.append(msgspec.json.encode(self.answers.position({}, 0)))
         self.snapshots += encode_silence(self.answers.changed_silence())
         self.results += self.answered
         self.answered = []
@@ -318,7 +330,7 @@ def test_a_window_that_waits_for_half_a_day_is_written_once_more_and_pins_no_pos
         killed.take(9)
     assert killed.copies == 10
     assert killed.answers.waiting == 2
-    first_offset = killed.answers.position({}).first_offset
+    first_offset = killed.answers.position({}, 0).first_offset
     assert first_offset == len(killed.log) - 2
     killed.write()
     killed.kill()
