@@ -176,7 +176,8 @@ class OwnedPartition:
             yield ProducerRecord(self._queries.results_topic, result.query.encode(), value, ())
         for each in output:
             yield from self._ended_windows(each)
-        yield from self._copies(now_ms)
+        if is_snapshot:
+            yield from self._copies(now_ms)
         event_us = self.aggregator.event_us
         clocks = PartitionClocks(self._partition, event_us, now_ms * 1000, self._ended)
         value = msgspec.json.encode(clocks)

@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterable
 
 _COUNT_SECONDS = 1.0
-_MAX_SILENT = 30
+# Longer than a transaction that was left open holds back its readers.
+_MAX_SILENT = 90
 
 
 class ReaderStalledError(Exception):
@@ -37,7 +38,7 @@ class ReaderCheck:
         """Counts the partitions of which nothing was read since the last call.
 
         Raises:
-            ReaderStalledError: if it was nothing for half a minute.
+            ReaderStalledError: if it was nothing for a minute and a half.
         """
         if time.monotonic() - self._counted_at < _COUNT_SECONDS:
             return
@@ -46,7 +47,7 @@ class ReaderCheck:
             self._silent[partition] += 1
             if self._silent[partition] >= _MAX_SILENT:
                 raise ReaderStalledError(
-                    f"nothing of {self._topic}[{partition}] was read for half a minute, though "
+                    f"nothing of {self._topic}[{partition}] was read for 90 s, though "
                     "records are written to it; if a new reader does not help, a transaction may "
                     "be open there: see `kafka-transactions.sh find-hanging`"
                 )

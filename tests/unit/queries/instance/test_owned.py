@@ -177,15 +177,15 @@ def copies_in(owned):
 def test_a_window_that_waits_for_long_is_written_to_its_partition_with_the_position(monkeypatch):
     owned = Owned(monkeypatch, partitions=2)
     owned.partition.take_ended(ended_window(), 0, NOW_MS, NOW_MS)
-    owned.write(now_ms=NOW_MS + COPY_AFTER_MS - 1)
+    owned.write(now_ms=NOW_MS + COPY_AFTER_MS - 1, after_seconds=SNAPSHOT_SECONDS)
     assert copies_in(owned) == []
-    owned.write(now_ms=NOW_MS + COPY_AFTER_MS)
+    owned.write(now_ms=NOW_MS + COPY_AFTER_MS, after_seconds=SNAPSHOT_SECONDS)
     [copy] = copies_in(owned)
     assert (copy.key, copy.partition) == (b"q", 0)
     assert msgspec.json.decode(copy.value, type=WindowResults) == msgspec.structs.replace(
         ended_window(), original=0
     )
-    owned.write(now_ms=NOW_MS + COPY_AFTER_MS)
+    owned.write(now_ms=NOW_MS + COPY_AFTER_MS, after_seconds=SNAPSHOT_SECONDS)
     assert copies_in(owned) == []
 
 
@@ -195,7 +195,9 @@ def test_a_transaction_has_no_more_copies_than_it_has_time_for(monkeypatch):
     for offset in range(10):
         owned.partition.take_ended(ended_window(), offset, NOW_MS, NOW_MS)
     numbers = []
-    while owned.write(now_ms=NOW_MS + COPY_AFTER_MS) and copies_in(owned):
+    while owned.write(now_ms=NOW_MS + COPY_AFTER_MS, after_seconds=SNAPSHOT_SECONDS) and copies_in(
+        owned
+    ):
         numbers.append(len(copies_in(owned)))
     assert len(numbers) > 1
     assert sum(numbers) == 10

@@ -17,9 +17,9 @@ def clock(monkeypatch):
     return clock
 
 
-def test_a_partition_of_which_nothing_is_read_for_half_a_minute_is_named(clock):
+def test_a_partition_of_which_nothing_is_read_for_long_is_named(clock):
     check = ReaderCheck("ads.ended", [4, 5])
-    for _ in range(29):
+    for _ in range(89):
         clock.now += 1
         check.received(4)
         check.check()
