@@ -63,9 +63,9 @@ class Views:
             sums[0] += 1
             sums[1] += n
             sums[2] = max(sums[2], n)
-        self._at += timedelta(seconds=seconds)
         self.count += count
         self._flow.send(values, topic=self._topic.name)
+        self._at += timedelta(seconds=seconds)
 
     def end(self):
         """Sends views of nobody that end all windows."""
