@@ -139,9 +139,9 @@ class PartitionAnswers:
         Args:
             ended: how many windows have ended, by partition of the matched topic.
         """
-        told = {partition: clocks.ended for partition, clocks in self._clocks.items()}
-        is_told = all(told.get(partition, 0) == count for partition, count in ended.items())
-        return is_told and self.offset == self._taken
+        known = {partition: clocks.ended for partition, clocks in self._clocks.items()}
+        is_known = all(known.get(partition, 0) == count for partition, count in ended.items())
+        return is_known and self.offset == self._taken
 
     def position(self, event_us: Mapping[str, int], ended: int) -> AnswerPosition:
         """Returns how far it is.

@@ -15,7 +15,7 @@ _ASK_SECONDS = 1.0
 
 
 class TopicEnd(NamedTuple):
-    """Where a topic ended.
+    """Says where a topic ended.
 
     Attributes:
         live: the topic as it was; None: not known.
