@@ -16,7 +16,7 @@ from headrace.queries.registry.topic import ensure_registry_topic
 _STAGE_RETENTION = timedelta(days=1)
 # Retention spares the open segment.
 _SHORT_SEGMENTS = {"segment.ms": "3600000"}
-# A position names queries: those with late events, and those that watch for loss of signal.
+# A position names the queries with late events, ten thousand at most.
 _LARGE_POSITIONS = {"max.message.bytes": str(8 * 2**20)}
 
 

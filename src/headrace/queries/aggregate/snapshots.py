@@ -111,7 +111,7 @@ class SnapshotPosition(msgspec.Struct, tag="position", tag_field="kind", frozen=
         event_us: the time of events, by topic.
         late: late events, by query.
         ticks: the last one of each topic, of which no other may come for long.
-        counts: what has become of the matched events, by topic; None: an earlier version has
+        counts: what has become of the matches, by topic; None: an earlier version has
             written the record.
     """
 

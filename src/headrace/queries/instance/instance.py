@@ -71,7 +71,7 @@ class AggregatorStatus:
         results: that it has written since its start.
         windows: that are open.
         late: late events, by query.
-        unbalanced: matched events that are missing or too many, by topic, in its partitions.
+        unbalanced: matches that are missing or too many, by topic, in its partitions.
         event_us: the time of events, by topic, in microseconds since 1970.
         faulty: queries whose records can't be added up, with the reason.
         waiting: why it does nothing; empty: it does.

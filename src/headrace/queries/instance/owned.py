@@ -53,7 +53,7 @@ class OwnedPartition:
         aggregator: of the windows.
         answers: the results, in their order.
         results: how many were written.
-        counts: what has become of matched events, by topic, as of the last snapshot.
+        counts: what has become of the matches, by topic, as of the last snapshot.
         is_new: whether there is no snapshot, so that it begins with the first records there are.
 
     Raises:
