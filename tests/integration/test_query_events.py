@@ -172,8 +172,10 @@ def documents(draw):
     pairs = [f'"{name}": {value}' for name, value in members.items()]
     repeated = draw(st.lists(st.sampled_from(pairs), max_size=1)) if pairs else []
     text = f"{{{', '.join(draw(st.permutations(pairs + repeated)))}}}"
-    # A damaged name may leave half of a surrogate pair in a field that is not declared.
-    is_damaged = draw(st.integers(0, 9)) == 9 and "\\ud" not in text
+    # A damaged name may leave half of a surrogate pair in a field that is not declared. Of repeated
+    # fields, Spark looks at the last alone, which may be right where the first is damaged.
+    may_be_damaged = not repeated and "\\ud" not in text
+    is_damaged = draw(st.integers(0, 9)) == 9 and may_be_damaged
     return draw(damaged(text) if is_damaged else st.just(text)).encode()
 
 
