@@ -45,9 +45,11 @@ class Views:
         self.expected = defaultdict(lambda: [0, 0, 0])
 
     def go_on(self, stop):
-        """Sends a view of nobody each second: event time does not go on by itself, as if quiet."""
+        """Sends views of nobody each second: event time does not go on by itself, as if quiet."""
         while not stop.wait(1.0):
-            self._flow.send([self._value(self._at, -1, "PL", 0)], topic=self._topic.name)
+            for partition in range(self._topic.partitions):
+                value = self._value(self._at, -1, "PL", 0)
+                self._flow.send([value], topic=self._topic.name, partition=partition)
 
     def send(self, count, seconds):
         """Sends views of so many seconds."""
@@ -68,11 +70,11 @@ class Views:
         self._at += timedelta(seconds=seconds)
 
     def end(self):
-        """Sends views of nobody that end all windows."""
-        at = self._at + timedelta(minutes=5)
-        for partition in range(self._topic.partitions):
-            values = [self._value(at, -1, "PL", 0)] * 3
-            self._flow.send(values, topic=self._topic.name, partition=partition)
+        """Has event time go on until all windows have ended: the views of nobody are of that time.
+
+        Single ones do that, a second apart; a few in a large batch would not.
+        """
+        self._at += timedelta(minutes=5)
 
     def _value(self, at, user, country, n):
         event = {"id": f"v{next(self._numbers)}", "at": at.isoformat(), "user": user}
