@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import signal
 import subprocess
@@ -40,16 +39,8 @@ class Views:
     def __init__(self, flow, topic, random):
         self._flow, self._topic, self._random = flow, topic, random
         self._at = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(hours=2)
-        self._numbers = itertools.count()
         self.count = 0
         self.expected = defaultdict(lambda: [0, 0, 0])
-
-    def go_on(self, stop):
-        """Sends views of nobody each second: event time does not go on by itself, as if quiet."""
-        while not stop.wait(1.0):
-            for partition in range(self._topic.partitions):
-                value = self._value(self._at, -1, "PL", 0)
-                self._flow.send([value], topic=self._topic.name, partition=partition)
 
     def send(self, count, seconds):
         """Sends views of so many seconds."""
@@ -65,19 +56,19 @@ class Views:
             sums[0] += 1
             sums[1] += n
             sums[2] = max(sums[2], n)
-        self.count += count
-        self._flow.send(values, topic=self._topic.name)
         self._at += timedelta(seconds=seconds)
+        self._flow.send(values, topic=self._topic.name)
 
     def end(self):
-        """Has event time go on until all windows have ended: the views of nobody are of that time.
-
-        Single ones do that, a second apart; a few in a large batch would not.
-        """
-        self._at += timedelta(minutes=5)
+        """Sends views of nobody that end all windows; where a batch has many others, quiet does."""
+        at = self._at + timedelta(minutes=5)
+        for partition in range(self._topic.partitions):
+            values = [self._value(at, -1, "PL", 0)] * 3
+            self._flow.send(values, topic=self._topic.name, partition=partition)
 
     def _value(self, at, user, country, n):
-        event = {"id": f"v{next(self._numbers)}", "at": at.isoformat(), "user": user}
+        self.count += 1
+        event = {"id": f"v{self.count}", "at": at.isoformat(), "user": user}
         return json.dumps(event | {"country": country, "n": n}).encode()
 
 
@@ -195,8 +186,6 @@ def test_faults_of_instances_change_no_result(broker, spark, tmp_path, drill_run
     chosen[-1] = FROZEN  # one at least
     step = events // (faults + 1)
     matching.start()
-    going_on = threading.Thread(target=views.go_on, args=[stop])
-    going_on.start()
     try:
         for fault in chosen:
             views.send(step, 60)
@@ -215,7 +204,6 @@ def test_faults_of_instances_change_no_result(broker, spark, tmp_path, drill_run
     finally:
         stop.set()
         instances.close()
-        going_on.join()
         matching.join()
     answers = defaultdict(list)
     begins = defaultdict(list)
