@@ -200,10 +200,8 @@ class ChangelogFollower:
         try:
             while not self._ending.is_set():
                 message = reader.poll(_POLL_SECONDS)
-                if message is None:
-                    idle_check.check(reader)
-                else:
-                    idle_check.received()
+                idle_check.check(reader, has_received=message is not None)
+                if message is not None:
                     self._take(message, unread)
         finally:
             reader.close()

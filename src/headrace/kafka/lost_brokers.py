@@ -34,23 +34,24 @@ class IdleCheck:
         self._config = config
         self._idle_since = time.monotonic()
 
-    def received(self) -> None:
-        """The consumer is not idle."""
-        self._idle_since = time.monotonic()
-
-    def check(self, client: confluent_kafka.Consumer) -> None:
+    def check(self, client: confluent_kafka.Consumer, *, has_received: bool) -> None:
         """Checks an idle client every :data:`IDLE_SECONDS`: it may have lost its brokers.
 
-        That takes milliseconds, while brokers are away 7 s, and once 19 s before the error.
+        To be called after each read, with whether it gave anything. A check takes milliseconds,
+        while brokers are away 7 s, and once 19 s before the error.
 
         Raises:
             BrokersLostError: if it has, and brokers answer another client.
         """
-        if time.monotonic() - self._idle_since < IDLE_SECONDS:
-            return
+        if has_received:
+            self._idle_since = time.monotonic()
+        elif time.monotonic() - self._idle_since >= IDLE_SECONDS:
+            self._check_idle(client)
+
+    def _check_idle(self, client: confluent_kafka.Consumer) -> None:
         if has_lost_brokers(self._config, client):
             raise BrokersLostError("the client reaches no broker, though brokers answer another")
-        self.received()
+        self._idle_since = time.monotonic()
 
 
 def has_lost_brokers(config: ClientConfig, client: confluent_kafka.Consumer | AdminClient) -> bool:

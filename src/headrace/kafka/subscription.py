@@ -145,10 +145,7 @@ class Subscription:
             raise self._named(error.args[0]) from error
         if self._closing:
             return Taken([], [])
-        if taken:
-            self._idle_check.received()
-        else:
-            self._idle_check.check(self._consumer)
+        self._idle_check.check(self._consumer, has_received=bool(taken))
         ends = [
             (_partition(message), int(message.offset())) for message in taken if _is_end(message)
         ]

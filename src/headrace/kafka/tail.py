@@ -113,10 +113,9 @@ def _polled(
     idle = IdleCheck(config)
     while True:
         message = reader.poll(_POLL_SECONDS)
+        idle.check(reader, has_received=message is not None)
         if message is None:
-            idle.check(reader)
             continue
-        idle.received()
         error = message.error()
         if error is not None:
             if meaning(error) not in _WAITED_FOR:

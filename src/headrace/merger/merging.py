@@ -176,10 +176,7 @@ class Merging:
         """
         limit = _FULL_RECORDS_ALONE if self._alone else _TAKE_RECORDS
         messages = self._reader.consume(limit, 0 if self._ready else seconds)
-        if messages:
-            self._idle_check.received()
-        else:
-            self._idle_check.check(self._reader)
+        self._idle_check.check(self._reader, has_received=bool(messages))
         try:
             self._merge(messages)
         except MergerRecordError:

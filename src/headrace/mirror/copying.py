@@ -187,10 +187,7 @@ class Copier:
         """
         limit = _FULL_RECORDS_ALONE if self._alone else _TAKE_RECORDS
         messages = self._reader.consume(limit, seconds)
-        if messages:
-            self._idle_check.received()
-        else:
-            self._idle_check.check(self._reader)
+        self._idle_check.check(self._reader, has_received=bool(messages))
         for message in messages:
             # None: the client had fetched it of a partition that went meanwhile.
             partition = self._partitions.get((message.topic(), message.partition()))

@@ -20,7 +20,6 @@ clicks_to_lake = Pipeline("clicks-to-lake", clicks, Lake("clicks", partition_by=
 async def copy(record, send):
     send("copies", record.value)
 """
-# Views of commands that ask for an extra.
 PROGRAM = """
 import importlib, pkgutil, sys
 from headrace.runtime.extras import MODULES
@@ -34,6 +33,7 @@ class Missing:
 
 sys.meta_path.insert(0, Missing())
 import headrace.cli.views
+# Views of commands that ask for an extra.
 EXTRAS = {"ledger", "matched_events", "queries", "query_answers", "query_instances", "reprocess"}
 for module in pkgutil.iter_modules(headrace.cli.views.__path__):
     if module.name not in EXTRAS:

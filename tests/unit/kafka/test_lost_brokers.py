@@ -38,7 +38,7 @@ def test_brokers_that_are_away_cut_nobody_off(monkeypatch):
 
 def test_a_consumer_is_looked_after_once_it_has_been_quiet_for_a_while(brokers, monkeypatch):
     cut_off = consumer(NOWHERE)
-    IdleCheck(brokers.config).check(cut_off)
+    IdleCheck(brokers.config).check(cut_off, has_received=False)
     monkeypatch.setattr(lost_brokers, "IDLE_SECONDS", 0.0)
     with pytest.raises(BrokersLostError):
-        IdleCheck(brokers.config).check(cut_off)
+        IdleCheck(brokers.config).check(cut_off, has_received=False)

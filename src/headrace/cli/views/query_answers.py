@@ -205,8 +205,8 @@ def _table(results: Sequence[QueryResult]) -> Table:
     """
     facets = list(dict.fromkeys(name for result in results for name in result.facets))
     columns = list(dict.fromkeys(name for result in results for name in result.values))
-    texts = {_text(result) for result in results}
-    last = ("registered",) if len(texts) > 1 else ()
+    has_texts = len({_text(result) for result in results}) > 1
+    last = ["registered"] if has_texts else []
     names = map(safe, ("window", *facets, *columns, "kind", *last))
     shown = table(*names, right=tuple(range(1 + len(facets), 1 + len(facets) + len(columns))))
     for result in results:
@@ -215,7 +215,7 @@ def _table(results: Sequence[QueryResult]) -> Table:
             *(_facet(result, name) for name in facets),
             *(_value(result.values.get(name)) for name in columns),
             result.kind.value,
-            *(_text(result) for _ in last),
+            *([_text(result)] if has_texts else []),
         ]
         shown.add_row(*map(safe, cells))
     return shown

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 import confluent_kafka
@@ -244,11 +245,14 @@ class AggregatorInstance:
             RecordsUnreadableError: if there are fewer records than were taken.
         """
         starts = []
+        # Read once for all partitions, where records are deleted alone.
+        ended = cache(partial(ended_windows, self._config, self._queries))
         for topic in (self._queries.matched_topic, self._queries.ended_topic):
             live = KafkaCluster(self._config).live(topic)
             for number, owned in self._owned.items():
                 stage = self._stage(owned, topic)
-                stage.offset = self._start(TopicPartition(topic, number), owned, stage.offset, live)
+                place = TopicPartition(topic, number)
+                stage.offset = self._start(place, owned, stage.offset, live, ended)
                 starts.append(confluent_kafka.TopicPartition(topic, number, stage.offset))
         return starts
 
@@ -257,13 +261,18 @@ class AggregatorInstance:
         return owned.aggregator if topic == self._queries.matched_topic else owned.answers
 
     def _start(
-        self, place: TopicPartition, owned: OwnedPartition, offset: int, live: LivePositions
+        self,
+        place: TopicPartition,
+        owned: OwnedPartition,
+        offset: int,
+        live: LivePositions,
+        ended: Callable[[], Mapping[int, int]],
     ) -> int:
         first, latest = live.earliest[place.partition], live.latest[place.partition]
         if offset < first and not owned.is_new:
             if place.topic == self._queries.matched_topic:
                 raise self._deleted(place, offset)
-            if not owned.answers.has_taken_all(ended_windows(self._config, self._queries)):
+            if not owned.answers.has_taken_all(ended()):
                 _LOG.error(
                     "%s: records before offset %d of %s are deleted: windows among them have no "
                     "results",
@@ -295,14 +304,9 @@ class AggregatorInstance:
         reader_check = ReaderCheck(self._queries.ended_topic, self._owned)
         while not self._ending.is_set() and self._has(lease.partitions):
             for messages in _at_hand(reader):
-                if messages:
-                    idle_check.received()
-                else:
-                    idle_check.check(reader)
+                idle_check.check(reader, has_received=bool(messages))
                 for message in messages:
-                    self._take(message)
-                    if message.error() is None and message.topic() == self._queries.ended_topic:
-                        reader_check.received(_number(message))
+                    self._take(message, reader_check)
             reader_check.check()
             self._uncovered = lease.uncovered
             self._end_quiet_topics(ends)
@@ -315,7 +319,7 @@ class AggregatorInstance:
             self._failures = 0
             observe(self.status())
 
-    def _take(self, message: confluent_kafka.Message) -> None:
+    def _take(self, message: confluent_kafka.Message, reader_check: ReaderCheck) -> None:
         error = message.error()
         if error is not None:
             if meaning(error) is Meaning.END:
@@ -332,6 +336,8 @@ class AggregatorInstance:
         value, now_ms = message.value() or b"", _now_ms()
         owned, offset = self._owned[_number(message)], _offset(message)
         is_ended = message.topic() == self._queries.ended_topic
+        if is_ended:
+            reader_check.received(_number(message))
         try:
             record = decode_ended(value) if is_ended else decode_matched(value)
         except ValueError as error:

@@ -152,10 +152,7 @@ class LeaseHolder:
         try:
             while not self._ending.is_set():
                 messages = reader.consume(100, _POLL_SECONDS)
-                if messages:
-                    idle_check.received()
-                else:
-                    idle_check.check(reader)
+                idle_check.check(reader, has_received=bool(messages))
                 for message in messages:
                     self._take(message)
                 is_due = time.monotonic() - self._sent_at >= RENEW_SECONDS

@@ -17,8 +17,8 @@ class ReaderStalledError(Exception):
 class ReaderCheck:
     """Looks after the partitions of the topic of ended windows; used on the reader's thread.
 
-    Every instance writes its clocks to each of them once a second. Silence is counted in looks, a
-    second apart: an instance that was busy for long looks once.
+    Every instance writes its clocks to each of them once a second. Silence is counted in checks, a
+    second apart: an instance that was busy for long has checked once.
 
     Args:
         topic: of ended windows.

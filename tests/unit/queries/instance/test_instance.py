@@ -11,6 +11,7 @@ from headrace.errors import BrokerUnreachableError, MatchedRecordsDeletedError
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.instance import instance as instance_module
 from headrace.queries.instance.instance import AggregatorInstance
+from headrace.queries.instance.reader_check import ReaderCheck
 
 
 class Event:
@@ -71,6 +72,6 @@ def test_records_that_are_deleted_before_they_are_taken_are_not_skipped(topic, o
     aggregator, answers = SimpleNamespace(offset=70), SimpleNamespace(offset=9)
     instance._owned[3] = SimpleNamespace(aggregator=aggregator, answers=answers)
     with pytest.raises(MatchedRecordsDeletedError) as raised:
-        instance._take(Event(KafkaError._AUTO_OFFSET_RESET, topic))
+        instance._take(Event(KafkaError._AUTO_OFFSET_RESET, topic), ReaderCheck("ads.ended", [3]))
     assert (raised.value.partition, raised.value.offset) == (f"{topic}[3]", offset)
     assert raised.value.snapshots == "ads.snapshots[3]"
