@@ -105,6 +105,7 @@ bench-queries: env
 	cd $(ROOT) && $(BIN)/python -m bench.queries
 	cd $(ROOT) && $(BIN)/python -m bench.windowed_count
 	cd $(ROOT) && $(BIN)/python -m bench.match_latency
+	cd $(ROOT) && $(BIN)/python -m bench.window_latency
 
 # Resolves pyproject.toml anew; the lock is reviewed like code.
 lock: env

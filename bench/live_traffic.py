@@ -51,6 +51,10 @@ class Traffic:
         """How many records were produced."""
         return len(self.sent_us)
 
+    def value(self, now_us: int) -> bytes:  # noqa: ARG002
+        """Returns the value of the next record, which is produced at that time."""
+        return self._values[self.sent % len(self._values)]
+
     @contextmanager
     def sending(self) -> Iterator[None]:
         """Sends beside the block, and until all are there."""
@@ -67,8 +71,8 @@ class Traffic:
         while not self._ending.wait(_TICK_SECONDS):
             due = int((time.monotonic() - began) * self._rate)
             while self.sent < due:
-                value = self._values[self.sent % len(self._values)]
                 partition, now_us = self.sent % PARTITIONS, time.time_ns() // 1000
+                value = self.value(now_us)
                 self.sent_us.append(now_us)
                 headers = [(SENT, b"%d" % now_us)]
                 self._sender.produce(self._topic, value, partition=partition, headers=headers)
