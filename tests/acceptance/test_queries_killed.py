@@ -18,7 +18,8 @@ from tests.integration.aggregator_instance import View, arguments
 from tests.integration.flow import Flow
 
 from headrace import BatchLimits, Pipeline, StandingQueries, Topic
-from headrace.kafka.client import consumer, describe, high_watermarks, latest_offsets
+from headrace.kafka.client import consumer, describe
+from headrace.kafka.open_transactions import open_transactions
 from headrace.queries.match.sink import MatchQueries
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.registry.topic import write_registry
@@ -144,13 +145,11 @@ def final_results(flow, declared, expected):
     return results
 
 
-def open_transactions(flow, declared):
+def transactions_open(flow, declared):
     """The first offset that readers of committed records do not get, of each such partition."""
     topics = describe(flow.client, declared.topics).values()
     places = [place for topic in topics for place in topic.all_partitions]
-    ends = high_watermarks(flow.client, places)
-    stable = {place: offset for place, (offset, _) in latest_offsets(flow.client, places).items()}
-    return {str(place): stable[place] for place in places if stable[place] < ends[place]}
+    return {str(place): at for place, at in open_transactions(flow.client, places).items()}
 
 
 def missing(expected, results):
@@ -199,7 +198,7 @@ def test_faults_of_instances_change_no_result(broker, spark, tmp_path, drill_run
         results = final_results(flow, declared, expected)
     except AssertionError as error:
         instances.describe()
-        error.add_note(f"open transactions: {open_transactions(flow, declared)}")
+        error.add_note(f"open transactions: {transactions_open(flow, declared)}")
         raise
     finally:
         stop.set()

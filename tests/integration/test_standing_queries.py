@@ -29,7 +29,7 @@ from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.windows import WindowState
 from headrace.pipelines.progress import PipelineState
 from headrace.queries.aggregate.counts import TopicCounts
-from headrace.queries.instance import reader_check, restoring
+from headrace.queries.instance import owned, reader_check, restoring
 from headrace.queries.instance.instance import AggregatorInstance
 from headrace.queries.instance.restoring import OpenTransactionError, read_snapshots
 from headrace.queries.match.sink import MatchQueries
@@ -402,8 +402,22 @@ def test_every_match_is_accounted_for(queries):
     known = balance(queries)
     assert (known.state, known.differences, known.unknown) == (WindowState.BALANCED, (), "")
     assert known.counts == TopicCounts(sent=15, taken=15, ended=6, late=3, open=6)
+    assert (known.in_results, known.waiting) == (6, 0)
     [other] = query_balances(queries.flow.client, queries.declared, ["others"])
     assert other.unknown == "no batch of its events was matched yet"
+
+
+def test_a_snapshot_of_several_transactions_is_whole_after_a_restart(queries, monkeypatch):
+    monkeypatch.setattr(owned, "_MAX_TRANSACTION_BYTES", 1_000)
+    queries.register_all({f"q{number}": "SELECT count(*) FROM views" for number in range(50)})
+    queries.send((0, "PL", 1), (1, "PL", 1))
+    queries.match()
+    queries.aggregate(lambda status: status.windows == 50)
+    queries.send((70, "PL", 1), (71, "PL", 1))
+    queries.match()
+    queries.aggregate(lambda status: status.results >= 50)
+    assert [result.events for result in queries.results()] == [2] * 50
+    assert balance(queries).state is WindowState.BALANCED
 
 
 def test_what_no_instance_takes_is_not_balanced(queries, monkeypatch):
@@ -507,6 +521,23 @@ def test_windows_whose_records_are_deleted_before_they_have_results_are_told(que
     queries.aggregate(lambda status: status.partitions and next(looked) > 10)
     told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert any("windows among them have no results" in line for line in told)
+    [difference] = balance(queries).differences
+    assert (difference.hop, difference.number) == (Hop.ENDED_WINDOWS, 1)
+    partition = partition_of_key(b"q", queries.declared.partitions)
+    assert difference.partition == f"{queries.declared.ended_topic}/{partition}"
+
+
+def test_windows_that_another_program_has_sent_are_too_many(queries):
+    queries.register("q", "SELECT count(*) FROM views")
+    queries.send((0, "PL", 1), (70, "PL", 1), (71, "PL", 1))
+    queries.match()
+    queries.aggregate(lambda status: status.results)
+    ended = queries.declared.ended_topic
+    [window] = [each for each in records(queries.flow.client, ended) if each.key()]
+    queries.flow.send([window.value()], topic=ended, keys=[window.key()])
+    queries.aggregate(lambda status: any(status.unbalanced.values()))
+    [difference] = balance(queries).differences
+    assert (difference.hop, difference.number) == (Hop.ENDED_WINDOWS, -1)
 
 
 def test_an_instance_tells_that_snapshots_and_records_are_gone_and_goes_on(queries, caplog):

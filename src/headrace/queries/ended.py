@@ -21,6 +21,9 @@ import msgspec
 from headrace.queries.decoding import decode_json
 from headrace.queries.result import QueryResult, ResultKind
 
+MatchesByPartition: TypeAlias = Mapping[int, Mapping[str, int]]
+"""How many matches there are, by partition and topic of the events."""
+
 _PART_BYTES = 512 * 2**10  # records have room for a megabyte
 # Half the retention of the topic: so old is the record of a window that is written once more.
 COPY_AFTER_MS = 12 * 3_600_000
@@ -30,17 +33,23 @@ class WindowResults(msgspec.Struct, tag="window", tag_field="kind", frozen=True)
     """Results of a window that has ended, or early ones.
 
     Attributes:
-        topic: of the events, whose time has ended the window; empty: the clock has.
+        partition: of the matched topic, which the window is in.
+        topic: of the events.
+        ordered_by: the topic whose event time has ended the window; empty: the clock has.
         due_us: what that time was at least, in microseconds since 1970. Where it has come so far in
             all partitions, no earlier window of the query can come any more.
         results: of the groups, or of some of them.
+        matches: in the window, if it has ended; 0 in all records of a window but the first.
         original: offset of the record that was written first, if this one is a copy of it; None: it
             is no copy.
     """
 
+    partition: int
     topic: str
+    ordered_by: str
     due_us: int
     results: list[QueryResult]
+    matches: int = 0
     original: int | None = None
 
     @property
@@ -51,15 +60,15 @@ class WindowResults(msgspec.Struct, tag="window", tag_field="kind", frozen=True)
     def parts(self) -> Iterator[WindowResults]:
         """Yields it in parts that a record has room for."""
         some: list[QueryResult] = []
-        size = 0
+        size, matches = 0, self.matches
         for result in self.results:
             length = len(msgspec.json.encode(result))
             if some and size + length > _PART_BYTES:
-                yield WindowResults(self.topic, self.due_us, some)
-                some, size = [], 0
+                yield msgspec.structs.replace(self, results=some, matches=matches)
+                some, size, matches = [], 0, 0
             some.append(result)
             size += length
-        yield WindowResults(self.topic, self.due_us, some)
+        yield msgspec.structs.replace(self, results=some, matches=matches)
 
 
 class PartitionClocks(msgspec.Struct, tag="clocks", tag_field="kind", frozen=True):
@@ -69,13 +78,14 @@ class PartitionClocks(msgspec.Struct, tag="clocks", tag_field="kind", frozen=Tru
         partition: of the matched topic.
         event_us: the time of events, by topic, in microseconds since 1970.
         clock_us: the clock, in microseconds since 1970.
-        ended: how many windows have ended in it.
+        matches: in the windows that it has written to the partition of this record since its first
+            snapshot, by topic.
     """
 
     partition: int
     event_us: Mapping[str, int]
     clock_us: int
-    ended: int = 0
+    matches: Mapping[str, int] = {}
 
 
 EndedRecord: TypeAlias = WindowResults | PartitionClocks

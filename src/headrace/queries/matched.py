@@ -39,19 +39,19 @@ class WindowPartial(msgspec.Struct, tag="add", tag_field="kind", frozen=True):
         groups: what it adds, by group.
         other: partials of groups beyond the query's limit, together; None: there are none.
         shape: key of the shape of the text; empty: readers parse the text.
-        topic: of the events; empty: an earlier version has written the record.
+        topic: of the events.
     """
 
     query: str
     registered_ms: int
     revision: int
     text: str
+    topic: str
     begin_us: int
     events: int
     groups: list[Group]
     other: list[Any] | None = None
     shape: str = ""
-    topic: str = ""
 
 
 class Tick(msgspec.Struct, tag="tick", tag_field="kind", frozen=True):
@@ -66,7 +66,7 @@ class Tick(msgspec.Struct, tag="tick", tag_field="kind", frozen=True):
         registry_offset: the batch has the queries of this offset of the topic of queries.
         topic_id: that Kafka gave the topic when it was created; empty: not known.
         events: how many the batch has added in this partition, each counted for every query and
-            window that it is in; None: an earlier version has written the record.
+            window that it is in.
         rules: hash of the queries that the batch had, several where its tasks had different ones;
             empty: it had no events.
     """
@@ -78,7 +78,7 @@ class Tick(msgspec.Struct, tag="tick", tag_field="kind", frozen=True):
     positions: Mapping[int, int]
     registry_offset: int
     topic_id: str = ""
-    events: int | None = None
+    events: int = 0
     rules: str = ""
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from headrace.kafka.client import ClientConfig, high_watermarks, latest_offsets
+from headrace.kafka.client import ClientConfig
+from headrace.kafka.open_transactions import open_transactions
 from headrace.model import TopicPartition
 
 
@@ -30,9 +31,6 @@ class OpenTransactions:
             BrokerUnreachableError: if the brokers do not answer.
             TopicMissingError: if a topic does not exist.
         """
-        latest = latest_offsets(self._config, partitions)
-        stable = {each: offset for each, (offset, _) in latest.items()}
-        ends = high_watermarks(self._config, partitions)
-        is_open = {each: offset for each, offset in stable.items() if offset < ends[each]}
+        is_open = open_transactions(self._config, partitions)
         before, self._seen = self._seen, is_open
         return {each: offset for each, offset in is_open.items() if before.get(each) == offset}

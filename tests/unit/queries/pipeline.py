@@ -113,7 +113,7 @@ class RunningPartition:
     results: list[Any] = field(default_factory=list)
 
     def __post_init__(self):
-        self.aggregator = PartitionAggregator(Plans(self.schemas), Restored())
+        self.aggregator = PartitionAggregator(0, Plans(self.schemas), Restored())
 
     def take(self, *records):
         """Takes the next records."""

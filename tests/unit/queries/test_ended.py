@@ -27,27 +27,26 @@ def result(text):
     )
 
 
+def window_of(results):
+    return WindowResults(3, "views", "views", 7, results, matches=900)
+
+
 def test_a_window_with_much_text_is_sent_in_parts_that_have_all_results_once():
     results = [result(f"{number}\0" * 1_000) for number in range(300)]
-    parts = list(WindowResults("views", 7, results).parts())
+    parts = list(window_of(results).parts())
     encoded = [msgspec.json.encode(part) for part in parts]
     assert len(parts) > 1
     assert max(map(len, encoded)) < MEGABYTE
     decoded = [decode_ended(value) for value in encoded]
     assert [each for part in decoded for each in part.results] == results
-    assert {(part.topic, part.due_us) for part in decoded} == {("views", 7)}
+    assert {(part.partition, part.topic, part.due_us) for part in decoded} == {(3, "views", 7)}
+    assert [part.matches for part in decoded] == [900, *[0] * (len(parts) - 1)]
 
 
 def test_a_window_is_written_once_more_after_half_the_retention_of_the_topic():
     assert 2 * timedelta(milliseconds=COPY_AFTER_MS) == topics._STAGE_RETENTION
 
 
-def test_a_window_of_an_earlier_version_is_no_copy():
-    record = msgspec.json.decode(msgspec.json.encode(WindowResults("views", 7, [result("PL")])))
-    del record["original"]
-    assert decode_ended(msgspec.json.encode(record)).original is None
-
-
 def test_a_small_window_is_one_record():
-    window = WindowResults("views", 7, [result("PL"), result("DE")])
+    window = window_of([result("PL"), result("DE")])
     assert list(window.parts()) == [window]

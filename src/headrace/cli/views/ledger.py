@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -20,15 +20,8 @@ if TYPE_CHECKING:
 MAX_BALANCED = 24
 """Of balanced windows, the newest are shown; others only where they do not balance."""
 
-COUNT_COLUMNS = {
-    "sent": "matched",
-    "ended": "in results",
-    "open": "in open windows",
-    "late": "late",
-    "faulty": "faulty",
-}
-"""Titles of the counts of standing queries. ``taken`` and ``begun`` have none: the last column says
-what ``taken`` lacks, and ``begun`` is of a batch that has not ended."""
+QUERY_COLUMNS = ("matched", "in results", "waiting", "in open windows", "late", "faulty")
+"""Titles of the figures of standing queries: what ``matched`` lacks, the last column says."""
 
 _STYLES = {
     WindowState.BALANCED: "green",
@@ -64,8 +57,7 @@ def _show(balance: PipelineBalance, screen: Screen) -> None:
         screen.line(f"  not recounted: {escape(sink)} keeps no rows that can be counted")
     for times in balance.reprocessed:
         screen.line(f"  reprocessed: {_reprocessed(times)}")
-    has_side = any(window.side_rows is not None for window in balance.windows)
-    tables = ("in table", "in side table") if has_side else ("in table",)
+    tables = {"rows": "in table", "side_rows": "in side table"}
     _show_windows(balance.windows, tables, "no event time", screen)
 
 
@@ -79,16 +71,18 @@ def _show_link(link: LinkBalance, screen: Screen) -> None:
     for range_ in link.left_out:
         screen.line(f"  left out: {escape(_left_out(range_))}")
     if link.windows:
-        _show_windows(link.windows, ("in target",), "no time", screen)
+        _show_windows(link.windows, {"rows": "in target"}, "no time", screen)
     else:
         screen.line("  no windows")
 
 
 def _show_queries(balances: Sequence[QueryBalance], screen: Screen) -> None:
-    figures_at = tuple(range(2, 2 + len(COUNT_COLUMNS)))
-    topics = table("topic", "state", *COUNT_COLUMNS.values(), "", right=figures_at)
+    figures_at = tuple(range(2, 2 + len(QUERY_COLUMNS)))
+    topics = table("topic", "state", *QUERY_COLUMNS, "", right=figures_at)
     for balance in balances:
-        figures = [getattr(balance.counts, field) for field in COUNT_COLUMNS]
+        counts = balance.counts
+        ended = (balance.in_results, balance.waiting)
+        figures = (counts.sent, *ended, counts.open, counts.late, counts.faulty)
         shown = ["" if figure is None else str(figure) for figure in figures]
         detail = "; ".join(_imbalances(balance.differences)) or balance.unknown
         topics.add_row(escape(balance.topic), _styled(balance.state), *shown, escape(detail))
@@ -100,18 +94,21 @@ def _styled(state: WindowState) -> str:
 
 
 def _show_windows(
-    shown: Sequence[WindowBalance], tables: tuple[str, ...], no_time: str, screen: Screen
+    shown: Sequence[WindowBalance], tables: Mapping[str, str], no_time: str, screen: Screen
 ) -> None:
+    """Shows windows, with the columns of those tables whose rows were counted."""
     balanced = [each for each in shown if each.state is WindowState.BALANCED]
     hidden = set(map(id, balanced[:-MAX_BALANCED]))
     fates = list(dict.fromkeys(fate for window in shown for fate in window.fates))
-    figures = tuple(range(2, 3 + len(fates) + len(tables)))
-    windows = table("window", "state", "read", *fates, *tables, "", right=figures)
+    counted = [name for name in tables if any(getattr(each, name) is not None for each in shown)]
+    titles = [tables[name] for name in counted]
+    figures = tuple(range(2, 3 + len(fates) + len(titles)))
+    windows = table("window", "state", "read", *fates, *titles, "", right=figures)
     for window in shown:
         if id(window) not in hidden:
             counts = [str(window.fates.get(fate, 0)) for fate in fates]
-            counted = (window.rows, window.side_rows)[: len(tables)]
-            rows = ["" if number is None else str(number) for number in counted]
+            numbers = [getattr(window, name) for name in counted]
+            rows = ["" if number is None else str(number) for number in numbers]
             time = no_time if window.start is None else f"{window.start:%Y-%m-%d %H:%M:%S} UTC"
             cells = (time, _styled(window.state), str(window.read), *counts, *rows)
             windows.add_row(*cells, escape(_detail(window)))

@@ -15,7 +15,9 @@ class Hop(enum.StrEnum):
     :mod:`headrace.pipelines.ledger` has the table of most. DEAD_LETTERS: the dead-letter topics,
     whose letters ``reconcile`` counts. TARGET: the topic that a link writes, see
     :mod:`headrace.link_ledger`. MATCHED_RECORDS, QUERY_WINDOWS: between a batch and its records,
-    and between these and windows, see :mod:`headrace.queries.aggregate.counts`.
+    and between these and windows, see :mod:`headrace.queries.aggregate.counts`. ENDED_WINDOWS,
+    QUERY_RESULTS: between a window that has ended and its records, and between these and results,
+    see :mod:`headrace.queries.answer.counts`.
     """
 
     OFFSETS = "offsets"
@@ -29,6 +31,8 @@ class Hop(enum.StrEnum):
     TARGET = "target"
     MATCHED_RECORDS = "matched records"
     QUERY_WINDOWS = "query windows"
+    ENDED_WINDOWS = "ended windows"
+    QUERY_RESULTS = "query results"
 
 
 class Fate(enum.StrEnum):

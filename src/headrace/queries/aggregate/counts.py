@@ -72,13 +72,12 @@ class PartitionCounts:
     def take(self, tick: Tick) -> None:
         """Compares what a batch has added with what has come of it."""
         counts = self.of(tick.topic)
-        sent = counts.begun if tick.events is None else tick.events
-        if sent != counts.begun:
+        if tick.events != counts.begun:
             _LOG.error(
                 "Pipeline %s has sent %d matches of %s in a batch, and %d have come",
-                *(tick.pipeline, sent, tick.topic, counts.begun),
+                *(tick.pipeline, tick.events, tick.topic, counts.begun),
             )
-        counts.sent += sent
+        counts.sent += tick.events
         counts.taken += counts.begun
         counts.begun = 0
 

@@ -55,6 +55,7 @@ class PartitionAggregator:
     """The open windows of a partition.
 
     Args:
+        number: of the partition.
         plans: of the texts of queries.
         restored: what the snapshots of the partition come to.
 
@@ -64,8 +65,8 @@ class PartitionAggregator:
         faulty: records that can't be added, by query, with the last reason; of a thousand queries.
     """
 
-    def __init__(self, plans: Plans, restored: Restored) -> None:
-        self._plans = plans
+    def __init__(self, number: int, plans: Plans, restored: Restored) -> None:
+        self._number, self._plans = number, plans
         self._windows: dict[WindowId, OpenWindow] = {}
         # Records before these offsets are in the snapshot, or in the result, of their window.
         self._covered: dict[WindowId, int] = {}
@@ -77,7 +78,7 @@ class PartitionAggregator:
         # When windows that wait for an early result have it, unless they end before.
         self._early_ms: list[tuple[int, WindowId]] = []
         position = restored.position or SnapshotPosition(0, 0, {}, {})
-        self._counts = PartitionCounts(position.counts or {}, restored.ended_events)
+        self._counts = PartitionCounts(position.counts, restored.ended_events)
         self.offset = position.offset
         # What others have been told does not go back, though records are taken once more.
         told_us = restored.answered.event_us if restored.answered else {}
@@ -87,10 +88,6 @@ class PartitionAggregator:
         self.faulty: dict[str, str] = {}
         for snapshot in restored.windows.values():
             self._restore(snapshot)
-        if position.counts is None:
-            for window in self._windows.values():
-                counts = self._counts.of(window.plan.topic)
-                counts.sent = counts.taken = counts.taken + window.events
         # From this offset on, windows have no more than what was taken.
         markers = (marker.offset for marker in self._ended.values())
         self._whole_from = max([self.offset, *self._covered.values(), *markers])
@@ -131,7 +128,7 @@ class PartitionAggregator:
         self.offset = offset + 1
         if isinstance(record, Tick):
             return self._tick(record, now_ms)
-        counts = self._counts.of(self._topic(record))
+        counts = self._counts.of(record.topic)
         counts.begun += record.events
         try:
             self._add(record, offset, now_ms)
@@ -216,15 +213,6 @@ class PartitionAggregator:
         self._await_early(window)
         self.faulty.pop(record.query, None)
 
-    def _topic(self, record: WindowPartial) -> str:
-        """Returns the topic of a record; empty: its text, of an earlier version, is no query."""
-        if record.topic:
-            return record.topic
-        try:
-            return self._plans.of(record.text, record.shape).topic
-        except (QueryTextError, ValueError):
-            return ""
-
     def _note_fault(self, query: str, error: Exception) -> None:
         if query not in self.faulty:
             _LOG.warning("Query %s can't be added up: %s", query, error)
@@ -234,7 +222,7 @@ class PartitionAggregator:
     def _count_late(self, record: WindowPartial) -> None:
         is_known = record.query in self.late or len(self.late) < _MAX_LATE_QUERIES
         self.late[record.query if is_known else ""] += record.events
-        self._counts.of(self._topic(record)).late += record.events
+        self._counts.of(record.topic).late += record.events
 
     def _has_ended(self, window: OpenWindow) -> bool:
         """Whether a window that is not open, and has no marker, has ended."""
@@ -258,7 +246,7 @@ class PartitionAggregator:
     def _emit_early(self, window: OpenWindow, now_ms: int, output: WindowOutput) -> None:
         window.awaits_early, window.emitted_ms = False, now_ms
         early = list(window.results(ResultKind.EARLY))
-        output.windows.append(WindowResults("", 0, early))
+        output.windows.append(WindowResults(self._number, window.plan.topic, "", 0, early))
         self._covered[window.id] = self._covers(window)
         output.emitted.append(self._snapshot(window))
 
@@ -274,16 +262,20 @@ class PartitionAggregator:
                 heapq.heappush(heap, (window.due_us, window.id))
 
     def _end(self, window: OpenWindow, now_ms: int, output: WindowOutput) -> None:
-        closing = window.plan.closing
+        closing, topic = window.plan.closing, window.plan.topic
         result_us = closing.result_us(window.due_us, now_ms * 1000)
         results = list(window.results(ResultKind.FINAL))
-        output.windows.append(WindowResults(closing.ordered_by, result_us, results))
-        self._counts.of(window.plan.topic).ended += window.events
+        output.windows.append(
+            WindowResults(
+                self._number, topic, closing.ordered_by, result_us, results, window.events
+            )
+        )
+        self._counts.of(topic).ended += window.events
         marker = WindowEnded(
             **window.id._asdict(),
             offset=self._covers(window),
             ended_ms=now_ms,
-            topic=window.plan.topic,
+            topic=topic,
             events=window.events,
         )
         output.ended.append(marker)

@@ -30,8 +30,9 @@ import msgspec
 
 from headrace.queries.aggregate.counts import TopicCounts
 from headrace.queries.aggregate.window import WindowId
+from headrace.queries.answer.counts import ResultCounts
 from headrace.queries.decoding import decode_json
-from headrace.queries.ended import PartitionClocks
+from headrace.queries.ended import MatchesByPartition, PartitionClocks
 from headrace.queries.matched import Group, Tick
 
 # A part is JSON in JSON, and takes up to twice its size: records have room for a megabyte.
@@ -42,13 +43,13 @@ _MAX_ENTRIES = 1_000
 
 
 class _OfWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a record says of its window; records of earlier versions have no hash."""
+    """What a record says of its window."""
 
     query: str
     registered_ms: int
     revision: int
     begin_us: int
-    text_hash: str = ""
+    text_hash: str
 
     @property
     def id(self) -> WindowId:
@@ -77,14 +78,14 @@ class WindowEnded(_OfWindow, tag="ended", tag_field="kind", frozen=True, kw_only
     Attributes:
         offset: that the results cover.
         ended_ms: when it ended, in milliseconds since 1970.
-        topic: of the events; empty: an earlier version has written the record.
+        topic: of the events.
         events: in the window.
     """
 
     offset: int
     ended_ms: int
-    topic: str = ""
-    events: int = 0
+    topic: str
+    events: int
 
 
 class EndedWindows(msgspec.Struct, tag="markers", tag_field="kind", frozen=True):
@@ -111,8 +112,7 @@ class SnapshotPosition(msgspec.Struct, tag="position", tag_field="kind", frozen=
         event_us: the time of events, by topic.
         late: late events, by query.
         ticks: the last one of each topic, of which no other may come for long.
-        counts: what has become of the matches, by topic; None: an earlier version has
-            written the record.
+        counts: what has become of the matches, by topic.
     """
 
     offset: int
@@ -120,7 +120,7 @@ class SnapshotPosition(msgspec.Struct, tag="position", tag_field="kind", frozen=
     event_us: Mapping[str, int]
     late: Mapping[str, int]
     ticks: list[Tick] = []
-    counts: Mapping[str, TopicCounts] | None = None
+    counts: Mapping[str, TopicCounts] = {}
 
 
 class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=True):
@@ -134,8 +134,10 @@ class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=Tr
         clocks: how far each partition of the matched topic is.
         event_us: the time of events that this partition of the matched topic has reached, as all
             partitions of the results have been told.
-        silence: as :class:`QuerySilence` has it, in records of earlier versions.
-        ended: how many windows have ended in this partition of the matched topic.
+        sent: matches in the windows that have ended in this partition of the matched topic, by
+            partition of the results and topic.
+        counts: what has become of the matches in the windows of this partition of the results, by
+            topic.
     """
 
     first_offset: int
@@ -143,8 +145,8 @@ class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=Tr
     passed_us: Mapping[str, int]
     clocks: Mapping[int, PartitionClocks]
     event_us: Mapping[str, int]
-    silence: Mapping[str, tuple[int, bool]] = {}
-    ended: int = 0
+    sent: MatchesByPartition = {}
+    counts: Mapping[str, ResultCounts] = {}
 
 
 class QuerySilence(msgspec.Struct, tag="silence", tag_field="kind", frozen=True):
@@ -241,7 +243,6 @@ class Restored:
                 self._take_position(record)
             elif isinstance(record, AnswerPosition):
                 self.answered = record
-                self.silence.update(record.silence)
             elif isinstance(record, QuerySilence):
                 self.silence.update(record.silence)
             elif isinstance(record, WindowEnded):

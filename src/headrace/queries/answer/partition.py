@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -11,8 +12,15 @@ import msgspec
 from headrace.queries.aggregate.plan import AggregatePlan
 from headrace.queries.aggregate.snapshots import AnswerPosition
 from headrace.queries.aggregate.window import time_text
+from headrace.queries.answer.counts import PartitionResultCounts, ResultCounts
 from headrace.queries.answer.silent import WatchedQueries, WatchedQuery
-from headrace.queries.ended import COPY_AFTER_MS, EndedRecord, PartitionClocks, WindowResults
+from headrace.queries.ended import (
+    COPY_AFTER_MS,
+    EndedRecord,
+    MatchesByPartition,
+    PartitionClocks,
+    WindowResults,
+)
 from headrace.queries.result import QueryResult, ResultKind
 
 # So often, what is known of queries that have ended is forgotten.
@@ -24,7 +32,7 @@ class _WaitingWindow:
     """A window that waits. The order is that of the results, whichever record it is read from.
 
     Attributes:
-        due_us: the time that its topic must reach.
+        due_us: the time that orders it must come to this.
         original: offset of the record of the window that was written first.
         record: the window.
         offset: of the newest record that has been taken of it.
@@ -63,12 +71,15 @@ class PartitionAnswers:
         silence: Mapping[str, tuple[int, bool]],
     ) -> None:
         known = position or AnswerPosition(0, 0, {}, {}, {})
+        self._counts = PartitionResultCounts(known.counts)
         self._number, self._partitions, self._watched = number, partitions, watched
         self._clocks = dict(known.clocks)
         self._passed_us = dict(known.passed_us)
         self._silence = dict(silence)
         self._changed: set[str] = set()
         self._taken = known.offset
+        # Whether the first record was taken, so that all that partitions have sent is known.
+        self._has_first = position is not None
         self.offset = known.first_offset
         self._waiting: dict[str, list[_WaitingWindow]] = {}
         self._by_original: dict[int, _WaitingWindow] = {}
@@ -91,18 +102,24 @@ class PartitionAnswers:
             written_ms: when the record was written, in milliseconds since 1970.
         """
         self.offset = offset + 1
+        self._has_first = self._has_first or offset == 0
         is_known = offset < self._taken
         if isinstance(record, PartitionClocks):
             return [] if is_known else self._take_clocks(record, now_ms)
         if record.is_early:
             return [] if is_known else record.results
-        passed_us = self._passed_us.get(record.topic)
+        is_first = not is_known and record.original is None
+        if is_first:
+            self._counts.take(record)
+        passed_us = self._passed_us.get(record.ordered_by)
         if passed_us is None or record.due_us > passed_us:
             self._wait(record, offset, written_ms)
             return []
-        # It was answered before, or its partition is late: its results come out of order. A copy is
-        # of a window that waited, and has been answered since.
-        return [] if is_known or record.original is not None else record.results
+        if not is_first:
+            return []  # it was answered before
+        # Its partition is late: its results come out of order.
+        self._counts.answer(record)
+        return record.results
 
     def copies(self, now_ms: int) -> Iterator[WindowResults]:
         """Yields copies of the windows whose records Kafka deletes before long, oldest first.
@@ -131,24 +148,34 @@ class PartitionAnswers:
             return dict(self._silence)
         return {name: self._silence[name] for name in sorted(changed) if name in self._silence}
 
-    def has_taken_all(self, ended: Mapping[int, int]) -> bool:
-        """Whether it has taken so many windows of each partition, and none of them waits.
+    def has_taken_all(self, sent: MatchesByPartition) -> bool:
+        """Whether it has taken what each partition has sent, and no window of it waits.
 
         Before it takes the first record.
 
         Args:
-            ended: how many windows have ended, by partition of the matched topic.
+            sent: matches in ended windows, by partition of the matched topic and topic.
         """
-        known = {partition: clocks.ended for partition, clocks in self._clocks.items()}
-        is_known = all(known.get(partition, 0) == count for partition, count in ended.items())
+        known = {partition: clocks.matches for partition, clocks in self._clocks.items()}
+        is_known = all(known.get(partition, {}) == matches for partition, matches in sent.items())
         return is_known and self.offset == self._taken
 
-    def position(self, event_us: Mapping[str, int], ended: int) -> AnswerPosition:
+    @property
+    def counts(self) -> dict[str, ResultCounts]:
+        """What has become of the matches in ended windows, by topic."""
+        if self.offset < self._taken:
+            return self._counts.with_waiting(None)
+        waiting: Counter[str] = Counter()
+        for window in self._by_original.values():
+            waiting[window.record.topic] += window.record.matches
+        return self._counts.with_waiting(waiting)
+
+    def position(self, event_us: Mapping[str, int], sent: MatchesByPartition) -> AnswerPosition:
         """Returns how far it is.
 
         Args:
             event_us: how far the partition of the matched topic is, by topic.
-            ended: how many windows have ended there.
+            sent: matches in windows that have ended there, by partition of the results and topic.
         """
         waiting = (window.offset for window in self._by_original.values())
         return AnswerPosition(
@@ -157,7 +184,8 @@ class PartitionAnswers:
             dict(self._passed_us),
             dict(self._clocks),
             event_us,
-            ended=ended,
+            sent,
+            self.counts,
         )
 
     def _wait(self, record: WindowResults, offset: int, written_ms: int) -> None:
@@ -166,11 +194,15 @@ class PartitionAnswers:
         if window is None:
             window = _WaitingWindow(record.due_us, original, record, offset, written_ms)
             self._by_original[original] = window
-            heapq.heappush(self._waiting.setdefault(record.topic, []), window)
+            heapq.heappush(self._waiting.setdefault(record.ordered_by, []), window)
         else:
             window.offset, window.written_ms, window.is_copied = offset, written_ms, False
 
     def _take_clocks(self, clocks: PartitionClocks, now_ms: int) -> list[QueryResult]:
+        before = self._clocks.get(clocks.partition)
+        if before is None and self._has_first:
+            before = PartitionClocks(clocks.partition, {}, 0)
+        self._counts.compare(clocks, before)
         self._clocks[clocks.partition] = clocks
         if len(self._clocks) < self._partitions:
             return []
@@ -198,6 +230,7 @@ class PartitionAnswers:
         while waiting and waiting[0].due_us <= reached_us:
             window = heapq.heappop(waiting)
             del self._by_original[window.original]
+            self._counts.answer(window.record)
             yield window.record.results
 
     def _empty(

@@ -8,34 +8,28 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
 from typing import Any, TypeAlias
 
 import confluent_kafka
 from confluent_kafka import KafkaException
 
-from headrace.errors import (
-    BrokerUnreachableError,
-    MatchedRecordsDeletedError,
-    RecordsUnreadableError,
-)
+from headrace.errors import BrokerUnreachableError
 from headrace.kafka.broker_errors import Meaning, meaning
 from headrace.kafka.changelog import ChangelogFollower
 from headrace.kafka.client import ClientConfig, consumer
-from headrace.kafka.cluster import KafkaCluster, LivePositions
+from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.lost_brokers import BrokersLostError, IdleCheck
 from headrace.kafka.transactions import TransactionFencedError, TransactionUnsettledError
 from headrace.model import EventSchema, TopicPartition
-from headrace.queries.aggregate.partition import PartitionAggregator
 from headrace.queries.aggregate.plan import Plans
-from headrace.queries.answer.partition import PartitionAnswers
 from headrace.queries.answer.silent import WatchedQueries
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.ended import PartitionClocks, WindowResults, decode_ended
 from headrace.queries.instance.lease_holder import LeaseHolder
 from headrace.queries.instance.owned import OwnedPartition
 from headrace.queries.instance.reader_check import ReaderCheck, ReaderStalledError
-from headrace.queries.instance.restoring import OpenTransactionError, ended_windows
+from headrace.queries.instance.restoring import OpenTransactionError
+from headrace.queries.instance.starts import records_deleted, starts
 from headrace.queries.instance.topic_ends import TopicEnds
 from headrace.queries.matched import decode_matched
 from headrace.queries.topics import ensure_query_topics
@@ -130,6 +124,8 @@ class AggregatorInstance:
             late.update(owned.aggregator.late)
             for topic, counts in owned.counts.items():
                 unbalanced[topic] += counts.unbalanced
+            for topic, result_counts in owned.result_counts.items():
+                unbalanced[topic] += result_counts.unbalanced
             for topic, reached_us in owned.aggregator.event_us.items():
                 event_us[topic] = min(reached_us, event_us.get(topic, reached_us))
         return AggregatorStatus(
@@ -227,7 +223,7 @@ class AggregatorInstance:
         self._waiting = ""
         reader = consumer(self._config, "headrace.aggregate", _READING)
         try:
-            reader.assign(self._starts())
+            reader.assign(starts(self._config, self._queries, self._owned))
             self._take_while_leased(reader, lease, ends, observe)
             if self._ending.is_set():
                 for owned in self._owned.values():
@@ -236,62 +232,6 @@ class AggregatorInstance:
                 observe(self.status())
         finally:
             reader.close()
-
-    def _starts(self) -> list[confluent_kafka.TopicPartition]:
-        """Returns where to go on, of each partition of both topics.
-
-        Raises:
-            MatchedRecordsDeletedError: if the next record is not there any more.
-            RecordsUnreadableError: if there are fewer records than were taken.
-        """
-        starts = []
-        # Read once for all partitions, where records are deleted alone.
-        ended = cache(partial(ended_windows, self._config, self._queries))
-        for topic in (self._queries.matched_topic, self._queries.ended_topic):
-            live = KafkaCluster(self._config).live(topic)
-            for number, owned in self._owned.items():
-                stage = self._stage(owned, topic)
-                place = TopicPartition(topic, number)
-                stage.offset = self._start(place, owned, stage.offset, live, ended)
-                starts.append(confluent_kafka.TopicPartition(topic, number, stage.offset))
-        return starts
-
-    def _stage(self, owned: OwnedPartition, topic: str) -> PartitionAggregator | PartitionAnswers:
-        """Returns what takes the records of a topic."""
-        return owned.aggregator if topic == self._queries.matched_topic else owned.answers
-
-    def _start(
-        self,
-        place: TopicPartition,
-        owned: OwnedPartition,
-        offset: int,
-        live: LivePositions,
-        ended: Callable[[], Mapping[int, int]],
-    ) -> int:
-        first, latest = live.earliest[place.partition], live.latest[place.partition]
-        if offset < first and not owned.is_new:
-            if place.topic == self._queries.matched_topic:
-                raise self._deleted(place, offset)
-            if not owned.answers.has_taken_all(ended()):
-                _LOG.error(
-                    "%s: records before offset %d of %s are deleted: windows among them have no "
-                    "results",
-                    self._queries.name,
-                    first,
-                    place,
-                )
-        elif offset < first:
-            _LOG.error(
-                "%s: there is no snapshot, and records before offset %d of %s are deleted: windows "
-                "that were open are lost, and later ones lack these records",
-                self._queries.name,
-                first,
-                place,
-            )
-        if offset > latest:
-            reason = f"it ends at {latest}: it was deleted and created again"
-            raise RecordsUnreadableError(str(place), offset, reason)
-        return max(first, offset)
 
     def _take_while_leased(
         self,
@@ -324,12 +264,12 @@ class AggregatorInstance:
         if error is not None:
             if meaning(error) is Meaning.END:
                 # What ends a transaction is behind its records, and is no record itself.
-                stage = self._stage(self._owned[_number(message)], message.topic() or "")
+                stage = self._owned[_number(message)].stage(message.topic() or "")
                 stage.offset = max(stage.offset, _offset(message))
             elif meaning(error) is Meaning.NO_RECORD:
-                stage = self._stage(self._owned[_number(message)], message.topic() or "")
                 place = TopicPartition(message.topic() or "", _number(message))
-                raise self._deleted(place, stage.offset)
+                stage = self._owned[place.partition].stage(place.topic)
+                raise records_deleted(self._queries, place, stage.offset)
             elif meaning(error) not in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
                 raise KafkaException(error)
             return
@@ -348,10 +288,6 @@ class AggregatorInstance:
         else:
             owned.take(record, offset, now_ms)
             self._records += 1
-
-    def _deleted(self, place: TopicPartition, offset: int) -> MatchedRecordsDeletedError:
-        snapshots = TopicPartition(self._queries.snapshots_topic, place.partition)
-        return MatchedRecordsDeletedError(str(place), offset, str(snapshots))
 
     def _has(self, partitions: range | None) -> bool:
         return list(partitions or ()) == list(self._owned)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 import random
 import socket
-import sys
 import threading
 import time
-import traceback
 import uuid
 
 import confluent_kafka
@@ -28,6 +26,7 @@ from headrace.queries.instance.leases import (
     read_claim,
     slots_of,
 )
+from headrace.queries.instance.watchdog import Watchdog
 
 _LOG = logging.getLogger("headrace.queries")
 _POLL_SECONDS = 0.2
@@ -36,8 +35,6 @@ _RETRY_SECONDS = 1.0
 _OWN_SECONDS = LEASE_MS / 1000 - 1.0
 # So many renewals does a lease last. A process that was frozen has sent fewer than that.
 _RENEWALS = int(LEASE_MS / 1000 / RENEW_SECONDS)
-# As long as Kafka's own max.poll.interval.ms.
-_HUNG_SECONDS = 300.0
 _REST_SECONDS = 10.0
 _UNCOVERED_SECONDS = 10.0
 _READING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
@@ -70,9 +67,7 @@ class LeaseHolder:
         self._failure = self._send_failure = ""
         self._sent_at = 0.0
         self._unread_renewals = 0
-        self._worker = threading.get_ident()
-        self._heartbeat_at = self._looked_at = self._began
-        self._is_hung = False
+        self._watchdog = Watchdog(LEASE_MS / 1000)
         self._claimed: int | None = None
         self._rests_until = 0.0
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
@@ -80,7 +75,7 @@ class LeaseHolder:
 
     def heartbeat(self) -> None:
         """Says that the instance does not hang. After five minutes without, its lease ends."""
-        self._heartbeat_at = time.monotonic()
+        self._watchdog.heartbeat()
 
     def give_back(self) -> None:
         """Leaves the slot to others, which may do better; claims one again after ten seconds."""
@@ -156,7 +151,7 @@ class LeaseHolder:
                 for message in messages:
                     self._take(message)
                 is_due = time.monotonic() - self._sent_at >= RENEW_SECONDS
-                if self._at_end and is_due and not self._hangs():
+                if self._at_end and is_due and not self._watchdog.is_hung():
                     self._renew_or_claim(sender)
                 sender.poll(0)
             self._release(sender)
@@ -188,23 +183,6 @@ class LeaseHolder:
     @property
     def _rests(self) -> bool:
         return time.monotonic() < self._rests_until
-
-    def _hangs(self) -> bool:
-        """Whether there was no heartbeat for long; where the instance hangs is logged once."""
-        now, was_hung = time.monotonic(), self._is_hung
-        if now - self._looked_at > LEASE_MS / 1000:
-            self._heartbeat_at = now  # the whole process was frozen
-        self._looked_at = now
-        self._is_hung = now - self._heartbeat_at > _HUNG_SECONDS
-        if self._is_hung and not was_hung:
-            frame = sys._current_frames().get(self._worker)  # noqa: SLF001 - its public name
-            _LOG.error(
-                "The instance has hung for %g s; its lease is not renewed, so that another one "
-                "takes its partitions. It hangs here:\n%s",
-                _HUNG_SECONDS,
-                "".join(traceback.format_stack(frame)),
-            )
-        return self._is_hung
 
     def _renew_or_claim(self, sender: confluent_kafka.Producer) -> None:
         """Renews the lease, or claims a free slot.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
@@ -11,6 +12,7 @@ from headrace.kafka.client import ClientConfig, high_watermarks
 from headrace.kafka.sending import ProducerRecord
 from headrace.kafka.transactions import TransactionalProducer
 from headrace.model import TopicPartition
+from headrace.model.partitioning import partition_of_key
 from headrace.queries.aggregate.counts import TopicCounts
 from headrace.queries.aggregate.partition import PartitionAggregator, WindowOutput
 from headrace.queries.aggregate.plan import Plans
@@ -21,6 +23,7 @@ from headrace.queries.aggregate.snapshots import (
     encode_snapshot,
 )
 from headrace.queries.aggregate.window import WindowId
+from headrace.queries.answer.counts import ResultCounts
 from headrace.queries.answer.partition import PartitionAnswers
 from headrace.queries.answer.silent import WatchedQueries
 from headrace.queries.declaration import StandingQueries
@@ -35,8 +38,8 @@ SNAPSHOT_SECONDS = 5.0
 # So often, all windows are written: what an instance reads that starts is younger.
 _BASE_SECONDS = 60.0
 _CLOCKS_SECONDS = 1.0
-# A transaction has a minute: further copies are in the next one.
-_MAX_COPIES_BYTES = 16 * 2**20
+# A transaction has a minute.
+_MAX_TRANSACTION_BYTES = 16 * 2**20
 
 
 class OwnedPartition:
@@ -54,6 +57,8 @@ class OwnedPartition:
         answers: the results, in their order.
         results: how many were written.
         counts: what has become of the matches, by topic, as of the last snapshot.
+        result_counts: what has become of the matches in ended windows, by topic, as it was written
+            last.
         is_new: whether there is no snapshot, so that it begins with the first records there are.
 
     Raises:
@@ -75,13 +80,15 @@ class OwnedPartition:
         name = f"headrace.{queries.name}.aggregate.{partition}"
         self._producer = TransactionalProducer(config, name)
         restored = read_snapshots(config, self._snapshots)
-        self.aggregator = PartitionAggregator(plans, restored)
+        self.aggregator = PartitionAggregator(partition, plans, restored)
         self.answers = PartitionAnswers(
             partition, queries.partitions, watched, restored.answered, restored.silence
         )
         self.results = 0
-        self._ended = restored.answered.ended if restored.answered else 0
+        sent = restored.answered.sent if restored.answered else {}
+        self._sent = {number: Counter(matches) for number, matches in sent.items()}
         self.counts: Mapping[str, TopicCounts] = {}
+        self.result_counts: Mapping[str, ResultCounts] = {}
         self.is_new = restored.position is None
         self._quiet = QuietTopics()
         for tick in self.aggregator.ticks:
@@ -91,6 +98,10 @@ class OwnedPartition:
         self._shown_us: dict[str, int] = {}
         self._shown_at = self._snapshot_at = self._base_at = 0.0
         self._base = 0 if restored.position is None else restored.position.base
+
+    def stage(self, topic: str) -> PartitionAggregator | PartitionAnswers:
+        """Returns what takes the records of a topic."""
+        return self.aggregator if topic == self._queries.matched_topic else self.answers
 
     def take(self, record: MatchedRecord, offset: int, now_ms: int) -> None:
         """Takes the next matched record."""
@@ -124,7 +135,7 @@ class OwnedPartition:
             self._keep(self.aggregator.end_by_event_time(topic, reached_us, now_ms))
 
     def write(self, now_ms: int) -> None:
-        """Writes what is there, in one transaction; from time to time a snapshot with it.
+        """Writes what is there, in one transaction; from time to time a snapshot behind it.
 
         Args:
             now_ms: the clock, in milliseconds since 1970, up to which windows have ended.
@@ -137,17 +148,20 @@ class OwnedPartition:
         )
         is_snapshot = now - self._snapshot_at >= SNAPSHOT_SECONDS
         if shows_clocks or is_snapshot or self._answered:
-            self._send(now_ms, is_snapshot=is_snapshot)
+            self._send(now_ms, with_copies=is_snapshot)
             self._shown_at, self._shown_us = now, self.aggregator.event_us
+        if is_snapshot:
+            self._send_snapshot()
 
     def end(self, now_ms: int) -> None:
-        """Writes what is there, with a snapshot: the next instance goes on from here.
+        """Writes what is there, and a snapshot: the next instance goes on from here.
 
         Args:
             now_ms: the clock, in milliseconds since 1970.
         """
         self.end_by_clock(now_ms)
-        self._send(now_ms, is_snapshot=True)
+        self._send(now_ms, with_copies=True)
+        self._send_snapshot()
 
     def close(self) -> None:
         """Gives up what was not written: the next instance begins at the last position."""
@@ -157,11 +171,21 @@ class OwnedPartition:
         if output:
             self._output.append(output)
 
-    def _send(self, now_ms: int, *, is_snapshot: bool) -> None:
+    def _send(self, now_ms: int, *, with_copies: bool) -> None:
         output, self._output = self._output, []
         answered, self._answered = self._answered, []
-        self._producer.send(self._records(output, answered, now_ms, is_snapshot=is_snapshot))
+        self._producer.send(self._records(output, answered, now_ms, with_copies=with_copies))
         self.results += len(answered)
+
+    def _send_snapshot(self) -> None:
+        """Writes the windows that have changed, or all of them, and behind them the positions.
+
+        All windows may need several transactions. An instance that starts in between begins at the
+        positions before, and each window says which records it covers.
+        """
+        self._snapshot_at = time.monotonic()
+        for records in _divided(self._snapshot()):
+            self._producer.send(records)
 
     def _records(
         self,
@@ -169,23 +193,22 @@ class OwnedPartition:
         answered: Iterable[QueryResult],
         now_ms: int,
         *,
-        is_snapshot: bool,
+        with_copies: bool,
     ) -> Iterator[ProducerRecord]:
         for result in answered:
             value = msgspec.json.encode(result)
             yield ProducerRecord(self._queries.results_topic, result.query.encode(), value, ())
         for each in output:
             yield from self._ended_windows(each)
-        if is_snapshot:
+        if with_copies:
             yield from self._copies(now_ms)
         event_us = self.aggregator.event_us
-        clocks = PartitionClocks(self._partition, event_us, now_ms * 1000, self._ended)
-        value = msgspec.json.encode(clocks)
         for partition in range(self._queries.partitions):
+            matches = self._sent.get(partition, Counter())
+            clocks = PartitionClocks(self._partition, event_us, now_ms * 1000, matches)
+            value = msgspec.json.encode(clocks)
             yield ProducerRecord(self._queries.ended_topic, None, value, (), partition)
-        yield self._record(None, msgspec.json.encode(self.answers.position(event_us, self._ended)))
-        if is_snapshot:
-            yield from self._snapshot()
+        yield self._answered_position()
         for silence in encode_silence(self.answers.changed_silence()):
             yield self._record(None, silence)
 
@@ -196,45 +219,65 @@ class OwnedPartition:
             key, value = window.results[0].query.encode(), msgspec.json.encode(window)
             yield ProducerRecord(self._queries.ended_topic, key, value, (), self._partition)
             size += len(value)
-            if size >= _MAX_COPIES_BYTES:
-                break
+            if size >= _MAX_TRANSACTION_BYTES:
+                break  # further ones are in the next transaction
 
     def _ended_windows(self, output: WindowOutput) -> Iterator[ProducerRecord]:
         for window in output.windows:
             key = window.results[0].query.encode()
+            partition = partition_of_key(key, self._queries.partitions)
             for part in window.parts():
-                yield ProducerRecord(self._queries.ended_topic, key, msgspec.json.encode(part), ())
-        self._ended += len(output.ended)
+                value = msgspec.json.encode(part)
+                yield ProducerRecord(self._queries.ended_topic, key, value, (), partition)
+            if window.matches:
+                self._sent.setdefault(partition, Counter())[window.topic] += window.matches
         for marker in output.ended:
             yield self._record(marker.id, msgspec.json.encode(marker))
         for snapshot in output.emitted:
             yield from self._window(snapshot)
 
-    def _snapshot(self) -> Iterator[ProducerRecord]:
-        """Yields the windows that have changed, or all of them, and the position."""
-        self._snapshot_at = time.monotonic()
+    def _snapshot(self) -> Iterator[list[ProducerRecord]]:
+        """Yields the records of a snapshot, those together that are in one transaction."""
         is_base = self._snapshot_at - self._base_at >= _BASE_SECONDS
         if is_base:
             self._base_at = self._snapshot_at
             # No other producer writes to the partition: what follows is behind its end.
             self._base = high_watermarks(self._config, [self._snapshots])[self._snapshots]
             for markers in encode_markers(self.aggregator.remembered()):
-                yield self._record(None, markers)
+                yield [self._record(None, markers)]
             for silence in encode_silence(self.answers.changed_silence(all_queries=True)):
-                yield self._record(None, silence)
+                yield [self._record(None, silence)]
         for snapshot in self.aggregator.changed(all_windows=is_base):
-            yield from self._window(snapshot)
+            yield self._window(snapshot)
         position = self.aggregator.position(self._base)
-        self.counts = position.counts or {}
-        yield self._record(None, msgspec.json.encode(position))
+        self.counts = position.counts
+        yield [self._record(None, msgspec.json.encode(position)), self._answered_position()]
 
-    def _window(self, snapshot: WindowSnapshot) -> Iterator[ProducerRecord]:
-        for part in encode_snapshot(snapshot):
-            yield self._record(snapshot.id, part)
+    def _answered_position(self) -> ProducerRecord:
+        position = self.answers.position(self.aggregator.event_us, self._sent)
+        self.result_counts = position.counts
+        return self._record(None, msgspec.json.encode(position))
+
+    def _window(self, snapshot: WindowSnapshot) -> list[ProducerRecord]:
+        return [self._record(snapshot.id, part) for part in encode_snapshot(snapshot)]
 
     def _record(self, window: WindowId | None, value: bytes) -> ProducerRecord:
         key = None if window is None else "/".join(map(str, window)).encode()
         return ProducerRecord(self._snapshots.topic, key, value, (), self._partition)
+
+
+def _divided(records: Iterable[list[ProducerRecord]]) -> Iterator[list[ProducerRecord]]:
+    """Yields records in lists that a transaction has time for; what comes together stays so."""
+    some: list[ProducerRecord] = []
+    size = 0
+    for together in records:
+        some += together
+        size += sum(len(record.value or b"") for record in together)
+        if size >= _MAX_TRANSACTION_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 def _monotonic_ms() -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from headrace.errors import BrokerUnreachableError, SnapshotDamagedError
-from headrace.kafka.client import ClientConfig, earliest_offsets, high_watermarks, latest_offsets
+from headrace.kafka.client import ClientConfig, earliest_offsets, high_watermarks
+from headrace.kafka.open_transactions import open_transactions
 from headrace.kafka.range_reader import read_records
 from headrace.model import OffsetRange, TopicPartition
 from headrace.queries.aggregate.snapshots import Restored
 from headrace.queries.declaration import StandingQueries
+from headrace.queries.ended import MatchesByPartition
 
 _SILENCE_SECONDS = 90.0  # brokers end a transaction that was left open after a minute
 _FIRST_LOOK_OFFSETS = 1_000
@@ -31,8 +33,8 @@ def read_snapshots(config: ClientConfig, partition: TopicPartition) -> Restored:
     try:
         restored = _read(config, partition)
     except BrokerUnreachableError as error:
-        stable, _ = latest_offsets(config, [partition])[partition]
-        if stable == high_watermarks(config, [partition])[partition]:
+        stable = open_transactions(config, [partition]).get(partition)
+        if stable is None:
             raise
         raise OpenTransactionError(
             f"a transaction is open in {partition} at offset {stable}, and brokers do not end it: "
@@ -43,17 +45,17 @@ def read_snapshots(config: ClientConfig, partition: TopicPartition) -> Restored:
     return restored
 
 
-def ended_windows(config: ClientConfig, queries: StandingQueries) -> dict[int, int]:
-    """Returns how many windows have ended in each partition of the matched topic.
+def sent_matches(config: ClientConfig, queries: StandingQueries) -> dict[int, MatchesByPartition]:
+    """Returns the matches in ended windows, by partition in which the windows have ended.
 
-    Raises what :func:`read_snapshots` does.
+    Of each, by partition of the results and topic. Raises what :func:`read_snapshots` does.
     """
-    ended = {}
+    sent = {}
     for number in range(queries.partitions):
         partition = TopicPartition(queries.snapshots_topic, number)
         answered = read_snapshots(config, partition).answered
-        ended[number] = 0 if answered is None else answered.ended
-    return ended
+        sent[number] = {} if answered is None else answered.sent
+    return sent
 
 
 def _read(config: ClientConfig, partition: TopicPartition) -> Restored:

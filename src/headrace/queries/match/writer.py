@@ -145,12 +145,12 @@ class MatchWriter:
                 query.registered_ms,
                 query.revision,
                 query.text,
+                self._spec.reader.topic,
                 added.begin_us,
                 added.events if is_last else 0,
                 groups,
                 added.other if is_last else None,
                 rule.shape.key,
-                self._spec.reader.topic,
             )
             self._records.append((key.decode(), msgspec.Raw(msgspec.json.encode(partial))))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -75,15 +75,24 @@ def tick(seconds, topic="clicks", *, events=0):
     return tick_of(topic, None if seconds is None else int(seconds * SECOND_US), events=events)
 
 
+class KilledError(Exception):
+    """The instance is killed before a transaction is committed."""
+
+
 class _MemoryProducer:
     """Writes transactions whole, as Kafka does."""
 
     def __init__(self, config, transactional_id):
-        self._topics = config["topics"]
+        self._topics, self._partition = config["topics"], config["partition"]
         self.transactional_id = transactional_id
 
     def send(self, records):
-        for record in list(records):
+        records = list(records)
+        if self._partition.transactions_left == 0:
+            raise KilledError
+        if self._partition.transactions_left is not None:
+            self._partition.transactions_left -= 1
+        for record in records:
             self._topics.setdefault(record.topic, []).append(record.value)
 
     def close(self):
@@ -115,6 +124,7 @@ def memory_topics():
         patch.setattr(owned_module, "high_watermarks", _high_watermarks)
         patch.setattr(owned_module, "time", _CLOCK)
         patch.setattr(owned_module, "_BASE_SECONDS", 12.0)
+        patch.setattr(owned_module, "_MAX_TRANSACTION_BYTES", 500)
         yield
 
 
@@ -130,18 +140,20 @@ class MemoryPartition:
         topics: that were written.
         now_ms: the clock.
         end: records before this offset have been sent.
+        transactions_left: before the instance is killed; None: it is not.
     """
 
     records: list[object]
     topics: dict[str, list[bytes]] = field(default_factory=dict)
     now_ms: int = 0
     end: int = 0
+    transactions_left: int | None = None
 
     def __post_init__(self):
         self._start()
 
     def _start(self):
-        config, plans = {"topics": self.topics}, Plans(SCHEMAS)
+        config, plans = {"topics": self.topics, "partition": self}, Plans(SCHEMAS)
         self.owned = OwnedPartition(config, QUERIES, 0, plans, WatchedQueries(plans, 1))
 
     @property
@@ -192,6 +204,14 @@ class MemoryPartition:
         """Writes when a snapshot is due."""
         _CLOCK.seconds += owned_module.SNAPSHOT_SECONDS
         self.owned.write(self.now_ms)
+
+    def kill_within(self, transactions):
+        """The instance is killed while it writes, behind some transactions."""
+        self.transactions_left = transactions
+        with suppress(KilledError):
+            self.snapshot()
+        self.transactions_left = None
+        self.kill()
 
     def kill(self):
         """What was not written is lost; another instance starts."""

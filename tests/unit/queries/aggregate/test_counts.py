@@ -124,26 +124,6 @@ def test_a_damaged_record_is_faulty_after_a_kill_too():
     assert counts(partition) == TopicCounts(sent=5, taken=5, ended=3, faulty=2)
 
 
-def test_records_of_an_earlier_version_are_no_difference():
-    partial = msgspec.structs.replace(added("plain", 0, TWO), topic="")
-    partition = taken(partial, tick(0, events=None))
-    assert counts(partition) == TopicCounts(sent=2, taken=2, open=2)
-    without_counts(partition)
-    partition.kill()
-    partition.records += [added("plain", 1, THREE), tick(10, events=3)]
-    partition.send(2)
-    assert counts(partition) == TopicCounts(sent=5, taken=5, ended=2, open=3)
-
-
-def without_counts(partition):
-    """Snapshots become those of a version that did not count."""
-    snapshots = map(msgspec.json.decode, partition.topics[QUERIES.snapshots_topic])
-    partition.topics[QUERIES.snapshots_topic] = [
-        msgspec.json.encode({name: each[name] for name in each if name != "counts"})
-        for each in snapshots
-    ]
-
-
 def test_counts_of_partitions_are_added_up():
     one, other = TopicCounts(5, 4, 3, 2, 1, 1, 3), TopicCounts(1, 1, 1, 1, 1, 1, 1)
     assert added_up([one, other]) == TopicCounts(6, 5, 4, 3, 2, 2, 4)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +18,7 @@ from tests.unit.queries.aggregate.memory_partition import (
 )
 from tests.unit.queries.pipeline import is_final
 
+from headrace.queries.answer.counts import ResultCounts
 from headrace.queries.ended import decode_ended
 from headrace.queries.matched import WindowPartial
 
@@ -32,6 +31,7 @@ TICKS = st.tuples(st.sampled_from(["clicks", "views"]), st.none() | st.integers(
 STEP = (
     st.tuples(st.just("send"), st.integers(1, 6))
     | st.tuples(st.just("advance"), st.integers(0, 3_000))
+    | st.tuples(st.just("kill_within"), st.integers(0, 3))
     | st.sampled_from([("write",), ("write",), ("snapshot",), ("kill",), ("stop",)])
 )
 
@@ -68,7 +68,7 @@ def _topics():
 def run(records, steps, *, with_kills):
     partition = MemoryPartition([*records, *LAST_TICKS])
     for action, *arguments in steps:
-        if action not in {"kill", "stop"} or with_kills:
+        if action not in {"kill", "kill_within", "stop"} or with_kills:
             getattr(partition, action)(*arguments)
     partition.finish()
     return partition
@@ -121,9 +121,12 @@ def test_each_event_is_in_one_final_result_or_late(records, steps):
             sent[record.query] += record.events
     assert counted == sent
     assert killed.owned.aggregator.windows == 0
-    for counts in killed.owned.aggregator.counts.values():
+    for topic, counts in killed.owned.aggregator.counts.items():
         assert (counts.unbalanced, counts.begun, counts.open) == (0, 0, 0)
         assert counts.late + counts.ended == counts.sent
+        results = killed.owned.answers.counts.get(topic, ResultCounts())
+        assert (results.unbalanced, results.waiting, sum(results.begun.values())) == (0, 0, 0)
+        assert results.answered == counts.ended
 
 
 @settings(max_examples=200)
@@ -179,31 +182,6 @@ def test_markers_that_are_written_once_more_keep_events_late():
     partition.finish()
     assert [result.events for result in partition.ended] == [1]
     assert partition.late == {"quiet": 2}
-
-
-def test_a_window_that_an_earlier_version_has_left_open_goes_on():
-    partition = MemoryPartition(
-        [added("plain", 0, {"a": 1}), added("plain", 0, {"a": 2}), tick(10)]
-    )
-    partition.send(1)
-    partition.snapshot()
-    snapshots = partition.topics[QUERIES.snapshots_topic]
-    partition.topics[QUERIES.snapshots_topic] = list(map(without_hashes_and_shapes, snapshots))
-    partition.kill()
-    partition.finish()
-    assert [result.events for result in partition.ended] == [3]
-
-
-def without_hashes_and_shapes(value):
-    """Returns a record of the snapshots as headrace wrote it before it had them."""
-    record = msgspec.json.decode(value)
-    record.pop("text_hash", None)
-    if record["kind"] == "window":
-        snapshot = msgspec.json.decode(record["text"])
-        del snapshot["text_hash"], snapshot["shape"]
-        text = msgspec.json.encode(snapshot)
-        record |= {"text": text.decode(), "crc32": zlib.crc32(text)}
-    return msgspec.json.encode(record)
 
 
 def test_a_window_has_one_final_result_after_an_instance_was_away_for_hours():

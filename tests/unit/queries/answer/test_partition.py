@@ -38,7 +38,7 @@ class View:
 PLANS = Plans({"views": event_schema(View)})
 
 
-def window(query, minute, *, kind=ResultKind.FINAL, topic="views", emission=1):
+def window(query, minute, *, kind=ResultKind.FINAL, ordered_by="views", partition=0):
     begin = BASE + minute * MINUTE
     result = QueryResult(
         query=query,
@@ -46,19 +46,21 @@ def window(query, minute, *, kind=ResultKind.FINAL, topic="views", emission=1):
         revision=1,
         begin=time_text(begin),
         end=time_text(begin + MINUTE),
-        emission=emission,
+        emission=1,
         kind=kind,
         facets={},
         is_other=False,
         values={"count(*)": 1},
         events=1,
     )
-    return WindowResults(topic, 0 if kind is ResultKind.EARLY else begin + MINUTE, [result])
+    if kind is ResultKind.EARLY:
+        return WindowResults(partition, "views", "", 0, [result])
+    return WindowResults(partition, "views", ordered_by, begin + MINUTE, [result], matches=1)
 
 
-def clocks(partition, minute, clock_minute=0, topic="views"):
-    reached = {topic: BASE + minute * MINUTE}
-    return PartitionClocks(partition, reached, BASE + clock_minute * MINUTE)
+def clocks(partition, minute, clock_minute=0, topic="views", matches=0):
+    reached, sent = {topic: BASE + minute * MINUTE}, {"views": matches} if matches else {}
+    return PartitionClocks(partition, reached, BASE + clock_minute * MINUTE, sent)
 
 
 def watched(*texts):
@@ -104,14 +106,14 @@ def test_a_window_waits_until_all_partitions_have_passed_its_end():
 
 def test_it_knows_whether_windows_have_ended_that_it_has_not_taken():
     stage = Stage()
-    stage.take(PartitionClocks(0, {}, BASE, ended=3))
-    restarted = Stage(position=stage.answers.position({}, 0)).answers
-    assert restarted.has_taken_all({0: 3, 1: 0})
-    assert not restarted.has_taken_all({0: 4, 1: 0})
-    assert not restarted.has_taken_all({0: 3, 1: 1})
+    stage.take(clocks(0, 0, matches=3))
+    restarted = Stage(position=stage.answers.position({}, {})).answers
+    assert restarted.has_taken_all({0: {"views": 3}, 1: {}})
+    assert not restarted.has_taken_all({0: {"views": 4}, 1: {}})
+    assert not restarted.has_taken_all({0: {"views": 3}, 1: {"views": 1}})
     stage.take(window("q", 1))
-    waits = Stage(position=stage.answers.position({}, 0)).answers
-    assert not waits.has_taken_all({0: 3, 1: 0})
+    waits = Stage(position=stage.answers.position({}, {})).answers
+    assert not waits.has_taken_all({0: {"views": 3}, 1: {}})
 
 
 def test_an_early_result_does_not_wait():
@@ -122,7 +124,7 @@ def test_an_early_result_does_not_wait():
 
 def test_windows_that_the_clock_ends_wait_for_the_clocks():
     stage = Stage()
-    by_clock = window("q", 1, topic="")
+    by_clock = window("q", 1, ordered_by="")
     assert stage.take(by_clock, clocks(0, 9, 9), clocks(1, 9, 1)) == []
     assert stage.take(clocks(1, 9, 2)) == [named("q", 1)]
 
@@ -180,8 +182,8 @@ def test_loss_of_signal_is_named_once_and_again_after_events():
 )
 def test_a_window_without_events_ends_when_one_with_events_does(closing, seconds):
     stage = Stage(f"SELECT count(*) FROM views WINDOW 1 minute {closing} EMPTY WINDOWS EMIT")
-    topic, due_us = "" if "CLOCK" in closing else "views", BASE + MINUTE + seconds * 1_000_000
-    final = WindowResults(topic, due_us, window("w0", 0).results)
+    ordered_by, due_us = "" if "CLOCK" in closing else "views", BASE + MINUTE + seconds * 1_000_000
+    final = WindowResults(0, "views", ordered_by, due_us, window("w0", 0).results)
 
     def clocks_of(time_us):
         return [PartitionClocks(number, {"views": time_us}, time_us) for number in range(2)]
@@ -275,7 +277,7 @@ class KilledStage:
         self.send(others)
         self.log += [(decode_ended(msgspec.json.encode(copy)), self.now_ms) for copy in copies]
         self.copies += len(copies)
-        self.snapshots.append(msgspec.json.encode(self.answers.position({}, 0)))
+        self.snapshots.append(msgspec.json.encode(self.answers.position({}, {})))
         self.snapshots += encode_silence(self.answers.changed_silence())
         self.results += self.answered
         self.answered = []
@@ -287,15 +289,23 @@ class KilledStage:
 
 
 def windows_and_clocks(chance):
-    reached = [0, 0]
+    reached, sent = [0, 0], [0, 0]
+    for partition in range(2):
+        yield clocks(partition, 0)
     for _ in range(60):
         partition = chance.randrange(2)
         if chance.random() < 0.5:
             minute = reached[partition] + chance.randrange(4)
-            yield window(chance.choice(["w0", "w1", "q"]), minute)
+            sent[partition] += 1
+            yield window(chance.choice(["w0", "w1", "q"]), minute, partition=partition)
         else:
             reached[partition] += chance.randrange(3)
-            yield clocks(partition, reached[partition], reached[partition])
+            minute = reached[partition]
+            yield clocks(partition, minute, minute, matches=sent[partition])
+
+
+def windows_in(records):
+    return [record for record in records if isinstance(record, WindowResults)]
 
 
 @given(st.integers(0, 2**32))
@@ -314,6 +324,9 @@ def test_a_stage_that_is_killed_goes_on_without_a_gap_or_a_repetition(seed):
     killed.finish()
     results = named_results(killed.results)
     assert results == undisturbed
+    for counts in killed.answers.counts.values():
+        assert counts.unbalanced == 0
+        assert counts.answered + killed.answers.waiting == len(windows_in(records))
     for query in ("w0", "w1", "q"):
         begins = [begin for name, begin, kind in results if name == query and kind == "final"]
         assert begins == sorted(begins)
@@ -330,7 +343,7 @@ def test_a_window_that_waits_for_half_a_day_is_written_once_more_and_pins_no_pos
         killed.take(9)
     assert killed.copies == 10
     assert killed.answers.waiting == 2
-    first_offset = killed.answers.position({}, 0).first_offset
+    first_offset = killed.answers.position({}, {}).first_offset
     assert first_offset == len(killed.log) - 2
     killed.write()
     killed.kill()
@@ -501,7 +514,7 @@ def test_events_while_a_query_did_not_ask_for_loss_of_signal_begin_its_silence_a
 def test_windows_before_1970_are_in_order():
     stage = Stage()
     early = [
-        WindowResults("views", -minute * MINUTE, [window("q", -minute).results[0]])
+        WindowResults(0, "views", "views", -minute * MINUTE, window("q", -minute).results)
         for minute in (1, 3, 2)
     ]
     assert stage.take(*early) == []

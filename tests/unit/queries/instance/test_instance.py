@@ -69,8 +69,8 @@ def test_an_instance_that_has_not_read_the_queries_claims_no_partitions(monkeypa
 @pytest.mark.parametrize(("topic", "offset"), [("ads.matched", 70), ("ads.ended", 9)])
 def test_records_that_are_deleted_before_they_are_taken_are_not_skipped(topic, offset):
     instance = AggregatorInstance({}, StandingQueries("ads"), {})
-    aggregator, answers = SimpleNamespace(offset=70), SimpleNamespace(offset=9)
-    instance._owned[3] = SimpleNamespace(aggregator=aggregator, answers=answers)
+    stages = {"ads.matched": SimpleNamespace(offset=70), "ads.ended": SimpleNamespace(offset=9)}
+    instance._owned[3] = SimpleNamespace(stage=stages.get)
     with pytest.raises(MatchedRecordsDeletedError) as raised:
         instance._take(Event(KafkaError._AUTO_OFFSET_RESET, topic), ReaderCheck("ads.ended", [3]))
     assert (raised.value.partition, raised.value.offset) == (f"{topic}[3]", offset)

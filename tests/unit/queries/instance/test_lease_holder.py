@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.instance import lease_holder as lease_holder_module
-from headrace.queries.instance import leases
+from headrace.queries.instance import leases, watchdog
 from headrace.queries.instance.lease_holder import LeaseHolder
 from headrace.queries.instance.leases import Claim
 
@@ -241,7 +241,7 @@ def test_a_claim_that_can_not_be_sent_is_told(topic, caplog):
 
 def test_a_process_that_was_frozen_does_not_hang(topic, holder, monkeypatch, caplog):
     until(lambda: holder.partitions is not None)
-    monkeypatch.setattr(lease_holder_module, "_HUNG_SECONDS", 5.5)
+    monkeypatch.setattr(watchdog, "_HUNG_SECONDS", 5.5)
     topic.frozen_seconds = 6.0
     until(lambda: topic.frozen_seconds == 0)
     until(lambda: holder.partitions is None)
@@ -266,14 +266,14 @@ def test_an_instance_that_hangs_loses_its_lease_until_it_works_again(
     topic, holder, monkeypatch, caplog
 ):
     until(lambda: holder.partitions is not None)
-    monkeypatch.setattr(lease_holder_module, "_HUNG_SECONDS", 0.2)
+    monkeypatch.setattr(watchdog, "_HUNG_SECONDS", 0.2)
     until(lambda: holder.partitions is None)
     claims = len(topic.records)
     assert "test_an_instance_that_hangs" in caplog.text
     # A renewal would have been sent by now: others come at this interval.
     time.sleep(0.3)
     assert len(topic.records) == claims
-    monkeypatch.setattr(lease_holder_module, "_HUNG_SECONDS", 20)
+    monkeypatch.setattr(watchdog, "_HUNG_SECONDS", 20)
     holder.heartbeat()
     until(lambda: holder.partitions is not None)
     assert topic.readers == 1

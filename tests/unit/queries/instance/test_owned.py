@@ -17,6 +17,7 @@ from headrace.queries.declaration import StandingQueries
 from headrace.queries.ended import COPY_AFTER_MS, PartitionClocks, WindowResults
 from headrace.queries.instance import owned as owned_module
 from headrace.queries.instance.owned import OwnedPartition
+from headrace.queries.matched import WindowPartial
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.result import QueryResult, ResultKind
 
@@ -40,6 +41,7 @@ class Owned:
     Attributes:
         partition: the instance's.
         transactions: that were written, each with its records.
+        written: the records of the last call.
     """
 
     def __init__(self, monkeypatch, *texts, partitions=1):
@@ -88,7 +90,7 @@ class Owned:
         return from_base
 
     def pass_minutes(self, minutes, *, after_seconds=1.0):
-        """Time goes on to a minute; returns the values of the snapshots in the transaction."""
+        """Time goes on to a minute; returns the values for the topic of snapshots."""
         reached_us = BASE + minutes * MINUTE
         clocks = PartitionClocks(0, {"clicks": reached_us}, reached_us)
         offset = self.partition.answers.offset
@@ -96,9 +98,12 @@ class Owned:
         return self.write(after_seconds=after_seconds)
 
     def write(self, *, now_ms=NOW_MS, after_seconds=1.0):
+        """Writes what is due; returns the values for the topic of snapshots."""
         self.clock.seconds += after_seconds
+        begun = len(self.transactions)
         self.partition.write(now_ms)
-        return self.values("snapshots", self.transactions[-1])
+        self.written = [record for each in self.transactions[begun:] for record in each]
+        return self.values("snapshots", self.written)
 
 
 def silence_in(values):
@@ -166,12 +171,12 @@ def ended_window(query="q"):
         values={"count(*)": 1},
         events=1,
     )
-    return WindowResults("clicks", BASE + MINUTE, [result])
+    return WindowResults(0, "clicks", "clicks", BASE + MINUTE, [result], matches=1)
 
 
 def copies_in(owned):
-    records = owned.transactions[-1]
-    return [each for each in records if each.topic == "ads.ended" and each.key is not None]
+    ended = (each for each in owned.written if each.topic == "ads.ended")
+    return [each for each in ended if each.key is not None]
 
 
 def test_a_window_that_waits_for_long_is_written_to_its_partition_with_the_position(monkeypatch):
@@ -190,7 +195,7 @@ def test_a_window_that_waits_for_long_is_written_to_its_partition_with_the_posit
 
 
 def test_a_transaction_has_no_more_copies_than_it_has_time_for(monkeypatch):
-    monkeypatch.setattr(owned_module, "_MAX_COPIES_BYTES", 1_000)
+    monkeypatch.setattr(owned_module, "_MAX_TRANSACTION_BYTES", 1_000)
     owned = Owned(monkeypatch, partitions=2)
     for offset in range(10):
         owned.partition.take_ended(ended_window(), offset, NOW_MS, NOW_MS)
@@ -201,3 +206,24 @@ def test_a_transaction_has_no_more_copies_than_it_has_time_for(monkeypatch):
         numbers.append(len(copies_in(owned)))
     assert len(numbers) > 1
     assert sum(numbers) == 10
+
+
+def added(number, begin=BASE):
+    """Returns an event of a query of its own, in a window that stays open."""
+    text = "SELECT count(*) FROM clicks WINDOW 1 minute"
+    return WindowPartial(f"q{number}", 0, 1, text, "clicks", begin, 1, [((), (1,))])
+
+
+def test_all_windows_are_written_in_transactions_that_have_time_for_them(monkeypatch):
+    monkeypatch.setattr(owned_module, "_MAX_TRANSACTION_BYTES", 2_000)
+    owned = Owned(monkeypatch)
+    for number in range(50):
+        owned.partition.take(added(number), number, NOW_MS)
+    begun = len(owned.transactions)
+    owned.write(after_seconds=BASE_SECONDS)
+    sizes = [sum(len(each.value) for each in some) for some in owned.transactions[begun:]]
+    assert len(sizes) > 5
+    assert max(sizes) < 3_000
+    owned.start()
+    assert owned.partition.aggregator.windows == 50
+    assert owned.partition.aggregator.counts["clicks"].unbalanced == 0

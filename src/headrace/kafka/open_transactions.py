@@ -1,0 +1,24 @@
+"""Partitions in which a transaction is open: readers of committed records wait there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from headrace.kafka.client import ClientConfig, high_watermarks, latest_offsets
+from headrace.model import TopicPartition
+
+
+def open_transactions(
+    config: ClientConfig, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Returns the last stable offsets of those partitions that have records behind it.
+
+    Raises:
+        AuthorizationError: if an ACL is missing.
+        BrokerUnreachableError: if the brokers do not answer.
+        TopicMissingError: if a topic does not exist.
+    """
+    # In this order: a transaction that ends in between is not open.
+    ends = high_watermarks(config, partitions)
+    stable = {each: offset for each, (offset, _) in latest_offsets(config, partitions).items()}
+    return {each: offset for each, offset in stable.items() if offset < ends[each]}

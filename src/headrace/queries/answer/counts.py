@@ -1,0 +1,112 @@
+"""What has become of the matches in ended windows, on their way into the results."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import msgspec
+
+from headrace.queries.ended import PartitionClocks, WindowResults
+
+_LOG = logging.getLogger("headrace.queries")
+
+
+class ResultCounts(msgspec.Struct):
+    """The matches of one topic in the windows that have ended for a partition of the results.
+
+    Attributes:
+        sent: as the partitions say in which the windows have ended.
+        taken: of the same windows, as their records say.
+        begun: of later windows, by partition: it has not said yet how many it has sent.
+        answered: in results.
+        waiting: in windows that wait for their place; None: not known, as an instance that has
+            begun anew takes their records once more.
+    """
+
+    sent: int = 0
+    taken: int = 0
+    begun: dict[int, int] = {}
+    answered: int = 0
+    waiting: int | None = 0
+
+    @property
+    def missing_records(self) -> int:
+        """How many matches were sent and have not come; below 0: too many have."""
+        return self.sent - self.taken
+
+    @property
+    def missing_in_results(self) -> int:
+        """How many matches have come, and are in no result; below 0: results have too many."""
+        if self.waiting is None:
+            return 0
+        return self.taken + sum(self.begun.values()) - self.answered - self.waiting
+
+    @property
+    def unbalanced(self) -> int:
+        """How many matches are missing or too many."""
+        return abs(self.missing_records) + abs(self.missing_in_results)
+
+
+class PartitionResultCounts:
+    """The counts of a partition of the results, as its records come.
+
+    Args:
+        counts: by topic of the events, to go on with.
+    """
+
+    def __init__(self, counts: Mapping[str, ResultCounts]) -> None:
+        self._counts = {topic: _copy(each) for topic, each in counts.items()}
+
+    def take(self, window: WindowResults) -> None:
+        """Counts a record of a window that has ended."""
+        begun = self._of(window.topic).begun
+        begun[window.partition] = begun.get(window.partition, 0) + window.matches
+
+    def answer(self, window: WindowResults) -> None:
+        """Counts the results of a window that has been taken."""
+        self._of(window.topic).answered += window.matches
+
+    def compare(self, clocks: PartitionClocks, before: PartitionClocks | None) -> None:
+        """Compares what a partition has sent with what has come.
+
+        Args:
+            clocks: of the partition; what it has sent is before them.
+            before: the last ones of the partition; None: these are the first, and it is not known
+                what it has sent since others.
+        """
+        for topic in clocks.matches.keys() | self._counts.keys():
+            counts = self._of(topic)
+            taken = sent = counts.begun.pop(clocks.partition, 0)
+            if before is not None:
+                sent = _since(clocks.matches.get(topic, 0), before.matches.get(topic, 0))
+            if sent != taken:
+                _LOG.error(
+                    "Partition %d has sent %d matches of %s in ended windows, and %d have come",
+                    *(clocks.partition, sent, topic, taken),
+                )
+            counts.sent += sent
+            counts.taken += taken
+
+    def with_waiting(self, waiting: Mapping[str, int] | None) -> dict[str, ResultCounts]:
+        """Returns a copy of the counts, by topic.
+
+        Args:
+            waiting: matches in windows that wait, by topic; None: not known.
+        """
+        return {
+            topic: _copy(counts, None if waiting is None else waiting.get(topic, 0))
+            for topic, counts in self._counts.items()
+        }
+
+    def _of(self, topic: str) -> ResultCounts:
+        return self._counts.setdefault(topic, ResultCounts())
+
+
+def _since(now: int, before: int) -> int:
+    """Returns the growth of a number that begins at 0 where snapshots were deleted."""
+    return now - before if now >= before else now
+
+
+def _copy(counts: ResultCounts, waiting: int | None = None) -> ResultCounts:
+    return msgspec.structs.replace(counts, begun=dict(counts.begun), waiting=waiting)
