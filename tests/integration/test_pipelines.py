@@ -29,8 +29,10 @@ from headrace import (
 from headrace.errors import RetentionPassedError
 from headrace.kafka.client import admin
 from headrace.kafka.replay import DeadLetterFilter, replay
+from headrace.pipelines import run as run_module
+from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint
 from headrace.pipelines.lock import CheckpointLock
-from headrace.pipelines.progress import PipelineState
+from headrace.pipelines.progress import PipelineState, StatusFolder
 from headrace.pipelines.source.state import SourceState
 from headrace.runtime import storage
 
@@ -372,6 +374,33 @@ def test_a_pipeline_with_a_checkpoint_from_a_backup_goes_on_where_the_table_stan
     assert outcome.state is PipelineState.FINISHED, outcome.reason
     assert flow.ids(path) == {f"e{n}": 1 for n in range(300)}
     assert len(flow.dead()) == 1
+
+
+def test_a_run_that_starts_shows_no_figures_of_the_one_before(flow, monkeypatch):
+    flow.send([click(0)])
+    flow.run(flow.pipeline())
+    seen = []
+
+    def look(*_):
+        [shown] = StatusFolder(flow.folder / ".headrace" / "status").read()
+        seen.append((shown.state, shown.rows_in))
+
+    monkeypatch.setattr(run_module, "check_topics", look)
+    flow.run(flow.pipeline())
+    assert seen == [(PipelineState.STARTING, 0)]
+
+
+def test_a_driver_that_was_killed_while_spark_wrote_the_first_offsets_starts_again(flow):
+    CheckpointFolder(flow.lake, "fused").write(CurrentCheckpoint(1, "", begun=False))
+    offsets = flow.checkpoint() / "offsets"
+    offsets.mkdir(parents=True)
+    # As Spark names them on a disk and on HDFS.
+    (offsets / ".0.e5c50d6e-1171-4c59-9039-03b22bd5eb7d.tmp").write_text("v1")
+    (offsets / "..0.e5c50d6e-1171-4c59-9039-03b22bd5eb7d.tmp.crc").write_bytes(b"crc")
+    flow.send([click(0)])
+    outcome = flow.run(flow.pipeline())["fused"]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert flow.ids() == {"e0": 1}
 
 
 def test_a_lost_newest_file_of_sparks_offsets_repeats_nothing(flow):

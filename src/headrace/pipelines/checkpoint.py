@@ -7,6 +7,7 @@ settings, then one line of JSON a source, ``-`` for a source that has not begun.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ from headrace.runtime.s3 import is_s3
 if TYPE_CHECKING:
     from headrace.settings import Settings
 
+# What Spark renames when it is whole, and the checksum beside it.
+_TEMPORARY = re.compile(r"\.{1,2}\d+\.[0-9a-f-]{36}\.tmp(\.crc)?")
 FROM_TABLE = "table"
 """Where a checkpoint begins that was reset to its table: its first positions are files in it."""
 
@@ -188,6 +191,15 @@ class Checkpoint:
     def has_batches(self) -> bool:
         """Whether Spark has planned a batch, and may have written state."""
         return self._newest("offsets") is not None
+
+    def delete_torn_plan(self) -> None:
+        """Deletes what a driver has left that was killed while Spark wrote the first offsets.
+
+        Spark refuses a checkpoint without a batch that has any file in the folder of offsets.
+        """
+        folder = f"{self.uri}/offsets"
+        if not self.has_batches():
+            storage.delete_files(folder, filter(_TEMPORARY.fullmatch, storage.list_files(folder)))
 
     def batch(self, batch_id: int) -> PlannedBatch:
         """Starts and ends of a batch that Spark has planned.

@@ -176,8 +176,7 @@ class PipelineRun:
         if time.monotonic() < self._start_at:
             return
         try:
-            self._lock.acquire()
-            self._has_locked = True
+            self._take_lock()
             self._forget_backlog()
             self._query = self._started()
         except AnalysisException as error:  # Spark can't plan the steps: no restart helps
@@ -186,6 +185,13 @@ class PipelineRun:
             self._failed(error)
         else:
             self._update_progress(state=PipelineState.RUNNING, reason="")
+
+    def _take_lock(self) -> None:
+        self._lock.acquire()
+        if not self._has_locked:
+            self._has_locked = True
+            # In place of what a driver that was killed has left.
+            self._status.write(self.progress)
 
     def _forget_backlog(self) -> None:
         """An earlier planner saw it; it is not known until that of the next query has looked."""
@@ -210,6 +216,7 @@ class PipelineRun:
             current, graph = self._taken_over(checks, error)
         checkpoint = checks.folder.checkpoint(current)
         checks.check_query(checkpoint, graph.query)
+        checkpoint.delete_torn_plan()
         writer = graph.manifests.writeStream.queryName(self.pipeline.name)
         # Spark takes a bare path for one of its default file system, which may be another. And it
         # takes the text as it is: of a path with a space, `Path.as_uri` would name another folder.
