@@ -140,14 +140,12 @@ class Results:
         while len(self.windows) < len(expected) and time.monotonic() < deadline:
             self.take(0.5)
         if self.windows != expected:
-            wrong = next(key for key in expected | self.windows if self._differs(key, expected))
+            every = expected | self.windows
+            wrong = next(key for key in every if self.windows[key] != expected[key])
             raise OutputWrongError(
                 f"{wrong[0]} has {self.windows[wrong]} events from {wrong[1]} ms on, not "
                 f"{expected[wrong]}; {len(self.windows)} of {len(expected)} windows have results"
             )
-
-    def _differs(self, key: tuple[str, int], expected: Windows) -> bool:
-        return self.windows[key] != expected[key]
 
     def close(self) -> None:
         """Ends the consumer."""

@@ -612,8 +612,8 @@ QUERY_METRICS = (
     Metric(
         "unbalanced_events",
         "events",
-        "matches of its partitions that are missing or too many, by the counts of its last"
-        " snapshots, written every 5 s",
+        "matches of its partitions that are missing or too many, by the counts that it has"
+        " written last, at least every 5 s",
         "above 0: `headrace reconcile` says in which partitions and at which hop",
     ),
     Metric(

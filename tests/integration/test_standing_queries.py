@@ -520,7 +520,8 @@ def test_windows_whose_records_are_deleted_before_they_have_results_are_told(que
     looked = itertools.count()
     queries.aggregate(lambda status: status.partitions and next(looked) > 10)
     told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
-    assert any("windows among them have no results" in line for line in told)
+    lost = f"has sent 1 matches of {queries.topic.name} in ended windows, and 0 have come"
+    assert any(lost in line for line in told)
     [difference] = balance(queries).differences
     assert (difference.hop, difference.number) == (Hop.ENDED_WINDOWS, 1)
     partition = partition_of_key(b"q", queries.declared.partitions)
@@ -538,6 +539,20 @@ def test_windows_that_another_program_has_sent_are_too_many(queries):
     queries.aggregate(lambda status: any(status.unbalanced.values()))
     [difference] = balance(queries).differences
     assert (difference.hop, difference.number) == (Hop.ENDED_WINDOWS, -1)
+
+
+def test_ended_windows_that_no_instance_takes_are_not_balanced(queries, monkeypatch):
+    matched_and_answered(queries)
+    queries.send((70, "PL", 1), (71, "PL", 1))
+    queries.match()
+    ended = partition_of_key(b"q", queries.declared.partitions)
+    with open_transaction(queries, queries.declared.ended_topic, ended):
+        queries.aggregate(lambda status: status.records >= 2)
+    assert (balance(queries).in_results, balance(queries).waiting) == (0, 1)
+    assert balance(queries).state is WindowState.BALANCED
+    monkeypatch.setattr(query_balances_module, "_OLD_SECONDS", 0.0)
+    unknown = balance(queries).unknown
+    assert unknown == f"no instance takes the windows that have ended, in partitions {ended}"
 
 
 def test_an_instance_tells_that_snapshots_and_records_are_gone_and_goes_on(queries, caplog):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from headrace.control.project import LoadedProject
 from headrace.control.query_registry import matched_topics
 from headrace.control.services import broker_config
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.client import ClientConfig, describe, watermarks
-from headrace.kafka.range_reader import read_backwards, read_records
+from headrace.kafka.range_reader import Record, read_backwards, read_records
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.windows import Imbalance, WindowState
@@ -24,9 +26,11 @@ from headrace.queries.aggregate.snapshots import (
 from headrace.queries.answer.counts import ResultCounts
 from headrace.queries.declaration import StandingQueries
 
-# An instance writes its position every 5 s, and between them some records for each window.
-_MAX_LOOK_OFFSETS = 1_000_000
+# An instance writes its position every 5 s; but while it writes all windows, as many records as
+# there are windows come first.
+_MAX_LOOK_OFFSETS = 20_000_000
 _OLD_SECONDS = 60.0
+_Position = TypeVar("_Position", SnapshotPosition, AnswerPosition)
 _CATCHING_UP = "an instance that has begun anew takes records that its windows have already"
 
 
@@ -40,8 +44,8 @@ class QueryBalance:
         state: whether every match is accounted for.
         counts: what has become of them, since the first snapshots of the partitions.
         in_results: of windows whose results are written.
-        waiting: of windows that have ended, and wait for their place among the results; None: not
-            known.
+        waiting: of windows that have ended, and are on their way to their place among the results;
+            None: not known.
         differences: where matches are missing or too many, by partition.
         unknown: why it is not known whether they balance, as a sentence; empty: it is known.
     """
@@ -96,12 +100,16 @@ def query_balances(
             if report is not None and topic in report.counts
         }
         result_counts = {
-            number: report.result_counts[topic]
+            number: report.answered.counts[topic]
             for number, report in reports.items()
-            if report is not None and topic in report.result_counts
+            if report is not None and topic in report.answered.counts
         }
+        on_the_way = _on_the_way(reports, topic)
+        waiting = _waiting(result_counts.values())
         differences = tuple(_differences(queries, counts, result_counts))
-        unknown = _unknown(reports, counts, result_counts)
+        unknown = _unknown(reports, counts, on_the_way)
+        if not unknown and waiting is None:
+            unknown = _CATCHING_UP
         state = WindowState.UNKNOWN if unknown else WindowState.BALANCED
         yield QueryBalance(
             queries.name,
@@ -109,7 +117,7 @@ def query_balances(
             WindowState.UNBALANCED if differences else state,
             added_up(counts.values()),
             sum(each.answered for each in result_counts.values()),
-            _waiting(result_counts.values()),
+            None if waiting is None else waiting + on_the_way.total(),
             differences,
             unknown,
         )
@@ -117,19 +125,21 @@ def query_balances(
 
 @dataclass(frozen=True)
 class _Report:
-    """What the last snapshot of a partition says.
+    """What an instance has written last of a partition.
 
     Attributes:
-        counts: by topic of the events.
-        result_counts: by topic of the events.
-        is_behind: whether it is old, and there are records that no instance has taken since.
+        counts: of matches, by topic of the events, as of the last snapshot.
+        answered: how far the results are.
+        is_behind: whether the snapshot is old, and there are records that no instance has taken.
         is_open: whether its last records are of a batch whose tick is not behind them.
+        is_old: whether the position of the results is old.
     """
 
     counts: Mapping[str, TopicCounts]
-    result_counts: Mapping[str, ResultCounts]
+    answered: AnswerPosition
     is_behind: bool
     is_open: bool
+    is_old: bool
 
 
 def _reports(config: ClientConfig, queries: StandingQueries) -> dict[int, _Report | None]:
@@ -141,46 +151,40 @@ def _reports(config: ClientConfig, queries: StandingQueries) -> dict[int, _Repor
     matched = {number: TopicPartition(queries.matched_topic, number) for number in reports}
     ends = watermarks(config, matched.values())
     for number, partition in matched.items():
-        last = _last_positions(config, TopicPartition(queries.snapshots_topic, number))
-        if last is not None:
-            untaken = OffsetRange(partition, last.position.offset, ends[partition][1])
-            reports[number] = _report(config, last, untaken)
+        snapshots = TopicPartition(queries.snapshots_topic, number)
+        for records in read_backwards(config, "headrace.reconcile", snapshots, _MAX_LOOK_OFFSETS):
+            position, written = _last(SnapshotPosition, records)
+            answered, answered_at = _last(AnswerPosition, records)
+            if position is None or answered is None:
+                continue
+            untaken = OffsetRange(partition, position.offset, ends[partition][1])
+            has_begun = any(each.begun for each in position.counts.values())
+            has_more = (_is_old(written) or has_begun) and _has_records(config, untaken)
+            reports[number] = _Report(
+                position.counts,
+                answered,
+                is_behind=_is_old(written) and has_more,
+                is_open=has_begun and not has_more,
+                is_old=_is_old(answered_at),
+            )
+            break
     return reports
 
 
-@dataclass(frozen=True)
-class _Positions:
-    """The last positions of a partition, and when that of windows was written, since 1970."""
-
-    position: SnapshotPosition
-    written_ms: int
-    answered: AnswerPosition
-
-
-def _report(config: ClientConfig, last: _Positions, untaken: OffsetRange) -> _Report:
-    counts = last.position.counts
-    is_old = time.time() - last.written_ms / 1000 > _OLD_SECONDS
-    has_begun = any(each.begun for each in counts.values())
-    has_more = (is_old or has_begun) and _has_records(config, untaken)
-    return _Report(counts, last.answered.counts, is_old and has_more, has_begun and not has_more)
+def _last(kind: type[_Position], records: Sequence[Record]) -> tuple[_Position | None, float]:
+    """Returns the last record of a kind, and when it was written, in seconds since 1970."""
+    for record in reversed(records):
+        try:
+            decoded = decode_snapshot_record(record.value() or b"")
+        except ValueError:
+            continue  # written by another program
+        if isinstance(decoded, kind):
+            return decoded, record.timestamp()[1] / 1000
+    return None, 0.0
 
 
-def _last_positions(config: ClientConfig, snapshots: TopicPartition) -> _Positions | None:
-    """Returns the last positions; None: there is no snapshot."""
-    for records in read_backwards(config, "headrace.reconcile", snapshots, _MAX_LOOK_OFFSETS):
-        position, written_ms, answered = None, 0, None
-        for record in records:
-            try:
-                decoded = decode_snapshot_record(record.value() or b"")
-            except ValueError:
-                continue  # written by another program
-            if isinstance(decoded, SnapshotPosition):
-                position, written_ms = decoded, record.timestamp()[1]
-            elif isinstance(decoded, AnswerPosition):
-                answered = decoded
-        if position is not None and answered is not None:
-            return _Positions(position, written_ms, answered)
-    return None
+def _is_old(written: float) -> bool:
+    return time.time() - written > _OLD_SECONDS
 
 
 def _has_records(config: ClientConfig, range_: OffsetRange) -> bool:
@@ -217,27 +221,40 @@ def _waiting(counts: Iterable[ResultCounts]) -> int | None:
     return total
 
 
+def _on_the_way(reports: Mapping[int, _Report | None], topic: str) -> Counter[int]:
+    """Returns the matches in ended windows that were sent and not taken, by partition."""
+    on_the_way: Counter[int] = Counter()
+    known = {number: report.answered for number, report in reports.items() if report is not None}
+    for number, sender in known.items():
+        for target, matches in sender.sent.items():
+            clocks = known[target].clocks.get(number) if target in known else None
+            is_same = clocks is not None and clocks.since_ms == sender.since_ms
+            taken = clocks.matches.get(topic, 0) if clocks is not None and is_same else 0
+            on_the_way[target] += max(matches.get(topic, 0) - taken, 0)
+    return on_the_way
+
+
 def _unknown(
     reports: Mapping[int, _Report | None],
     counts: Mapping[int, TopicCounts],
-    result_counts: Mapping[int, ResultCounts],
+    on_the_way: Mapping[int, int],
 ) -> str:
     missing = [number for number, report in reports.items() if report is None]
-    behind = [number for number, report in reports.items() if report and report.is_behind]
+    known = {number: report for number, report in reports.items() if report is not None}
     if missing:
         return f"no instance of `headrace query run` has reported on {_partitions(missing)}"
-    if behind:
+    if behind := [number for number, report in known.items() if report.is_behind]:
         return f"no instance takes what was matched in {_partitions(behind)}"
-    if alone := [number for number, report in reports.items() if report and report.is_open]:
+    if wait := [number for number, each in known.items() if each.is_old and on_the_way[number]]:
+        return f"no instance takes the windows that have ended, in {_partitions(wait)}"
+    if alone := [number for number, report in known.items() if report.is_open]:
         return (
             f"the last records of {_partitions(alone)} are of no batch that has ended: another "
             "program has written them"
         )
     if not counts:
         return "no batch of its events was matched yet"
-    is_open_known = all(each.open is not None for each in counts.values())
-    is_known = is_open_known and _waiting(result_counts.values()) is not None
-    return "" if is_known else _CATCHING_UP
+    return _CATCHING_UP if any(each.open is None for each in counts.values()) else ""
 
 
 def _partitions(numbers: Iterable[int]) -> str:

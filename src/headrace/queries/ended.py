@@ -78,14 +78,22 @@ class PartitionClocks(msgspec.Struct, tag="clocks", tag_field="kind", frozen=Tru
         partition: of the matched topic.
         event_us: the time of events, by topic, in microseconds since 1970.
         clock_us: the clock, in microseconds since 1970.
-        matches: in the windows that it has written to the partition of this record since its first
-            snapshot, by topic.
+        since_ms: when it began to count matches: again where its snapshots were deleted; in
+            milliseconds since 1970.
+        matches: in the windows that it has written to the partition of this record since then, by
+            topic.
     """
 
     partition: int
     event_us: Mapping[str, int]
     clock_us: int
+    since_ms: int = 0
     matches: Mapping[str, int] = {}
+
+    def matches_since(self, before: PartitionClocks, topic: str) -> int:
+        """Returns how many matches of a topic it has written since earlier clocks."""
+        earlier = before.matches.get(topic, 0) if before.since_ms == self.since_ms else 0
+        return self.matches.get(topic, 0) - earlier
 
 
 EndedRecord: TypeAlias = WindowResults | PartitionClocks

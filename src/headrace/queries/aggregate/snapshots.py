@@ -134,8 +134,11 @@ class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=Tr
         clocks: how far each partition of the matched topic is.
         event_us: the time of events that this partition of the matched topic has reached, as all
             partitions of the results have been told.
-        sent: matches in the windows that have ended in this partition of the matched topic, by
-            partition of the results and topic.
+        began: offset of the first record that was ever taken; None: none was yet.
+        since_ms: when the partition of the matched topic began to count what it sends, in
+            milliseconds since 1970.
+        sent: matches in the windows that have ended in it since then, by partition of the results
+            and topic.
         counts: what has become of the matches in the windows of this partition of the results, by
             topic.
     """
@@ -145,6 +148,8 @@ class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=Tr
     passed_us: Mapping[str, int]
     clocks: Mapping[int, PartitionClocks]
     event_us: Mapping[str, int]
+    began: int | None = None
+    since_ms: int = 0
     sent: MatchesByPartition = {}
     counts: Mapping[str, ResultCounts] = {}
 
@@ -255,11 +260,16 @@ class Restored:
                 self._take_part(record)
 
     def _take_marker(self, marker: WindowEnded) -> None:
-        self.windows.pop(marker.id, None)
+        snapshot = self.windows.get(marker.id)
+        # Another one is of a window that has begun anew.
+        if snapshot is not None and snapshot.offset <= marker.offset:
+            del self.windows[marker.id]
+        # Those that ended first come first.
+        self.ended.pop(marker.id, None)
         self.ended[marker.id] = marker
 
     def _take_position(self, position: SnapshotPosition) -> None:
-        """Takes a position: snapshots before it are whole, for both are of one transaction."""
+        """Takes a position: snapshots before it are whole, as each is of one transaction."""
         self.position = position
         self.ended_events.clear()
         self.damaged += len(self._parts)

@@ -77,9 +77,8 @@ class PartitionResultCounts:
         """
         for topic in clocks.matches.keys() | self._counts.keys():
             counts = self._of(topic)
-            taken = sent = counts.begun.pop(clocks.partition, 0)
-            if before is not None:
-                sent = _since(clocks.matches.get(topic, 0), before.matches.get(topic, 0))
+            taken = counts.begun.pop(clocks.partition, 0)
+            sent = taken if before is None else clocks.matches_since(before, topic)
             if sent != taken:
                 _LOG.error(
                     "Partition %d has sent %d matches of %s in ended windows, and %d have come",
@@ -101,11 +100,6 @@ class PartitionResultCounts:
 
     def _of(self, topic: str) -> ResultCounts:
         return self._counts.setdefault(topic, ResultCounts())
-
-
-def _since(now: int, before: int) -> int:
-    """Returns the growth of a number that begins at 0 where snapshots were deleted."""
-    return now - before if now >= before else now
 
 
 def _copy(counts: ResultCounts, waiting: int | None = None) -> ResultCounts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from headrace.queries.ended import (
 )
 from headrace.queries.result import QueryResult, ResultKind
 
+_LOG = logging.getLogger("headrace.queries")
 # So often, what is known of queries that have ended is forgotten.
 _FORGET_MS = 60_000
 
@@ -78,8 +80,8 @@ class PartitionAnswers:
         self._silence = dict(silence)
         self._changed: set[str] = set()
         self._taken = known.offset
-        # Whether the first record was taken, so that all that partitions have sent is known.
-        self._has_first = position is not None
+        self._began = known.began
+        self._is_restored = position is None
         self.offset = known.first_offset
         self._waiting: dict[str, list[_WaitingWindow]] = {}
         self._by_original: dict[int, _WaitingWindow] = {}
@@ -101,23 +103,27 @@ class PartitionAnswers:
             now_ms: the clock, in milliseconds since 1970.
             written_ms: when the record was written, in milliseconds since 1970.
         """
-        self.offset = offset + 1
-        self._has_first = self._has_first or offset == 0
+        if self._began is None:
+            self._began = offset
         is_known = offset < self._taken
+        if not is_known and not self._is_restored:
+            self._is_restored = True
+            self._log_lost()
+        self.offset = offset + 1
         if isinstance(record, PartitionClocks):
             return [] if is_known else self._take_clocks(record, now_ms)
         if record.is_early:
             return [] if is_known else record.results
-        is_first = not is_known and record.original is None
-        if is_first:
-            self._counts.take(record)
         passed_us = self._passed_us.get(record.ordered_by)
         if passed_us is None or record.due_us > passed_us:
+            if not is_known and self._is_first(record):
+                self._counts.take(record)
             self._wait(record, offset, written_ms)
             return []
-        if not is_first:
+        if is_known or record.original is not None:
             return []  # it was answered before
         # Its partition is late: its results come out of order.
+        self._counts.take(record)
         self._counts.answer(record)
         return record.results
 
@@ -148,33 +154,20 @@ class PartitionAnswers:
             return dict(self._silence)
         return {name: self._silence[name] for name in sorted(changed) if name in self._silence}
 
-    def has_taken_all(self, sent: MatchesByPartition) -> bool:
-        """Whether it has taken what each partition has sent, and no window of it waits.
-
-        Before it takes the first record.
-
-        Args:
-            sent: matches in ended windows, by partition of the matched topic and topic.
-        """
-        known = {partition: clocks.matches for partition, clocks in self._clocks.items()}
-        is_known = all(known.get(partition, {}) == matches for partition, matches in sent.items())
-        return is_known and self.offset == self._taken
-
     @property
     def counts(self) -> dict[str, ResultCounts]:
         """What has become of the matches in ended windows, by topic."""
-        if self.offset < self._taken:
-            return self._counts.with_waiting(None)
-        waiting: Counter[str] = Counter()
-        for window in self._by_original.values():
-            waiting[window.record.topic] += window.record.matches
-        return self._counts.with_waiting(waiting)
+        is_restored = self._is_restored or self.offset >= self._taken
+        return self._counts.with_waiting(self._waiting_matches() if is_restored else None)
 
-    def position(self, event_us: Mapping[str, int], sent: MatchesByPartition) -> AnswerPosition:
+    def position(
+        self, event_us: Mapping[str, int], since_ms: int, sent: MatchesByPartition
+    ) -> AnswerPosition:
         """Returns how far it is.
 
         Args:
             event_us: how far the partition of the matched topic is, by topic.
+            since_ms: when that began to count what it sends, in milliseconds since 1970.
             sent: matches in windows that have ended there, by partition of the results and topic.
         """
         waiting = (window.offset for window in self._by_original.values())
@@ -184,9 +177,34 @@ class PartitionAnswers:
             dict(self._passed_us),
             dict(self._clocks),
             event_us,
+            self._began,
+            since_ms,
             sent,
             self.counts,
         )
+
+    def _waiting_matches(self) -> Counter[str]:
+        waiting: Counter[str] = Counter()
+        for window in self._by_original.values():
+            waiting[window.record.topic] += window.record.matches
+        return waiting
+
+    def _log_lost(self) -> None:
+        """Logs that windows which waited are not there any more."""
+        for topic, counts in self._counts.with_waiting(self._waiting_matches()).items():
+            if counts.missing_in_results > 0:
+                _LOG.error(
+                    "%d matches of %s have no results: the records of their windows, which waited "
+                    "for their place, are deleted",
+                    *(counts.missing_in_results, topic),
+                )
+
+    def _is_first(self, record: WindowResults) -> bool:
+        """Whether none of the records of a window that waits was taken before this one."""
+        if record.original is None:
+            return True
+        is_taken = self._began is not None and record.original >= self._began
+        return not is_taken and record.original not in self._by_original
 
     def _wait(self, record: WindowResults, offset: int, written_ms: int) -> None:
         original = offset if record.original is None else record.original
@@ -200,8 +218,8 @@ class PartitionAnswers:
 
     def _take_clocks(self, clocks: PartitionClocks, now_ms: int) -> list[QueryResult]:
         before = self._clocks.get(clocks.partition)
-        if before is None and self._has_first:
-            before = PartitionClocks(clocks.partition, {}, 0)
+        if before is None and self._began == 0:
+            before = PartitionClocks(clocks.partition, {}, 0)  # it had sent nothing
         self._counts.compare(clocks, before)
         self._clocks[clocks.partition] = clocks
         if len(self._clocks) < self._partitions:

@@ -29,7 +29,7 @@ from headrace.queries.instance.lease_holder import LeaseHolder
 from headrace.queries.instance.owned import OwnedPartition
 from headrace.queries.instance.reader_check import ReaderCheck, ReaderStalledError
 from headrace.queries.instance.restoring import OpenTransactionError
-from headrace.queries.instance.starts import records_deleted, starts
+from headrace.queries.instance.starts import deleted_error, place_stages
 from headrace.queries.instance.topic_ends import TopicEnds
 from headrace.queries.matched import decode_matched
 from headrace.queries.topics import ensure_query_topics
@@ -223,12 +223,11 @@ class AggregatorInstance:
         self._waiting = ""
         reader = consumer(self._config, "headrace.aggregate", _READING)
         try:
-            reader.assign(starts(self._config, self._queries, self._owned))
+            reader.assign(place_stages(self._config, self._queries, self._owned))
             self._take_while_leased(reader, lease, ends, observe)
             if self._ending.is_set():
                 for owned in self._owned.values():
-                    lease.heartbeat()
-                    owned.end(_now_ms())
+                    owned.end(_now_ms(), lease.heartbeat)
                 observe(self.status())
         finally:
             reader.close()
@@ -253,9 +252,8 @@ class AggregatorInstance:
             for owned in self._owned.values():
                 # One time for both: windows that have ended by then are before it.
                 now_ms = _now_ms()
-                lease.heartbeat()
                 owned.end_by_clock(now_ms)
-                owned.write(now_ms)
+                owned.write(now_ms, lease.heartbeat)
             self._failures = 0
             observe(self.status())
 
@@ -269,7 +267,7 @@ class AggregatorInstance:
             elif meaning(error) is Meaning.NO_RECORD:
                 place = TopicPartition(message.topic() or "", _number(message))
                 stage = self._owned[place.partition].stage(place.topic)
-                raise records_deleted(self._queries, place, stage.offset)
+                raise deleted_error(self._queries, place, stage.offset)
             elif meaning(error) not in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
                 raise KafkaException(error)
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -38,7 +38,7 @@ SNAPSHOT_SECONDS = 5.0
 # So often, all windows are written: what an instance reads that starts is younger.
 _BASE_SECONDS = 60.0
 _CLOCKS_SECONDS = 1.0
-# A transaction has a minute.
+# Brokers give a transaction a minute, and take so much in seconds.
 _MAX_TRANSACTION_BYTES = 16 * 2**20
 
 
@@ -85,6 +85,7 @@ class OwnedPartition:
             partition, queries.partitions, watched, restored.answered, restored.silence
         )
         self.results = 0
+        self._since_ms = restored.answered.since_ms if restored.answered else None
         sent = restored.answered.sent if restored.answered else {}
         self._sent = {number: Counter(matches) for number, matches in sent.items()}
         self.counts: Mapping[str, TopicCounts] = {}
@@ -134,11 +135,12 @@ class OwnedPartition:
         if reached_us is not None:
             self._keep(self.aggregator.end_by_event_time(topic, reached_us, now_ms))
 
-    def write(self, now_ms: int) -> None:
+    def write(self, now_ms: int, heartbeat: Callable[[], None]) -> None:
         """Writes what is there, in one transaction; from time to time a snapshot behind it.
 
         Args:
             now_ms: the clock, in milliseconds since 1970, up to which windows have ended.
+            heartbeat: is called before each transaction.
         """
         now = time.monotonic()
         shows_clocks = (
@@ -148,20 +150,21 @@ class OwnedPartition:
         )
         is_snapshot = now - self._snapshot_at >= SNAPSHOT_SECONDS
         if shows_clocks or is_snapshot or self._answered:
-            self._send(now_ms, with_copies=is_snapshot)
+            self._send(now_ms, heartbeat, with_copies=is_snapshot)
             self._shown_at, self._shown_us = now, self.aggregator.event_us
         if is_snapshot:
-            self._send_snapshot()
+            self._send_snapshot(heartbeat)
 
-    def end(self, now_ms: int) -> None:
+    def end(self, now_ms: int, heartbeat: Callable[[], None]) -> None:
         """Writes what is there, and a snapshot: the next instance goes on from here.
 
         Args:
             now_ms: the clock, in milliseconds since 1970.
+            heartbeat: is called before each transaction.
         """
         self.end_by_clock(now_ms)
-        self._send(now_ms, with_copies=True)
-        self._send_snapshot()
+        self._send(now_ms, heartbeat, with_copies=True)
+        self._send_snapshot(heartbeat)
 
     def close(self) -> None:
         """Gives up what was not written: the next instance begins at the last position."""
@@ -171,13 +174,14 @@ class OwnedPartition:
         if output:
             self._output.append(output)
 
-    def _send(self, now_ms: int, *, with_copies: bool) -> None:
+    def _send(self, now_ms: int, heartbeat: Callable[[], None], *, with_copies: bool) -> None:
+        heartbeat()
         output, self._output = self._output, []
         answered, self._answered = self._answered, []
         self._producer.send(self._records(output, answered, now_ms, with_copies=with_copies))
         self.results += len(answered)
 
-    def _send_snapshot(self) -> None:
+    def _send_snapshot(self, heartbeat: Callable[[], None]) -> None:
         """Writes the windows that have changed, or all of them, and behind them the positions.
 
         All windows may need several transactions. An instance that starts in between begins at the
@@ -185,6 +189,7 @@ class OwnedPartition:
         """
         self._snapshot_at = time.monotonic()
         for records in _divided(self._snapshot()):
+            heartbeat()
             self._producer.send(records)
 
     def _records(
@@ -202,10 +207,12 @@ class OwnedPartition:
             yield from self._ended_windows(each)
         if with_copies:
             yield from self._copies(now_ms)
-        event_us = self.aggregator.event_us
+        if self._since_ms is None:
+            self._since_ms = now_ms
+        event_us, clock_us = self.aggregator.event_us, now_ms * 1000
         for partition in range(self._queries.partitions):
             matches = self._sent.get(partition, Counter())
-            clocks = PartitionClocks(self._partition, event_us, now_ms * 1000, matches)
+            clocks = PartitionClocks(self._partition, event_us, clock_us, self._since_ms, matches)
             value = msgspec.json.encode(clocks)
             yield ProducerRecord(self._queries.ended_topic, None, value, (), partition)
         yield self._answered_position()
@@ -240,7 +247,6 @@ class OwnedPartition:
         """Yields the records of a snapshot, those together that are in one transaction."""
         is_base = self._snapshot_at - self._base_at >= _BASE_SECONDS
         if is_base:
-            self._base_at = self._snapshot_at
             # No other producer writes to the partition: what follows is behind its end.
             self._base = high_watermarks(self._config, [self._snapshots])[self._snapshots]
             for markers in encode_markers(self.aggregator.remembered()):
@@ -251,10 +257,14 @@ class OwnedPartition:
             yield self._window(snapshot)
         position = self.aggregator.position(self._base)
         self.counts = position.counts
+        # Both, as an instance that starts reads what is behind the base.
         yield [self._record(None, msgspec.json.encode(position)), self._answered_position()]
+        if is_base:
+            self._base_at = time.monotonic()
 
     def _answered_position(self) -> ProducerRecord:
-        position = self.answers.position(self.aggregator.event_us, self._sent)
+        event_us, since_ms = self.aggregator.event_us, self._since_ms or 0
+        position = self.answers.position(event_us, since_ms, self._sent)
         self.result_counts = position.counts
         return self._record(None, msgspec.json.encode(position))
 
@@ -267,17 +277,17 @@ class OwnedPartition:
 
 
 def _divided(records: Iterable[list[ProducerRecord]]) -> Iterator[list[ProducerRecord]]:
-    """Yields records in lists that a transaction has time for; what comes together stays so."""
-    some: list[ProducerRecord] = []
+    """Yields the records of transactions of a limited size; those of one list are in one."""
+    transaction: list[ProducerRecord] = []
     size = 0
-    for together in records:
-        some += together
-        size += sum(len(record.value or b"") for record in together)
+    for group in records:
+        transaction += group
+        size += sum(len(record.value or b"") for record in group)
         if size >= _MAX_TRANSACTION_BYTES:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
+            yield transaction
+            transaction, size = [], 0
+    if transaction:
+        yield transaction
 
 
 def _monotonic_ms() -> int:

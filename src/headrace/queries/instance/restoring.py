@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+
 from headrace.errors import BrokerUnreachableError, SnapshotDamagedError
 from headrace.kafka.client import ClientConfig, earliest_offsets, high_watermarks
 from headrace.kafka.open_transactions import open_transactions
 from headrace.kafka.range_reader import read_records
 from headrace.model import OffsetRange, TopicPartition
 from headrace.queries.aggregate.snapshots import Restored
-from headrace.queries.declaration import StandingQueries
-from headrace.queries.ended import MatchesByPartition
 
+_LOG = logging.getLogger("headrace.queries")
 _SILENCE_SECONDS = 90.0  # brokers end a transaction that was left open after a minute
 _FIRST_LOOK_OFFSETS = 1_000
 _LOOK_FACTOR = 16
@@ -45,19 +46,6 @@ def read_snapshots(config: ClientConfig, partition: TopicPartition) -> Restored:
     return restored
 
 
-def sent_matches(config: ClientConfig, queries: StandingQueries) -> dict[int, MatchesByPartition]:
-    """Returns the matches in ended windows, by partition in which the windows have ended.
-
-    Of each, by partition of the results and topic. Raises what :func:`read_snapshots` does.
-    """
-    sent = {}
-    for number in range(queries.partitions):
-        partition = TopicPartition(queries.snapshots_topic, number)
-        answered = read_snapshots(config, partition).answered
-        sent[number] = {} if answered is None else answered.sent
-    return sent
-
-
 def _read(config: ClientConfig, partition: TopicPartition) -> Restored:
     first = earliest_offsets(config, [partition])[partition]
     end = high_watermarks(config, [partition])[partition]
@@ -67,6 +55,11 @@ def _read(config: ClientConfig, partition: TopicPartition) -> Restored:
         restored = _restored(config, OffsetRange(partition, start, end))
         position = restored.position
         if position is not None and restored.answered is not None:
+            if first > position.base:
+                _LOG.error(
+                    "Snapshots before offset %d of %s are deleted: open windows may be lost",
+                    *(first, partition),
+                )
             base = max(first, position.base)
             if base >= start:
                 return restored

@@ -198,12 +198,12 @@ class MemoryPartition:
 
     def write(self):
         """Writes what is there; an instance that has just begun writes a snapshot, too."""
-        self.owned.write(self.now_ms)
+        self.owned.write(self.now_ms, lambda: None)
 
     def snapshot(self):
         """Writes when a snapshot is due."""
         _CLOCK.seconds += owned_module.SNAPSHOT_SECONDS
-        self.owned.write(self.now_ms)
+        self.owned.write(self.now_ms, lambda: None)
 
     def kill_within(self, transactions):
         """The instance is killed while it writes, behind some transactions."""
@@ -220,7 +220,7 @@ class MemoryPartition:
 
     def stop(self):
         """The instance stops as it is told to, and another one starts."""
-        self.owned.end(self.now_ms)
+        self.owned.end(self.now_ms, lambda: None)
         self.kill()
 
     def finish(self):

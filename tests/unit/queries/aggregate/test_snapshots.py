@@ -99,6 +99,15 @@ def test_a_window_that_has_ended_has_no_snapshot():
     assert result.ended == {ended().id: ended()}
 
 
+def test_an_older_end_is_not_that_of_a_window_that_has_begun_anew():
+    result = restored(snapshot(), ended(5), snapshot(6), list(encode_markers([ended(5)])))
+    assert [each.offset for each in result.windows.values()] == [6]
+    assert list(restored(ended(5, query="b"), ended(5), ended(9, query="b")).ended.values()) == [
+        ended(5),
+        ended(9, query="b"),
+    ]
+
+
 def test_the_end_of_a_window_is_that_of_no_other():
     result = restored(snapshot(query="b"), snapshot(begin_us=1), ended())
     assert set(result.windows) == {snapshot(query="b").id, snapshot(begin_us=1).id}

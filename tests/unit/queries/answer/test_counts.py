@@ -14,8 +14,8 @@ def window(matches, *, partition=0, topic="views"):
     return WindowResults(partition, topic, topic, 0, [], matches=matches)
 
 
-def clocks(*, partition=0, **matches):
-    return PartitionClocks(partition, {}, 0, matches)
+def clocks(*, partition=0, since_ms=1, **matches):
+    return PartitionClocks(partition, {}, 0, since_ms, matches)
 
 
 def counts_of(counts, topic="views", waiting=0):
@@ -68,11 +68,19 @@ def test_what_a_partition_has_sent_before_its_first_clocks_is_not_known():
     assert counts_of(counts, waiting=1) == ResultCounts(1, 1, waiting=1)
 
 
-def test_a_partition_without_snapshots_begins_anew():
+@pytest.mark.parametrize("before", [1, 1_000])
+def test_a_partition_whose_snapshots_were_deleted_begins_anew(before):
     counts = PartitionResultCounts({})
     counts.take(window(2))
-    counts.compare(clocks(views=2), clocks(views=1_000))
+    counts.compare(clocks(since_ms=2, views=2), clocks(since_ms=1, views=before))
     assert counts_of(counts, waiting=2) == ResultCounts(2, 2, waiting=2)
+
+
+def test_a_partition_that_has_lost_its_newest_snapshots_sends_windows_once_more():
+    counts = PartitionResultCounts({})
+    counts.take(window(2))
+    counts.compare(clocks(views=998), clocks(views=1_000))
+    assert counts_of(counts, waiting=2).missing_records == -4
 
 
 def test_topics_are_counted_apart():

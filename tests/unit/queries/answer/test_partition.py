@@ -60,7 +60,7 @@ def window(query, minute, *, kind=ResultKind.FINAL, ordered_by="views", partitio
 
 def clocks(partition, minute, clock_minute=0, topic="views", matches=0):
     reached, sent = {topic: BASE + minute * MINUTE}, {"views": matches} if matches else {}
-    return PartitionClocks(partition, reached, BASE + clock_minute * MINUTE, sent)
+    return PartitionClocks(partition, reached, BASE + clock_minute * MINUTE, 1, sent)
 
 
 def watched(*texts):
@@ -102,18 +102,6 @@ def test_a_window_waits_until_all_partitions_have_passed_its_end():
     assert stage.take(window("q", 0), clocks(1, 1)) == [named("q", 0)]
     assert stage.take(clocks(1, 2)) == [named("q", 1)]
     assert stage.answers.waiting == 0
-
-
-def test_it_knows_whether_windows_have_ended_that_it_has_not_taken():
-    stage = Stage()
-    stage.take(clocks(0, 0, matches=3))
-    restarted = Stage(position=stage.answers.position({}, {})).answers
-    assert restarted.has_taken_all({0: {"views": 3}, 1: {}})
-    assert not restarted.has_taken_all({0: {"views": 4}, 1: {}})
-    assert not restarted.has_taken_all({0: {"views": 3}, 1: {"views": 1}})
-    stage.take(window("q", 1))
-    waits = Stage(position=stage.answers.position({}, {})).answers
-    assert not waits.has_taken_all({0: {"views": 3}, 1: {}})
 
 
 def test_an_early_result_does_not_wait():
@@ -277,7 +265,7 @@ class KilledStage:
         self.send(others)
         self.log += [(decode_ended(msgspec.json.encode(copy)), self.now_ms) for copy in copies]
         self.copies += len(copies)
-        self.snapshots.append(msgspec.json.encode(self.answers.position({}, {})))
+        self.snapshots.append(msgspec.json.encode(self.answers.position({}, 1, {})))
         self.snapshots += encode_silence(self.answers.changed_silence())
         self.results += self.answered
         self.answered = []
@@ -343,7 +331,7 @@ def test_a_window_that_waits_for_half_a_day_is_written_once_more_and_pins_no_pos
         killed.take(9)
     assert killed.copies == 10
     assert killed.answers.waiting == 2
-    first_offset = killed.answers.position({}, {}).first_offset
+    first_offset = killed.answers.position({}, 1, {}).first_offset
     assert first_offset == len(killed.log) - 2
     killed.write()
     killed.kill()
@@ -376,6 +364,45 @@ def test_a_window_has_its_place_though_the_stage_is_killed_around_the_copy(is_co
     killed.kill()
     killed.finish()
     assert len(killed.results) == 2
+
+
+def counts_of(stage):
+    return stage.answers.counts["views"]
+
+
+def test_a_copy_whose_original_was_deleted_before_any_was_taken_is_counted():
+    stage = Stage(log=[None] * 7)
+    copy = msgspec.structs.replace(window("q", 0), original=3)
+    stage.take(copy, copy, clocks(0, 5, matches=4), clocks(1, 5))
+    assert (counts_of(stage).unbalanced, counts_of(stage).answered) == (0, 1)
+
+
+@pytest.mark.parametrize("first_offset", [0, 7])
+def test_what_a_partition_sent_before_the_first_record_is_known_to_be_none_or_not_known(
+    first_offset,
+):
+    log = [None] * first_offset
+    stage = Stage(log=log)
+    stage.take(clocks(0, 0))
+    restarted = Stage(log=log, position=stage.answers.position({}, 1, {}))
+    restarted.take(clocks(1, 0, matches=9))
+    missing = 9 if first_offset == 0 else 0
+    assert sum(each.missing_records for each in restarted.answers.counts.values()) == missing
+
+
+def test_windows_whose_records_were_deleted_while_they_waited_are_named_and_missing(caplog):
+    log = []
+    stage = Stage(log=log)
+    stage.take(clocks(0, 0), clocks(1, 0), window("q", 1), clocks(0, 0, matches=1))
+    position = stage.answers.position({}, 1, {})
+    whole, log_of_whole = Stage(position=position, log=log[:2]), log[2:]
+    whole.take(*log_of_whole, clocks(1, 0))
+    assert counts_of(whole).unbalanced == 0
+    assert "have no results" not in caplog.text
+    behind = Stage(position=position, log=log)
+    behind.take(clocks(1, 0))
+    assert counts_of(behind).missing_in_results == 1
+    assert "1 matches of views have no results" in caplog.text
 
 
 def test_a_window_is_answered_once_though_two_stages_have_copied_it():

@@ -101,7 +101,7 @@ class Owned:
         """Writes what is due; returns the values for the topic of snapshots."""
         self.clock.seconds += after_seconds
         begun = len(self.transactions)
-        self.partition.write(now_ms)
+        self.partition.write(now_ms, lambda: None)
         self.written = [record for each in self.transactions[begun:] for record in each]
         return self.values("snapshots", self.written)
 

@@ -1,0 +1,217 @@
+"""The counts of several partitions balance, whatever is killed, and also where data is deleted."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from contextlib import suppress
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.queries.aggregate.memory_partition import (
+    SCHEMAS,
+    TEXTS,
+    KilledError,
+    added,
+    tick,
+)
+
+from headrace.model.partitioning import partition_of_key
+from headrace.queries.aggregate.plan import Plans
+from headrace.queries.aggregate.snapshots import Restored
+from headrace.queries.answer.silent import WatchedQueries
+from headrace.queries.declaration import StandingQueries
+from headrace.queries.ended import decode_ended
+from headrace.queries.instance import owned as owned_module
+from headrace.queries.instance.owned import SNAPSHOT_SECONDS, OwnedPartition
+from headrace.queries.matched import WindowPartial
+
+TOPICS = ("clicks", "views")
+HOUR_MS = 3_600_000
+CLOCK = SimpleNamespace(seconds=1_000.0, monotonic=lambda: CLOCK.seconds)
+
+
+class Producer:
+    """Writes transactions whole, unless its instance is killed before."""
+
+    def __init__(self, cluster, transactional_id):
+        self._cluster, self._number = cluster, int(transactional_id.rpartition(".")[2])
+
+    def send(self, records):
+        cluster, records = self._cluster, list(records)
+        if cluster.transactions_left == 0:
+            raise KilledError
+        if cluster.transactions_left is not None:
+            cluster.transactions_left -= 1
+        for record in records:
+            partition = record.partition
+            if partition < 0:
+                partition = partition_of_key(record.key, cluster.queries.partitions)
+            cluster.log(record.topic, partition).append(record.value)
+
+    def close(self):
+        """There is nothing to give up."""
+
+
+def read_snapshots(cluster, place):
+    """Reads from the base of the last position on, or from further back, as instances do."""
+    values = cluster.log(place.topic, place.partition)
+    first = cluster.first[place.topic, place.partition]
+    restored = Restored()
+    restored.take(values[first:])
+    if restored.position is None or restored.answered is None:
+        return restored
+    from_base = Restored()
+    start = min(restored.position.base, max(0, len(values) - cluster.look))
+    from_base.take(values[max(first, start) :])
+    return from_base
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _memory():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owned_module, "TransactionalProducer", Producer)
+        patch.setattr(owned_module, "read_snapshots", read_snapshots)
+        patch.setattr(owned_module, "time", CLOCK)
+        patch.setattr(owned_module, "_BASE_SECONDS", 12.0)
+        patch.setattr(owned_module, "_MAX_TRANSACTION_BYTES", 600)
+        patch.setattr(
+            owned_module,
+            "high_watermarks",
+            lambda cluster, places: {p: len(cluster.log(p.topic, p.partition)) for p in places},
+        )
+        yield
+
+
+class Cluster:
+    """Topics in memory, and for each partition an instance that has it, or none."""
+
+    def __init__(self, chance, partitions):
+        self.chance = chance
+        self.queries = StandingQueries("ads", partitions=partitions)
+        self.plans = Plans(SCHEMAS)
+        self.topics, self.first = {}, Counter()
+        self.matched = [[] for _ in range(partitions)]
+        self.owned = [None] * partitions
+        self.look = chance.choice([10, 60, 10**9])
+        self.transactions_left = None
+        self.now_ms = self.seconds = 0
+
+    def log(self, topic, partition):
+        return self.topics.setdefault((topic, partition), [])
+
+    def match(self):
+        """A batch of each topic adds to some windows."""
+        self.seconds += self.chance.randrange(6)
+        events = Counter()
+        for _ in range(self.chance.randrange(6)):
+            query, number = self.chance.choice(sorted(TEXTS)), self.chance.randrange(3)
+            begin = self.seconds // 10 + self.chance.randrange(-1, 2)
+            record = added(query, begin, {"a": self.chance.randrange(1, 4), "b": 1})
+            place = self.chance.randrange(len(self.matched))
+            self.matched[place].append(msgspec.structs.replace(record, query=f"{query}{number}"))
+            events[place, record.topic] += record.events
+        for place, log in enumerate(self.matched):
+            log.extend(tick(self.seconds, topic, events=events[place, topic]) for topic in TOPICS)
+
+    def start(self, number):
+        if self.owned[number] is None:
+            watched = WatchedQueries(self.plans, self.queries.partitions)
+            owned = OwnedPartition(self, self.queries, number, self.plans, watched)
+            first = self.first[self.queries.ended_topic, number]
+            owned.answers.offset = max(owned.answers.offset, first)
+            self.owned[number] = owned
+
+    def kill(self, number):
+        self.owned[number] = None
+
+    def take(self, number, matched, ended):
+        """An instance takes some records of both topics."""
+        owned = self.owned[number]
+        offset = owned.aggregator.offset
+        for at, record in enumerate(self.matched[number][offset : offset + matched], offset):
+            owned.take(record, at, self.now_ms)
+        offset = owned.answers.offset
+        values = self.log(self.queries.ended_topic, number)
+        for at, value in enumerate(values[offset : offset + ended], offset):
+            owned.take_ended(decode_ended(value), at, self.now_ms, self.now_ms)
+        owned.end_by_clock(self.now_ms)
+
+    def write(self, number, *, is_snapshot, transactions=None):
+        """An instance writes what is due, and may be killed behind some transactions."""
+        CLOCK.seconds += SNAPSHOT_SECONDS if is_snapshot else 0
+        self.transactions_left = transactions
+        with suppress(KilledError):
+            self.owned[number].write(self.now_ms, lambda: None)
+        if transactions is not None:
+            self.kill(number)
+        self.transactions_left = None
+
+    def delete(self, number):
+        """All snapshots of a partition are deleted, and perhaps older ended windows."""
+        self.kill(number)
+        self.now_ms += 1
+        deleted = [(self.queries.snapshots_topic, 1.0)]
+        if self.chance.random() < 0.5:
+            deleted.append((self.queries.ended_topic, self.chance.random()))
+        for topic, share in deleted:
+            self.first[topic, number] = round(share * len(self.log(topic, number)))
+
+    def step(self, *, with_deletions):
+        number = self.chance.randrange(len(self.owned))
+        action = self.chance.random()
+        if action < 0.3:
+            self.match()
+        elif action < 0.4:
+            self.now_ms += self.chance.choice([10, 1_000, 6_000, HOUR_MS + 100_000])
+        elif self.owned[number] is None:
+            self.start(number)
+        elif action < 0.7:
+            self.take(number, self.chance.randrange(12), self.chance.randrange(40))
+        elif action < 0.9:
+            killed_behind = self.chance.randrange(6) if self.chance.random() < 0.25 else None
+            is_snapshot = self.chance.random() < 0.6
+            self.write(number, is_snapshot=is_snapshot, transactions=killed_behind)
+        elif action < 0.95:
+            self.kill(number)
+        elif with_deletions:
+            self.delete(number)
+
+    def finish(self):
+        """All is taken, all windows end, and all have results."""
+        for _ in range(3):
+            self.now_ms += 10**8
+            for number in range(len(self.owned)):
+                self.start(number)
+                self.take(number, 10**6, 10**6)
+                self.write(number, is_snapshot=True)
+
+    def check(self):
+        for owned in filter(None, self.owned):
+            assert not any(each.unbalanced for each in owned.aggregator.counts.values())
+            assert not any(each.unbalanced for each in owned.answers.counts.values())
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32), st.integers(1, 4), st.booleans())
+def test_counts_balance_after_each_step(seed, partitions, with_deletions):
+    cluster = Cluster(random.Random(seed), partitions)
+    for _ in range(150):
+        cluster.step(with_deletions=with_deletions)
+        cluster.check()
+    cluster.finish()
+    cluster.check()
+    if with_deletions:
+        return
+    for topic in TOPICS:
+        counts = [each.aggregator.counts.get(topic) for each in cluster.owned]
+        results = [each.answers.counts.get(topic) for each in cluster.owned]
+        records = (each for log in cluster.matched for each in log)
+        partials = (each for each in records if isinstance(each, WindowPartial))
+        sent = sum(each.events for each in partials if each.topic == topic)
+        assert sum(each.ended + each.late + each.open for each in counts if each) == sent
+        ended = sum(each.ended for each in counts if each)
+        assert sum(each.answered + each.waiting for each in results if each) == ended
