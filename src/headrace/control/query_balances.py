@@ -18,13 +18,13 @@ from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.windows import Imbalance, WindowState
 from headrace.queries.aggregate.counts import TopicCounts, added_up
-from headrace.queries.aggregate.snapshots import (
+from headrace.queries.answer.counts import ResultCounts
+from headrace.queries.declaration import StandingQueries
+from headrace.queries.snapshots import (
     AnswerPosition,
     SnapshotPosition,
     decode_snapshot_record,
 )
-from headrace.queries.answer.counts import ResultCounts
-from headrace.queries.declaration import StandingQueries
 
 # An instance writes its position every 5 s; but while it writes all windows, as many records as
 # there are windows come first.

@@ -12,16 +12,16 @@ from headrace.errors import QueryTextError
 from headrace.queries.aggregate.closing import REMEMBERED_MS
 from headrace.queries.aggregate.counts import PartitionCounts, TopicCounts
 from headrace.queries.aggregate.plan import Plans
-from headrace.queries.aggregate.snapshots import (
+from headrace.queries.aggregate.window import OpenWindow, WindowId
+from headrace.queries.ended import WindowResults
+from headrace.queries.matched import MatchedRecord, Tick, WindowPartial
+from headrace.queries.result import QueryResult, ResultKind
+from headrace.queries.snapshots import (
     Restored,
     SnapshotPosition,
     WindowEnded,
     WindowSnapshot,
 )
-from headrace.queries.aggregate.window import OpenWindow, WindowId
-from headrace.queries.ended import WindowResults
-from headrace.queries.matched import MatchedRecord, Tick, WindowPartial
-from headrace.queries.result import QueryResult, ResultKind
 
 _LOG = logging.getLogger("headrace.queries")
 _MAX_LATE_QUERIES = 10_000

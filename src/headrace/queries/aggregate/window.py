@@ -15,7 +15,7 @@ from headrace.queries.matched import Group, WindowPartial
 from headrace.queries.result import QueryResult, ResultKind
 
 if TYPE_CHECKING:
-    from headrace.queries.aggregate.snapshots import WindowSnapshot
+    from headrace.queries.snapshots import WindowSnapshot
 
 # From the year 1 on, and a day, as long as a window may be, before the year 10000.
 _FIRST_BEGIN_US, _LAST_BEGIN_US = -62_135_596_800_000_000, 253_402_214_400_000_000

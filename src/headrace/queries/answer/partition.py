@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 import msgspec
 
 from headrace.queries.aggregate.plan import AggregatePlan
-from headrace.queries.aggregate.snapshots import AnswerPosition
 from headrace.queries.aggregate.window import time_text
 from headrace.queries.answer.counts import PartitionResultCounts, ResultCounts
 from headrace.queries.answer.silent import WatchedQueries, WatchedQuery
@@ -23,6 +22,7 @@ from headrace.queries.ended import (
     WindowResults,
 )
 from headrace.queries.result import QueryResult, ResultKind
+from headrace.queries.snapshots import AnswerPosition
 
 _LOG = logging.getLogger("headrace.queries")
 # So often, what is known of queries that have ended is forgotten.

@@ -16,12 +16,6 @@ from headrace.model.partitioning import partition_of_key
 from headrace.queries.aggregate.counts import TopicCounts
 from headrace.queries.aggregate.partition import PartitionAggregator, WindowOutput
 from headrace.queries.aggregate.plan import Plans
-from headrace.queries.aggregate.snapshots import (
-    WindowSnapshot,
-    encode_markers,
-    encode_silence,
-    encode_snapshot,
-)
 from headrace.queries.aggregate.window import WindowId
 from headrace.queries.answer.counts import ResultCounts
 from headrace.queries.answer.partition import PartitionAnswers
@@ -33,6 +27,12 @@ from headrace.queries.instance.restoring import read_snapshots
 from headrace.queries.instance.topic_ends import TopicEnd
 from headrace.queries.matched import MatchedRecord, Tick
 from headrace.queries.result import QueryResult
+from headrace.queries.snapshots import (
+    WindowSnapshot,
+    encode_markers,
+    encode_silence,
+    encode_snapshot,
+)
 
 SNAPSHOT_SECONDS = 5.0
 # So often, all windows are written: what an instance reads that starts is younger.

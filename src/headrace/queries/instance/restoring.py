@@ -9,7 +9,7 @@ from headrace.kafka.client import ClientConfig, earliest_offsets, high_watermark
 from headrace.kafka.open_transactions import open_transactions
 from headrace.kafka.range_reader import read_records
 from headrace.model import OffsetRange, TopicPartition
-from headrace.queries.aggregate.snapshots import Restored
+from headrace.queries.snapshots import Restored
 
 _LOG = logging.getLogger("headrace.queries")
 _SILENCE_SECONDS = 90.0  # brokers end a transaction that was left open after a minute

@@ -11,7 +11,6 @@ from tests.unit.queries.pipeline import tick_of
 
 from headrace.model.event import event_schema
 from headrace.queries.aggregate.plan import Plans
-from headrace.queries.aggregate.snapshots import Restored
 from headrace.queries.answer.silent import WatchedQueries
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.ended import WindowResults, decode_ended
@@ -19,6 +18,7 @@ from headrace.queries.instance import owned as owned_module
 from headrace.queries.instance.owned import OwnedPartition
 from headrace.queries.matched import WindowPartial
 from headrace.queries.result import decode_result
+from headrace.queries.snapshots import Restored
 
 QUERIES = StandingQueries("ads", partitions=1)
 SECOND_US = 1_000_000

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from headrace.model.event import event_schema
 from headrace.queries.aggregate.plan import Plans
-from headrace.queries.aggregate.snapshots import Restored, encode_silence
 from headrace.queries.aggregate.window import time_text
 from headrace.queries.answer.partition import PartitionAnswers
 from headrace.queries.answer.silent import WatchedQueries
@@ -22,6 +21,7 @@ from headrace.queries.ended import (
 )
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.result import QueryResult, ResultKind
+from headrace.queries.snapshots import Restored, encode_silence
 
 MINUTE = 60_000_000
 BASE = 1_700_000_040_000_000  # a full minute

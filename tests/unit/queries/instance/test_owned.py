@@ -10,7 +10,6 @@ import pytest
 
 from headrace.model.event import event_schema
 from headrace.queries.aggregate.plan import Plans
-from headrace.queries.aggregate.snapshots import Restored
 from headrace.queries.aggregate.window import time_text
 from headrace.queries.answer.silent import WatchedQueries
 from headrace.queries.declaration import StandingQueries
@@ -20,6 +19,7 @@ from headrace.queries.instance.owned import OwnedPartition
 from headrace.queries.matched import WindowPartial
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.result import QueryResult, ResultKind
+from headrace.queries.snapshots import Restored
 
 MINUTE = 60_000_000
 BASE = 1_700_000_040_000_000  # a full minute

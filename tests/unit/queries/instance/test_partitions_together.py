@@ -21,13 +21,13 @@ from tests.unit.queries.aggregate.memory_partition import (
 
 from headrace.model.partitioning import partition_of_key
 from headrace.queries.aggregate.plan import Plans
-from headrace.queries.aggregate.snapshots import Restored
 from headrace.queries.answer.silent import WatchedQueries
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.ended import decode_ended
 from headrace.queries.instance import owned as owned_module
 from headrace.queries.instance.owned import SNAPSHOT_SECONDS, OwnedPartition
 from headrace.queries.matched import WindowPartial
+from headrace.queries.snapshots import Restored
 
 TOPICS = ("clicks", "views")
 HOUR_MS = 3_600_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headrace.queries.aggregate import snapshots as snapshots_module
-from headrace.queries.aggregate.snapshots import (
+from headrace.queries import snapshots as snapshots_module
+from headrace.queries.snapshots import (
     Restored,
     SnapshotPosition,
     WindowEnded,

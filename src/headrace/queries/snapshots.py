@@ -1,4 +1,4 @@
-"""The records of the snapshots topic: what an aggregator that starts begins with.
+"""The records of the snapshots topic: what an instance that starts begins with.
 
 ======== ============================================================================ ============
 kind     is                                                                           key
