@@ -148,16 +148,17 @@ def _reports(config: ClientConfig, queries: StandingQueries) -> dict[int, _Repor
     topics = (queries.snapshots_topic, queries.matched_topic)
     if not describe(config, topics).keys() >= set(topics):
         return reports
-    matched = {number: TopicPartition(queries.matched_topic, number) for number in reports}
-    ends = watermarks(config, matched.values())
-    for number, partition in matched.items():
+    for number in reports:
+        partition = TopicPartition(queries.matched_topic, number)
         snapshots = TopicPartition(queries.snapshots_topic, number)
         for records in read_backwards(config, "headrace.reconcile", snapshots, _MAX_LOOK_OFFSETS):
             position, written = _last(SnapshotPosition, records)
             answered, answered_at = _last(AnswerPosition, records)
             if position is None or answered is None:
                 continue
-            untaken = OffsetRange(partition, position.offset, ends[partition][1])
+            # Behind the position, however long it took to find it.
+            _, end = watermarks(config, [partition])[partition]
+            untaken = OffsetRange(partition, position.offset, end)
             has_begun = any(each.begun for each in position.counts.values())
             has_more = (_is_old(written) or has_begun) and _has_records(config, untaken)
             reports[number] = _Report(

@@ -191,7 +191,8 @@ class PipelineRun:
         if not self._has_locked:
             self._has_locked = True
             # In place of what a driver that was killed has left.
-            self._status.write(self.progress)
+            with self._guard:
+                self._status.write(self.progress)
 
     def _forget_backlog(self) -> None:
         """An earlier planner saw it; it is not known until that of the next query has looked."""

@@ -14,8 +14,8 @@ silence  when some queries that ask for loss of signal had events; the newest co
 ======== ============================================================================ ============
 
 A window that a record has no room for is divided, and has a checksum: it counts if all parts are
-there. All of them are in one transaction. Silence is written where it has changed, and all of it
-behind each ``base``.
+there. All parts of a window are in one transaction. Silence is written where it has changed, and
+all of it behind each ``base``.
 """
 
 from __future__ import annotations

@@ -150,7 +150,6 @@ class PartitionAggregator:
             window = self._windows.get(window_id)
             if window is not None:
                 self._emit_early(window, now_ms, output)
-        self._forget(now_ms)
         return output
 
     def end_by_event_time(self, topic: str, event_us: int, now_ms: int) -> WindowOutput:
@@ -169,12 +168,17 @@ class PartitionAggregator:
             if window_id in self._windows:
                 yield self._snapshot(self._windows[window_id])
 
-    def position(self, base: int) -> SnapshotPosition:
+    def position(self, base: int, now_ms: int) -> SnapshotPosition:
         """Returns how far it is; to be written behind all that has changed.
+
+        Windows that ended long ago are forgotten here alone: what is late for one, and what begins
+        it anew, is taken before and after a position, however often it is taken.
 
         Args:
             base: an offset of the topic of snapshots, behind which every open window is.
+            now_ms: the clock, in milliseconds since 1970.
         """
+        self._forget(now_ms)
         ticks = list(self._ticks.values())
         late = dict(self.late)
         return SnapshotPosition(self.offset, base, self.event_us, late, ticks, self.counts)

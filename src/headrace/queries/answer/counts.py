@@ -63,6 +63,12 @@ class PartitionResultCounts:
         begun = self._of(window.topic).begun
         begun[window.partition] = begun.get(window.partition, 0) + window.matches
 
+    def take_copy(self, window: WindowResults) -> None:
+        """Counts a copy of a record that was deleted: its partition does not say it once more."""
+        counts = self._of(window.topic)
+        counts.sent += window.matches
+        counts.taken += window.matches
+
     def answer(self, window: WindowResults) -> None:
         """Counts the results of a window that has been taken."""
         self._of(window.topic).answered += window.matches

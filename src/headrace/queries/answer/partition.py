@@ -85,6 +85,7 @@ class PartitionAnswers:
         self.offset = known.first_offset
         self._waiting: dict[str, list[_WaitingWindow]] = {}
         self._by_original: dict[int, _WaitingWindow] = {}
+        self._waiting_matches: Counter[str] = Counter()
         self._forgot_ms = 0
 
     @property
@@ -116,8 +117,10 @@ class PartitionAnswers:
             return [] if is_known else record.results
         passed_us = self._passed_us.get(record.ordered_by)
         if passed_us is None or record.due_us > passed_us:
-            if not is_known and self._is_first(record):
+            if not is_known and record.original is None:
                 self._counts.take(record)
+            elif not is_known and self._is_unseen(record.original):
+                self._counts.take_copy(record)
             self._wait(record, offset, written_ms)
             return []
         if is_known or record.original is not None:
@@ -158,7 +161,7 @@ class PartitionAnswers:
     def counts(self) -> dict[str, ResultCounts]:
         """What has become of the matches in ended windows, by topic."""
         is_restored = self._is_restored or self.offset >= self._taken
-        return self._counts.with_waiting(self._waiting_matches() if is_restored else None)
+        return self._counts.with_waiting(self._waiting_matches if is_restored else None)
 
     def position(
         self, event_us: Mapping[str, int], since_ms: int, sent: MatchesByPartition
@@ -183,15 +186,9 @@ class PartitionAnswers:
             self.counts,
         )
 
-    def _waiting_matches(self) -> Counter[str]:
-        waiting: Counter[str] = Counter()
-        for window in self._by_original.values():
-            waiting[window.record.topic] += window.record.matches
-        return waiting
-
     def _log_lost(self) -> None:
         """Logs that windows which waited are not there any more."""
-        for topic, counts in self._counts.with_waiting(self._waiting_matches()).items():
+        for topic, counts in self._counts.with_waiting(self._waiting_matches).items():
             if counts.missing_in_results > 0:
                 _LOG.error(
                     "%d matches of %s have no results: the records of their windows, which waited "
@@ -199,12 +196,10 @@ class PartitionAnswers:
                     *(counts.missing_in_results, topic),
                 )
 
-    def _is_first(self, record: WindowResults) -> bool:
-        """Whether none of the records of a window that waits was taken before this one."""
-        if record.original is None:
-            return True
-        is_taken = self._began is not None and record.original >= self._began
-        return not is_taken and record.original not in self._by_original
+    def _is_unseen(self, original: int | None) -> bool:
+        """Whether a record was deleted before any was taken, and no copy of it was taken."""
+        is_deleted = original is not None and self._began is not None and original < self._began
+        return is_deleted and original not in self._by_original
 
     def _wait(self, record: WindowResults, offset: int, written_ms: int) -> None:
         original = offset if record.original is None else record.original
@@ -212,6 +207,7 @@ class PartitionAnswers:
         if window is None:
             window = _WaitingWindow(record.due_us, original, record, offset, written_ms)
             self._by_original[original] = window
+            self._waiting_matches[record.topic] += record.matches
             heapq.heappush(self._waiting.setdefault(record.ordered_by, []), window)
         else:
             window.offset, window.written_ms, window.is_copied = offset, written_ms, False
@@ -248,6 +244,7 @@ class PartitionAnswers:
         while waiting and waiting[0].due_us <= reached_us:
             window = heapq.heappop(waiting)
             del self._by_original[window.original]
+            self._waiting_matches[window.record.topic] -= window.record.matches
             self._counts.answer(window.record)
             yield window.record.results
 

@@ -153,7 +153,7 @@ class OwnedPartition:
             self._send(now_ms, heartbeat, with_copies=is_snapshot)
             self._shown_at, self._shown_us = now, self.aggregator.event_us
         if is_snapshot:
-            self._send_snapshot(heartbeat)
+            self._send_snapshot(now_ms, heartbeat)
 
     def end(self, now_ms: int, heartbeat: Callable[[], None]) -> None:
         """Writes what is there, and a snapshot: the next instance goes on from here.
@@ -164,7 +164,7 @@ class OwnedPartition:
         """
         self.end_by_clock(now_ms)
         self._send(now_ms, heartbeat, with_copies=True)
-        self._send_snapshot(heartbeat)
+        self._send_snapshot(now_ms, heartbeat)
 
     def close(self) -> None:
         """Gives up what was not written: the next instance begins at the last position."""
@@ -181,14 +181,14 @@ class OwnedPartition:
         self._producer.send(self._records(output, answered, now_ms, with_copies=with_copies))
         self.results += len(answered)
 
-    def _send_snapshot(self, heartbeat: Callable[[], None]) -> None:
+    def _send_snapshot(self, now_ms: int, heartbeat: Callable[[], None]) -> None:
         """Writes the windows that have changed, or all of them, and behind them the positions.
 
         All windows may need several transactions. An instance that starts in between begins at the
         positions before, and each window says which records it covers.
         """
         self._snapshot_at = time.monotonic()
-        for records in _divided(self._snapshot()):
+        for records in _divided(self._snapshot(now_ms)):
             heartbeat()
             self._producer.send(records)
 
@@ -243,7 +243,7 @@ class OwnedPartition:
         for snapshot in output.emitted:
             yield from self._window(snapshot)
 
-    def _snapshot(self) -> Iterator[list[ProducerRecord]]:
+    def _snapshot(self, now_ms: int) -> Iterator[list[ProducerRecord]]:
         """Yields the records of a snapshot, those together that are in one transaction."""
         is_base = self._snapshot_at - self._base_at >= _BASE_SECONDS
         if is_base:
@@ -255,7 +255,7 @@ class OwnedPartition:
                 yield [self._record(None, silence)]
         for snapshot in self.aggregator.changed(all_windows=is_base):
             yield self._window(snapshot)
-        position = self.aggregator.position(self._base)
+        position = self.aggregator.position(self._base, now_ms)
         self.counts = position.counts
         # Both, as an instance that starts reads what is behind the base.
         yield [self._record(None, msgspec.json.encode(position)), self._answered_position()]

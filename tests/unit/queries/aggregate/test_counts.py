@@ -108,6 +108,24 @@ def test_windows_that_an_instance_has_lost_are_missing():
     assert counts(partition).missing_in_windows == 3
 
 
+def test_a_late_event_stays_late_though_its_window_begins_anew_before_the_next_position():
+    partition = taken(added("quiet", 0, TWO), tick(1, events=2))
+    partition.advance(6_000)
+    partition.snapshot()
+    partition.advance(3_600_000 - 5_000)
+    partition.snapshot()
+    partition.records += [added("quiet", 0, TWO), tick(2, events=2)]
+    partition.send(2)
+    partition.advance(10_000)
+    partition.records += [added("quiet", 0, THREE), tick(3, events=3)]
+    partition.send(2)
+    partition.kill_within(2)
+    partition.send(4)
+    assert counts(partition).missing_in_windows == 0
+    partition.finish()
+    assert counts(partition).unbalanced == 0
+
+
 def damaged():
     """Returns a record whose text is one, and whose values are not."""
     return msgspec.structs.replace(added("early", 0, TWO), groups=[(("a", "b", "c"), (1,))])

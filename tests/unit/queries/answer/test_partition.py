@@ -370,10 +370,11 @@ def counts_of(stage):
     return stage.answers.counts["views"]
 
 
-def test_a_copy_whose_original_was_deleted_before_any_was_taken_is_counted():
+@pytest.mark.parametrize("first", [[], [clocks(0, 0, matches=4), clocks(1, 0)]])
+def test_a_copy_whose_original_was_deleted_before_any_was_taken_is_counted(first):
     stage = Stage(log=[None] * 7)
     copy = msgspec.structs.replace(window("q", 0), original=3)
-    stage.take(copy, copy, clocks(0, 5, matches=4), clocks(1, 5))
+    stage.take(*first, copy, copy, clocks(0, 5, matches=4), clocks(1, 5))
     assert (counts_of(stage).unbalanced, counts_of(stage).answered) == (0, 1)
 
 
