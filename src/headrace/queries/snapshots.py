@@ -134,7 +134,7 @@ class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=Tr
         clocks: how far each partition of the matched topic is.
         event_us: the time of events that this partition of the matched topic has reached, as all
             partitions of the results have been told.
-        began: offset of the first record that was ever taken; None: none was yet.
+        began: offset from which on records are taken, by all instances up to now.
         since_ms: when the partition of the matched topic began to count what it sends, in
             milliseconds since 1970.
         sent: matches in the windows that have ended in it since then, by partition of the results
@@ -148,7 +148,7 @@ class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=Tr
     passed_us: Mapping[str, int]
     clocks: Mapping[int, PartitionClocks]
     event_us: Mapping[str, int]
-    began: int | None = None
+    began: int = 0
     since_ms: int = 0
     sent: MatchesByPartition = {}
     counts: Mapping[str, ResultCounts] = {}

@@ -80,7 +80,7 @@ class PartitionAnswers:
         self._silence = dict(silence)
         self._changed: set[str] = set()
         self._taken = known.offset
-        self._began = known.began
+        self._began = None if position is None else position.began
         self._is_restored = position is None
         self.offset = known.first_offset
         self._waiting: dict[str, list[_WaitingWindow]] = {}
@@ -105,7 +105,7 @@ class PartitionAnswers:
             written_ms: when the record was written, in milliseconds since 1970.
         """
         if self._began is None:
-            self._began = offset
+            self._began = self.offset
         is_known = offset < self._taken
         if not is_known and not self._is_restored:
             self._is_restored = True
@@ -180,7 +180,7 @@ class PartitionAnswers:
             dict(self._passed_us),
             dict(self._clocks),
             event_us,
-            self._began,
+            self.offset if self._began is None else self._began,
             since_ms,
             sent,
             self.counts,

@@ -78,6 +78,8 @@ class Stage:
         self.watched = watched(*texts)
         self.answers = PartitionAnswers(0, 2, self.watched, position, silence or {})
         self.log = [] if log is None else log
+        if position is None:
+            self.answers.offset = len(self.log)
 
     def take(self, *records, now_ms=NOW_MS, written_ms=None):
         results = []
@@ -389,6 +391,13 @@ def test_what_a_partition_sent_before_the_first_record_is_known_to_be_none_or_no
     restarted.take(clocks(1, 0, matches=9))
     missing = 9 if first_offset == 0 else 0
     assert sum(each.missing_records for each in restarted.answers.counts.values()) == missing
+
+
+def test_what_was_sent_and_deleted_before_any_record_was_taken_is_missing():
+    position = Stage().answers.position({}, 1, {})
+    behind = Stage(log=[None] * 7, position=position)
+    behind.take(clocks(0, 0, matches=4))
+    assert counts_of(behind).missing_records == 4
 
 
 def test_windows_whose_records_were_deleted_while_they_waited_are_named_and_missing(caplog):
