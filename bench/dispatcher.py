@@ -11,9 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,8 +21,8 @@ from rich.console import Console
 
 from bench.cluster import WORK, Broker, opened_in
 from bench.command import exit_code, show
-from bench.driver import SystemFailedError
 from bench.events import impressions_topic
+from bench.latency import await_start
 from bench.live_traffic import PARTITIONS, Arrivals, Traffic, quantile
 from bench.peers.programs import check_running, end, started
 from bench.results import Row, row
@@ -44,7 +42,6 @@ SECONDS = {"headrace-real-time": 600, "headrace-micro-batch": 300}
 QUICK_SECONDS = 20
 RATE = 1_000
 WARM_UP_SECONDS = 30
-START_SECONDS = 120
 UNITS = {
     "p50_ms": "ms",
     "p99_ms": "ms",
@@ -77,7 +74,7 @@ def measure(sites: Sites, system: str, seconds: float, out: Path) -> dict[str, f
     traffic, arrivals = Traffic(sites.center, source, RATE), Arrivals(sites.target, target)
     try:
         with traffic.sending():
-            _await_first(arrivals, instance)
+            await_start(lambda: bool(arrivals.take(1.0)), [instance], "nothing was dispatched")
             arrivals.take(WARM_UP_SECONDS)
             before = arrivals.count
             with Watch(instance.pid) as watch:
@@ -97,14 +94,6 @@ def measure(sites: Sites, system: str, seconds: float, out: Path) -> dict[str, f
         "cpu_us_per_message": watch.usage.cpu_seconds * 1e6 / messages,
         "peak_memory_mb": watch.usage.peak_memory_mb,
     }
-
-
-def _await_first(arrivals: Arrivals, instance: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not arrivals.take(1.0):
-        check_running(instance)
-        if time.monotonic() > deadline:
-            raise SystemFailedError(f"nothing was dispatched within {START_SECONDS} s")
 
 
 def project(sites: Sites, system: str, source: str, target: str) -> Mapping[str, str]:

@@ -8,28 +8,22 @@ micro-batches (`headrace run`) it has when the tick of its batch is readable in 
 
 from __future__ import annotations
 
-import argparse
-import os
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
 import confluent_kafka
-from rich.console import Console
 
-from bench.cluster import WORK, Broker, opened_in, send
-from bench.command import exit_code, show
-from bench.driver import SystemFailedError
+from bench.cluster import Broker, send
 from bench.events import events
+from bench.latency import LatencyBenchmark, await_start
 from bench.live_traffic import PARTITIONS, Arrival, Arrivals, Traffic, quantile
 from bench.peers.programs import check_running, end, started
 from bench.query_traffic import TTL, ad_impressions_topic
-from bench.results import Row, row
 from bench.usage import Watch
 from headrace import StandingQueries
 from headrace.kafka.client import client_config, consumer
@@ -37,18 +31,14 @@ from headrace.kafka.topics import apply_changes, plan_topics, with_dead_letters
 from headrace.queries.matched import Tick, decode_matched
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.topics import ensure_query_topics
-from headrace.runtime.java import find_java
 from headrace.settings.model import KafkaSettings
 
-BENCHMARK = "match-latency"
 REAL_TIME, MICRO_BATCH = "headrace-real-time", "headrace-micro-batch"
 COMMANDS = {REAL_TIME: ("query", "emit"), MICRO_BATCH: ("run", "matching")}
-SECONDS = 300
-QUICK_SECONDS = 20
 RATE = 1_000
 QUERIES = 1_000
 WARM_UP_SECONDS = 30
-START_SECONDS = 120
+_NOTHING = "nothing was matched"
 UNITS = {
     "p50_ms": "ms",
     "p99_ms": "ms",
@@ -130,9 +120,9 @@ def measure(broker: Broker, system: str, seconds: float, out: Path) -> dict[str,
     traffic = Traffic(broker, topic, RATE, list(asked_events()))
     arrivals = arrivals_of(system, broker, queries, traffic)
     try:
-        await_start(broker, system, queries, instance)
+        await_claim(broker, system, queries, instance)
         with traffic.sending():
-            _await_first(arrivals, instance)
+            await_start(lambda: bool(arrivals.take(1.0)), [instance], _NOTHING)
             arrivals.take(WARM_UP_SECONDS)
             before = arrivals.count
             with Watch(instance.pid) as watch:
@@ -189,7 +179,7 @@ def prepare(broker: Broker, topic: str, queries: StandingQueries) -> None:
     send(config, queries.queries_topic, records, lambda _: None)
 
 
-def await_start(
+def await_claim(
     broker: Broker, system: str, queries: StandingQueries, instance: subprocess.Popen[str]
 ) -> None:
     """Waits until a process in real-time mode has begun: it looks at what comes from then on."""
@@ -197,7 +187,7 @@ def await_start(
         return
     topic = f"{queries.name}.clicks"
     group = f"headrace.{queries.matched_events_topic}.{topic}"
-    _until(lambda: bool(committed_of(broker, group, topic)), instance)
+    await_start(lambda: bool(committed_of(broker, group, topic)), [instance], _NOTHING)
 
 
 def committed_of(broker: Broker, group: str, topic: str) -> Sequence[object]:
@@ -207,18 +197,6 @@ def committed_of(broker: Broker, group: str, topic: str) -> Sequence[object]:
 
     config = client_config(KafkaSettings(), broker.bootstrap)
     return committed(config, group, [TopicPartition(topic, 0)])
-
-
-def _await_first(arrivals: Matched, instance: subprocess.Popen[str]) -> None:
-    _until(lambda: bool(arrivals.take(1.0)), instance)
-
-
-def _until(is_so: Callable[[], bool], instance: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not is_so():
-        check_running(instance)
-        if time.monotonic() > deadline:
-            raise SystemFailedError(f"nothing was matched within {START_SECONDS} s")
 
 
 def project(broker: Broker, topic: str, queries: StandingQueries) -> Mapping[str, str]:
@@ -244,50 +222,17 @@ def project(broker: Broker, topic: str, queries: StandingQueries) -> Mapping[str
     }
 
 
-def run(systems: Sequence[str], seconds: float, console: Console) -> list[Row]:
-    """The whole benchmark."""
-    java = find_java(os.environ)
-    shutil.rmtree(WORK, ignore_errors=True)
-    measured: list[Row] = []
-    try:
-        with opened_in(WORK / "broker", java) as broker:
-            for system in systems:
-                console.print(f"{system}: {seconds:.0f} s at {RATE:,} events/s")
-                figures = measure(broker, system, seconds, WORK / system)
-                shown = (f"{name} {value:,.4g}" for name, value in figures.items())
-                console.print(", ".join(shown))
-                measured += [
-                    row(BENCHMARK, system, name, unit, [figures[name]])
-                    for name, unit in UNITS.items()
-                ]
-    finally:
-        shutil.rmtree(WORK, ignore_errors=True)
-    return measured
-
-
-def main(given: Sequence[str]) -> int:
-    """Runs, shows a table, keeps the results unless it was a quick run."""
-    parser = argparse.ArgumentParser(prog="python -m bench.match_latency", description=__doc__)
-    parser.add_argument(
-        "--quick", action="store_true", help=f"{QUICK_SECONDS} s of each, nothing kept"
-    )
-    parser.add_argument("--seconds", type=int, default=SECONDS, help=f"of each; {SECONDS}")
-    parser.add_argument("--systems", nargs="+", choices=COMMANDS, default=list(COMMANDS))
-    chosen = parser.parse_args(given)
-    seconds = QUICK_SECONDS if chosen.quick else chosen.seconds
-    settings = {
-        "work": f"{RATE:,} events/s for {seconds} s, {QUERIES:,} queries",
-        "rounds": 1,
-        "partitions": PARTITIONS,
-    }
-
-    def work(console: Console) -> int:
-        rows = run(chosen.systems, seconds, console)
-        show(console, BENCHMARK, rows, None if chosen.quick else settings)
-        return 0
-
-    return exit_code(work)
-
+BENCH = LatencyBenchmark(
+    name="match-latency",
+    description=__doc__,
+    units=UNITS,
+    measure=measure,
+    systems=list(COMMANDS),
+    rate=RATE,
+    queries=QUERIES,
+    seconds=300,
+    quick_seconds=20,
+)
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(BENCH.main(sys.argv[1:]))

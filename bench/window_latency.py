@@ -8,29 +8,23 @@ each query must have had one result, with as many events as were sent.
 
 from __future__ import annotations
 
-import argparse
-import os
-import shutil
-import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
 
 import confluent_kafka
-from rich.console import Console
 
-from bench.cluster import WORK, Broker, make_topic, opened_in, send
-from bench.command import exit_code, show
-from bench.driver import OutputWrongError, SystemFailedError
+from bench.cluster import Broker, make_topic, send
+from bench.driver import OutputWrongError
+from bench.latency import LatencyBenchmark, await_start
 from bench.live_traffic import PARTITIONS, Traffic, quantile
-from bench.peers.programs import check_running, end, started
+from bench.peers.programs import end, started
 from bench.query_traffic import TTL
-from bench.results import Row, row
 from bench.usage import Watch
 from headrace import EpochMillis, StandingQueries, Topic
 from headrace.events.times import parse_time
@@ -38,22 +32,17 @@ from headrace.kafka.client import client_config, consumer
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.result import ResultKind, decode_result
 from headrace.queries.topics import ensure_query_topics
-from headrace.runtime.java import find_java
 from headrace.settings.model import KafkaSettings
 
-BENCHMARK = "window-latency"
 LIMITS = {
     "headrace": "",
     "headrace-short-batches": ", limits=BatchLimits(max_wait=timedelta(milliseconds=100))",
 }
 """What the pipeline of each system declares beside its topic and its sink."""
-SECONDS = 200
-QUICK_SECONDS = 30
 RATE = 1_000
 QUERIES = 100
 WINDOW_MS = 10_000
 WARM_UP_SECONDS = 30
-START_SECONDS = 120
 # After ten seconds without events, time goes on without them.
 END_SECONDS = 60
 UNITS = {
@@ -169,7 +158,7 @@ def measure(broker: Broker, system: str, seconds: float, out: Path) -> dict[str,
             programs.append(started(command, folder=out))
             stack.callback(end, programs[-1])
         with views.sending():
-            _await_first(results, programs)
+            await_start(lambda: bool(results.take(1.0)), programs, "no window had a result")
             results.take(WARM_UP_SECONDS)
             sent = views.sent
             with ExitStack() as watched:
@@ -208,15 +197,6 @@ def registered_queries(topic: Topic) -> Iterator[RegisteredQuery]:
         yield RegisteredQuery(f"query-{number}", text, topic.name, 1, now, now, now + TTL)
 
 
-def _await_first(results: Results, programs: Sequence[subprocess.Popen[str]]) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not results.take(1.0):
-        for program in programs:
-            check_running(program)
-        if time.monotonic() > deadline:
-            raise SystemFailedError(f"no window had a result within {START_SECONDS} s")
-
-
 def project(broker: Broker, topic: Topic, queries: StandingQueries, limits: str) -> dict[str, str]:
     """The files of a project with standing queries, by name."""
     return {
@@ -236,49 +216,17 @@ def project(broker: Broker, topic: Topic, queries: StandingQueries, limits: str)
     }
 
 
-def run(systems: Sequence[str], seconds: float, console: Console) -> list[Row]:
-    """The whole benchmark."""
-    java = find_java(os.environ)
-    shutil.rmtree(WORK, ignore_errors=True)
-    measured: list[Row] = []
-    try:
-        for system in systems:
-            console.print(f"{system}: {seconds:.0f} s at {RATE:,} events/s")
-            with opened_in(WORK / "broker", java) as broker:
-                figures = measure(broker, system, seconds, WORK / system)
-            shown = (f"{name} {value:,.4g}" for name, value in figures.items())
-            console.print(", ".join(shown))
-            measured += [
-                row(BENCHMARK, system, name, unit, [figures[name]]) for name, unit in UNITS.items()
-            ]
-    finally:
-        shutil.rmtree(WORK, ignore_errors=True)
-    return measured
-
-
-def main(given: Sequence[str]) -> int:
-    """Runs, shows a table, keeps the results unless it was a quick run."""
-    parser = argparse.ArgumentParser(prog="python -m bench.window_latency", description=__doc__)
-    parser.add_argument(
-        "--quick", action="store_true", help=f"{QUICK_SECONDS} s of each, nothing kept"
-    )
-    parser.add_argument("--seconds", type=int, default=SECONDS, help=f"of each; {SECONDS}")
-    parser.add_argument("--systems", nargs="+", choices=LIMITS, default=list(LIMITS))
-    chosen = parser.parse_args(given)
-    seconds = QUICK_SECONDS if chosen.quick else chosen.seconds
-    settings = {
-        "work": f"{RATE:,} events/s for {seconds} s, {QUERIES:,} queries",
-        "rounds": 1,
-        "partitions": PARTITIONS,
-    }
-
-    def work(console: Console) -> int:
-        rows = run(chosen.systems, seconds, console)
-        show(console, BENCHMARK, rows, None if chosen.quick else settings)
-        return 0
-
-    return exit_code(work)
-
+BENCH = LatencyBenchmark(
+    name="window-latency",
+    description=__doc__,
+    units=UNITS,
+    measure=measure,
+    systems=list(LIMITS),
+    rate=RATE,
+    queries=QUERIES,
+    seconds=200,
+    quick_seconds=30,
+)
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(BENCH.main(sys.argv[1:]))
