@@ -17,7 +17,7 @@ from headrace.kafka.range_reader import Record, read_backwards, read_records
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.windows import Imbalance, WindowState
-from headrace.queries.aggregate.counts import TopicCounts, added_up
+from headrace.queries.aggregate.counts import TopicCounts, added_up, known_sum
 from headrace.queries.answer.counts import ResultCounts
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.snapshots import (
@@ -94,29 +94,23 @@ def query_balances(
     """
     reports = _reports(config, queries)
     for topic in topics:
-        counts = {
-            number: report.counts[topic]
-            for number, report in reports.items()
-            if report is not None and topic in report.counts
-        }
-        result_counts = {
-            number: report.answered.counts[topic]
-            for number, report in reports.items()
-            if report is not None and topic in report.answered.counts
-        }
+        counts = {n: each.counts[topic] for n, each in reports.items() if topic in each.counts}
+        answered = {number: each.answered.counts for number, each in reports.items()}
+        results = {number: each[topic] for number, each in answered.items() if topic in each}
         on_the_way = _on_the_way(reports, topic)
-        waiting = _waiting(result_counts.values())
-        differences = tuple(_differences(queries, counts, result_counts))
-        unknown = _unknown(reports, counts, on_the_way)
-        if not unknown and waiting is None:
+        total = added_up(counts.values())
+        waiting = known_sum(each.waiting for each in results.values())
+        differences = tuple(_differences(queries, counts, results))
+        unknown = _unknown(queries, reports, counts, on_the_way)
+        if not unknown and None in (total.open, waiting):
             unknown = _CATCHING_UP
         state = WindowState.UNKNOWN if unknown else WindowState.BALANCED
         yield QueryBalance(
             queries.name,
             topic,
             WindowState.UNBALANCED if differences else state,
-            added_up(counts.values()),
-            sum(each.answered for each in result_counts.values()),
+            total,
+            sum(each.answered for each in results.values()),
             None if waiting is None else waiting + on_the_way.total(),
             differences,
             unknown,
@@ -142,34 +136,34 @@ class _Report:
     is_old: bool
 
 
-def _reports(config: ClientConfig, queries: StandingQueries) -> dict[int, _Report | None]:
-    """Returns the reports of partitions by number; None: no instance has ever had it."""
-    reports: dict[int, _Report | None] = dict.fromkeys(range(queries.partitions))
+def _reports(config: ClientConfig, queries: StandingQueries) -> dict[int, _Report]:
+    """Returns the reports of the partitions that an instance has ever had, by number."""
     topics = (queries.snapshots_topic, queries.matched_topic)
     if not describe(config, topics).keys() >= set(topics):
-        return reports
-    for number in reports:
-        partition = TopicPartition(queries.matched_topic, number)
-        snapshots = TopicPartition(queries.snapshots_topic, number)
-        for records in read_backwards(config, "headrace.reconcile", snapshots, _MAX_LOOK_OFFSETS):
-            position, written = _last(SnapshotPosition, records)
-            answered, answered_at = _last(AnswerPosition, records)
-            if position is None or answered is None:
-                continue
-            # Behind the position, however long it took to find it.
-            _, end = watermarks(config, [partition])[partition]
-            untaken = OffsetRange(partition, position.offset, end)
-            has_begun = any(each.begun for each in position.counts.values())
-            has_more = (_is_old(written) or has_begun) and _has_records(config, untaken)
-            reports[number] = _Report(
-                position.counts,
-                answered,
-                is_behind=_is_old(written) and has_more,
-                is_open=has_begun and not has_more,
-                is_old=_is_old(answered_at),
-            )
-            break
-    return reports
+        return {}
+    reports = ((number, _report(config, queries, number)) for number in range(queries.partitions))
+    return {number: report for number, report in reports if report is not None}
+
+
+def _report(config: ClientConfig, queries: StandingQueries, number: int) -> _Report | None:
+    matched = TopicPartition(queries.matched_topic, number)
+    snapshots = TopicPartition(queries.snapshots_topic, number)
+    for records in read_backwards(config, "headrace.reconcile", snapshots, _MAX_LOOK_OFFSETS):
+        position, written = _last(SnapshotPosition, records)
+        answered, answered_at = _last(AnswerPosition, records)
+        if position is None or answered is None:
+            continue
+        has_begun = any(each.begun for each in position.counts.values())
+        looks = _is_old(written) or has_begun
+        has_more = looks and _has_records(config, matched, position.offset)
+        return _Report(
+            position.counts,
+            answered,
+            is_behind=_is_old(written) and has_more,
+            is_open=has_begun and not has_more,
+            is_old=_is_old(answered_at),
+        )
+    return None
 
 
 def _last(kind: type[_Position], records: Sequence[Record]) -> tuple[_Position | None, float]:
@@ -188,9 +182,11 @@ def _is_old(written: float) -> bool:
     return time.time() - written > _OLD_SECONDS
 
 
-def _has_records(config: ClientConfig, range_: OffsetRange) -> bool:
-    """Whether there are records: offsets are also those of the ends of transactions."""
-    return next(read_records(config, "headrace.reconcile", [range_]), None) is not None
+def _has_records(config: ClientConfig, partition: TopicPartition, start: int) -> bool:
+    """Whether there are records from an offset on: others are those of ends of transactions."""
+    _, end = watermarks(config, [partition])[partition]
+    untaken = OffsetRange(partition, start, end)
+    return next(read_records(config, "headrace.reconcile", [untaken]), None) is not None
 
 
 def _differences(
@@ -213,49 +209,36 @@ def _missing(hop: Hop, missing: int, partition: TopicPartition) -> Iterator[Imba
         yield Imbalance(hop, missing, 0, ids_differ=False, partition=partition.path)
 
 
-def _waiting(counts: Iterable[ResultCounts]) -> int | None:
-    total = 0
-    for each in counts:
-        if each.waiting is None:
-            return None
-        total += each.waiting
-    return total
-
-
-def _on_the_way(reports: Mapping[int, _Report | None], topic: str) -> Counter[int]:
+def _on_the_way(reports: Mapping[int, _Report], topic: str) -> Counter[int]:
     """Returns the matches in ended windows that were sent and not taken, by partition."""
     on_the_way: Counter[int] = Counter()
-    known = {number: report.answered for number, report in reports.items() if report is not None}
-    for number, sender in known.items():
-        for target, matches in sender.sent.items():
-            clocks = known[target].clocks.get(number) if target in known else None
-            is_same = clocks is not None and clocks.since_ms == sender.since_ms
+    for number, sender in reports.items():
+        for target, matches in sender.answered.sent.items():
+            clocks = reports[target].answered.clocks.get(number) if target in reports else None
+            is_same = clocks is not None and clocks.since_ms == sender.answered.since_ms
             taken = clocks.matches.get(topic, 0) if clocks is not None and is_same else 0
             on_the_way[target] += max(matches.get(topic, 0) - taken, 0)
     return on_the_way
 
 
 def _unknown(
-    reports: Mapping[int, _Report | None],
+    queries: StandingQueries,
+    reports: Mapping[int, _Report],
     counts: Mapping[int, TopicCounts],
     on_the_way: Mapping[int, int],
 ) -> str:
-    missing = [number for number, report in reports.items() if report is None]
-    known = {number: report for number, report in reports.items() if report is not None}
-    if missing:
+    if missing := [number for number in range(queries.partitions) if number not in reports]:
         return f"no instance of `headrace query run` has reported on {_partitions(missing)}"
-    if behind := [number for number, report in known.items() if report.is_behind]:
+    if behind := [number for number, report in reports.items() if report.is_behind]:
         return f"no instance takes what was matched in {_partitions(behind)}"
-    if wait := [number for number, each in known.items() if each.is_old and on_the_way[number]]:
+    if wait := [number for number, each in reports.items() if each.is_old and on_the_way[number]]:
         return f"no instance takes the windows that have ended, in {_partitions(wait)}"
-    if alone := [number for number, report in known.items() if report.is_open]:
+    if alone := [number for number, report in reports.items() if report.is_open]:
         return (
             f"the last records of {_partitions(alone)} are of no batch that has ended: another "
             "program has written them"
         )
-    if not counts:
-        return "no batch of its events was matched yet"
-    return _CATCHING_UP if any(each.open is None for each in counts.values()) else ""
+    return "" if counts else "no batch of its events was matched yet"
 
 
 def _partitions(numbers: Iterable[int]) -> str:

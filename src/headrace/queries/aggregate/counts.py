@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -95,11 +95,19 @@ class PartitionCounts:
         }
 
 
-def added_up(counts: Iterable[TopicCounts]) -> TopicCounts:
+def added_up(counts: Collection[TopicCounts]) -> TopicCounts:
     """Returns the sums of the counts of several partitions; None where one of them is not known."""
     total = TopicCounts()
-    for each in counts:
-        for name in TopicCounts.__struct_fields__:
-            summands = getattr(total, name), getattr(each, name)
-            setattr(total, name, None if None in summands else sum(summands))
+    for name in TopicCounts.__struct_fields__:
+        setattr(total, name, known_sum(getattr(each, name) for each in counts))
+    return total
+
+
+def known_sum(numbers: Iterable[int | None]) -> int | None:
+    """Returns the sum of numbers; None if one of them is not known."""
+    total = 0
+    for number in numbers:
+        if number is None:
+            return None
+        total += number
     return total

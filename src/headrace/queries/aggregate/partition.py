@@ -169,10 +169,11 @@ class PartitionAggregator:
                 yield self._snapshot(self._windows[window_id])
 
     def position(self, base: int, now_ms: int) -> SnapshotPosition:
-        """Returns how far it is; to be written behind all that has changed.
+        """Returns how far it is; to be written after all that has changed.
 
-        Windows that ended long ago are forgotten here alone: what is late for one, and what begins
-        it anew, is taken before and after a position, however often it is taken.
+        Windows that ended long ago are forgotten only here. Events that were late and events that
+        begin the window anew then have a position between them, and a restart that takes both once
+        more does not take the former for events of the new window.
 
         Args:
             base: an offset of the topic of snapshots, behind which every open window is.

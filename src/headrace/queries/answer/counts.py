@@ -18,7 +18,8 @@ class ResultCounts(msgspec.Struct):
     Attributes:
         sent: as the partitions say in which the windows have ended.
         taken: of the same windows, as their records say.
-        begun: of later windows, by partition: it has not said yet how many it has sent.
+        begun: of windows of which their partition has not said yet that it has sent them, by
+            partition.
         answered: in results.
         waiting: in windows that wait for their place; None: not known, as an instance that has
             begun anew takes their records once more.
@@ -64,7 +65,7 @@ class PartitionResultCounts:
         begun[window.partition] = begun.get(window.partition, 0) + window.matches
 
     def take_copy(self, window: WindowResults) -> None:
-        """Counts a copy of a record that was deleted: its partition does not say it once more."""
+        """Counts a copy of a record that was deleted, which its partition has counted before."""
         counts = self._of(window.topic)
         counts.sent += window.matches
         counts.taken += window.matches

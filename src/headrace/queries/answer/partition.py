@@ -117,10 +117,8 @@ class PartitionAnswers:
             return [] if is_known else record.results
         passed_us = self._passed_us.get(record.ordered_by)
         if passed_us is None or record.due_us > passed_us:
-            if not is_known and record.original is None:
-                self._counts.take(record)
-            elif not is_known and self._is_unseen(record.original):
-                self._counts.take_copy(record)
+            if not is_known:
+                self._count_waiting(record)
             self._wait(record, offset, written_ms)
             return []
         if is_known or record.original is not None:
@@ -196,10 +194,14 @@ class PartitionAnswers:
                     *(counts.missing_in_results, topic),
                 )
 
-    def _is_unseen(self, original: int | None) -> bool:
-        """Whether a record was deleted before any was taken, and no copy of it was taken."""
-        is_deleted = original is not None and self._began is not None and original < self._began
-        return is_deleted and original not in self._by_original
+    def _count_waiting(self, record: WindowResults) -> None:
+        """Counts a window that waits, once: also where its first record was deleted before."""
+        if record.original is None:
+            self._counts.take(record)
+            return
+        was_taken = self._began is None or record.original >= self._began
+        if not was_taken and record.original not in self._by_original:
+            self._counts.take_copy(record)
 
     def _wait(self, record: WindowResults, offset: int, written_ms: int) -> None:
         original = offset if record.original is None else record.original

@@ -136,7 +136,7 @@ class OwnedPartition:
             self._keep(self.aggregator.end_by_event_time(topic, reached_us, now_ms))
 
     def write(self, now_ms: int, heartbeat: Callable[[], None]) -> None:
-        """Writes what is there, in one transaction; from time to time a snapshot behind it.
+        """Writes what is there, in one transaction, and from time to time a snapshot after it.
 
         Args:
             now_ms: the clock, in milliseconds since 1970, up to which windows have ended.
@@ -182,7 +182,7 @@ class OwnedPartition:
         self.results += len(answered)
 
     def _send_snapshot(self, now_ms: int, heartbeat: Callable[[], None]) -> None:
-        """Writes the windows that have changed, or all of them, and behind them the positions.
+        """Writes the windows that have changed, or all of them, and after them the positions.
 
         All windows may need several transactions. An instance that starts in between begins at the
         positions before, and each window says which records it covers.
@@ -257,7 +257,7 @@ class OwnedPartition:
             yield self._window(snapshot)
         position = self.aggregator.position(self._base, now_ms)
         self.counts = position.counts
-        # Both, as an instance that starts reads what is behind the base.
+        # Both: an instance that starts reads from the base on.
         yield [self._record(None, msgspec.json.encode(position)), self._answered_position()]
         if is_base:
             self._base_at = time.monotonic()

@@ -20,7 +20,7 @@ _LOG = logging.getLogger("headrace.queries")
 def place_stages(
     config: ClientConfig, queries: StandingQueries, owned: Mapping[int, OwnedPartition]
 ) -> list[confluent_kafka.TopicPartition]:
-    """Has the stages go on behind records that are deleted; returns where, for a reader.
+    """Moves stages past records that are deleted; returns where a reader is to go on.
 
     What was lost with records of ended windows, :mod:`headrace.queries.answer.counts` says.
 

@@ -17,7 +17,8 @@ class Watchdog:
     """Watches the thread that has made it. Its methods are called on any thread.
 
     Args:
-        look_seconds: the least time between two looks that says that the whole process was frozen.
+        look_seconds: more time than passes between two calls of :meth:`is_hung`, unless the whole
+            process was frozen.
     """
 
     def __init__(self, look_seconds: float) -> None:
