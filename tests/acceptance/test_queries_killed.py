@@ -1,8 +1,12 @@
-"""Instances of standing queries are killed, frozen and replaced; results are those of no fault."""
+"""Instances of standing queries are killed, frozen and replaced; results are those of no fault.
+
+Meanwhile the pipeline that matches loses its checkpoint and gets another plan.
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +30,7 @@ from headrace.queries.registry.topic import write_registry
 from headrace.queries.result import ResultKind, decode_result
 from headrace.queries.topics import ensure_query_topics
 
-USERS = 100
+USERS = 500
 COUNTRIES = ("PL", "DE", "FR")
 WINDOW = timedelta(seconds=10)
 WAIT_SECONDS = 360  # longer than an instance that hangs keeps its lease
@@ -82,6 +86,50 @@ def register(flow, declared, topic, users):
         )
         query = RegisteredQuery(f"q{user}", text, topic.name, 1, now, now, None)
         write_registry(flow.client, declared.queries_topic, *encode_query(query))
+
+
+class LaterView(View):
+    """A view of the next version of the project."""
+
+    city: str | None
+
+
+def views_topic(name, event=View):
+    return Topic(name, event=event, event_time="at", partitions=2)
+
+
+class Matching:
+    """The pipeline that matches, on a thread."""
+
+    def __init__(self, flow, declared, topic):
+        self._flow, self._sink = flow, MatchQueries(declared)
+        self._start(self._pipeline(topic, timedelta(milliseconds=200)))
+
+    def upgrade(self, topic):
+        """Goes on with another plan, without its checkpoint."""
+        assert self._matched.wait(WAIT_SECONDS)
+        self.stop()
+        pipeline = self._pipeline(topic, timedelta(milliseconds=500))
+        shutil.rmtree(self._flow.checkpoint(pipeline.name).parent)
+        self._flow.reset(pipeline, "table")
+        self._start(pipeline)
+
+    def stop(self):
+        self._stop.set()
+        self._thread.join()
+
+    def _observe(self, progress):
+        if progress["match"].rows_in:
+            self._matched.set()
+
+    def _pipeline(self, topic, max_wait):
+        return Pipeline("match", topic, self._sink, limits=BatchLimits(max_wait=max_wait))
+
+    def _start(self, pipeline):
+        self._stop, self._matched = threading.Event(), threading.Event()
+        run = {"once": False, "stop": self._stop, "observe": self._observe}
+        self._thread = threading.Thread(target=self._flow.run, args=[pipeline], kwargs=run)
+        self._thread.start()
 
 
 class Instances:
@@ -163,30 +211,27 @@ def window_of(result):
 
 
 def test_faults_of_instances_change_no_result(broker, spark, tmp_path, drill_run):
-    faults = drill_run.size(short=3, long=10)
+    kills = drill_run.size(short=2, long=10)
+    freezes = drill_run.size(short=1, long=4)
     events = drill_run.size(short=30_000, long=500_000)
     queries = drill_run.size(short=40, long=USERS)
     flow = Flow(broker, spark, tmp_path)
     declared = StandingQueries(f"q-{uuid.uuid4().hex[:8]}", 4, 2, max_ttl=None)
-    topic = Topic(f"views-{uuid.uuid4().hex[:8]}", event=View, event_time="at", partitions=2)
+    topic = views_topic(f"views-{uuid.uuid4().hex[:8]}")
     flow.create(topic.name, topic.partitions)
     flow.create(topic.dead_letters, 1)
     ensure_query_topics(flow.client, declared)
     register(flow, declared, topic, queries)
-    limits = BatchLimits(max_wait=timedelta(milliseconds=200))
-    pipeline = Pipeline("match", topic, MatchQueries(declared), limits=limits)
-    stop = threading.Event()
-    matching = threading.Thread(
-        target=flow.run, args=[pipeline], kwargs={"once": False, "stop": stop}
-    )
     views = Views(flow, topic, drill_run.random)
     instances = Instances(flow, declared, topic, drill_run.random)
-    chosen = [drill_run.random.choice([KILLED, KILLED, FROZEN]) for _ in range(faults)]
-    chosen[-1] = FROZEN  # one at least
-    step = events // (faults + 1)
-    matching.start()
+    faults = kills * [KILLED] + freezes * [FROZEN]
+    drill_run.random.shuffle(faults)
+    step = events // (len(faults) + 1)
+    matching = Matching(flow, declared, topic)
     try:
-        for fault in chosen:
+        for number, fault in enumerate(faults):
+            if number == len(faults) // 2:
+                matching.upgrade(views_topic(topic.name, LaterView))
             views.send(step, 60)
             time.sleep(drill_run.random.uniform(1, 6))
             instances.fail(fault)
@@ -201,9 +246,8 @@ def test_faults_of_instances_change_no_result(broker, spark, tmp_path, drill_run
         error.add_note(f"open transactions: {transactions_open(flow, declared)}")
         raise
     finally:
-        stop.set()
         instances.close()
-        matching.join()
+        matching.stop()
     answers = defaultdict(list)
     begins = defaultdict(list)
     for result in results:
@@ -212,9 +256,4 @@ def test_faults_of_instances_change_no_result(broker, spark, tmp_path, drill_run
     assert {key: values[0] for key, values in answers.items()} == expected
     assert {len(values) for values in answers.values()} == {1}
     assert all(times == sorted(times) for times in begins.values())
-    drill_run.report(
-        events=views.count,
-        results=len(results),
-        kills=chosen.count(KILLED),
-        freezes=chosen.count(FROZEN),
-    )
+    drill_run.report(events=views.count, results=len(results), kills=kills, freezes=freezes)
