@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import suppress
 from types import SimpleNamespace
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.unit.queries.aggregate.memory_partition import (
+    BY_EVENT_TIME,
     SCHEMAS,
+    SECOND_US,
     TEXTS,
     KilledError,
     added,
     tick,
 )
 
+from headrace.model import TopicPartition
 from headrace.model.partitioning import partition_of_key
 from headrace.queries.aggregate.plan import Plans
 from headrace.queries.answer.silent import WatchedQueries
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.ended import decode_ended
+from headrace.queries.ended import PartitionClocks, decode_ended
 from headrace.queries.instance import owned as owned_module
 from headrace.queries.instance.owned import SNAPSHOT_SECONDS, OwnedPartition
-from headrace.queries.matched import WindowPartial
+from headrace.queries.matched import Tick, WindowPartial
+from headrace.queries.result import ResultKind, decode_result
 from headrace.queries.snapshots import Restored
 
 TOPICS = ("clicks", "views")
@@ -50,7 +54,10 @@ class Producer:
             partition = record.partition
             if partition < 0:
                 partition = partition_of_key(record.key, cluster.queries.partitions)
-            cluster.log(record.topic, partition).append(record.value)
+            log = cluster.log(record.topic, partition)
+            if record.topic == cluster.queries.ended_topic:
+                cluster.maybe_lose(record.topic, partition, len(log), decode_ended(record.value))
+            log.append(record.value)
 
     def close(self):
         """There is nothing to give up."""
@@ -87,10 +94,16 @@ def _memory():
 
 
 class Cluster:
-    """Topics in memory, and for each partition an instance that has it, or none."""
+    """Topics in memory, and for each partition an instance that has it, or none.
+
+    Attributes:
+        loses: the topic whose next record of a window nobody gets; None: all get all.
+        lost: that record: its place, topic of events and matches; None: there is none.
+    """
 
     def __init__(self, chance, partitions):
         self.chance = chance
+        self.loses = self.lost = None
         self.queries = StandingQueries("ads", partitions=partitions)
         self.plans = Plans(SCHEMAS)
         self.topics, self.first = {}, Counter()
@@ -103,6 +116,21 @@ class Cluster:
     def log(self, topic, partition):
         return self.topics.setdefault((topic, partition), [])
 
+    def maybe_lose(self, topic, partition, offset, record):
+        """Loses a record that is written, if one of its topic is to be lost."""
+        if topic != self.loses or isinstance(record, Tick | PartitionClocks):
+            return
+        matches = record.events if isinstance(record, WindowPartial) else record.matches
+        if matches:
+            self.loses, self.lost = None, ((topic, partition, offset), record.topic, matches)
+
+    def records(self, topic, partition, log, offset, count):
+        """Yields records from an offset on with their offsets, and none that is lost."""
+        lost = self.lost[0] if self.lost else None
+        for at, record in enumerate(log[offset : offset + count], offset):
+            if (topic, partition, at) != lost:
+                yield at, record
+
     def match(self):
         """A batch of each topic adds to some windows."""
         self.seconds += self.chance.randrange(6)
@@ -111,7 +139,11 @@ class Cluster:
             query, number = self.chance.choice(sorted(TEXTS)), self.chance.randrange(3)
             begin = self.seconds // 10 + self.chance.randrange(-1, 2)
             record = added(query, begin, {"a": self.chance.randrange(1, 4), "b": 1})
-            place = self.chance.randrange(len(self.matched))
+            place = (begin + number) % len(self.matched)
+            if self.chance.random() < 0.05:
+                record = msgspec.structs.replace(record, groups=[(("a", "b", "c"), ())])
+            offset = len(self.matched[place])
+            self.maybe_lose(self.queries.matched_topic, place, offset, record)
             self.matched[place].append(msgspec.structs.replace(record, query=f"{query}{number}"))
             events[place, record.topic] += record.events
         for place, log in enumerate(self.matched):
@@ -131,14 +163,20 @@ class Cluster:
     def take(self, number, matched, ended):
         """An instance takes some records of both topics."""
         owned = self.owned[number]
-        offset = owned.aggregator.offset
-        for at, record in enumerate(self.matched[number][offset : offset + matched], offset):
+        topic, log = self.queries.matched_topic, self.matched[number]
+        for at, record in self.records(topic, number, log, owned.aggregator.offset, matched):
             owned.take(record, at, self.now_ms)
-        offset = owned.answers.offset
-        values = self.log(self.queries.ended_topic, number)
-        for at, value in enumerate(values[offset : offset + ended], offset):
+        topic = self.queries.ended_topic
+        log = self.log(topic, number)
+        for at, value in self.records(topic, number, log, owned.answers.offset, ended):
             owned.take_ended(decode_ended(value), at, self.now_ms, self.now_ms)
         owned.end_by_clock(self.now_ms)
+
+    def go_on(self, number):
+        """The time of a topic goes on without new events."""
+        owned, topic = self.owned[number], self.chance.choice(TOPICS)
+        reached_us = (self.seconds + self.chance.randrange(20)) * SECOND_US
+        owned._keep(owned.aggregator.end_by_event_time(topic, reached_us, self.now_ms))
 
     def write(self, number, *, is_snapshot, transactions=None):
         """An instance writes what is due, and may be killed behind some transactions."""
@@ -160,6 +198,13 @@ class Cluster:
         for topic, share in deleted:
             self.first[topic, number] = round(share * len(self.log(topic, number)))
 
+    def delete_taken(self, number):
+        """Ended windows are deleted that an instance which starts does not need."""
+        snapshots = read_snapshots(self, TopicPartition(self.queries.snapshots_topic, number))
+        if snapshots.answered:
+            place = self.queries.ended_topic, number
+            self.first[place] = max(self.first[place], snapshots.answered.first_offset)
+
     def step(self, *, with_deletions):
         number = self.chance.randrange(len(self.owned))
         action = self.chance.random()
@@ -169,6 +214,8 @@ class Cluster:
             self.now_ms += self.chance.choice([10, 1_000, 6_000, HOUR_MS + 100_000])
         elif self.owned[number] is None:
             self.start(number)
+        elif action < 0.43:
+            self.go_on(number)
         elif action < 0.7:
             self.take(number, self.chance.randrange(12), self.chance.randrange(40))
         elif action < 0.9:
@@ -177,6 +224,8 @@ class Cluster:
             self.write(number, is_snapshot=is_snapshot, transactions=killed_behind)
         elif action < 0.95:
             self.kill(number)
+        elif action < 0.97:
+            self.delete_taken(number)
         elif with_deletions:
             self.delete(number)
 
@@ -194,6 +243,21 @@ class Cluster:
             assert not any(each.unbalanced for each in owned.aggregator.counts.values())
             assert not any(each.unbalanced for each in owned.answers.counts.values())
 
+    def total(self, stage, name, topic):
+        """A count of all partitions together."""
+        counts = [getattr(owned, stage).counts.get(topic) for owned in self.owned]
+        return sum(getattr(each, name) for each in counts if each)
+
+    def results(self):
+        """By partition in the order of their offsets."""
+        for partition in range(len(self.owned)):
+            yield from map(decode_result, self.log(self.queries.results_topic, partition))
+
+
+def kind_of_query(query):
+    """The name of its text."""
+    return query.rstrip("0123456789")
+
 
 @settings(max_examples=60)
 @given(st.integers(0, 2**32), st.integers(1, 4), st.booleans())
@@ -206,12 +270,41 @@ def test_counts_balance_after_each_step(seed, partitions, with_deletions):
     cluster.check()
     if with_deletions:
         return
+    counted, begins, groups = Counter(), defaultdict(list), Counter()
+    for result in cluster.results():
+        kind = kind_of_query(result.query)
+        if result.kind is ResultKind.FINAL:
+            counted["views" if kind == "other-topic" else "clicks"] += result.values["n"]
+            if kind in BY_EVENT_TIME:
+                begins[result.query].append(result.begin)
+                facets = *result.facets.values(), result.is_other
+                groups[result.query, result.begin, facets] += 1
+    assert all(each == sorted(each) for each in begins.values())
+    assert all(count == 1 for count in groups.values())
     for topic in TOPICS:
-        counts = [each.aggregator.counts.get(topic) for each in cluster.owned]
-        results = [each.answers.counts.get(topic) for each in cluster.owned]
         records = (each for log in cluster.matched for each in log)
         partials = (each for each in records if isinstance(each, WindowPartial))
         sent = sum(each.events for each in partials if each.topic == topic)
-        assert sum(each.ended + each.late + each.open for each in counts if each) == sent
-        ended = sum(each.ended for each in counts if each)
-        assert sum(each.answered + each.waiting for each in results if each) == ended
+        taken = ("ended", "late", "open", "faulty")
+        assert sum(cluster.total("aggregator", name, topic) for name in taken) == sent
+        answered = cluster.total("answers", "answered", topic)
+        waiting = cluster.total("answers", "waiting", topic)
+        assert answered + waiting == cluster.total("aggregator", "ended", topic)
+        assert counted[topic] == answered
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32), st.integers(1, 4), st.booleans())
+def test_a_record_that_is_lost_is_told_by_as_much(seed, partitions, among_ended):
+    cluster = Cluster(random.Random(seed), partitions)
+    for number in range(150):
+        if number == 50:
+            queries = cluster.queries
+            cluster.loses = queries.ended_topic if among_ended else queries.matched_topic
+        cluster.step(with_deletions=False)
+    cluster.finish()
+    assume(cluster.lost)
+    _, topic, matches = cluster.lost
+    stages = [owned.answers if among_ended else owned.aggregator for owned in cluster.owned]
+    assert sum(stage.counts[topic].missing_records for stage in stages) == matches
+    assert sum(each.unbalanced for stage in stages for each in stage.counts.values()) == matches
