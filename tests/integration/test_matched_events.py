@@ -12,18 +12,25 @@ import time
 import uuid
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 
 import confluent_kafka
 import pytest
 from tests.kafka_topics import grow_topic, make_topic
 
 from headrace import Origin, Project
-from headrace.control import load_project
+from headrace.control import load_project, matched_event_balances
+from headrace.control.matched_event_balances import balance_matched_events
 from headrace.control.query_registry import cancel_query, register_query
 from headrace.errors import QueryMissingError
 from headrace.kafka.client import client_config, committed, consumer, producer
 from headrace.kafka.topics import delete_topic
 from headrace.model import TopicPartition
+from headrace.queries.matched_events.positions import (
+    MatchedTopic,
+    commit_positions,
+    committed_positions,
+)
 from headrace.queries.topics import ensure_query_topics
 from headrace.settings import KafkaSettings, load_settings
 from headrace.transfer.origin import origins
@@ -131,6 +138,33 @@ class EmitProject:
         group = f"headrace.{self.queries.matched_events_topic}.{self.topic}"
         sources = [TopicPartition(self.topic, p) for p in range(PARTITIONS)]
         return {at.partition: at.offset for at in committed(self.config, group, sources)}
+
+    def commit(self, partition, offset):
+        """Commits that an instance has looked at a partition up to an offset."""
+        matched = MatchedTopic(
+            self.queries, self.loaded.topics[self.topic], self.config, self.loaded.settings.site
+        )
+        source = TopicPartition(self.topic, partition)
+        (position,) = committed_positions(matched, [source]).values()
+        commit_positions(matched, {source: replace(position, offset=offset)})
+
+    def send_again(self, partition, offset):
+        """Sends the record of a matched event once more."""
+        origin = Origin("here", self.topic, partition, offset)
+        record = next(each for each in self.records() if origins(each.headers())[-1] == origin)
+        sender = producer(self.config)
+        place = {"topic": record.topic(), "partition": record.partition()}
+        sender.produce(**place, key=record.key(), value=record.value(), headers=record.headers())
+        assert sender.flush(30) == 0
+
+    def balance(self):
+        (balance,) = balance_matched_events(self.loaded, [self.queries])
+        return balance
+
+    def differences(self):
+        """How many matched events are missing, and the number of the partition."""
+        differences = self.balance().differences
+        return {(each.number, int(each.partition.rpartition("/")[2])) for each in differences}
 
     def until_begun(self):
         """Waits until positions are committed: what comes from then on is looked at."""
@@ -307,7 +341,8 @@ def test_queries_that_change_often_leave_no_events_behind(project):
     assert all(offset * PARTITIONS + number >= before for number, offset in project.places("late"))
 
 
-def test_a_process_that_is_killed_repeats_and_loses_nothing(project):
+def test_a_process_that_is_killed_repeats_and_loses_nothing(project, monkeypatch):
+    monkeypatch.setattr(matched_event_balances, "_SETTLE_MS", 0)
     project.register("cheap", CHEAP)
     with project.running(end=signal.SIGKILL):
         project.until_begun()
@@ -320,3 +355,28 @@ def test_a_process_that_is_killed_repeats_and_loses_nothing(project):
         places += project.send(10)
         project.until("cheap", places)
     assert len(project.places("cheap")) == len(places)
+    looked_at = sum(project.committed().values()) - PARTITIONS  # behind the oldest
+    balance = project.balance()
+    assert (balance.state, balance.events) == ("balanced", looked_at)
+    assert looked_at > len(places) - 10
+    assert balance.matches == balance.in_topic == looked_at
+
+
+def test_what_is_missing_or_too_many_is_told(project, monkeypatch):
+    """Positions are committed behind an event that was not sent, and another program sends one."""
+    monkeypatch.setattr(matched_event_balances, "_SETTLE_MS", 0)
+    project.register("cheap", CHEAP)
+    assert "looked at no event" in project.balance().unknown
+    with project.running():
+        project.until_begun()
+        project.until("cheap", project.send(6))
+    assert (project.balance().state, project.balance().matches) == ("balanced", 2)
+    project.send(2)
+    project.commit(0, offset=4)
+    assert project.differences() == {(1, 0)}
+    project.send_again(1, offset=1)
+    assert project.differences() == {(1, 0), (-1, 1)}
+    output = project.run("reconcile", project.name, "--recount").stdout
+    (told,) = json.loads(output)["matched_events"]
+    assert (told["topic"], told["state"]) == (project.topic, "unknown")
+    assert "more than a minute after" in told["unknown"]

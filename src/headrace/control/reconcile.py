@@ -39,6 +39,7 @@ from headrace.settings import Settings
 from headrace.sinks.api import CountsEvents, Recountable, Sink, Snapshot
 
 if TYPE_CHECKING:
+    from headrace.control.matched_event_balances import MatchedEventsBalance
     from headrace.control.query_balances import QueryBalance
 
 _NO_ENTRIES = "it has no entries in the ledger"
@@ -102,17 +103,19 @@ class PipelineBalance:
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """The balances of pipelines, links and standing queries."""
+    """The balances of pipelines, links, standing queries and, with a recount, matched events."""
 
     pipelines: tuple[PipelineBalance, ...]
     links: tuple[LinkBalance, ...] = ()
     queries: tuple[QueryBalance, ...] = ()
+    matched_events: tuple[MatchedEventsBalance, ...] = ()
 
     @property
     def is_unbalanced(self) -> bool:
         """Whether one of them is."""
         is_lost = any(each.is_unbalanced for each in self.pipelines)
         is_lost |= any(each.is_unbalanced for each in self.links)
+        is_lost |= any(each.state is WindowState.UNBALANCED for each in self.matched_events)
         return is_lost or any(each.state is WindowState.UNBALANCED for each in self.queries)
 
     @property
@@ -121,6 +124,7 @@ class Reconciliation:
         windows = [each.windows for each in self.pipelines] + [each.windows for each in self.links]
         reasons = [each.unknown for each in self.pipelines] + [each.unknown for each in self.links]
         reasons += [each.unknown for each in self.queries]
+        reasons += [each.unknown for each in self.matched_events]
         states = {window.state for shown in windows for window in shown}
         return any(reasons) or WindowState.UNKNOWN in states
 
@@ -132,7 +136,8 @@ class ReconcileRequest:
     Attributes:
         times: the windows that hold one of these times; empty: all windows.
         since: windows that begin before it are left out.
-        recount: whether to count the rows of the tables, and the records of links, too.
+        recount: whether to count the rows of the tables, the records of links and matched events,
+            too.
     """
 
     times: Collection[datetime] = ()
@@ -169,6 +174,7 @@ def reconcile(
         tuple(_balance(project, each, request) for each in pipelines),
         balance_links(project, links, request.shows, recount=request.recount),
         _balance_queries(project, queries),
+        _balance_matched_events(project, queries) if request.recount else (),
     )
 
 
@@ -180,6 +186,16 @@ def _balance_queries(
     from headrace.control.query_balances import balance_queries
 
     return balance_queries(project, queries)
+
+
+def _balance_matched_events(
+    project: LoadedProject, queries: Sequence[StandingQueries]
+) -> tuple[MatchedEventsBalance, ...]:
+    if not queries:
+        return ()
+    from headrace.control.matched_event_balances import balance_matched_events
+
+    return balance_matched_events(project, queries)
 
 
 def _balance(

@@ -7,6 +7,7 @@ import json
 from headrace.cli.console import ConsoleOutput
 from headrace.cli.json_output import JsonOutput
 from headrace.cli.views.ledger import QUERY_COLUMNS
+from headrace.control.matched_event_balances import MatchedEventsBalance
 from headrace.control.query_balances import QueryBalance
 from headrace.control.reconcile import Reconciliation
 from headrace.pipelines.ledger.sums import Hop
@@ -34,6 +35,14 @@ BALANCES = (
     ),
 )
 
+EMITTED = (
+    MatchedEventsBalance(
+        *("ads", "clicks", WindowState.UNBALANCED, 10_000, 1_204, 1_203),
+        differences=(Imbalance(Hop.MATCHED_EVENTS, 1, 0, ids_differ=False, partition="clicks/2"),),
+    ),
+    MatchedEventsBalance("ads", "views", WindowState.UNKNOWN, unknown="not sent yet"),
+)
+
 
 def test_topics_are_shown_with_what_has_become_of_their_matches(capsys):
     ConsoleOutput().show(Reconciliation((), queries=BALANCES))
@@ -57,5 +66,22 @@ def test_members_of_json_are_those_of_the_counts(capsys):
 
 def test_what_is_unbalanced_or_unknown_has_an_exit_code():
     unbalanced, unknown = (Reconciliation((), queries=(each,)) for each in BALANCES)
+    assert (unbalanced.is_unbalanced, unbalanced.is_unknown) == (True, False)
+    assert (unknown.is_unbalanced, unknown.is_unknown) == (False, True)
+
+
+def test_matched_events_are_shown_below_their_queries(capsys):
+    ConsoleOutput().show(Reconciliation((), queries=BALANCES, matched_events=EMITTED))
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[-4:] == [
+        "matched events of ads",
+        "topic state events matches in topic",
+        "clicks unbalanced 10000 1204 1203 1 missing at matched events (clicks/2)",
+        "views unknown 0 0 0 not sent yet",
+    ]
+
+
+def test_matched_events_have_an_exit_code():
+    unbalanced, unknown = (Reconciliation((), matched_events=(each,)) for each in EMITTED)
     assert (unbalanced.is_unbalanced, unbalanced.is_unknown) == (True, False)
     assert (unknown.is_unbalanced, unknown.is_unknown) == (False, True)

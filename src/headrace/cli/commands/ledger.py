@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     help="Show the window that holds this time only; can be repeated.",
 )
 @click.option("--since", type=parameters.Time(), help="Leave out windows that begin before it.")
-@click.option("--recount", is_flag=True, help="Count rows, and the records of links, too.")
+@click.option("--recount", is_flag=True, help="Count rows, records of links and matched events.")
 @click.option("--strict", is_flag=True, help="Exit code 6 also when something is unknown.")
 def reconcile(
     session: Session,
@@ -43,7 +43,8 @@ def reconcile(
     where events are missing or too many, and the exit code is 6. Works beside what runs, and
     changes nothing.
 
-    Of mirrors, mergers and dispatchers, --recount reads all records of both ends.
+    Of mirrors, mergers and dispatchers, --recount reads all records of both ends; of standing
+    queries, the newest million events of a topic and all matched events.
     """
     from headrace.control.link_balances import declared_links
     from headrace.control.reconcile import ReconcileRequest

@@ -15,6 +15,7 @@ from headrace.link_ledger.accepted import AcceptedRange
 from headrace.pipelines.ledger.windows import Break, Imbalance, WindowBalance, WindowState
 
 if TYPE_CHECKING:
+    from headrace.control.matched_event_balances import MatchedEventsBalance
     from headrace.control.query_balances import QueryBalance
 
 MAX_BALANCED = 24
@@ -39,6 +40,10 @@ def _reconciled(result: Reconciliation, screen: Screen) -> None:
     for name in dict.fromkeys(each.queries for each in result.queries):
         screen.line(f"[bold]standing queries {escape(name)}[/]")
         _show_queries([each for each in result.queries if each.queries == name], screen)
+        emitted = [each for each in result.matched_events if each.queries == name]
+        if emitted:
+            screen.line(f"[bold]matched events of {escape(name)}[/]")
+            _show_matched_events(emitted, screen)
 
 
 def _show(balance: PipelineBalance, screen: Screen) -> None:
@@ -86,6 +91,16 @@ def _show_queries(balances: Sequence[QueryBalance], screen: Screen) -> None:
         shown = ["" if figure is None else str(figure) for figure in figures]
         detail = "; ".join(_imbalances(balance.differences)) or balance.unknown
         topics.add_row(escape(balance.topic), _styled(balance.state), *shown, escape(detail))
+    screen.out.print(topics, highlight=False)
+
+
+def _show_matched_events(balances: Sequence[MatchedEventsBalance], screen: Screen) -> None:
+    topics = table("topic", "state", "events", "matches", "in topic", "", right=(2, 3, 4))
+    for balance in balances:
+        figures = (balance.events, balance.matches, balance.in_topic)
+        detail = "; ".join(_imbalances(balance.differences)) or balance.unknown
+        cells = (escape(balance.topic), _styled(balance.state), *map(str, figures))
+        topics.add_row(*cells, escape(detail))
     screen.out.print(topics, highlight=False)
 
 

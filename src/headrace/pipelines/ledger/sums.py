@@ -17,7 +17,8 @@ class Hop(enum.StrEnum):
     :mod:`headrace.link_ledger`. MATCHED_RECORDS, QUERY_WINDOWS: between a batch and its records,
     and between these and windows, see :mod:`headrace.queries.aggregate.counts`. ENDED_WINDOWS,
     QUERY_RESULTS: between a window that has ended and its records, and between these and results,
-    see :mod:`headrace.queries.answer.counts`.
+    see :mod:`headrace.queries.answer.counts`. MATCHED_EVENTS: between events and the topic of
+    matched events, see :mod:`headrace.control.matched_event_balances`.
     """
 
     OFFSETS = "offsets"
@@ -33,6 +34,7 @@ class Hop(enum.StrEnum):
     QUERY_WINDOWS = "query windows"
     ENDED_WINDOWS = "ended windows"
     QUERY_RESULTS = "query results"
+    MATCHED_EVENTS = "matched events"
 
 
 class Fate(enum.StrEnum):

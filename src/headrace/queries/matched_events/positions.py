@@ -9,7 +9,7 @@ partitions without a position begin with their first event.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import confluent_kafka
@@ -28,7 +28,7 @@ from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import Record, read_records
 from headrace.model import EventSchema, OffsetRange, Topic, TopicPartition
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.matched_events.sent import SentOfEvent
+from headrace.queries.matched_events.sent import SentOfEvent, SentRecord
 from headrace.transfer.committed_position import CommittedPosition
 from headrace.transfer.origin import Origin, origins
 
@@ -188,37 +188,47 @@ def _sent_since(
     """
     last: dict[TopicPartition, SentOfEvent] = {}
     records = 0
-    for origin, query, target_offset in _sent(matched, positions):
-        source = TopicPartition(origin.topic, origin.partition)
-        if source not in positions or origin.offset < positions[source].offset:
+    for sent in _sent_behind(matched, positions):
+        source, offset = sent.source, sent.origin.offset
+        if source not in positions or offset < positions[source].offset:
             continue
         records += 1
         before = last.get(source)
-        if before is None or origin.offset > before.offset:
-            last[source] = SentOfEvent(origin.offset, {query}, target_offset)
-        elif origin.offset == before.offset:
-            last[source] = replace(before, queries={*before.queries, query})
+        if before is None or offset > before.offset:
+            last[source] = SentOfEvent(offset, {sent.query}, sent.offset)
+        elif offset == before.offset:
+            last[source] = replace(before, queries={*before.queries, sent.query})
     return last, records
 
 
-def _sent(
+def _sent_behind(
     matched: MatchedTopic, positions: Mapping[TopicPartition, CommittedPosition]
-) -> Iterator[tuple[Origin, str, int]]:
-    """Yields origin, query and offset of what was sent since the positions."""
+) -> Iterator[SentRecord]:
+    """Yields what was sent since the positions, and more."""
     floors: dict[TopicPartition, int] = {}
     for source, at in positions.items():
         target = matched.target(source)
         floors[target] = min(at.scan_from, floors.get(target, at.scan_from))
     marks = watermarks(matched.config, floors)
-    ranges = [
+    ranges = (
         OffsetRange(target, max(floors[target], first), end)
         for target, (first, end) in marks.items()
-    ]
+    )
+    return sent_records(matched, ranges)
+
+
+def sent_records(matched: MatchedTopic, ranges: Iterable[OffsetRange]) -> Iterator[SentRecord]:
+    """Yields the records of events of the topic, from ranges of the topic of matched events.
+
+    Raises:
+        BrokerUnreachableError: if the brokers do not answer.
+        RecordsUnreadableError: if records are damaged.
+    """
     for record in read_records(matched.config, matched.group, ranges):
         origin = _origin(matched, record)
         if origin is not None:
             query = (record.key() or b"").decode(errors="backslashreplace")
-            yield origin, query, record.offset()
+            yield SentRecord(origin, query, record.offset(), record.timestamp()[1])
 
 
 def _origin(matched: MatchedTopic, record: Record) -> Origin | None:

@@ -1,9 +1,12 @@
-"""What was sent of the event that a partition goes on with."""
+"""What was sent of events that match."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+
+from headrace.model import TopicPartition
+from headrace.transfer.origin import Origin
 
 
 @dataclass(frozen=True)
@@ -19,3 +22,25 @@ class SentOfEvent:
     offset: int
     queries: Collection[str]
     target_offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SentRecord:
+    """A record of the topic of matched events.
+
+    Attributes:
+        origin: where the event is.
+        query: id of the query that it matches.
+        offset: of the record.
+        sent_ms: when it was sent, in milliseconds since 1970.
+    """
+
+    origin: Origin
+    query: str
+    offset: int
+    sent_ms: int
+
+    @property
+    def source(self) -> TopicPartition:
+        """Returns the partition of the event."""
+        return TopicPartition(self.origin.topic, self.origin.partition)
