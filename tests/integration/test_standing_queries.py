@@ -20,7 +20,9 @@ from tests.integration.test_sinks import records
 from headrace import BatchLimits, StandingQueries, Topic
 from headrace.control import query_balances as query_balances_module
 from headrace.control.batch_queries import BatchQueriesCheck
+from headrace.control.project import LoadedProject
 from headrace.control.query_balances import query_balances
+from headrace.control.reconcile import ReconcileRequest, reconcile
 from headrace.errors import MatchedRecordsDeletedError
 from headrace.kafka.client import admin_request, describe, producer
 from headrace.model import TopicPartition
@@ -32,12 +34,14 @@ from headrace.queries.aggregate.counts import TopicCounts
 from headrace.queries.instance import owned, reader_check, restoring
 from headrace.queries.instance.instance import AggregatorInstance
 from headrace.queries.instance.restoring import OpenTransactionError, read_snapshots
+from headrace.queries.match.driver import MatchPositions
 from headrace.queries.match.sink import MatchQueries
 from headrace.queries.matched import Tick, WindowPartial, decode_matched, window_key
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.registry.topic import write_registry
 from headrace.queries.result import decode_result
 from headrace.queries.topics import ensure_query_topics
+from headrace.settings.model import KafkaSettings
 
 BEGIN = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=30)
 
@@ -253,6 +257,31 @@ def test_a_pipeline_without_its_checkpoint_goes_on_at_the_recorded_positions(que
     queries.send((2, "PL", 3))
     queries.match()
     assert queries.matches("q") == 3
+
+
+def test_a_batch_that_is_committed_meanwhile_is_no_gap(queries, monkeypatch):
+    queries.register("q", "SELECT count(*) FROM views")
+    queries.send((0, "PL", 1))
+    queries.match()
+    read, batches = MatchPositions.versions, [1, 2, 3]
+
+    def read_before_a_batch(positions, names):
+        found = read(positions, names)
+        if batches:
+            second, later = batches.pop(), batches.copy()
+            batches.clear()
+            queries.send((second, "PL", 1))
+            queries.match()
+            batches.extend(later)
+        return found
+
+    monkeypatch.setattr(MatchPositions, "versions", read_before_a_batch)
+    kafka = KafkaSettings(bootstrap_servers=queries.flow.broker.bootstrap_servers)
+    settings = queries.flow.settings(kafka=kafka)
+    project = LoadedProject(settings, {}, {"match": queries.pipeline})
+    (balance,) = reconcile(project, [queries.pipeline], ReconcileRequest()).pipelines
+    assert (balance.breaks, batches) == ((), [])
+    assert sum(window.read for window in balance.windows) >= 2
 
 
 def test_a_query_counts_from_its_registration_to_its_end(queries):

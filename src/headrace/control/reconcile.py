@@ -229,7 +229,9 @@ class _PipelineReconciliation:
         self._counts = None
         if isinstance(sink, CountsEvents) and request.recount:
             self._counts = sink.window_counts(context)
-        self._recorded = self._rows or self._counts or sink.position_store(context)
+        snapshot = self._rows or self._counts
+        self._is_snapshot = snapshot is not None
+        self._recorded = snapshot or sink.position_store(context)
         # The side table comes last: a batch is in the side table before it is in the sink.
         self._side_rows = self._side_snapshot() if request.recount else None
         if self._side_rows is not None:
@@ -239,10 +241,13 @@ class _PipelineReconciliation:
         """Returns the balance."""
         numbers = CheckpointFolder(checkpoint_root(self._lake, self._settings), self._pipeline.name)
         folder = LedgerFolder(self._lake, self._pipeline.name, self._settings.storage)
-        checkpoints = {span.checkpoint for span in folder.spans()}
-        entries = folder.counted(self._done(checkpoints, numbers))
+        entries = self._entries(folder, numbers)
         if not entries:
             return PipelineBalance(self._pipeline.name, 0, (), (), _NO_ENTRIES)
+        positions = self._positions(entries)
+        if not self._is_snapshot:
+            # Positions of batches that are committed meanwhile would be beyond the entries.
+            entries = self._entries(folder, numbers)
         if self._counts is not None:
             total = merged(entries)
             entries = [total.with_windows(lcm(total.window_seconds, self._counts.seconds))]
@@ -261,7 +266,7 @@ class _PipelineReconciliation:
             for window in balance.windows(counted, side_recount)
             if self._request.shows(window.start, balance.window_seconds)
         )
-        breaks = tuple(balance.breaks(self._positions(entries)))
+        breaks = tuple(balance.breaks(positions))
         letters = self._letters(balance) if self._request.recount else LetterRecount()
         return PipelineBalance(
             self._pipeline.name,
@@ -272,6 +277,11 @@ class _PipelineReconciliation:
             reprocessed=tuple(_by_times(reprocessed)),
             not_recounted=tuple(self._not_recounted),
         )
+
+    def _entries(self, folder: LedgerFolder, numbers: CheckpointFolder) -> list[LedgerEntry]:
+        """The entries of batches that the sink holds."""
+        checkpoints = {span.checkpoint for span in folder.spans()}
+        return folder.counted(self._done(checkpoints, numbers))
 
     def _reprocessed(self) -> list[ReprocessedEntry]:
         folder = ReprocessedFolder(self._lake, self._pipeline.name, self._settings.storage)
