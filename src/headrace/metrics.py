@@ -656,7 +656,7 @@ MATCHED_EVENTS_METRICS = (
     Metric(
         "read",
         "events",
-        "events that were looked at; counted every three minutes",
+        "events that were looked at; counted every three minutes, and at the end of the process",
         "standing still while events come: see the state and its reason",
         is_counter=True,
     ),
@@ -676,7 +676,7 @@ MATCHED_EVENTS_METRICS = (
     Metric(
         "lag_records",
         "records",
-        "offsets from the committed positions to the end of the topic",
+        "offsets from the committed positions to the end of the topic: `since commit` in `status`",
         "above what comes in six minutes: it is too slow, or stands still",
     ),
 )

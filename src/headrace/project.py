@@ -19,6 +19,8 @@ from headrace.sinks.profiles.store import Profile
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headrace.control.query_explanation import QueryExplanation
+    from headrace.control.query_registry import QueryEntry
     from headrace.queries.matched_events.matched_event import MatchedEvent
     from headrace.queries.registry.record import RegisteredQuery
     from headrace.queries.result import QueryResult
@@ -137,6 +139,71 @@ class Project:
         from headrace.control.query_registry import register_query
 
         return register_query(self._loaded, text, queries=queries, query_id=query_id, ttl=ttl)
+
+    def update_query(
+        self,
+        query_id: str,
+        text: str | None = None,
+        *,
+        queries: str | None = None,
+        ttl: timedelta | None = None,
+    ) -> RegisteredQuery:
+        """Renews a live query, with another text if there is one: then its revision is one more.
+
+        Args:
+            query_id: of a live query.
+            text: what it is from now on; None: its text stays.
+            queries: name of the StandingQueries; None: the only ones that are declared.
+            ttl: how long it lives from now on; None: as long as possible, ``max_ttl``.
+
+        Raises:
+            ExtraMissingError: if a package is missing, which ``headrace[queries]`` installs.
+            QueryMissingError: if no live query has the id.
+            QueryTextError, QueryInvalidError, QueryUnmatchedError, NotDeclaredError,
+                BrokerUnreachableError, TopicChangeError: as :meth:`register_query` does.
+        """
+        require_extra("queries")
+        from headrace.control.query_registry import update_query
+
+        return update_query(self._loaded, query_id, text, ttl, queries=queries)
+
+    def registered_queries(self, *, queries: str | None = None) -> list[QueryEntry]:
+        """Returns all live, expired and faulty queries, the earliest registration first.
+
+        Args:
+            queries: name of the StandingQueries; None: the only ones that are declared.
+
+        Raises:
+            ExtraMissingError: if a package is missing, which ``headrace[queries]`` installs.
+            NotDeclaredError: if there are no such standing queries.
+            BrokerUnreachableError: if the brokers do not answer.
+        """
+        require_extra("queries")
+        from headrace.control.query_registry import registered_queries
+
+        return registered_queries(self._loaded, queries=queries)
+
+    def explain_query(
+        self, query_id: str, *, max_events: int = 10_000, queries: str | None = None
+    ) -> QueryExplanation:
+        """Returns why a query gives what it gives: its entry, events, pipelines and instances.
+
+        Args:
+            query_id: of a registered query.
+            max_events: how many of the newest events of its topic are looked at.
+            queries: name of the StandingQueries; None: the only ones that are declared.
+
+        Raises:
+            ExtraMissingError: if a package is missing, which ``headrace[queries]`` installs.
+            QueryMissingError: if the id is unknown.
+            NotDeclaredError: if there are no such standing queries.
+            BrokerUnreachableError: if the brokers do not answer.
+            RecordsUnreadableError: if records are damaged.
+        """
+        require_extra("queries")
+        from headrace.control.query_explanation import explain_query
+
+        return explain_query(self._loaded, query_id, max_events=max_events, queries=queries)
 
     def cancel_query(self, *query_ids: str, queries: str | None = None) -> None:
         """Cancels standing queries for good, or none of them if an id is unknown.

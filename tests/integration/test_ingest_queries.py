@@ -194,6 +194,12 @@ def test_other_values_are_refused(service, members, status, code):
     assert (answer.status_code, answer.json()["code"]) == (status, code)
 
 
+def test_a_value_that_is_refused_has_the_name_of_its_member(service):
+    members = {"query": service.text(), "ttl_seconds": 7200}
+    refused = service.request("POST", json=members).json()
+    assert refused["field"] == "ttl_seconds"
+
+
 def test_a_topic_that_no_pipeline_matches_is_refused(service):
     answer = service.request("POST", json={"query": service.text("small")})
     assert (answer.status_code, answer.json()["code"]) == (422, "query-unmatched")

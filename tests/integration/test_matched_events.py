@@ -370,6 +370,8 @@ def test_what_is_missing_or_too_many_is_told(project, monkeypatch):
     with project.running():
         project.until_begun()
         project.until("cheap", project.send(6))
+    (status,) = json.loads(project.run("status").stdout)["matched_events"]
+    assert (status["read"], status["records"]) == (sum(project.committed().values()), 6)
     assert (project.balance().state, project.balance().matches) == ("balanced", 2)
     project.send(2)
     project.commit(0, offset=4)

@@ -155,9 +155,16 @@ def test_programs_register_read_and_cancel(project):
     project.answer(result(0))
     assert list(opened.query_results("a")) == [result(0)]
     assert next(opened.query_results("a", follow=True)) == result(0)
+    text = COUNT.format(topic=f'"{project.topic}"')
+    updated = opened.update_query("a", f"{text} WINDOW 2 minutes", ttl=timedelta(minutes=5))
+    assert (updated.revision, updated.expires_at - updated.updated_at) == (2, timedelta(minutes=5))
+    assert [entry.query for entry in opened.registered_queries()] == [updated]
+    assert opened.explain_query("a").entry.query == updated
     opened.cancel_query("a")
     with pytest.raises(QueryMissingError):
         opened.cancel_query("a")
+    with pytest.raises(QueryMissingError):
+        opened.update_query("a")
 
 
 def test_an_explanation_reads_events_ticks_and_leases(project):

@@ -31,7 +31,7 @@ from headrace.queries.matched_events.positions import (
     committed_positions,
     sent_records,
 )
-from headrace.queries.matched_events.sent import SentRecord
+from headrace.queries.matched_events.sent import SentEventRecord
 
 MAX_EVENTS = 1_000_000
 """Of a topic, the newest are looked at."""
@@ -99,8 +99,8 @@ def _emitted_queries(
         if topic is not None and topic.schema is not None and query.emits_events:
             shape, _ = compile_query(query, topic.schema)
             since_ms = int(registered.updated_at.timestamp() * 1000) + _SETTLE_MS
-            found = EmittedQuery(registered.id, since_ms, shape.operands)
-            emitted.setdefault(topic.name, []).append(found)
+            own = emitted.setdefault(topic.name, [])
+            own.append(EmittedQuery(registered.id, since_ms, shape.operands))
     return dict(sorted(emitted.items()))
 
 
@@ -154,7 +154,7 @@ def _looked_at(matched: MatchedTopic) -> list[OffsetRange]:
     return newest_ranges(looked_at, MAX_EVENTS)
 
 
-def _sent(matched: MatchedTopic, ranges: Sequence[OffsetRange]) -> Iterator[SentRecord]:
+def _sent(matched: MatchedTopic, ranges: Sequence[OffsetRange]) -> Iterator[SentEventRecord]:
     """Yields records of the events of ranges.
 
     What was sent long before the first of them is of an earlier topic of that name.

@@ -14,7 +14,7 @@ from headrace.kafka.range_reader import Record
 from headrace.pipelines.source.decode import Decoder
 from headrace.queries.evaluation.expression import CompiledExpression
 from headrace.queries.evaluation.kernels import is_true
-from headrace.queries.matched_events.sent import SentRecord
+from headrace.queries.matched_events.sent import SentEventRecord
 
 _CHUNK_RECORDS = 10_000
 _Numbers = npt.NDArray[np.int64]
@@ -42,7 +42,7 @@ class SentEvents:
         records: that are there.
     """
 
-    def __init__(self, records: Iterable[SentRecord]) -> None:
+    def __init__(self, records: Iterable[SentEventRecord]) -> None:
         offsets: dict[tuple[str, int], array[int]] = {}
         for record in records:
             origin = record.origin

@@ -82,7 +82,7 @@ def _matched(project: LoadedProject, queries: StandingQueries, topic: str | None
     if topic is None and len(topics) == 1:
         return next(iter(topics.values()))
     if topic not in topics:
-        kind = f"topic that a pipeline matches with {queries.name}"
+        kind = f"topic with MatchQueries({queries.name})"
         raise NotDeclaredError(kind, topic or "", ", ".join(sorted(topics)) or "none")
     return topics[topic]
 

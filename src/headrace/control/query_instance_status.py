@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -106,12 +106,23 @@ class QueryInstanceStatus:
         return cls(**known | numbers | {"state": TransferState(values["state"])})
 
     def with_liveness(self) -> QueryInstanceStatus:
-        """Returns it as failed if it was silent for 30 s without having ended."""
+        """Returns it as failed if it was silent for 30 s without having ended.
+
+        Partitions that it had, with what is known of them, are those of other instances by then.
+        """
         silent_seconds = time.time() - self.updated_ms / 1000
         if self.state in _ENDED or silent_seconds < STALE_AFTER_SECONDS:
             return self
         reason = f"no heartbeat for {STALE_AFTER_SECONDS:.0f} s; the process may have been killed"
-        return replace(self, state=TransferState.FAILED, reason=reason)
+        return QueryInstanceStatus(
+            self.queries,
+            TransferState.FAILED,
+            self.instance,
+            reason,
+            self.records,
+            self.results,
+            updated_ms=self.updated_ms,
+        )
 
 
 class QueryStatusFolder:

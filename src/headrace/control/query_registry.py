@@ -24,6 +24,7 @@ from headrace.errors import (
 )
 from headrace.kafka.client import ClientConfig
 from headrace.model import Topic
+from headrace.model.fault import is_a
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.language import print_query
 from headrace.queries.language.tree import Query
@@ -348,10 +349,12 @@ class QueryRegistry:
     def _expiry(self, now: datetime, ttl: timedelta | None) -> datetime | None:
         """Returns when a query ends that is written now; None: when it is cancelled."""
         limit = self._queries.max_ttl
+        if ttl is not None and not is_a(ttl, timedelta):
+            raise QueryInvalidError("ttl", repr(ttl), "expected a timedelta")
         if ttl is not None and ttl <= timedelta(0):
             raise QueryInvalidError("ttl", str(ttl), "it must be above zero")
         if ttl is not None and limit is not None and ttl > limit:
-            reason = f"max_ttl of {self._queries.name!r} is {limit}; `query update` renews a query"
+            reason = f"max_ttl of {self._queries.name!r} is {limit}; queries are renewed"
             raise QueryInvalidError("ttl", str(ttl), reason)
         lifetime = limit if ttl is None else ttl
         try:

@@ -14,6 +14,11 @@ from headrace.queries.language.functions import ValueType
 from headrace.queries.language.tree import Query
 from headrace.queries.language.words import QueryText, quoted_text
 
+_LOSS_OF_WHOLE_QUERY = (
+    "LOSS OF SIGNAL is of the whole query: it says nothing of one group while others have events. "
+    "To be told of each, register a query for each."
+)
+
 
 @dataclass(frozen=True)
 class CheckedQuery:
@@ -26,6 +31,13 @@ class CheckedQuery:
 
     query: Query
     columns: Mapping[str, ValueType]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Returns what the text means that a reader may not expect, as sentences."""
+        if self.query.loss_after and self.query.facets:
+            return (_LOSS_OF_WHOLE_QUERY,)
+        return ()
 
 
 def checked_query(project: LoadedProject, text: str) -> CheckedQuery:

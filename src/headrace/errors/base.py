@@ -47,7 +47,9 @@ class FactsError(HeadraceError):
             text += f" ({listed})" if sentence else f": {listed}"
         if sentence:
             text += f": {sentence.rstrip('.')}"
-        return f"{text}. {self.remedy}" if self.remedy else text
+        if not self.remedy:
+            return text
+        return f"{text} {self.remedy}" if text.endswith("?") else f"{text}. {self.remedy}"
 
 
 class RefusedError(FactsError):

@@ -46,6 +46,12 @@ def test_a_query_is_shown_as_it_is_understood(check):
     ]
 
 
+def test_a_loss_of_signal_beside_groups_is_noted(check):
+    text = "SELECT count(*) FROM clicks LOSS OF SIGNAL AFTER 3 WINDOWS"
+    assert "Note: LOSS OF SIGNAL is of the whole query" in check(f"{text} FACET country").output
+    assert "Note" not in check(text).output
+
+
 def test_a_query_from_standard_input_in_json(check):
     done = check("-", "--json", input="SELECT count(*) AS n FROM clicks WINDOW 2 minutes")
     assert json.loads(done.stdout) == {
@@ -54,6 +60,7 @@ def test_a_query_from_standard_input_in_json(check):
         "window_seconds": 120.0,
         "slide_seconds": 120.0,
         "columns": [{"name": "n", "type": "integer"}],
+        "notes": [],
     }
 
 

@@ -21,7 +21,7 @@ from headrace.model.event import event_schema
 from headrace.pipelines.source.decode import decoder_for
 from headrace.queries.language import parse_query
 from headrace.queries.match.shape import compile_query
-from headrace.queries.matched_events.sent import SentRecord
+from headrace.queries.matched_events.sent import SentEventRecord
 from headrace.transfer.origin import Origin
 
 
@@ -59,7 +59,9 @@ def emitted(query_id, condition, since_ms=0):
 
 
 def counted(values, sent, *queries, partition=0):
-    records = [SentRecord(Origin("here", "clicks", p, at), query, 0, 0) for query, p, at in sent]
+    records = [
+        SentEventRecord(Origin("here", "clicks", p, at), query, 0, 0) for query, p, at in sent
+    ]
     decoder = decoder_for(Json(), SCHEMA)
     recount = MatchedEventRecount(queries, SentEvents(records), decoder, "at")
     return recount.count(partition, (Record(at, value) for at, value in enumerate(values)))

@@ -55,6 +55,9 @@ def test_an_instance_that_is_silent_has_failed(folder):
     [status] = folder.read()
     assert status.state is TransferState.FAILED
     assert "no heartbeat for 30 s" in status.reason
+    assert (status.records, status.results) == (100, 7)
+    # What its partitions have counted is with the instances that have them now.
+    assert (status.partitions, status.late_events, status.unbalanced_events) == (0, 0, 0)
 
 
 def test_statuses_of_ended_instances_go_with_the_next_start(folder):

@@ -39,6 +39,7 @@ class ShownQuery:
                 {"name": name, "type": kind.name.lower()}
                 for name, kind in self.checked.columns.items()
             ],
+            "notes": self.checked.notes,
         }
 
 
@@ -92,6 +93,8 @@ def _query(result: ShownQuery, screen: Screen) -> None:
     for name, kind in result.checked.columns.items():
         columns.add_row(safe(name), kind.name.lower())
     screen.out.print(columns, highlight=False)
+    for note in result.checked.notes:
+        screen.line(f"[yellow]Note:[/] {escape(note)}")
 
 
 @view.register

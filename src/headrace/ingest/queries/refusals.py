@@ -16,6 +16,7 @@ from headrace.errors import (
 from headrace.ingest.http.problem import RETRY_AFTER, RefusedRequestError, refused
 
 _LOG = logging.getLogger("headrace.ingest")
+_MEMBERS = {"ttl": "ttl_seconds"}
 
 
 def refusal(error: Exception) -> RefusedRequestError:
@@ -28,7 +29,8 @@ def refusal(error: Exception) -> RefusedRequestError:
             answer = refused(HTTPStatus.UNPROCESSABLE_ENTITY, "bad-query-text", str(error))
             answer.members = {"line": error.line, "column": error.column}
         case QueryInvalidError():
-            answer = bad_query(error.field, f"{error.field} is {error.value!r}: {error.reason}")
+            member = _MEMBERS.get(error.field, error.field)
+            answer = bad_query(member, f"{error.field} is {error.value!r}: {error.reason}")
         case QueryUnmatchedError():
             detail = f"no pipeline matches the events of {error.topic!r} with queries"
             answer = refused(HTTPStatus.UNPROCESSABLE_ENTITY, "query-unmatched", detail)

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from functools import singledispatchmethod
 
 from headrace.errors import QueryTextError
-from headrace.model.event import EventSchema, FieldType
+from headrace.model.event import EventField, EventSchema, FieldType
 from headrace.queries.language.functions import AGGREGATES, FUNCTIONS, Argument, ValueType
 from headrace.queries.language.printer import print_aggregate, print_duration, print_expression
 from headrace.queries.language.tree import (
@@ -162,16 +162,25 @@ class ExpressionTypes:
 
     @of.register
     def _(self, path: Path) -> ValueType:
+        field = self._field(path)
+        if field is None or field.type not in _TYPES:
+            kind = "nothing" if field is None else f"a {field.type.value}"
+            raise UnfitError(path, f"{path} is {kind}, which queries can't use")
+        return _TYPES[field.type]
+
+    def _field(self, path: Path) -> EventField | None:
+        """Returns the field that a path leads to; None: the path has no names.
+
+        Raises:
+            UnfitError: if there is none.
+        """
         fields, field = self._schema.fields, None
         for name in path.names:
             field = next((each for each in fields if each.name == name), None)
             if field is None:
                 raise UnfitError(path, self._unknown(path))
             fields = field.fields
-        if field is None or field.type not in _TYPES:
-            kind = "nothing" if field is None else f"a {field.type.value}"
-            raise UnfitError(path, f"{path} is {kind}, which queries can't use")
-        return _TYPES[field.type]
+        return field
 
     @of.register
     def _(self, literal: Literal) -> ValueType:
@@ -192,7 +201,9 @@ class ExpressionTypes:
     def _(self, comparison: Comparison) -> ValueType:
         actual = self.of(comparison.left)
         self._require_comparable(comparison.left, actual, comparison.right)
-        if comparison.operator not in {"=", "!="} and actual is _BOOLEAN:
+        if comparison.operator in {"=", "!="}:
+            self._require_possible(comparison.left, comparison.right)
+        elif actual is _BOOLEAN:
             raise UnfitError(comparison, f"{comparison.operator} has no meaning for booleans")
         return _BOOLEAN
 
@@ -210,6 +221,7 @@ class ExpressionTypes:
         actual = self.of(contained.operand)
         for value in contained.values:
             self._require_comparable(contained.operand, actual, value)
+            self._require_possible(contained.operand, value)
         return _BOOLEAN
 
     @of.register
@@ -268,6 +280,18 @@ class ExpressionTypes:
             texts = print_expression(left), print_expression(right)
             reason = f"{texts[0]} is {types[0].value}, and {texts[1]} is {types[1].value}"
             raise UnfitError(right, reason)
+
+    def _require_possible(self, left: Expression, right: Expression) -> None:
+        """Refuses a text that a field, of which all values are declared, can't have."""
+        if not (isinstance(left, Path) and isinstance(right, Literal)):
+            return
+        field = self._field(left)
+        if field is None or not field.values or right.value in field.values:
+            return
+        close = get_close_matches(str(right.value), field.values, n=1)
+        possible = f"possible are {', '.join(map(repr, field.values))}"
+        meant = f"did you mean {close[0]!r}?" if close else possible
+        raise UnfitError(right, f"{left} is never {right.value!r}; {meant}")
 
     def _unknown(self, path: Path) -> str:
         known = list(_paths(self._schema))

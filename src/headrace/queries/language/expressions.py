@@ -103,6 +103,9 @@ def _syntax_error(text: QueryText, words: Words, error: ParseError) -> QueryText
     position = words[0].start
     if token and line is not None and column is not None:
         position = text.position(int(line), int(column)) - len(token) + 1
+    if token.upper() == "DISTINCT":
+        reason = "different values are counted by uniqueCount: write uniqueCount(x)"
+        return text.error(position, reason)
     near = f" near {token!r}" if token else ""
     return text.error(position, f"the expression is not valid{near}")
 

@@ -215,7 +215,8 @@ class EventEmitter:
         positions = self._commit(start.positions)
         if self._running is not None:
             records = self._status.records + start.records - self._running.already_sent
-            self._status = replace(self._status, records=records)
+            read = self._status.read + self._running.read_until(positions)
+            self._status = replace(self._status, read=read, records=records)
             self._running = None
         return replace(start, positions=positions)
 

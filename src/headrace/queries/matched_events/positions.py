@@ -28,7 +28,7 @@ from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import Record, read_records
 from headrace.model import EventSchema, OffsetRange, Topic, TopicPartition
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.matched_events.sent import SentOfEvent, SentRecord
+from headrace.queries.matched_events.sent import SentEventRecord, SentOfEvent
 from headrace.transfer.committed_position import CommittedPosition
 from headrace.transfer.origin import Origin, origins
 
@@ -203,7 +203,7 @@ def _sent_since(
 
 def _sent_behind(
     matched: MatchedTopic, positions: Mapping[TopicPartition, CommittedPosition]
-) -> Iterator[SentRecord]:
+) -> Iterator[SentEventRecord]:
     """Yields what was sent since the positions, and more."""
     floors: dict[TopicPartition, int] = {}
     for source, at in positions.items():
@@ -217,7 +217,7 @@ def _sent_behind(
     return sent_records(matched, ranges)
 
 
-def sent_records(matched: MatchedTopic, ranges: Iterable[OffsetRange]) -> Iterator[SentRecord]:
+def sent_records(matched: MatchedTopic, ranges: Iterable[OffsetRange]) -> Iterator[SentEventRecord]:
     """Yields the records of events of the topic, from ranges of the topic of matched events.
 
     Raises:
@@ -228,7 +228,7 @@ def sent_records(matched: MatchedTopic, ranges: Iterable[OffsetRange]) -> Iterat
         origin = _origin(matched, record)
         if origin is not None:
             query = (record.key() or b"").decode(errors="backslashreplace")
-            yield SentRecord(origin, query, record.offset(), record.timestamp()[1])
+            yield SentEventRecord(origin, query, record.offset(), record.timestamp()[1])
 
 
 def _origin(matched: MatchedTopic, record: Record) -> Origin | None:

@@ -133,8 +133,16 @@ class RunningQuery:
 
     def lags(self) -> dict[str, int]:
         """Returns the offsets from the committed positions to the ends, by ``topic/partition``."""
-        ends = self.source_ends()
-        return {p.path: max(ends[p] - at.offset, 0) for p, at in self._positions.items()}
+        return {source.path: n for source, n in self._offsets_to(self.source_ends()).items()}
+
+    def read_until(self, positions: Mapping[TopicPartition, CommittedPosition]) -> int:
+        """Returns how many offsets are from the committed positions to others behind them."""
+        offsets = {source: at.offset for source, at in positions.items()}
+        return sum(self._offsets_to(offsets).values())
+
+    def _offsets_to(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        known = self._positions.items()
+        return {source: max(offsets.get(source, 0) - at.offset, 0) for source, at in known}
 
     def reads_another_topic(self) -> bool:
         """Returns whether the topic of events was made again, or has other partitions."""

@@ -25,7 +25,7 @@ class SentOfEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class SentRecord:
+class SentEventRecord:
     """A record of the topic of matched events.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -19,6 +19,7 @@ class Owner:
 
 class Click:
     campaign: str
+    card: Literal["visa", "mastercard"] | None
     position: int
     price: float
     cost: Decimal
@@ -51,6 +52,7 @@ def checked(text):
         "floor(price) = ceil(price) OR abs(position) != 1",
         "price BETWEEN 1 AND position AND at BETWEEN '2026-05-01T10:00:00Z' AND at",
         "(" * 11 + "is_new" + " IN (TRUE, FALSE, TRUE, FALSE))" * 11,
+        "card = 'visa' OR card IN ('mastercard') OR card > 'a' OR card = campaign",
         "TRUE",
     ],
 )
@@ -94,7 +96,7 @@ def test_the_types_of_a_result():
     [
         ("SELECT count(*) FROM t WHERE pric > 1", 30, "did you mean 'price'?"),
         ("SELECT count(*) FROM t WHERE owner.nam = 'x'", 30, "did you mean 'owner.name'?"),
-        ("SELECT count(*) FROM t WHERE zzz = 1", 30, "there are campaign, position, price"),
+        ("SELECT count(*) FROM t WHERE zzz = 1", 30, "there are campaign, card, position, price"),
         ("SELECT count(*) FROM t WHERE owner IS NULL", 30, "owner is a struct, which queries"),
         ("SELECT count(*) FROM t WHERE tags IS NULL", 30, "tags is a list"),
         ("SELECT count(*) FROM t WHERE day IS NULL", 30, "day is a date"),
@@ -106,6 +108,9 @@ def test_the_types_of_a_result():
             "campaign is a text, and 1 is an",
         ),
         ("SELECT count(*) FROM t WHERE position IN (1, 'x')", 46, "'x' is a text"),
+        ("SELECT count(*) FROM t WHERE card = 'viza'", 37, "never 'viza'; did you mean 'visa'?"),
+        ("SELECT sum(price) FROM t WHERE card != 'amex'", 40, "are 'visa', 'mastercard'"),
+        ("SELECT count(*) FROM t WHERE card IN ('visa', 'viza')", 47, "card is never 'viza'"),
         ("SELECT count(*) FROM t WHERE at > 'today'", 35, "'2026-05-01T10:00:00Z'"),
         ("SELECT count(*) FROM t WHERE at > '2026-05-01T10:00:00'", 35, "a time is compared"),
         ("SELECT count(*) FROM t WHERE at > campaign", 35, "a time is compared"),

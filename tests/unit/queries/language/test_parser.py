@@ -165,6 +165,7 @@ def test_conditions(text, tree):
         ("SELECT count(*) FROM t WHERE", 1, 29, "an expression is missing"),
         ("SELECT count(*)\nFROM t\nWHERE a = lowr(b)", 3, 11, "did you mean 'lower'"),
         ("SELECT count(*) FROM t WHERE sum(a) > 3", 1, 30, "'sum' is an aggregate"),
+        ("SELECT count(DISTINCT a) FROM t", 1, 14, "write uniqueCount(x)"),
         ("SELECT count(*) FROM t WHERE a = = 3", 1, 34, "not valid near '='"),
         ("SELECT count(*) FROM t WHERE a =\n  b AND AND c", 2, 9, "not valid near 'AND'"),
         ("SELECT count(*) FROM t WHERE a IN (b)", 1, 30, "constants in brackets"),
