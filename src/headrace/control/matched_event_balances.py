@@ -75,15 +75,16 @@ def balance_matched_events(
         AuthorizationError: if an ACL is missing.
         RecordsUnreadableError: if records are damaged.
     """
-    balances: list[MatchedEventsBalance] = []
-    for declared in queries:
-        topics = matched_topics(project, declared.name)
-        try:
-            for topic, emitted in _emitted_queries(project, declared, topics).items():
-                balances.append(_balance(project, declared, topics[topic], emitted))
-        except (BrokerUnreachableError, TopicMissingError) as error:
-            balances += (_unknown(declared, topic, str(error)) for topic in sorted(topics))
-    return tuple(balances)
+    return tuple(balance for declared in queries for balance in _balances(project, declared))
+
+
+def _balances(project: LoadedProject, declared: StandingQueries) -> list[MatchedEventsBalance]:
+    topics = matched_topics(project, declared.name)
+    try:
+        emitted = _emitted_queries(project, declared, topics)
+        return [_balance(project, declared, topics[name], emitted[name]) for name in emitted]
+    except (BrokerUnreachableError, TopicMissingError) as error:
+        return [_unknown(declared, name, str(error)) for name in sorted(topics)]
 
 
 def _emitted_queries(
@@ -92,13 +93,13 @@ def _emitted_queries(
     """Returns the live queries by topic, in which each has one at least."""
     emitted: dict[str, list[EmittedQuery]] = {}
     for entry in registered_queries(project, queries=declared.name):
-        registered = entry.query
-        if registered is None or entry.state is not QueryState.LIVE:
+        registered, first = entry.query, entry.first
+        if registered is None or first is None or entry.state is not QueryState.LIVE:
             continue
         query, topic = checked_query(project, registered.text).query, topics.get(registered.topic)
         if topic is not None and topic.schema is not None and query.emits_events:
             shape, _ = compile_query(query, topic.schema)
-            since_ms = int(registered.updated_at.timestamp() * 1000) + _SETTLE_MS
+            since_ms = int(first.updated_at.timestamp() * 1000) + _SETTLE_MS
             own = emitted.setdefault(topic.name, [])
             own.append(EmittedQuery(registered.id, since_ms, shape.operands))
     return dict(sorted(emitted.items()))
