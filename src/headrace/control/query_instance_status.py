@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -106,19 +106,20 @@ class QueryInstanceStatus:
         return cls(**known | numbers | {"state": TransferState(values["state"])})
 
     def with_liveness(self) -> QueryInstanceStatus:
-        """Returns it as failed if it was silent for 30 s without having ended.
-
-        Partitions that it had, with what is known of them, are those of other instances by then.
-        """
+        """Returns it as failed if it was silent for 30 s without having ended."""
         silent_seconds = time.time() - self.updated_ms / 1000
         if self.state in _ENDED or silent_seconds < STALE_AFTER_SECONDS:
             return self
         reason = f"no heartbeat for {STALE_AFTER_SECONDS:.0f} s; the process may have been killed"
+        return replace(self, state=TransferState.FAILED, reason=reason)
+
+    def without_partitions(self) -> QueryInstanceStatus:
+        """Returns what it has done, without partitions and what is known of them."""
         return QueryInstanceStatus(
             self.queries,
-            TransferState.FAILED,
+            self.state,
             self.instance,
-            reason,
+            self.reason,
             self.records,
             self.results,
             updated_ms=self.updated_ms,
@@ -142,11 +143,13 @@ class QueryStatusFolder:
     def read(self) -> list[QueryInstanceStatus]:
         """Returns what every instance on this machine wrote last, by name and instance.
 
-        An instance that was silent for 30 s has failed. A file that can't be read is left out.
+        An instance that was silent for 30 s has failed; where others here have its partitions, what
+        is known of these is theirs. A file that can't be read is left out.
         """
         paths = sorted(self._folder.glob("[!.]*.json"))
         written = (read_json(path, QueryInstanceStatus.from_json) for path in paths)
-        return [status.with_liveness() for status in written if status is not None]
+        statuses = [status.with_liveness() for status in written if status is not None]
+        return [_without_taken(status, statuses) for status in statuses]
 
     def forget(self, queries: str) -> None:
         """Removes what ended instances of these standing queries left."""
@@ -156,6 +159,20 @@ class QueryStatusFolder:
 
     def _path(self, status: QueryInstanceStatus) -> Path:
         return self._folder / f"{status.queries}.{status.instance}.json"
+
+
+def _without_taken(
+    status: QueryInstanceStatus, statuses: Iterable[QueryInstanceStatus]
+) -> QueryInstanceStatus:
+    """Returns a status; of one that has failed, without partitions that others have taken."""
+    taken = {
+        number
+        for other in statuses
+        if other.queries == status.queries and other.state not in _ENDED
+        for number in other.owned
+    }
+    has_failed = status.state is TransferState.FAILED
+    return status.without_partitions() if has_failed and taken & set(status.owned) else status
 
 
 def query_exposition(status: QueryInstanceStatus) -> str:

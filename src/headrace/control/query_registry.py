@@ -248,6 +248,8 @@ class QueryRegistry:
             if live.text != query.text:
                 raise QueryIdTakenError(chosen, live.revision)
             query = replace(query, revision=live.revision, registered_at=live.registered_at)
+        else:
+            checked_query(self._project, text, is_new=True)
         return self._write(replace(query, expires_at=expires_at), next_offset)
 
     def update(
@@ -263,6 +265,8 @@ class QueryRegistry:
                 raise self._missing(table, query_id)
             next_offset = table.next_offset
         renewed = self._with_text(query, query.text if text is None else text)
+        if text is not None and renewed.text != query.text:
+            checked_query(self._project, text, is_new=True)
         ensure_registry_topic(self._config, self._queries)
         # A query that is only renewed goes on with its windows.
         revision = query.revision + (renewed.text != query.text)

@@ -232,10 +232,8 @@ class _PipelineReconciliation:
         snapshot = self._rows or self._counts
         self._is_snapshot = snapshot is not None
         self._recorded = snapshot or sink.position_store(context)
-        # The side table comes last: a batch is in the side table before it is in the sink.
-        self._side_rows = self._side_snapshot() if request.recount else None
-        if self._side_rows is not None:
-            opened.callback(self._side_rows.close)
+        self._side_rows: Snapshot | None = None
+        self._opened = opened
 
     def balance(self) -> PipelineBalance:
         """Returns the balance."""
@@ -248,6 +246,8 @@ class _PipelineReconciliation:
         if not self._is_snapshot:
             # Positions of batches that are committed meanwhile would be beyond the entries.
             entries = self._entries(folder, numbers)
+        # A batch is in the side table before it is in the sink: what counts is there now.
+        self._side_rows = self._side_snapshot() if self._request.recount else None
         if self._counts is not None:
             total = merged(entries)
             entries = [total.with_windows(lcm(total.window_seconds, self._counts.seconds))]
@@ -366,7 +366,10 @@ class _PipelineReconciliation:
         sink = self._pipeline.side_table
         if sink is None or not isinstance(sink, Recountable) or not sink.keeps_each_row:
             return None
-        return sink.snapshot(sink_context(self._settings, self._pipeline, sink))
+        rows = sink.snapshot(sink_context(self._settings, self._pipeline, sink))
+        if rows is not None:
+            self._opened.callback(rows.close)
+        return rows
 
     def _rule(self, balance: Balance, sink: Sink) -> LedgerRule | Recount:
         """Returns by what the ledger counts the rows of a sink, or why they can't be compared."""

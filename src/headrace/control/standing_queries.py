@@ -40,23 +40,28 @@ class CheckedQuery:
         return ()
 
 
-def checked_query(project: LoadedProject, text: str) -> CheckedQuery:
+def checked_query(project: LoadedProject, text: str, *, is_new: bool = False) -> CheckedQuery:
     """Returns the query that a text is.
+
+    Args:
+        project: that declares its topic.
+        text: of the query.
+        is_new: whether it was not registered before, see :func:`check_query`.
 
     Raises:
         QueryTextError: if it is none, or does not fit the topic that it names.
     """
     query = parse_query(text)
     schema = _schema(project, query, text)
-    _check(query, schema, text)
+    _check(query, schema, text, is_new=is_new)
     _check_printed(query, text)
     return CheckedQuery(query, result_types(query, schema))
 
 
-def _check(query: Query, schema: EventSchema, text: str) -> None:
+def _check(query: Query, schema: EventSchema, text: str, *, is_new: bool) -> None:
     """Refuses what does not fit, and says how a text is written where a name does not fit."""
     try:
-        check_query(query, schema, text)
+        check_query(query, schema, text, is_new=is_new)
     except QueryTextError as error:
         name = QueryText(text).quoted_name(error.line, error.column)
         if name is None:

@@ -55,9 +55,17 @@ def test_an_instance_that_is_silent_has_failed(folder):
     [status] = folder.read()
     assert status.state is TransferState.FAILED
     assert "no heartbeat for 30 s" in status.reason
-    assert (status.records, status.results) == (100, 7)
-    # What its partitions have counted is with the instances that have them now.
-    assert (status.partitions, status.late_events, status.unbalanced_events) == (0, 0, 0)
+    assert (status.partitions, status.late_events, status.unbalanced_events) == (2, 5, 4)
+
+
+def test_what_an_instance_knew_goes_with_its_partitions_to_another(folder):
+    before = int(STALE_AFTER_SECONDS * 1000)
+    folder.write(replace(STATUS, instance="killed", updated_ms=STATUS.updated_ms - before))
+    folder.write(replace(STATUS, instance="next", owned=(1, 2)))
+    killed, following = folder.read()
+    assert (killed.state, killed.records, killed.results) == (TransferState.FAILED, 100, 7)
+    assert (killed.partitions, killed.late_events, killed.unbalanced_events) == (0, 0, 0)
+    assert (following.partitions, following.late_events) == (2, 5)
 
 
 def test_statuses_of_ended_instances_go_with_the_next_start(folder):

@@ -272,6 +272,22 @@ def test_why_a_query_has_no_further_results(project, clock, topic):
     assert registry.ended("a").startswith("Query 'a' expired at 2026-05-01 11:00:00+00:00:")
 
 
+def test_values_that_are_not_declared_are_refused_of_new_texts_alone(load, topic):
+    declared = 'country: Literal["PL", "DE"]'
+    literal = FLOW.replace("import ClassVar", "import ClassVar, Literal")
+    text = "SELECT count(*) FROM clicks WHERE country = 'FR'"
+    query = register_query(load(), text, query_id="a")
+    project = load(literal.replace("country: str", declared))
+    assert states(project) == {"a": "live"}
+    assert register_query(project, text, query_id="a").text == query.text
+    assert update_query(project, "a").text == query.text
+    for refused in (text, f"{text} FACET price"):
+        with pytest.raises(QueryTextError, match="country is never 'FR'; possible are 'PL', 'DE'"):
+            register_query(project, refused, query_id="b")
+    with pytest.raises(QueryTextError, match="country is never 'FR'"):
+        update_query(project, "a", f"{text} FACET price")
+
+
 def test_a_registry_that_is_held_reads_what_is_new_alone(project, topic):
     registry = QueryRegistry(project)
     first = registry.register(COUNT, "a")

@@ -50,7 +50,7 @@ def check(session: Session, text: str) -> ShownQuery:
     from headrace.cli.views.queries import ShownQuery
     from headrace.control.standing_queries import checked_query
 
-    return ShownQuery(checked_query(session.project, _read(text)))
+    return ShownQuery(checked_query(session.project, _read(text), is_new=True))
 
 
 @command(_REGISTER, extra="queries")

@@ -33,6 +33,9 @@ from headrace.pipelines.source.report import RangeReport
 from headrace.sinks.api import CommitRejection
 
 MERGED_AT_ONCE = 64
+# Entries of so many batches are single ones: a reader leaves out what was merged with entries of
+# batches that were committed after it had looked which ones count.
+KEPT_SINGLE = 64
 _UNKNOWN_PARTITION = -1
 _LOG = logging.getLogger("headrace.pipelines")
 
@@ -180,7 +183,6 @@ class Ledger:
         else:
             self._spans.append(Span(self._checkpoint, 0, batch_id, batch_id))
         level = 0
-        # Not the last one: a sink without positions takes a batch for done when the next begins.
         while len(spans := self._before(level, batch_id)) >= MERGED_AT_ONCE:
             span = self._folder.merge(spans)
             self._spans = [kept for kept in self._spans if kept not in spans] + [span]
@@ -188,7 +190,8 @@ class Ledger:
 
     def _before(self, level: int, batch_id: int) -> list[Span]:
         spans = self._spans or []
-        return [span for span in spans if span.level == level and span.last < batch_id]
+        merged_to = batch_id - KEPT_SINGLE
+        return [span for span in spans if span.level == level and span.last <= merged_to]
 
     def _unknown_before(self, batch: RecordedBatch) -> int:
         """The end of what rows from before the ledger can reach, where there are such rows."""

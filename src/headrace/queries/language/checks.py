@@ -67,18 +67,20 @@ _OF_LITERALS = {
 }
 
 
-def check_query(query: Query, schema: EventSchema, text: str) -> None:
+def check_query(query: Query, schema: EventSchema, text: str, *, is_new: bool = False) -> None:
     """Looks every name up, and every type.
 
     Args:
         query: to check.
         schema: of the events of its topic.
         text: of the query, to say where a fault is.
+        is_new: whether it was not registered before. Then texts are refused that a field, of which
+            all values are declared, can't have: a query goes on where they are declared no longer.
 
     Raises:
         QueryTextError: if a field is unknown, types do not go together, or a limit is exceeded.
     """
-    _Check(QueryText(text), ExpressionTypes(schema)).check(query)
+    _Check(QueryText(text), ExpressionTypes(schema, only_possible=is_new)).check(query)
 
 
 def result_types(query: Query, schema: EventSchema) -> dict[str, ValueType]:
@@ -125,10 +127,11 @@ class ExpressionTypes:
 
     Args:
         schema: of the events.
+        only_possible: whether texts are refused that a field with declared values can't have.
     """
 
-    def __init__(self, schema: EventSchema) -> None:
-        self._schema = schema
+    def __init__(self, schema: EventSchema, *, only_possible: bool = False) -> None:
+        self._schema, self._only_possible = schema, only_possible
 
     @singledispatchmethod
     def of(self, expression: Expression) -> ValueType:
@@ -203,6 +206,7 @@ class ExpressionTypes:
         self._require_comparable(comparison.left, actual, comparison.right)
         if comparison.operator in {"=", "!="}:
             self._require_possible(comparison.left, comparison.right)
+            self._require_possible(comparison.right, comparison.left)
         elif actual is _BOOLEAN:
             raise UnfitError(comparison, f"{comparison.operator} has no meaning for booleans")
         return _BOOLEAN
@@ -281,17 +285,17 @@ class ExpressionTypes:
             reason = f"{texts[0]} is {types[0].value}, and {texts[1]} is {types[1].value}"
             raise UnfitError(right, reason)
 
-    def _require_possible(self, left: Expression, right: Expression) -> None:
+    def _require_possible(self, path: Expression, text: Expression) -> None:
         """Refuses a text that a field, of which all values are declared, can't have."""
-        if not (isinstance(left, Path) and isinstance(right, Literal)):
+        if not (self._only_possible and isinstance(path, Path) and isinstance(text, Literal)):
             return
-        field = self._field(left)
-        if field is None or not field.values or right.value in field.values:
+        field = self._field(path)
+        if field is None or not field.values or text.value in field.values:
             return
-        close = get_close_matches(str(right.value), field.values, n=1)
+        close = get_close_matches(str(text.value), field.values, n=1)
         possible = f"possible are {', '.join(map(repr, field.values))}"
         meant = f"did you mean {close[0]!r}?" if close else possible
-        raise UnfitError(right, f"{left} is never {right.value!r}; {meant}")
+        raise UnfitError(text, f"{path} is never {text.value!r}; {meant}")
 
     def _unknown(self, path: Path) -> str:
         known = list(_paths(self._schema))

@@ -57,6 +57,9 @@ class RuleSet:
     def __len__(self) -> int:
         return len(self._slot_of)
 
+    def __iter__(self) -> Iterator[Rule]:
+        return map(self.rule, self._slot_of.values())
+
     @property
     def columns(self) -> frozenset[str]:
         """Columns of events that the rules are made of."""

@@ -36,6 +36,12 @@ from headrace.queries.matched_events.positions import (
     positions_at_ends,
 )
 from headrace.queries.matched_events.rules import MAX_SHAPES, EmittingRules
+from headrace.queries.matched_events.rules_start import (
+    RulesStart,
+    commit_rules_starts,
+    committed_rules_starts,
+    rules_starts,
+)
 from headrace.queries.matched_events.running_query import RunningQuery
 from headrace.queries.matched_events.status import EmitterStatus
 from headrace.queries.topics import ensure_query_topics
@@ -83,6 +89,7 @@ class EventEmitter:
         self._stop = threading.Event()
         self._changes_often = False
         self._running: RunningQuery | None = None
+        self._rules_starts: dict[TopicPartition, RulesStart] = {}
         self._observe: Callable[[Any], None] = lambda _: None
         self._status = EmitterStatus(matched.name)
 
@@ -190,6 +197,7 @@ class EventEmitter:
         start = self._find_start()
         for reason in start.skipped.values():
             _LOG.error("Events are skipped: %s", reason)
+        self._begin_rules(columns.rules, start)
         running = RunningQuery(
             spark,
             columns,
@@ -209,13 +217,29 @@ class EventEmitter:
         self._show_rules(rules)
         return running
 
+    def _begin_rules(self, rules: EmittingRules, start: MatchStart) -> None:
+        """Commits where the queries begin that are matched from now on."""
+        before = committed_rules_starts(self._matched, start.positions)
+        registry_id = "" if self._read_to is None else self._read_to.topic_id
+        self._rules_starts = rules_starts(rules, registry_id, start, before)
+        commit_rules_starts(self._matched, self._rules_starts)
+
+    def _commit_rules(self) -> None:
+        """Commits that the queries are those of now: Kafka deletes the records of then."""
+        offset = self._status.registry_offset
+        self._rules_starts = {
+            source: replace(at, registry_offset=offset) for source, at in self._rules_starts.items()
+        }
+        commit_rules_starts(self._matched, self._rules_starts)
+
     def _find_start(self) -> MatchStart:
         """Commits where to go on, and counts what the query before has sent."""
         start = find_start(self._matched)
         positions = self._commit(start.positions)
         if self._running is not None:
             records = self._status.records + start.records - self._running.already_sent
-            read = self._status.read + self._running.read_until(positions)
+            was_read = {source: at for source, at in positions.items() if source in start.sent}
+            read = self._status.read + self._running.read_until(was_read)
             self._status = replace(self._status, read=read, records=records)
             self._running = None
         return replace(start, positions=positions)
@@ -283,6 +307,7 @@ class EventEmitter:
         if done is not None:
             read, records = self._status.read + done.read, self._status.records + done.sent
             self._status = replace(self._status, read=read, records=records)
+            self._commit_rules()
         self._status = replace(self._status, lags=running.lags())
 
     def _wait(self, reason: str, seconds: float) -> None:

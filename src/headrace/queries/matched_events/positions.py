@@ -228,7 +228,7 @@ def sent_records(matched: MatchedTopic, ranges: Iterable[OffsetRange]) -> Iterat
         origin = _origin(matched, record)
         if origin is not None:
             query = (record.key() or b"").decode(errors="backslashreplace")
-            yield SentEventRecord(origin, query, record.offset(), record.timestamp()[1])
+            yield SentEventRecord(origin, query, record.offset())
 
 
 def _origin(matched: MatchedTopic, record: Record) -> Origin | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ EVERY_EVENT = "*"
 """What rules without an equality are looked up by."""
 MAX_SHAPES = 500
 """Of queries that differ in more than constants: Spark compiles a condition for each."""
+_HASH_BYTES = 8
 _INTEGERS = (-(2**63), 2**63 - 1)
 
 
@@ -99,6 +101,12 @@ class EmittingRules:
     def identities(self) -> frozenset[QueryIdentity]:
         """Returns what tells these queries from others."""
         return frozenset(row["identity"] for row in self.rows)
+
+    @property
+    def identities_hash(self) -> str:
+        """Returns a hash of them, 16 hex digits; the same in all processes."""
+        named = "\n".join(map(repr, sorted(self.identities)))
+        return hashlib.blake2b(named.encode(), digest_size=_HASH_BYTES).hexdigest()
 
     def after(self, others: EmittingRules, ends: Mapping[int, int]) -> EmittingRules:
         """Returns these rules, where those that are not among others begin at the ends.

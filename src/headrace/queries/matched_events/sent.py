@@ -32,13 +32,11 @@ class SentEventRecord:
         origin: where the event is.
         query: id of the query that it matches.
         offset: of the record.
-        sent_ms: when it was sent, in milliseconds since 1970.
     """
 
     origin: Origin
     query: str
     offset: int
-    sent_ms: int
 
     @property
     def source(self) -> TopicPartition:

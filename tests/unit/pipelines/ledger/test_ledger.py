@@ -23,6 +23,7 @@ from tests.unit.pipelines.spark_like import (
 
 from headrace.events.event_hash import hash_texts
 from headrace.model import OffsetRange, TopicPartition
+from headrace.pipelines.ledger import recording
 from headrace.pipelines.ledger.balance import Balance
 from headrace.pipelines.ledger.completeness import CompletenessBounds
 from headrace.pipelines.ledger.recording import (
@@ -134,7 +135,8 @@ actions = st.lists(
 def test_the_sums_are_those_of_the_table_after_any_history(history):
     folder = Path(tempfile.mkdtemp())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headrace.pipelines.ledger.recording.MERGED_AT_ONCE", 2)
+        patch.setattr(recording, "MERGED_AT_ONCE", 2)
+        patch.setattr(recording, "KEPT_SINGLE", 1)
         site = make_site(folder, patch)
         for number, (action, *values) in enumerate(history):
             if action == "send":
@@ -183,7 +185,8 @@ def test_where_the_entry_can_t_be_written_no_row_is_committed_and_none_is_lost(s
 def test_entries_are_merged_beside_the_batches_and_a_failure_of_that_costs_nothing(
     site, monkeypatch
 ):
-    monkeypatch.setattr("headrace.pipelines.ledger.recording.MERGED_AT_ONCE", 4)
+    monkeypatch.setattr(recording, "MERGED_AT_ONCE", 4)
+    monkeypatch.setattr(recording, "KEPT_SINGLE", 1)
     for _ in range(6):
         site.send(3, 3)
         site.run()
@@ -197,6 +200,23 @@ def test_entries_are_merged_beside_the_batches_and_a_failure_of_that_costs_nothi
         site.send(3, 3)
         site.run()
     assert_ledger_is_true(site)
+
+
+def test_entries_of_the_newest_batches_stay_single(site, monkeypatch):
+    """A reader counts what a sink held when it began, and leaves later batches out."""
+    monkeypatch.setattr(recording, "MERGED_AT_ONCE", 2)
+    monkeypatch.setattr(recording, "KEPT_SINGLE", 3)
+    for _ in range(7):
+        site.send(3, 3)
+        site.run()
+    read = [range_.end for entry in site.ledger.counted({1: 3}) for range_ in entry.ranges]
+    assert (len(read), max(read)) == (2, 12)
+    assert [(span.level, span.first, span.last) for span in site.ledger.spans()] == [
+        (0, 4, 4),
+        (0, 5, 5),
+        (0, 6, 6),
+        (2, 0, 3),
+    ]
 
 
 def test_a_batch_that_reads_nothing_has_no_entry_but_the_first_of_a_pipeline(site):
