@@ -362,6 +362,7 @@ def test_a_process_that_is_killed_repeats_and_loses_nothing(project):
 
 def test_what_is_missing_or_too_many_is_told(project):
     """Positions are committed behind an event that was not sent, and another program sends one."""
+    assert balance_matched_events(project.loaded, [project.queries]) == ()
     project.register("cheap", CHEAP)
     assert "has not looked at" in project.balance().unknown
     with project.running():

@@ -13,7 +13,7 @@ from headrace.control.query_sample import newest_ranges
 from headrace.control.services import broker_config
 from headrace.control.site_clusters import own_cluster
 from headrace.errors import BrokerUnreachableError, TopicMissingError
-from headrace.kafka.client import watermarks
+from headrace.kafka.client import describe, watermarks
 from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.range_reader import read_records
 from headrace.model import OffsetRange, Topic, TopicPartition
@@ -108,7 +108,6 @@ class _Comparison:
         site = own_cluster(settings).site
         self._matched = MatchedTopic(declared, topic, self._config, site)
         self._decoder = decoder_for(topic.record_format, topic.schema, settings.schema_registry)
-        self._live = self._matched.live()
 
     def balance(self) -> MatchedEventsBalance | None:
         """Returns the balance; None: no live query has MATCHED EVENTS EMIT.
@@ -116,13 +115,20 @@ class _Comparison:
         Raises:
             UnknownBalanceError: if it is not known.
         """
-        partitions = self._live.all_partitions
+        registry, name = self._matched.queries.queries_topic, self._matched.topic.name
+        topics = describe(self._config, [registry, name])
+        if registry not in topics:
+            return None  # no query was ever registered
+        live = topics.get(name)
+        partitions = [] if live is None else live.all_partitions
         committed = committed_rules_starts(self._matched, partitions)
-        starts = {p: at for p, at in committed.items() if at.topic_id == self._live.topic_id}
+        starts = {p: at for p, at in committed.items() if live and at.topic_id == live.topic_id}
         rules = self._rules(starts.values())
         emitting = [rule for rule in rules if rule.shape.emits_events]
         if not emitting:
             return None
+        if live is None:
+            raise TopicMissingError(name)
         if len({rule.shape.key for rule in emitting}) > MAX_SHAPES:
             raise UnknownBalanceError(f"queries of more than {MAX_SHAPES:,} shapes are left out")
         if new := [partition for partition in partitions if partition not in starts]:
