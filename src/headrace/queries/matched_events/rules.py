@@ -82,6 +82,7 @@ class EmittingRules:
         left_out: how many queries are of shapes beyond :data:`MAX_SHAPES`; they match nothing.
         begins: the offsets that queries begin at, by identity and number of the partition; of those
             that were registered while others were matched.
+        has_new: whether some of them were not matched until now.
     """
 
     lookups: tuple[Lookup, ...]
@@ -91,6 +92,7 @@ class EmittingRules:
     hash: str
     left_out: int = 0
     begins: Mapping[QueryIdentity, Mapping[int, int]] = field(default_factory=dict)
+    has_new: bool = True
 
     @property
     def looks_at_every_event(self) -> bool:
@@ -120,7 +122,7 @@ class EmittingRules:
             identity: others.begins.get(identity, {}) if identity in known else ends
             for identity in self.identities
         }
-        return replace(self, begins=begins)
+        return replace(self, begins=begins, has_new=not self.identities <= known)
 
     @classmethod
     def of(cls, queries: LiveQueries, newest: pa.Table, registry_offset: int) -> EmittingRules:

@@ -7,7 +7,7 @@ whatever was matched with other queries is before it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import confluent_kafka
 
@@ -71,22 +71,20 @@ def rules_starts(
         start: where the partitions go on.
         before: where the queries began that were matched until then.
     """
+    rules_hash = rules.identities_hash
     starts: dict[TopicPartition, RulesStart] = {}
     for source, at in start.positions.items():
         known = before.get(source)
-        if known is None or known.topic_id != at.topic_id:
-            known = None
-        elif rules.begins:
+        goes_on = known is not None and known.topic_id == at.topic_id
+        if known is not None and goes_on and (not rules.has_new or known.rules == rules_hash):
+            offset, scan_from = known.offset, known.scan_from
+        else:
+            # Of the event that it goes on with, something was sent: perhaps for other queries.
             begins = (each.get(source.partition, 0) for each in rules.begins.values())
-            known = replace(known, offset=max(known.offset, *begins))
-        elif known.rules != rules.identities_hash:
-            known = None
-        # Of the event that it goes on with, something was sent: perhaps for other queries.
-        offset = at.offset + (source in start.sent) if known is None else known.offset
-        scan_from = at.scan_from if known is None else known.scan_from
+            offset = max(at.offset + (source in start.sent), *begins, 0)
+            scan_from = at.scan_from
         registry = registry_id, rules.registry_offset
-        hashed = rules.identities_hash
-        starts[source] = RulesStart(offset, at.topic_id, scan_from, *registry, hashed)
+        starts[source] = RulesStart(offset, at.topic_id, scan_from, *registry, rules_hash)
     return starts
 
 

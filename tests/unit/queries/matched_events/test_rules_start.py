@@ -59,6 +59,14 @@ def test_queries_that_come_begin_at_the_ends_and_ones_that_go_move_nothing():
     assert offsets(begun(third, before=after)) == [(150, 7, 5), (250, 8, 5)]
 
 
+def test_queries_that_come_have_no_events_that_others_have_sent_before_they_were_matched():
+    first = rules("a")
+    second = rules("a", "b").after(first, {0: 150, 1: 250})
+    sent = {FIRST: SentOfEvent(180, {"a"}, 60)}
+    later = MatchStart({FIRST: CommittedPosition(180, "id", 60)}, sent, {}, 0)
+    assert offsets(begun(second, later, begun(first))) == [(181, 60, 5)]
+
+
 def test_a_topic_that_was_made_again_begins_anew():
     before = {FIRST: replace(begun(rules("a"))[FIRST], topic_id="other", offset=5_000)}
     assert offsets(begun(rules("a"), before=before))[0] == (100, 7, 5)
