@@ -165,14 +165,15 @@ def _without_taken(
     status: QueryInstanceStatus, statuses: Iterable[QueryInstanceStatus]
 ) -> QueryInstanceStatus:
     """Returns a status; of one that has failed, without partitions that others have taken."""
+    if status.state is not TransferState.FAILED:
+        return status
     taken = {
         number
         for other in statuses
         if other.queries == status.queries and other.state not in _ENDED
         for number in other.owned
     }
-    has_failed = status.state is TransferState.FAILED
-    return status.without_partitions() if has_failed and taken & set(status.owned) else status
+    return status.without_partitions() if taken & set(status.owned) else status
 
 
 def query_exposition(status: QueryInstanceStatus) -> str:

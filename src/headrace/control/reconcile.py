@@ -173,29 +173,24 @@ def reconcile(
     return Reconciliation(
         tuple(_balance(project, each, request) for each in pipelines),
         balance_links(project, links, request.shows, recount=request.recount),
-        _balance_queries(project, queries),
-        _balance_matched_events(project, queries) if request.recount else (),
+        *_balance_queries(project, queries, recount=request.recount),
     )
 
 
 def _balance_queries(
-    project: LoadedProject, queries: Sequence[StandingQueries]
-) -> tuple[QueryBalance, ...]:
+    project: LoadedProject, queries: Sequence[StandingQueries], *, recount: bool
+) -> tuple[tuple[QueryBalance, ...], tuple[MatchedEventsBalance, ...]]:
+    """Returns the balances of standing queries and, with a recount, of their matched events."""
     if not queries:
-        return ()  # what their extra installs may be missing
+        return (), ()  # what their extra installs may be missing
     from headrace.control.query_balances import balance_queries
 
-    return balance_queries(project, queries)
-
-
-def _balance_matched_events(
-    project: LoadedProject, queries: Sequence[StandingQueries]
-) -> tuple[MatchedEventsBalance, ...]:
-    if not queries:
-        return ()
+    balances = balance_queries(project, queries)
+    if not recount:
+        return balances, ()
     from headrace.control.matched_event_balances import balance_matched_events
 
-    return balance_matched_events(project, queries)
+    return balances, balance_matched_events(project, queries)
 
 
 def _balance(

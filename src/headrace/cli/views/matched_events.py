@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 def summary(statuses: Sequence[EmitterStatus]) -> Group:
     """Returns a table of processes, and below it why they wait or failed."""
-    figures_of = ("queries", "read", "sent", "since commit", "restarts")
-    processes = table("matched events", "instance", "state", *figures_of, right=(3, 4, 5, 6, 7))
+    titles = ("queries", "read", "sent", "since commit", "restarts")
+    processes = table("matched events", "instance", "state", *titles, right=(3, 4, 5, 6, 7))
     for status in statuses:
         names = (status.name, status.instance, str(status.state))
         figures = (status.queries, status.read, status.records, status.lag_records, status.restarts)

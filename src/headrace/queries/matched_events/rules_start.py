@@ -74,15 +74,13 @@ def rules_starts(
     rules_hash = rules.identities_hash
     starts: dict[TopicPartition, RulesStart] = {}
     for source, at in start.positions.items():
-        known = before.get(source)
+        # Of the event that it goes on with, something was sent: perhaps for other queries.
+        begins = [each.get(source.partition, 0) for each in rules.begins.values()]
+        offset = max([at.offset + (source in start.sent), *begins])
+        scan_from, known = at.scan_from, before.get(source)
         goes_on = known is not None and known.topic_id == at.topic_id
         if known is not None and goes_on and (not rules.has_new or known.rules == rules_hash):
             offset, scan_from = known.offset, known.scan_from
-        else:
-            # Of the event that it goes on with, something was sent: perhaps for other queries.
-            begins = (each.get(source.partition, 0) for each in rules.begins.values())
-            offset = max(at.offset + (source in start.sent), *begins, 0)
-            scan_from = at.scan_from
         registry = registry_id, rules.registry_offset
         starts[source] = RulesStart(offset, at.topic_id, scan_from, *registry, rules_hash)
     return starts

@@ -39,12 +39,10 @@ class FirstRecord:
     Attributes:
         offset: of the first one that was read.
         is_certain: whether no earlier one was there; Kafka deletes records.
-        updated_at: when that one was registered or updated.
     """
 
     offset: int
     is_certain: bool
-    updated_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +125,7 @@ class QueryTable:
             return
         if before is None or first is None or not _is_renewed(before, query):
             is_new = query.revision == 1 and query.updated_at == query.registered_at
-            first = FirstRecord(offset, is_known or is_new, query.updated_at)
+            first = FirstRecord(offset, is_known or is_new)
         self._first[key] = first
 
     def forget_before(self, offset: int) -> None:

@@ -149,17 +149,17 @@ def test_records_that_kafka_has_deleted_are_forgotten(table):
 
 def test_a_renewal_leaves_the_first_record_of_a_text(table):
     apply(table, QUERY, replace(QUERY, updated_at=LATER, expires_at=None))
-    assert table.first_record(table.query("a")) == FirstRecord(0, True, NOW)
+    assert table.first_record(table.query("a")) == FirstRecord(0, is_certain=True)
     apply(table, replace(QUERY, revision=2, text=f"{TEXT}\nLIMIT 7", updated_at=LATER))
-    assert table.first_record(table.query("a")) == FirstRecord(2, True, LATER)
+    assert table.first_record(table.query("a")) == FirstRecord(2, is_certain=True)
     apply(table, (b"a", None), replace(QUERY, registered_at=LATER, updated_at=LATER))
-    assert table.first_record(table.query("a")) == FirstRecord(4, True, LATER)
+    assert table.first_record(table.query("a")) == FirstRecord(4, is_certain=True)
 
 
 @pytest.mark.parametrize("revision", [1, 2])
 def test_before_a_renewal_there_was_a_record_that_kafka_has_deleted(table, revision):
     apply(table, replace(QUERY, revision=revision, updated_at=LATER))
-    assert table.first_record(table.query("a")) == FirstRecord(0, False, LATER)
+    assert table.first_record(table.query("a")) == FirstRecord(0, is_certain=False)
 
 
 def test_a_cancelled_id_is_known_until_it_is_registered_again(table, monkeypatch):
