@@ -305,6 +305,6 @@ def test_a_record_that_is_lost_is_told_by_as_much(seed, partitions, among_ended)
     cluster.finish()
     assume(cluster.lost)
     _, topic, matches = cluster.lost
-    stages = [owned.answers if among_ended else owned.aggregator for owned in cluster.owned]
-    assert sum(stage.counts[topic].missing_records for stage in stages) == matches
-    assert sum(each.unbalanced for stage in stages for each in stage.counts.values()) == matches
+    stage = "answers" if among_ended else "aggregator"
+    assert cluster.total(stage, "missing_records", topic) == matches
+    assert sum(cluster.total(stage, "unbalanced", topic) for topic in TOPICS) == matches
