@@ -1,4 +1,6 @@
 from .control.event_producer import EventProducer
+from .control.query_explanation import QueryExplanation
+from .control.query_registry import QueryEntry, QueryState
 from .dispatcher.declaration import Dispatcher, DispatchMode, Home
 from .errors import (
     EventRejectedError,
@@ -157,7 +159,10 @@ __all__ = [
     "ProfileField",
     "Profiles",
     "Project",
+    "QueryEntry",
+    "QueryExplanation",
     "QueryResult",
+    "QueryState",
     "Random",
     "Raw",
     "RecordStatusObserver",
