@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 from headrace.control.project import LoadedProject
 from headrace.control.query_registry import matched_topics
@@ -23,6 +22,7 @@ from headrace.queries.declaration import StandingQueries
 from headrace.queries.snapshots import (
     AnswerPosition,
     SnapshotPosition,
+    SnapshotRecord,
     decode_snapshot_record,
 )
 
@@ -30,7 +30,6 @@ from headrace.queries.snapshots import (
 # there are windows come first.
 _MAX_LOOK_OFFSETS = 20_000_000
 _OLD_SECONDS = 60.0
-_Position = TypeVar("_Position", SnapshotPosition, AnswerPosition)
 _CATCHING_UP = "an instance that has begun anew takes records that its windows have already"
 
 
@@ -148,34 +147,44 @@ def _reports(config: ClientConfig, queries: StandingQueries) -> dict[int, _Repor
 def _report(config: ClientConfig, queries: StandingQueries, number: int) -> _Report | None:
     matched = TopicPartition(queries.matched_topic, number)
     snapshots = TopicPartition(queries.snapshots_topic, number)
-    for records in read_backwards(config, "headrace.reconcile", snapshots, _MAX_LOOK_OFFSETS):
-        position, written = _last(SnapshotPosition, records)
-        answered, answered_at = _last(AnswerPosition, records)
-        if position is None or answered is None:
-            continue
-        has_begun = any(each.begun for each in position.counts.values())
-        looks = _is_old(written) or has_begun
-        has_more = looks and _has_records(config, matched, position.offset)
-        return _Report(
-            position.counts,
-            answered,
-            is_behind=_is_old(written) and has_more,
-            is_open=has_begun and not has_more,
-            is_old=_is_old(answered_at),
-        )
+    if (last := _last_positions(config, snapshots)) is None:
+        return None
+    (position, written), (answered, answered_at) = last
+    has_begun = any(each.begun for each in position.counts.values())
+    looks = _is_old(written) or has_begun
+    has_more = looks and _has_records(config, matched, position.offset)
+    return _Report(
+        position.counts,
+        answered,
+        is_behind=_is_old(written) and has_more,
+        is_open=has_begun and not has_more,
+        is_old=_is_old(answered_at),
+    )
+
+
+def _last_positions(
+    config: ClientConfig, snapshots: TopicPartition
+) -> tuple[tuple[SnapshotPosition, float], tuple[AnswerPosition, float]] | None:
+    """Returns the last ones, each with when it was written, in seconds since 1970."""
+    position: tuple[SnapshotPosition, float] | None = None
+    answered: tuple[AnswerPosition, float] | None = None
+    for record in read_backwards(config, "headrace.reconcile", snapshots, _MAX_LOOK_OFFSETS):
+        decoded, written = _decoded(record), record.timestamp()[1] / 1000
+        if position is None and isinstance(decoded, SnapshotPosition):
+            position = decoded, written
+        if answered is None and isinstance(decoded, AnswerPosition):
+            answered = decoded, written
+        if position is not None and answered is not None:
+            return position, answered
     return None
 
 
-def _last(kind: type[_Position], records: Sequence[Record]) -> tuple[_Position | None, float]:
-    """Returns the last record of a kind, and when it was written, in seconds since 1970."""
-    for record in reversed(records):
-        try:
-            decoded = decode_snapshot_record(record.value() or b"")
-        except ValueError:
-            continue  # written by another program
-        if isinstance(decoded, kind):
-            return decoded, record.timestamp()[1] / 1000
-    return None, 0.0
+def _decoded(record: Record) -> SnapshotRecord | None:
+    """Returns what a record is; None: another program has written it."""
+    try:
+        return decode_snapshot_record(record.value() or b"")
+    except ValueError:
+        return None
 
 
 def _is_old(written: float) -> bool:

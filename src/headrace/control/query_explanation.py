@@ -21,7 +21,7 @@ from headrace.control.services import broker_config
 from headrace.control.standing_queries import checked_query
 from headrace.control.standing_query_rules import matched_queries
 from headrace.kafka.client import ClientConfig, describe, watermarks
-from headrace.kafka.range_reader import Record, read_backwards
+from headrace.kafka.range_reader import read_backwards
 from headrace.model import TopicPartition
 from headrace.pipelines.pipeline import Pipeline
 from headrace.queries.declaration import StandingQueries
@@ -137,22 +137,17 @@ def last_ticks(
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
     """
-    names, ticks = list(pipelines), dict[str, LastTicks]()
-    for records in read_backwards(config, "headrace.explain", partition, _MAX_LOOK_OFFSETS):
-        ticks = _ticks(records, topic)
-        if all(name in ticks and ticks[name].with_rules for name in names):
+    remaining, ticks = set(pipelines), dict[str, LastTicks]()
+    for record in read_backwards(config, "headrace.explain", partition, _MAX_LOOK_OFFSETS):
+        if not remaining:
             break
-    return {name: ticks[name] for name in names if name in ticks}
-
-
-def _ticks(records: Iterable[Record], topic: str) -> dict[str, LastTicks]:
-    ticks: dict[str, LastTicks] = {}
-    for record in records:
         tick = _tick(record.value())
-        if tick is not None and tick.topic == topic:
-            before = ticks.get(tick.pipeline)
-            with_rules = None if before is None else before.with_rules
-            ticks[tick.pipeline] = LastTicks(tick, tick if tick.rules else with_rules)
+        if tick is None or tick.topic != topic or tick.pipeline not in remaining:
+            continue
+        last = ticks[tick.pipeline].last if tick.pipeline in ticks else tick
+        ticks[tick.pipeline] = LastTicks(last, tick if tick.rules else None)
+        if tick.rules:
+            remaining.remove(tick.pipeline)
     return ticks
 
 

@@ -36,7 +36,7 @@ SILENCE_LIMIT_SECONDS = 300.0
 _SHORT_SILENCE_SECONDS = 30.0
 _READING_WHAT_IS_THERE = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
 _FEW_RECORDS = 1_000
-_FIRST_LOOK_OFFSETS, _LOOK_FACTOR = 1_000, 10
+_FIRST_LOOK_OFFSETS = 1_000
 _SHORT_POLL_SECONDS = 0.02  # where gaps hide the end of a short range, it is waited for in vain
 
 
@@ -136,8 +136,8 @@ def read_records(
 
 def read_backwards(
     config: ClientConfig, group: str, partition: TopicPartition, max_offsets: int
-) -> Iterator[list[Record]]:
-    """Yields the records of ever longer ends of a partition, in order of offset.
+) -> Iterator[Record]:
+    """Yields the records of a partition, the newest first. Few are held in memory at a time.
 
     Readers stop when they have what they look for.
 
@@ -145,20 +145,27 @@ def read_backwards(
         config: librdkafka's settings of the cluster.
         group: name by which brokers know the consumer; it joins no group.
         partition: whose end is read.
-        max_offsets: of the longest end.
+        max_offsets: how far back.
 
     Raises:
         BrokerUnreachableError, AuthorizationError, TopicMissingError, RecordsUnreadableError: as
             :func:`read_ranges` does.
     """
-    begin, end = watermarks(config, [partition])[partition]
+    first, end = watermarks(config, [partition])[partition]
+    first = max(first, end - max_offsets)
     look = _FIRST_LOOK_OFFSETS
-    while True:
-        start = max(begin, end - min(look, max_offsets))
-        yield list(read_records(config, group, [OffsetRange(partition, start, end)]))
-        if start == begin or look >= max_offsets:
-            return
-        look *= _LOOK_FACTOR
+    reader = consumer(config, group, _READING_WHAT_IS_THERE)
+    try:
+        while end > first:
+            range_ = OffsetRange(partition, max(first, end - look), end)
+            chunks = read_ranges(
+                reader, [range_], config, silence_limit_seconds=_SHORT_SILENCE_SECONDS
+            )
+            for chunk in reversed(list(chunks)):
+                yield from reversed(chunk.records)
+            end, look = range_.start, CHUNK_RECORDS
+    finally:
+        reader.close()
 
 
 class _Reading:
