@@ -126,6 +126,16 @@ class EmitProject:
             assert time.monotonic() < deadline, (there, places)
             time.sleep(0.2)
 
+    def send_until(self, condition, item="a"):
+        """Sends events until a condition holds, and returns where they are."""
+        places = []
+        deadline = time.monotonic() + SECONDS
+        while not condition():
+            assert time.monotonic() < deadline
+            places += self.send(2, item=item)
+            time.sleep(0.2)
+        return places
+
     def send_to(self, partition, count):
         sender = producer(self.config)
         for _ in range(count):
@@ -268,26 +278,18 @@ def test_queries_come_and_go_and_each_event_is_sent_once(project):
         early = project.send(10)
         project.until("first", early)
         project.register("second", ALL)
-        deadline = time.monotonic() + SECONDS
-        every = list(early)
-        while not project.places("second"):
-            assert time.monotonic() < deadline
-            every += project.send(2)
-            time.sleep(0.2)
-        later = project.send(10)
-        every += later
+        every = [*early, *project.send_until(lambda: project.places("second"))]
+        every += project.send(10)
         project.until("first", every)
         project.cancel("first")
-        while len(project.places("first")) >= len(project.places("second")):
-            assert time.monotonic() < deadline
-            every += project.send(2)
-            time.sleep(0.2)
+        every += project.send_until(
+            lambda: len(project.places("first")) < len(project.places("second"))
+        )
         last = project.send(1)
         every += last
-        second = project.places("second")
-        while not set(last) <= set(second):
+        deadline = time.monotonic() + SECONDS
+        while not set(last) <= set(second := project.places("second")):
             assert time.monotonic() < deadline
-            second = project.places("second")
     # From one offset of each partition on, without a gap.
     for partition in range(PARTITIONS):
         have = [offset for number, offset in second if number == partition]
@@ -334,10 +336,7 @@ def test_queries_that_change_often_leave_no_events_behind(project):
             time.sleep(4)
         before = project.sent
         project.register("late", ALL)
-        while not project.places("late"):
-            assert time.monotonic() < deadline
-            project.send(2)
-            time.sleep(0.2)
+        project.send_until(lambda: project.places("late"))
     assert all(offset * PARTITIONS + number >= before for number, offset in project.places("late"))
 
 
@@ -390,11 +389,7 @@ def test_events_count_since_the_queries_have_changed_last(project):
         places = project.send(4)
         project.until("first", places)
         project.register("second", ALL)
-        deadline = time.monotonic() + SECONDS
-        while not project.places("second"):
-            assert time.monotonic() < deadline
-            places += project.send(2, item="b")
-            time.sleep(0.2)
+        places += project.send_until(lambda: project.places("second"), item="b")
         later = project.send(20)
         project.until("first", [*places[:4], *later])
     balance = project.balance()
