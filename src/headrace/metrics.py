@@ -656,7 +656,8 @@ MATCHED_EVENTS_METRICS = (
     Metric(
         "read",
         "events",
-        "events that were looked at; counted every three minutes, and at the end of the process",
+        "offsets of events that were looked at; counted where positions are committed: every three "
+        "minutes, and up to the last event that was sent where queries change or the process ends",
         "standing still while events come: see the state and its reason",
         is_counter=True,
     ),

@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
+from headrace.control.emitting_queries import EmittingQueries, UnknownBalanceError
 from headrace.control.project import LoadedProject
 from headrace.control.query_registry import matched_topics
 from headrace.control.query_sample import newest_ranges
 from headrace.control.services import broker_config
 from headrace.control.site_clusters import own_cluster
-from headrace.errors import BrokerUnreachableError, TopicMissingError
+from headrace.errors import (
+    BrokerUnreachableError,
+    MatchedEventsFormatError,
+    ReferenceRecreatedError,
+    TopicMissingError,
+)
 from headrace.kafka.client import describe, watermarks
-from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.range_reader import read_records
 from headrace.model import OffsetRange, Topic, TopicPartition
 from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.windows import Imbalance, WindowState
-from headrace.pipelines.references.positions import ReferencePosition, live_positions
 from headrace.pipelines.source.decode import decoder_for
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.match.held import RegistryReader
 from headrace.queries.match.rules import RuleSet
+from headrace.queries.matched_events.matched_position import MatchedQueries
 from headrace.queries.matched_events.positions import (
     MatchedTopic,
+    check_format,
     committed_positions,
     sent_records,
 )
-from headrace.queries.matched_events.recount import Match, MatchedEventCounts, recount
-from headrace.queries.matched_events.rules import MAX_SHAPES
-from headrace.queries.matched_events.rules_start import RulesStart, committed_rules_starts
-from headrace.queries.matched_events.sent import SentEventRecord
+from headrace.queries.matched_events.recount import MatchedEventCounts, recount
+from headrace.queries.matched_events.sent import SentEvents
 
 MAX_EVENTS = 1_000_000
 """Of a topic, the newest are looked at."""
@@ -48,11 +49,12 @@ class MatchedEventsBalance:
         queries: name of the standing queries.
         topic: of the events.
         state: whether each match is in the topic of matched events once.
-        events: that were looked at.
+        events: that were compared.
         matches: of them, as they are found here.
         in_topic: records of them in the topic of matched events.
+        lag: offsets behind the positions that `query emit` has committed, which are not compared.
         differences: where some are missing or too many, by partition of the topic of events.
-        unknown: why it is not known whether they balance, as a sentence; empty: it is known.
+        unknown: what is not known, as sentences; empty: nothing.
     """
 
     queries: str
@@ -61,6 +63,7 @@ class MatchedEventsBalance:
     events: int = 0
     matches: int = 0
     in_topic: int = 0
+    lag: int = 0
     differences: tuple[Imbalance, ...] = ()
     unknown: str = ""
 
@@ -68,7 +71,7 @@ class MatchedEventsBalance:
 def balance_matched_events(
     project: LoadedProject, queries: Iterable[StandingQueries]
 ) -> tuple[MatchedEventsBalance, ...]:
-    """Returns the balances of topics that have live queries with MATCHED EVENTS EMIT.
+    """Returns the balances of topics of which matched events are sent on.
 
     Raises:
         AuthorizationError: if an ACL is missing.
@@ -85,123 +88,172 @@ def balance_matched_events(
 def _balance(
     project: LoadedProject, declared: StandingQueries, topic: Topic
 ) -> Iterator[MatchedEventsBalance]:
-    """Yields the balance of a topic, if a live query has MATCHED EVENTS EMIT."""
+    """Yields the balance of a topic, if there are queries with MATCHED EVENTS EMIT."""
     try:
         balance = _Comparison(project, declared, topic).balance()
-    except (BrokerUnreachableError, TopicMissingError, UnknownBalanceError) as error:
+    except (
+        BrokerUnreachableError,
+        MatchedEventsFormatError,
+        ReferenceRecreatedError,
+        TopicMissingError,
+        UnknownBalanceError,
+    ) as error:
         state, reason = WindowState.UNKNOWN, str(error)
         balance = MatchedEventsBalance(declared.name, topic.name, state, unknown=reason)
     if balance is not None:
         yield balance
 
 
-class UnknownBalanceError(Exception):
-    """It is not known whether the matched events of a topic balance."""
-
-
 class _Comparison:
-    """The comparison of one topic."""
+    """The comparison of one topic. Used once.
+
+    A partition of which it is not known whether it balances is left out: the differences of others
+    are told.
+    """
 
     def __init__(self, project: LoadedProject, declared: StandingQueries, topic: Topic) -> None:
-        settings = project.settings
-        self._config = broker_config(settings)
-        site = own_cluster(settings).site
+        self._settings = project.settings
+        self._config = broker_config(project.settings)
+        site = own_cluster(project.settings).site
         self._matched = MatchedTopic(declared, topic, self._config, site)
-        self._decoder = decoder_for(topic.record_format, topic.schema, settings.schema_registry)
+        self._queries = EmittingQueries(self._matched)
+        self._unknown: list[str] = []
 
     def balance(self) -> MatchedEventsBalance | None:
-        """Returns the balance; None: no live query has MATCHED EVENTS EMIT.
+        """Returns the balance; None: no event was matched for a query that sends it on.
 
         Raises:
-            UnknownBalanceError: if it is not known.
+            UnknownBalanceError: if nothing of it is known.
         """
-        registry, name = self._matched.queries.queries_topic, self._matched.topic.name
-        topics = describe(self._config, [registry, name])
-        if registry not in topics:
-            return None  # no query was ever registered
-        live = topics.get(name)
-        partitions = [] if live is None else live.all_partitions
-        committed = committed_rules_starts(self._matched, partitions)
-        starts = {p: at for p, at in committed.items() if live and at.topic_id == live.topic_id}
-        rules = self._rules(starts.values())
-        emitting = [rule for rule in rules if rule.shape.emits_events]
-        if not emitting:
+        # Positions before queries: what they were matched with is registered by then.
+        sources, queries, ends = self._positions()
+        if not queries:
+            self._check_without_positions()
             return None
-        if live is None:
-            raise TopicMissingError(name)
-        if len({rule.shape.key for rule in emitting}) > MAX_SHAPES:
-            raise UnknownBalanceError(f"queries of more than {MAX_SHAPES:,} shapes are left out")
-        if new := [partition for partition in partitions if partition not in starts]:
-            raise UnknownBalanceError(f"`headrace query emit` has not looked at {_paths(new)} yet")
-        ids = {rule.query_id for rule in emitting}
-        sent = self._sent(self._looked_at(starts), starts, ids)
-        counts = {each.events.partition: self._recount(each, rules) for each in sent}
-        return self._balance_of(counts)
+        rules = self._queries.matched(queries.values())
+        if rules is None:
+            return None
+        if self._matched.topic.compaction:
+            raise UnknownBalanceError(
+                f"{self._matched.topic.name} is compacted: events are gone that have been sent"
+            )
+        if new := [source for source in sources if source not in queries]:
+            self._unknown.append(f"`headrace query emit` has not looked at {_paths(new)} yet")
+        for source, each in queries.items():
+            if each.skipped:
+                gone = "were gone before `headrace query emit` looked at them"
+                self._unknown.append(f"{each.skipped:,} events of {source.path} {gone}")
+        marks = watermarks(self._config, queries)
+        known = {
+            source: (begin := max(each.since, marks[source][0]), max(begin, ends[source]))
+            for source, each in queries.items()
+        }
+        counts = self._compared(newest_ranges(known, MAX_EVENTS), queries, rules)
+        lag = sum(max(marks[source][1] - ends[source], 0) for source in queries)
+        return self._balance_of(counts, lag)
 
-    def _rules(self, starts: Collection[RulesStart]) -> RuleSet:
-        """The queries that were matched last, without those that have expired."""
-        topic, registry = self._matched.topic, self._matched.queries.queries_topic
-        cluster = KafkaCluster(self._config)
-        position = live_positions(cluster, [registry])[registry]
-        if starts:
-            [registry_id] = {at.registry_id for at in starts}
-            if registry_id != position.topic_id:
-                raise UnknownBalanceError(f"topic {registry} was made again")
-            offset = max(at.registry_offset for at in starts)
-            position = ReferencePosition(registry_id, dict.fromkeys(position.partitions, offset))
-        schema = self._matched.schema
-        reader = RegistryReader(_GROUP, registry, topic.name, schema, cluster)
-        return reader.live(position, time.time_ns() // 1_000_000).rules
+    def _positions(
+        self,
+    ) -> tuple[
+        list[TopicPartition], dict[TopicPartition, MatchedQueries], dict[TopicPartition, int]
+    ]:
+        """The partitions; the queries that their events were matched with, and up to where."""
+        name, target = self._matched.topic.name, self._matched.queries.matched_events_topic
+        live = describe(self._config, [name, target])
+        if name not in live:
+            return [], {}, {}
+        sources = live[name].all_partitions
+        queries: dict[TopicPartition, MatchedQueries] = {}
+        ends: dict[TopicPartition, int] = {}
+        for source, at in committed_positions(self._matched, sources).items():
+            if at.queries is None or at.topic_id != live[name].topic_id:
+                continue
+            if target not in live or at.target_id != live[target].topic_id:
+                raise UnknownBalanceError(f"topic {target} was made again")
+            queries[source], ends[source] = at.queries, at.offset
+        return sources, queries, ends
 
-    def _looked_at(self, starts: Mapping[TopicPartition, RulesStart]) -> list[OffsetRange]:
-        """The newest events that all queries were matched with."""
-        marks = watermarks(self._config, starts)
-        positions = committed_positions(self._matched, starts)
-        begins = {source: max(at.offset, marks[source][0]) for source, at in starts.items()}
-        ends = {source: at.offset for source, at in positions.items()}
-        known = {p: (begin, max(begin, ends.get(p, begin))) for p, begin in begins.items()}
-        return newest_ranges(known, MAX_EVENTS)
+    def _check_without_positions(self) -> None:
+        """Checks that no query asks for matched events.
 
-    def _sent(
+        Raises:
+            UnknownBalanceError, MatchedEventsFormatError, TopicMissingError: if one does.
+        """
+        if not self._queries.asks_now():
+            return
+        check_format(self._matched.topic)
+        self._matched.live()
+        raise UnknownBalanceError("`headrace query emit` has not looked at it yet")
+
+    def _compared(
         self,
         ranges: Iterable[OffsetRange],
-        starts: Mapping[TopicPartition, RulesStart],
-        queries: Collection[str],
-    ) -> list[SentEvents]:
-        """What is in the topic of matched events of the events of ranges."""
+        queries: Mapping[TopicPartition, MatchedQueries],
+        rules: RuleSet,
+    ) -> dict[TopicPartition, MatchedEventCounts]:
+        """What comes of the events of ranges, by partition; unknown ones are left out."""
         sent = {range_.partition: SentEvents(range_) for range_ in ranges}
+        starts = self._read_sent(sent, queries, rules)
+        counts: dict[TopicPartition, MatchedEventCounts] = {}
+        for source, events in sent.items():
+            is_cut = starts[source] > queries[source].scan_from
+            if is_cut:
+                events.leave_out_first()
+            counted = self._recount(events, rules)
+            if is_cut and counted.matches and not events.has_records:
+                self._unknown.append(f"Kafka has deleted the matched events of {source.path}")
+            elif not counted.is_balanced and self._is_deleted(events, starts[source]):
+                self._unknown.append(
+                    f"Kafka has deleted events of {source.path}, or of those that match, while "
+                    "they were compared: ask again"
+                )
+            else:
+                counts[source] = counted
+        return counts
+
+    def _read_sent(
+        self,
+        sent: Mapping[TopicPartition, SentEvents],
+        queries: Mapping[TopicPartition, MatchedQueries],
+        rules: RuleSet,
+    ) -> dict[TopicPartition, int]:
+        """Reads what was sent, and returns where it begins to, by partition of the events."""
         targets = {source: self._matched.target(source) for source in sent}
-        marks = watermarks(self._config, targets.values())
-        floors = {
-            target: min(starts[source].scan_from for source in sent if targets[source] == target)
-            for target in marks
-        }
-        whole = [OffsetRange(t, max(floors[t], first), end) for t, (first, end) in marks.items()]
+        floors: dict[TopicPartition, int] = {}
+        for source, target in targets.items():
+            scan_from = queries[source].scan_from
+            floors[target] = min(scan_from, floors.get(target, scan_from))
+        marks = watermarks(self._config, floors)
+        starts = {target: max(first, floors[target]) for target, (first, _) in marks.items()}
+        ids = {rule.query_id for rule in rules if rule.shape.emits_events}
+        whole = [OffsetRange(target, starts[target], end) for target, (_, end) in marks.items()]
         for record in sent_records(self._matched, whole):
             if (events := sent.get(record.source)) is not None:
-                events.take(record, is_asked_for=record.query in queries)
-        now = watermarks(self._config, targets.values())
-        if any(now[range_.partition][0] > range_.start for range_ in whole):
-            raise UnknownBalanceError("Kafka has deleted matched events meanwhile: ask again")
-        for source, events in sent.items():
-            if marks[targets[source]][0] > starts[source].scan_from:
-                events.leave_out_oldest()
-        return list(sent.values())
+                events.take(record, is_asked_for=record.query in ids)
+        return {source: starts[target] for source, target in targets.items()}
 
     def _recount(self, sent: SentEvents, rules: RuleSet) -> MatchedEventCounts:
+        topic = self._matched.topic
         records = read_records(self._config, _GROUP, [sent.events])
-        event_time = self._matched.topic.event_time
-        if event_time is None:
-            raise ValueError(f"topic {self._matched.topic.name!r} has no event time")
-        return recount(records, sent.matches, rules, self._decoder, event_time)
+        decoder = decoder_for(topic.record_format, topic.schema, self._settings.schema_registry)
+        if topic.event_time is None:
+            raise ValueError(f"topic {topic.name!r} has no event time")
+        return recount(records, sent.matches, rules, decoder, topic.event_time)
+
+    def _is_deleted(self, sent: SentEvents, start: int) -> bool:
+        """Whether something is gone now of what was to be compared."""
+        source, target = sent.events.partition, self._matched.target(sent.events.partition)
+        firsts = {p: first for p, (first, _) in watermarks(self._config, [source, target]).items()}
+        return firsts[source] > sent.events.start or firsts[target] > start
 
     def _balance_of(
-        self, counts: Mapping[TopicPartition, MatchedEventCounts]
+        self, counts: Mapping[TopicPartition, MatchedEventCounts], lag: int
     ) -> MatchedEventsBalance:
         differences = tuple(_differences(counts))
         events = sum(each.events for each in counts.values())
-        unknown = "" if events else "no event was looked at since the queries have changed last"
-        state = WindowState.UNKNOWN if unknown else WindowState.BALANCED
+        if not events and not self._unknown:
+            self._unknown.append("no event was looked at since the queries have changed last")
+        state = WindowState.UNKNOWN if self._unknown else WindowState.BALANCED
         return MatchedEventsBalance(
             self._matched.queries.name,
             self._matched.topic.name,
@@ -209,46 +261,10 @@ class _Comparison:
             events,
             sum(each.matches for each in counts.values()),
             sum(each.in_topic for each in counts.values()),
+            lag,
             differences,
-            unknown,
+            "; ".join(self._unknown),
         )
-
-
-class SentEvents:
-    """What was sent of some events of a partition.
-
-    Attributes:
-        events: the range of these events.
-        matches: how many records there are of each.
-    """
-
-    def __init__(self, events: OffsetRange) -> None:
-        self.events = events
-        self.matches: Counter[Match] = Counter()
-        self._oldest: int | None = None
-
-    def take(self, record: SentEventRecord, *, is_asked_for: bool) -> None:
-        """Takes a record of any event of the partition."""
-        offset = record.origin.offset
-        self._oldest = offset if self._oldest is None else min(offset, self._oldest)
-        if is_asked_for and self.events.start <= offset < self.events.end:
-            self.matches[offset, record.query] += 1
-
-    def leave_out_oldest(self) -> None:
-        """Leaves out events whose records Kafka may have deleted.
-
-        Raises:
-            UnknownBalanceError: if these are all.
-        """
-        events = self.events
-        if self._oldest is None:
-            raise UnknownBalanceError(
-                f"Kafka has deleted the matched events of {events.partition.path}"
-            )
-        start = min(max(events.start, self._oldest + 1), events.end)
-        self.events = replace(events, start=start)
-        kept = {match: n for match, n in self.matches.items() if match[0] >= start}
-        self.matches = Counter(kept)
 
 
 def _differences(counts: Mapping[TopicPartition, MatchedEventCounts]) -> Iterator[Imbalance]:

@@ -14,13 +14,13 @@ from headrace.control.query_registry import matched_topics
 from headrace.control.query_sample import newest_events
 from headrace.control.site_clusters import own_cluster
 from headrace.control.transfer_run import TransferRun, TransferRunOptions, matched_events_folder
-from headrace.errors import MatchedEventsFormatError, NotDeclaredError
+from headrace.errors import NotDeclaredError
 from headrace.kafka.cluster import KafkaCluster
-from headrace.model import Json, Topic
+from headrace.model import Topic
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.match.held import RegistryReader
 from headrace.queries.matched_events.emitter import EventEmitter
-from headrace.queries.matched_events.positions import MatchedTopic
+from headrace.queries.matched_events.positions import MatchedTopic, check_format
 from headrace.queries.matched_events.status import EmitterStatus
 from headrace.settings import Settings, environment
 
@@ -53,7 +53,7 @@ def matched_events_run(
     """
     settings = project.settings
     declared = _matched(project, queries, topic)
-    _check_format(declared)
+    check_format(declared)
     own = own_cluster(settings)
     config = own.client_config(may_be_down=True)
     matched = MatchedTopic(queries, declared, config, own.site)
@@ -77,7 +77,7 @@ def matched_events_run(
 def _matched(project: LoadedProject, queries: StandingQueries, topic: str | None) -> Topic:
     known = project.topics.get(topic or "")
     if known is not None:
-        _check_format(known)
+        check_format(known)
     topics = matched_topics(project, queries.name)
     if topic is None and len(topics) == 1:
         return next(iter(topics.values()))
@@ -85,13 +85,6 @@ def _matched(project: LoadedProject, queries: StandingQueries, topic: str | None
         kind = f"topic with MatchQueries({queries.name})"
         raise NotDeclaredError(kind, topic or "", ", ".join(sorted(topics)) or "none")
     return topics[topic]
-
-
-def _check_format(topic: Topic) -> None:
-    if topic.envelope is not None:
-        raise MatchedEventsFormatError(topic.name, "its records are envelopes of events")
-    if not isinstance(topic.record_format, Json):
-        raise MatchedEventsFormatError(topic.name, f"its format is {topic.record_format}")
 
 
 def _session(settings: Settings, topic: Topic) -> AbstractContextManager[SparkSession]:

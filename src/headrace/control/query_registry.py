@@ -240,7 +240,6 @@ class QueryRegistry:
         now = _now()
         query = self._with_text(RegisteredQuery(chosen, "", "", 1, now, now, None), text)
         expires_at = self._expiry(now, ttl)
-        ensure_registry_topic(self._config, self._queries)
         with self._lock:
             table = self._followed.table(self._config)
             live, next_offset = _live(table, chosen, now), table.next_offset
@@ -250,6 +249,7 @@ class QueryRegistry:
             query = replace(query, revision=live.revision, registered_at=live.registered_at)
         else:
             checked_query(self._project, text, is_new=True)
+        ensure_registry_topic(self._config, self._queries)
         return self._write(replace(query, expires_at=expires_at), next_offset)
 
     def update(
@@ -358,7 +358,7 @@ class QueryRegistry:
         if ttl is not None and ttl <= timedelta(0):
             raise QueryInvalidError("ttl", str(ttl), "it must be above zero")
         if ttl is not None and limit is not None and ttl > limit:
-            reason = f"max_ttl of {self._queries.name!r} is {limit}; queries are renewed"
+            reason = f"max_ttl of {self._queries.name!r} is {limit}: renew the query before it ends"
             raise QueryInvalidError("ttl", str(ttl), reason)
         lifetime = limit if ttl is None else ttl
         try:

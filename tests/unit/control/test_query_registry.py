@@ -144,7 +144,10 @@ def test_the_id_of_an_expired_query_is_free(project, clock):
         ({"query_id": "a" * 101}, "1 to 100 letters"),
         ({"query_id": "a.b"}, "value 'a.b'"),
         ({"ttl": timedelta(0)}, "it must be above zero"),
-        ({"ttl": timedelta(minutes=61)}, "max_ttl of 'ads' is 1:00:00; queries are renewed"),
+        (
+            {"ttl": timedelta(minutes=61)},
+            "is 1:00:00: renew the query before it ends",
+        ),
         ({"ttl": 60}, "expected a timedelta"),
     ],
 )

@@ -95,10 +95,12 @@ def _show_queries(balances: Sequence[QueryBalance], screen: Screen) -> None:
 
 
 def _show_matched_events(balances: Sequence[MatchedEventsBalance], screen: Screen) -> None:
-    topics = table("topic", "state", "events", "matches", "in topic", "", right=(2, 3, 4))
+    titles = ("topic", "state", "events", "matches", "in topic", "lag", "")
+    topics = table(*titles, right=(2, 3, 4, 5))
     for balance in balances:
-        figures = (balance.events, balance.matches, balance.in_topic)
-        detail = "; ".join(_imbalances(balance.differences)) or balance.unknown
+        figures = (balance.events, balance.matches, balance.in_topic, balance.lag)
+        told = [*_imbalances(balance.differences), balance.unknown]
+        detail = "; ".join(filter(None, told))
         cells = (escape(balance.topic), _styled(balance.state), *map(str, figures))
         topics.add_row(*cells, escape(detail))
     screen.out.print(topics, highlight=False)

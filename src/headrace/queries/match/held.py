@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -96,6 +97,10 @@ class RegistryReader:
                 queries.apply(record.key(), record.value())
 
 
+QueryIdentity: TypeAlias = tuple[str, int, str]
+"""Id of a query, when it was registered first, and its text."""
+
+
 class LiveQuery(msgspec.Struct, frozen=True, gc=False):
     """What the records of a live query's windows say of it.
 
@@ -110,6 +115,10 @@ class LiveQuery(msgspec.Struct, frozen=True, gc=False):
     revision: int
     registered_ms: int
     expires_ms: int | None
+
+    def identity(self, query_id: str) -> QueryIdentity:
+        """Returns what tells it from others, whose matches are others."""
+        return query_id, self.registered_ms, self.text
 
     def hash(self, query_id: str) -> int:
         """Returns a number of 64 bits: of its id, registration, revision and text."""
@@ -176,6 +185,14 @@ class LiveQueries:
                 template = self._templates.get(rule.shape.key)
                 tree = parse_query(query.text) if template is None else template.query
                 yield EmittingQuery(rule, query, operands_of(tree.where), lookup)
+
+    def emitting_identities(self) -> set[QueryIdentity]:
+        """Returns what tells the queries whose matched events are sent on from others."""
+        return {
+            self._queries[rule.query_id].identity(rule.query_id)
+            for rule in self.rules
+            if rule.shape.emits_events
+        }
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
         """Takes the next record of the topic of queries.

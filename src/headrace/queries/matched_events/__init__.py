@@ -15,4 +15,6 @@ Contract:
 - **Rules.** A start reads the registry to its end. A changed registry ends the query, and another
   one goes on behind the last event that was sent, or the last position that was committed. So a new
   query counts from one offset of each partition on, and a cancelled one to the same.
+- **Proof.** Positions are committed with the queries that events are matched with, and with the
+  offset from which on they are: ``headrace reconcile --recount`` finds the same matches once more.
 """

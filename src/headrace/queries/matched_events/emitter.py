@@ -27,6 +27,7 @@ from headrace.pipelines.failures import NEVER_RETRIED, RestartBudget, headline
 from headrace.pipelines.lock import CheckpointLock
 from headrace.pipelines.references.positions import ReferencePosition, live_positions
 from headrace.queries.match.held import RegistryReader
+from headrace.queries.matched_events.matched_position import MatchedPosition, RegistryPoint
 from headrace.queries.matched_events.outgoing import RuleColumns
 from headrace.queries.matched_events.positions import (
     MatchedTopic,
@@ -34,18 +35,12 @@ from headrace.queries.matched_events.positions import (
     commit_positions,
     find_start,
     positions_at_ends,
+    with_queries,
 )
 from headrace.queries.matched_events.rules import MAX_SHAPES, EmittingRules
-from headrace.queries.matched_events.rules_start import (
-    RulesStart,
-    commit_rules_starts,
-    committed_rules_starts,
-    rules_starts,
-)
 from headrace.queries.matched_events.running_query import RunningQuery
 from headrace.queries.matched_events.status import EmitterStatus
 from headrace.queries.topics import ensure_query_topics
-from headrace.transfer.committed_position import CommittedPosition
 from headrace.transfer.status import TransferState
 
 if TYPE_CHECKING:
@@ -89,7 +84,7 @@ class EventEmitter:
         self._stop = threading.Event()
         self._changes_often = False
         self._running: RunningQuery | None = None
-        self._rules_starts: dict[TopicPartition, RulesStart] = {}
+        self._registry_point = RegistryPoint("", 0, 0)
         self._observe: Callable[[Any], None] = lambda _: None
         self._status = EmitterStatus(matched.name)
 
@@ -166,6 +161,9 @@ class EventEmitter:
                 is_idle = False
                 rules = self._run_query(spark, rules, newest)
             else:
+                if not is_idle:
+                    with contextlib.suppress(TopicMissingError):
+                        self._find_start(rules.rules)
                 rules, is_idle = None, True
                 self._wait("no live query has MATCHED EVENTS EMIT", _NO_QUERIES_SECONDS)
 
@@ -182,9 +180,10 @@ class EventEmitter:
     def _rules(self, newest: pa.Table) -> EmittingRules:
         """Returns the queries as they are registered now."""
         self._read_to = position = self._registry_end()
-        queries = self._registry.live(position, time.time_ns() // 1_000_000)
-        offset = sum(position.partitions.values())
-        return EmittingRules.of(queries, newest, offset)
+        at_ms = time.time_ns() // 1_000_000
+        queries = self._registry.live(position, at_ms)
+        point = RegistryPoint(position.topic_id, sum(position.partitions.values()), at_ms)
+        return EmittingRules.of(queries, newest, point)
 
     def _columns(self, rules: EmittingRules) -> RuleColumns:
         return RuleColumns.of(rules, self._matched.schema)
@@ -194,10 +193,9 @@ class EventEmitter:
         return live_positions(KafkaCluster(self._matched.config), [registry])[registry]
 
     def _started(self, spark: SparkSession, columns: RuleColumns) -> RunningQuery:
-        start = self._find_start()
+        start = self._find_start(columns.rules)
         for reason in start.skipped.values():
             _LOG.error("Events are skipped: %s", reason)
-        self._begin_rules(columns.rules, start)
         running = RunningQuery(
             spark,
             columns,
@@ -217,25 +215,14 @@ class EventEmitter:
         self._show_rules(rules)
         return running
 
-    def _begin_rules(self, rules: EmittingRules, start: MatchStart) -> None:
-        """Commits where the queries begin that are matched from now on."""
-        before = committed_rules_starts(self._matched, start.positions)
-        registry_id = "" if self._read_to is None else self._read_to.topic_id
-        self._rules_starts = rules_starts(rules, registry_id, start, before)
-        commit_rules_starts(self._matched, self._rules_starts)
+    def _find_start(self, rules: EmittingRules | None = None) -> MatchStart:
+        """Commits where to go on, and counts what the query before has sent.
 
-    def _commit_rules(self) -> None:
-        """Commits that the queries are those of now: Kafka deletes the records of then."""
-        offset = self._status.registry_offset
-        self._rules_starts = {
-            source: replace(at, registry_offset=offset) for source, at in self._rules_starts.items()
-        }
-        commit_rules_starts(self._matched, self._rules_starts)
-
-    def _find_start(self) -> MatchStart:
-        """Commits where to go on, and counts what the query before has sent."""
+        Args:
+            rules: of the queries that events are matched with from there on; None: those of then.
+        """
         start = find_start(self._matched)
-        positions = self._commit(start.positions)
+        positions = self._commit(start.positions if rules is None else with_queries(start, rules))
         if self._running is not None:
             records = self._status.records + start.records - self._running.already_sent
             was_read = {source: at for source, at in positions.items() if source in start.sent}
@@ -245,8 +232,8 @@ class EventEmitter:
         return replace(start, positions=positions)
 
     def _commit(
-        self, positions: Mapping[TopicPartition, CommittedPosition]
-    ) -> dict[TopicPartition, CommittedPosition]:
+        self, positions: Mapping[TopicPartition, MatchedPosition]
+    ) -> dict[TopicPartition, MatchedPosition]:
         instance = self._status.instance
         own = {source: replace(at, instance=instance) for source, at in positions.items()}
         commit_positions(self._matched, own)
@@ -298,16 +285,16 @@ class EventEmitter:
         return None
 
     def _show_rules(self, rules: EmittingRules) -> None:
-        offset, live = rules.registry_offset, rules.hash
+        self._registry_point = rules.registry
+        offset, live = rules.registry.offset, rules.hash
         self._status = replace(self._status, registry_offset=offset, rules=live)
 
     def _look(self, running: RunningQuery) -> None:
         """Commits the batches that have ended, and counts them."""
-        done = running.commit_batches()
+        done = running.commit_batches(self._registry_point)
         if done is not None:
             read, records = self._status.read + done.read, self._status.records + done.sent
             self._status = replace(self._status, read=read, records=records)
-            self._commit_rules()
         self._status = replace(self._status, lags=running.lags())
 
     def _wait(self, reason: str, seconds: float) -> None:

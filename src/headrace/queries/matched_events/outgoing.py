@@ -10,13 +10,13 @@ from headrace.model.event import EventSchema
 from headrace.queries.columns import ConstantLayout, column_of, with_event
 from headrace.queries.language.functions import ValueType
 from headrace.queries.language.tree import Path
+from headrace.queries.match.held import QueryIdentity
 from headrace.queries.matched_events.matched_event import REGISTRY_OFFSET, REVISION
 from headrace.queries.matched_events.positions import MatchedTopic
 from headrace.queries.matched_events.rules import (
     EVERY_EVENT,
     EmittingRules,
     Lookup,
-    QueryIdentity,
     ShapeRules,
 )
 from headrace.queries.matched_events.sent import SentOfEvent
@@ -175,7 +175,7 @@ def _headers(matched: MatchedTopic, rules: EmittingRules) -> Column:
     place = f.concat_ws("/", f.lit(matched.site), "topic", "partition", "offset")
     added = f.array(
         header(REVISION, f.col("revision").cast("string")),
-        header(REGISTRY_OFFSET, f.lit(str(rules.registry_offset))),
+        header(REGISTRY_OFFSET, f.lit(str(rules.registry.offset))),
         header(ORIGIN, place),
     )
     return f.concat(headers_or_empty(f.col("headers")), added)

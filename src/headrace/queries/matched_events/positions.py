@@ -1,10 +1,11 @@
 """Where the events of a topic go on, and what of them was sent before.
 
 The position of a partition is committed in a consumer group of the topic, with the offset of the
-topic of matched events from which on later events are looked for. The first start begins with the
-events that come from then on. Kafka forgets the positions of a topic that is deleted, so that a
-mark in the group, of the topic of matched events, says that this is not the first one: then
-partitions without a position begin with their first event.
+topic of matched events from which on later events are looked for, and with the queries that events
+are matched with. The first start begins with the events that come from then on. Kafka forgets the
+positions of a topic that is deleted, so that a mark in the group, of the topic of matched events,
+says that this is not the first one: then partitions without a position begin with their first
+event.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import confluent_kafka
 
-from headrace.errors import TopicMissingError
+from headrace.errors import MatchedEventsFormatError, TopicMissingError
 from headrace.kafka.client import (
     ClientConfig,
     LiveTopic,
@@ -26,10 +27,11 @@ from headrace.kafka.client import (
 )
 from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import Record, read_records
-from headrace.model import EventSchema, OffsetRange, Topic, TopicPartition
+from headrace.model import EventSchema, Json, OffsetRange, Topic, TopicPartition
 from headrace.queries.declaration import StandingQueries
+from headrace.queries.matched_events.matched_position import MatchedPosition, MatchedQueries
+from headrace.queries.matched_events.rules import EmittingRules
 from headrace.queries.matched_events.sent import SentEventRecord, SentOfEvent
-from headrace.transfer.committed_position import CommittedPosition
 from headrace.transfer.origin import Origin, origins
 
 
@@ -84,10 +86,29 @@ class MatchedTopic:
             AuthorizationError: if an ACL is missing.
             BrokerUnreachableError: if the brokers do not answer.
         """
-        topic = describe(self.config, [self.topic.name]).get(self.topic.name)
+        return self._described(self.topic.name)
+
+    def target_id(self) -> str:
+        """Returns the id that the topic of matched events has now. Raises as :meth:`live`."""
+        return self._described(self.queries.matched_events_topic).topic_id
+
+    def _described(self, name: str) -> LiveTopic:
+        topic = describe(self.config, [name]).get(name)
         if topic is None:
-            raise TopicMissingError(self.topic.name)
+            raise TopicMissingError(name)
         return topic
+
+
+def check_format(topic: Topic) -> None:
+    """Checks that events of a topic can be sent on.
+
+    Raises:
+        MatchedEventsFormatError: if its records are not JSON, one event each.
+    """
+    if topic.envelope is not None:
+        raise MatchedEventsFormatError(topic.name, "its records are envelopes of events")
+    if not isinstance(topic.record_format, Json):
+        raise MatchedEventsFormatError(topic.name, f"its format is {topic.record_format}")
 
 
 @dataclass(frozen=True)
@@ -101,7 +122,7 @@ class MatchStart:
         records: that were sent since the positions were committed.
     """
 
-    positions: Mapping[TopicPartition, CommittedPosition]
+    positions: Mapping[TopicPartition, MatchedPosition]
     sent: Mapping[TopicPartition, SentOfEvent]
     skipped: Mapping[TopicPartition, str]
     records: int
@@ -121,19 +142,18 @@ def find_start(matched: MatchedTopic) -> MatchStart:
     has_begun = matched.mark in known
     marks = watermarks(matched.config, sources)
     at_ends = _at_ends(matched, live, marks)
-    positions: dict[TopicPartition, CommittedPosition] = {}
+    positions: dict[TopicPartition, MatchedPosition] = {}
     skipped: dict[TopicPartition, str] = {}
     for source in sources:
         first, end = marks[source]
         new, at = at_ends[source], known.get(source)
         if at is None or at.topic_id != live.topic_id:
             positions[source] = replace(new, offset=first) if has_begun else new
-        elif not first <= at.offset <= end:
+            continue
+        if not first <= at.offset <= end:
             there = f"the topic has {first} to {end}"
             skipped[source] = f"{source}: the next event was {at.offset}, and {there}"
-            positions[source] = replace(new, offset=max(first, min(at.offset, end)))
-        else:
-            positions[source] = at
+        positions[source] = _within(at, new, first, end)
     sent, records = _sent_since(matched, positions)
     for source, event in sent.items():
         positions[source] = replace(
@@ -142,7 +162,36 @@ def find_start(matched: MatchedTopic) -> MatchStart:
     return MatchStart(positions, sent, skipped, records)
 
 
-def positions_at_ends(matched: MatchedTopic) -> dict[TopicPartition, CommittedPosition]:
+def _within(at: MatchedPosition, new: MatchedPosition, first: int, end: int) -> MatchedPosition:
+    """Returns a position that the topics have, as near as possible to the committed one."""
+    offset, queries = max(first, min(at.offset, end)), at.queries
+    scan_from = at.scan_from if offset == at.offset else new.scan_from
+    if queries is not None:
+        queries = replace(queries, skipped=queries.skipped + max(offset - at.offset, 0))
+    if at.target_id != new.target_id:  # what was sent before is gone
+        scan_from = 0
+        if queries is not None:
+            since = max(queries.since, offset)
+            queries = replace(queries, since=since, scan_from=0, skipped=0)
+    return replace(new, offset=offset, scan_from=scan_from, queries=queries)
+
+
+def with_queries(start: MatchStart, rules: EmittingRules) -> dict[TopicPartition, MatchedPosition]:
+    """Returns the positions of a start from which on events are matched with these queries."""
+    positions: dict[TopicPartition, MatchedPosition] = {}
+    for source, at in start.positions.items():
+        queries = at.queries
+        if queries is None or (rules.has_new and queries.hash != rules.identities_hash):
+            # Of the event that it goes on with, something was sent: perhaps for other queries.
+            begins = [each.get(source.partition, 0) for each in rules.begins.values()]
+            since = max([at.offset + (source in start.sent), *begins])
+            queries = MatchedQueries(since, at.scan_from, 0, "", rules.registry)
+        queries = replace(queries, hash=rules.identities_hash, registry=rules.registry)
+        positions[source] = replace(at, queries=queries)
+    return positions
+
+
+def positions_at_ends(matched: MatchedTopic) -> dict[TopicPartition, MatchedPosition]:
     """Returns the positions behind all events that there are. Raises as :func:`find_start`."""
     live = matched.live()
     return _at_ends(matched, live, watermarks(matched.config, live.all_partitions))
@@ -150,25 +199,25 @@ def positions_at_ends(matched: MatchedTopic) -> dict[TopicPartition, CommittedPo
 
 def _at_ends(
     matched: MatchedTopic, live: LiveTopic, marks: Mapping[TopicPartition, tuple[int, int]]
-) -> dict[TopicPartition, CommittedPosition]:
+) -> dict[TopicPartition, MatchedPosition]:
     targets = {matched.target(source) for source in marks}
-    floors = high_watermarks(matched.config, targets)
+    floors, target_id = high_watermarks(matched.config, targets), matched.target_id()
     return {
-        source: CommittedPosition(end, live.topic_id, floors[matched.target(source)])
+        source: MatchedPosition(end, live.topic_id, target_id, floors[matched.target(source)])
         for source, (_, end) in marks.items()
     }
 
 
 def committed_positions(
     matched: MatchedTopic, sources: Collection[TopicPartition]
-) -> dict[TopicPartition, CommittedPosition]:
+) -> dict[TopicPartition, MatchedPosition]:
     """Returns what is committed for partitions of the topic; those without are left out."""
     offsets = committed(matched.config, matched.group, sources)
-    return {TopicPartition(o.topic, o.partition): CommittedPosition.of(o) for o in offsets}
+    return {TopicPartition(o.topic, o.partition): MatchedPosition.of(o) for o in offsets}
 
 
 def commit_positions(
-    matched: MatchedTopic, positions: Mapping[TopicPartition, CommittedPosition]
+    matched: MatchedTopic, positions: Mapping[TopicPartition, MatchedPosition]
 ) -> None:
     """Commits positions, and that there are any."""
     offsets = [
@@ -180,7 +229,7 @@ def commit_positions(
 
 
 def _sent_since(
-    matched: MatchedTopic, positions: Mapping[TopicPartition, CommittedPosition]
+    matched: MatchedTopic, positions: Mapping[TopicPartition, MatchedPosition]
 ) -> tuple[dict[TopicPartition, SentOfEvent], int]:
     """Returns the last event from the positions on that was sent, and how many records were.
 
@@ -202,7 +251,7 @@ def _sent_since(
 
 
 def _sent_behind(
-    matched: MatchedTopic, positions: Mapping[TopicPartition, CommittedPosition]
+    matched: MatchedTopic, positions: Mapping[TopicPartition, MatchedPosition]
 ) -> Iterator[SentEventRecord]:
     """Yields what was sent since the positions, and more."""
     floors: dict[TopicPartition, int] = {}

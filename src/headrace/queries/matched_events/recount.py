@@ -6,18 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeAlias
 
 import numpy as np
 
 from headrace.kafka.range_reader import Record
 from headrace.pipelines.source.decode import Decoder
 from headrace.queries.match.rules import RuleSet
+from headrace.queries.matched_events.sent import Match
 
 _CHUNK_RECORDS = 10_000
-
-Match: TypeAlias = tuple[int, str]
-"""Offset of an event, and id of a query."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +38,11 @@ class MatchedEventCounts:
     def too_many(self) -> int:
         """Returns how many records are duplicates, or unexpected."""
         return self.in_topic - (self.matches - self.missing)
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether each match is there once, and nothing else."""
+        return not (self.missing or self.too_many)
 
 
 def recount(

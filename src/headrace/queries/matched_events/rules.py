@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,11 +14,9 @@ from headrace.queries.columns import ConstantLayout
 from headrace.queries.evaluation.equality import equated
 from headrace.queries.language.functions import ValueType
 from headrace.queries.language.tree import Expression
-from headrace.queries.match.held import EmittingQuery, LiveQueries
+from headrace.queries.match.held import EmittingQuery, LiveQueries, QueryIdentity
 from headrace.queries.match.shape import QueryShape, indexed_values
-
-QueryIdentity: TypeAlias = tuple[str, int, str]
-"""Id of a query, when it was registered first, and its text."""
+from headrace.queries.matched_events.matched_position import RegistryPoint
 
 EVERY_EVENT = "*"
 """What rules without an equality are looked up by."""
@@ -77,7 +75,7 @@ class EmittingRules:
         rows: ``lookup``, ``query``, ``revision``, ``shape`` (its number), ``constants`` (of the
             layout of the shape) and ``identity``; a row for each value that a query is looked up
             by.
-        registry_offset: the queries are those before it.
+        registry: where the queries are registered.
         hash: of all live queries, also of those whose events are not sent on.
         left_out: how many queries are of shapes beyond :data:`MAX_SHAPES`; they match nothing.
         begins: the offsets that queries begin at, by identity and number of the partition; of those
@@ -88,7 +86,7 @@ class EmittingRules:
     lookups: tuple[Lookup, ...]
     shapes: tuple[ShapeRules, ...]
     rows: tuple[dict[str, Any], ...]
-    registry_offset: int
+    registry: RegistryPoint
     hash: str
     left_out: int = 0
     begins: Mapping[QueryIdentity, Mapping[int, int]] = field(default_factory=dict)
@@ -106,9 +104,8 @@ class EmittingRules:
 
     @property
     def identities_hash(self) -> str:
-        """Returns a hash of them, 16 hex digits; the same in all processes."""
-        named = "\n".join(map(repr, sorted(self.identities)))
-        return hashlib.blake2b(named.encode(), digest_size=_HASH_BYTES).hexdigest()
+        """Returns a hash of them."""
+        return hash_of(self.identities)
 
     def after(self, others: EmittingRules, ends: Mapping[int, int]) -> EmittingRules:
         """Returns these rules, where those that are not among others begin at the ends.
@@ -125,13 +122,13 @@ class EmittingRules:
         return replace(self, begins=begins, has_new=not self.identities <= known)
 
     @classmethod
-    def of(cls, queries: LiveQueries, newest: pa.Table, registry_offset: int) -> EmittingRules:
+    def of(cls, queries: LiveQueries, newest: pa.Table, registry: RegistryPoint) -> EmittingRules:
         """Returns the rules of live queries.
 
         Args:
             queries: that are live.
             newest: events by which it is chosen what a query is looked up by.
-            registry_offset: the queries are those before it.
+            registry: where the queries are registered.
         """
         table = _Table()
         rows = tuple(row for query in queries.emitting(newest) for row in table.rows_of(query))
@@ -139,10 +136,16 @@ class EmittingRules:
             tuple(table.lookups.values()),
             tuple(table.shapes),
             rows,
-            registry_offset,
+            registry,
             queries.hash,
             table.left_out,
         )
+
+
+def hash_of(identities: Collection[QueryIdentity]) -> str:
+    """Returns a hash of queries, 16 hex digits; the same in all processes."""
+    named = "\n".join(map(repr, sorted(identities)))
+    return hashlib.blake2b(named.encode(), digest_size=_HASH_BYTES).hexdigest()
 
 
 class _Table:
@@ -163,7 +166,7 @@ class _Table:
         row = {
             "query": query.rule.query_id,
             "revision": query.query.revision,
-            "identity": (query.rule.query_id, query.query.registered_ms, query.query.text),
+            "identity": query.query.identity(query.rule.query_id),
             "shape": number,
             "constants": self.shapes[number].layout.values(constants),
         }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import MatchedEventsRunningError
 from headrace.kafka.client import high_watermarks, watermarks
 from headrace.model import TopicPartition
+from headrace.queries.matched_events.matched_position import MatchedPosition, RegistryPoint
 from headrace.queries.matched_events.outgoing import RuleColumns, matched_events
 from headrace.queries.matched_events.positions import (
     MatchedTopic,
@@ -20,7 +21,6 @@ from headrace.queries.matched_events.positions import (
     commit_positions,
     committed_positions,
 )
-from headrace.transfer.committed_position import CommittedPosition
 from headrace.transfer.spark_query import DoneBatches, KafkaQuery, OutgoingRows, ReadTopic
 
 if TYPE_CHECKING:
@@ -108,8 +108,11 @@ class RunningQuery:
             return self.has_ended_batches
         return self.age_seconds >= _MIN_QUERY_SECONDS
 
-    def commit_batches(self) -> DoneBatches | None:
+    def commit_batches(self, registry: RegistryPoint) -> DoneBatches | None:
         """Commits the positions of batches that have ended, and returns what they did.
+
+        Args:
+            registry: where the queries are registered now: Kafka deletes the records of then.
 
         Raises:
             MatchedEventsRunningError: if another process has committed positions.
@@ -119,7 +122,7 @@ class RunningQuery:
         done = self._query.progress()
         if done is not None:
             self.check_claim()
-            self._positions = self._positions_behind(done)
+            self._positions = self._positions_behind(done, registry)
             commit_positions(self._matched, self._positions)
             self._query.acknowledge(done)
             self._batches, self.already_sent = self._batches + 1, 0
@@ -135,7 +138,7 @@ class RunningQuery:
         """Returns the offsets from the committed positions to the ends, by ``topic/partition``."""
         return {source.path: n for source, n in self._offsets_to(self.source_ends()).items()}
 
-    def read_until(self, positions: Mapping[TopicPartition, CommittedPosition]) -> int:
+    def read_until(self, positions: Mapping[TopicPartition, MatchedPosition]) -> int:
         """Returns how many offsets are from the committed positions to others behind them."""
         offsets = {source: at.offset for source, at in positions.items()}
         return sum(self._offsets_to(offsets).values())
@@ -145,10 +148,11 @@ class RunningQuery:
         return {source: max(offsets.get(source, 0) - at.offset, 0) for source, at in known}
 
     def reads_another_topic(self) -> bool:
-        """Returns whether the topic of events was made again, or has other partitions."""
+        """Returns whether one of both topics was made again, or that of events has grown."""
         live = self._matched.live()
-        ids = {at.topic_id for at in self._positions.values()}
-        return ids != {live.topic_id} or live.partitions != len(self._positions)
+        ids = {(at.topic_id, at.target_id) for at in self._positions.values()}
+        now = live.topic_id, self._matched.target_id()
+        return ids != {now} or live.partitions != len(self._positions)
 
     def check_claim(self) -> None:
         """Checks that the committed positions are those of this instance.
@@ -166,15 +170,16 @@ class RunningQuery:
         shutil.rmtree(self._checkpoint, ignore_errors=True)
         time.sleep(_SETTLE_SECONDS)
 
-    def _positions_behind(self, done: DoneBatches) -> dict[TopicPartition, CommittedPosition]:
-        return {
-            source: replace(
-                self._positions[source],
-                offset=offset,
-                scan_from=self._target_ends[self._matched.target(source)],
-            )
-            for source, offset in done.positions.items()
-        }
+    def _positions_behind(
+        self, done: DoneBatches, registry: RegistryPoint
+    ) -> dict[TopicPartition, MatchedPosition]:
+        positions: dict[TopicPartition, MatchedPosition] = {}
+        for source, offset in done.positions.items():
+            at = self._positions[source]
+            queries = None if at.queries is None else replace(at.queries, registry=registry)
+            scan_from = self._target_ends[self._matched.target(source)]
+            positions[source] = replace(at, offset=offset, scan_from=scan_from, queries=queries)
+        return positions
 
     def _read_target_ends(self) -> Mapping[TopicPartition, int]:
         targets = set(map(self._matched.target, self._positions))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from headrace.model import TopicPartition
+from headrace.model import OffsetRange, TopicPartition
 from headrace.transfer.origin import Origin
+
+Match: TypeAlias = tuple[int, str]
+"""Offset of an event, and id of a query."""
 
 
 @dataclass(frozen=True)
@@ -42,3 +47,39 @@ class SentEventRecord:
     def source(self) -> TopicPartition:
         """Returns the partition of the event."""
         return TopicPartition(self.origin.topic, self.origin.partition)
+
+
+class SentEvents:
+    """What is in the topic of matched events of some events of a partition.
+
+    Attributes:
+        events: the range of these events.
+        matches: how many records there are of each.
+    """
+
+    def __init__(self, events: OffsetRange) -> None:
+        self.events = events
+        self.matches: Counter[Match] = Counter()
+        self._first: int | None = None
+
+    @property
+    def has_records(self) -> bool:
+        """Whether there is a record of any event of the partition."""
+        return self._first is not None
+
+    def take(self, record: SentEventRecord, *, is_asked_for: bool) -> None:
+        """Takes the next record of an event of the partition."""
+        offset = record.origin.offset
+        if self._first is None:
+            self._first = offset
+        if is_asked_for and self.events.start <= offset < self.events.end:
+            self.matches[offset, record.query] += 1
+
+    def leave_out_first(self) -> None:
+        """Leaves out events up to that of the first record: Kafka may have deleted theirs."""
+        if self._first is None:
+            return
+        start = min(max(self.events.start, self._first + 1), self.events.end)
+        self.events = replace(self.events, start=start)
+        kept = {match: n for match, n in self.matches.items() if match[0] >= start}
+        self.matches = Counter(kept)

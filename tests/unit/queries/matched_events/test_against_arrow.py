@@ -17,6 +17,7 @@ from headrace import StandingQueries, Topic
 from headrace.model import Json, TopicPartition
 from headrace.pipelines.source.decode import decoder_for
 from headrace.queries.matched_events import rules as rules_module
+from headrace.queries.matched_events.matched_position import RegistryPoint
 from headrace.queries.matched_events.outgoing import RuleColumns, matched_events
 from headrace.queries.matched_events.positions import MatchedTopic
 from headrace.queries.matched_events.rules import EmittingRules
@@ -40,7 +41,7 @@ def emitting_rules(texts, rows):
     queries = live_queries(
         {name: f"{text}\nMATCHED EVENTS EMIT" for name, text in texts.items()}, VISITS, topic=TOPIC
     )
-    return EmittingRules.of(queries, rows, 7), queries
+    return EmittingRules.of(queries, rows, RegistryPoint("id", 7, 0)), queries
 
 
 def records(spark, values):

@@ -1,12 +1,11 @@
-"""Which matched events are compared, and when it is not known whether they balance."""
+"""What was sent of events, and which of them are compared."""
 
 from __future__ import annotations
 
 import pytest
 
-from headrace.control.matched_event_balances import SentEvents, UnknownBalanceError
 from headrace.model import OffsetRange, TopicPartition
-from headrace.queries.matched_events.sent import SentEventRecord
+from headrace.queries.matched_events.sent import SentEventRecord, SentEvents
 from headrace.transfer.origin import Origin
 
 EVENTS = OffsetRange(TopicPartition("clicks", 1), 10, 20)
@@ -25,21 +24,28 @@ def test_matches_of_the_range_are_counted_as_often_as_they_are_there():
     assert not sent(12, is_asked_for=False).matches
 
 
-@pytest.mark.parametrize(("oldest", "start"), [(3, 10), (9, 10), (10, 11), (15, 16), (19, 20)])
-def test_where_kafka_has_deleted_some_it_begins_behind_the_oldest(oldest, start):
-    events = sent(19, oldest)
-    events.leave_out_oldest()
+@pytest.mark.parametrize(("first", "start"), [(3, 10), (9, 10), (10, 11), (15, 16), (19, 20)])
+def test_where_kafka_has_deleted_some_it_begins_behind_the_first(first, start):
+    events = sent(first, 19)
+    events.leave_out_first()
     assert events.events == OffsetRange(EVENTS.partition, start, 20)
     assert all(offset >= start for offset, _ in events.matches)
     assert bool(events.matches) is (start < 20)
 
 
-def test_an_event_of_another_query_is_as_old_as_any():
-    events = sent(13, is_asked_for=False)
-    events.leave_out_oldest()
+def test_a_record_that_was_sent_again_later_tells_nothing_of_what_is_deleted():
+    events = sent(13, 14, 11, 15)
+    events.leave_out_first()
     assert events.events.start == 14
 
 
-def test_a_partition_of_which_all_are_deleted_is_unknown():
-    with pytest.raises(UnknownBalanceError, match="deleted the matched events of clicks/1"):
-        sent().leave_out_oldest()
+def test_an_event_of_another_query_is_as_old_as_any():
+    events = sent(13, is_asked_for=False)
+    events.leave_out_first()
+    assert events.events.start == 14
+
+
+def test_of_a_partition_of_which_all_are_deleted_nothing_is_left_out():
+    events = sent()
+    events.leave_out_first()
+    assert (events.has_records, events.events) == (False, EVENTS)

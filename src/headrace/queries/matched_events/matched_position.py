@@ -1,0 +1,84 @@
+"""What is committed for a partition of events: how far they were matched, and with which queries.
+
+Both are one commit, so that it can be told at any time which matches there must be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import confluent_kafka
+import msgspec
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryPoint:
+    """The queries of a moment: those of the records before an offset that had not expired then.
+
+    Attributes:
+        topic_id: of the topic of queries.
+        offset: of the next record.
+        at_ms: the moment, in milliseconds since 1970.
+    """
+
+    topic_id: str
+    offset: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedQueries:
+    """The queries that the events of a partition are matched with, and since when.
+
+    Attributes:
+        since: offset of the first event that was matched with all of them.
+        scan_from: offset in the topic of matched events; what events from ``since`` on have sent
+            is from there on.
+        skipped: offsets from ``since`` on that were gone before they were looked at.
+        hash: of what tells these queries from others.
+        registry: where to read them.
+    """
+
+    since: int
+    scan_from: int
+    skipped: int
+    hash: str
+    registry: RegistryPoint
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedPosition:
+    """The next event of a partition.
+
+    Attributes:
+        offset: of the event.
+        topic_id: of the topic of events; empty: not known.
+        target_id: of the topic of matched events.
+        scan_from: offset there; what events from ``offset`` on have sent is from there on.
+        instance: that committed it; empty: none did.
+        queries: that the events before are matched with; None: not known.
+    """
+
+    offset: int
+    topic_id: str = ""
+    target_id: str = ""
+    scan_from: int = 0
+    instance: str = ""
+    queries: MatchedQueries | None = None
+
+    @property
+    def metadata(self) -> str:
+        """What is committed beside the offset."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def of(cls, committed: confluent_kafka.TopicPartition) -> MatchedPosition:
+        """Returns what an offset and its metadata say."""
+        try:
+            position = _METADATA.decode(committed.metadata or "")
+        except ValueError:  # another program has committed it
+            return cls(committed.offset)
+        return replace(position, offset=committed.offset)
+
+
+_METADATA = msgspec.json.Decoder(MatchedPosition)

@@ -1,0 +1,204 @@
+"""A project whose matched events are sent on, on the shared broker."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from contextlib import contextmanager
+from dataclasses import replace
+
+import confluent_kafka
+from tests.kafka_topics import make_topic
+
+from headrace import Origin
+from headrace.control import load_project
+from headrace.control.matched_event_balances import balance_matched_events
+from headrace.control.query_registry import cancel_query, register_query
+from headrace.kafka.client import client_config, committed, consumer, producer
+from headrace.model import TopicPartition
+from headrace.queries.matched_events.positions import (
+    MatchedTopic,
+    commit_positions,
+    committed_positions,
+)
+from headrace.queries.topics import ensure_query_topics
+from headrace.settings import KafkaSettings, load_settings
+from headrace.transfer.origin import origins
+
+HEADRACE = (sys.executable, "-m", "headrace.cli")
+SECONDS = 120
+PARTITIONS = 2
+FLOW = """
+from datetime import datetime
+from headrace import MatchQueries, Pipeline, StandingQueries, Topic
+
+class Click:
+    item: str
+    price: int
+    at: datetime
+
+clicks = Topic("{topic}", Click, event_time="at", partitions={partitions})
+ads = StandingQueries("{name}", partitions=3)
+matching = Pipeline("matching", clicks, MatchQueries(ads))
+"""
+CHEAP = "SELECT count(*) FROM {topic} WHERE item = 'a' AND price < 5"
+ALL = "SELECT count(*) FROM {topic}"
+
+
+class EmitProject:
+    """A project on the shared broker, with standing queries and a topic of its own."""
+
+    def __init__(self, folder, broker, names):
+        self.config = client_config(KafkaSettings(), broker.bootstrap_servers)
+        self.topic, self.name, self.folder = names("clicks"), names("ads"), folder
+        module = f"flow_{uuid.uuid4().hex[:8]}"  # Python would not import a second one of a name
+        (folder / "headrace.toml").write_text(
+            f'[project]\nname = "emitted"\nsite = "here"\nmodules = ["{module}"]\n\n'
+            f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n'
+            '[spark.config]\n"spark.driver.memory" = "512m"\n'
+        )
+        flow = FLOW.format(topic=self.topic, name=self.name, partitions=PARTITIONS)
+        (folder / f"{module}.py").write_text(flow)
+        self.loaded = load_project(load_settings(folder, {}))
+        self.queries = self.loaded.standing_queries[self.name]
+        make_topic(self.config, self.topic, PARTITIONS)
+        ensure_query_topics(self.config, self.queries)
+        self.sent = 0
+
+    def register(self, query_id, text, *, emits=True):
+        text = text.format(topic=f'"{self.topic}"')
+        text += "\nMATCHED EVENTS EMIT" if emits else ""
+        return register_query(self.loaded, text, query_id=query_id)
+
+    def cancel(self, query_id):
+        cancel_query(self.loaded, query_id)
+
+    def send(self, count, item="a", price=1):
+        """Sends events to the partitions in turn; returns their places."""
+        sender = producer(self.config)
+        places = []
+        for number in range(self.sent, self.sent + count):
+            event = {"item": item, "price": price, "at": "2026-05-01T00:00:00Z"}
+            sender.produce(self.topic, json.dumps(event).encode(), partition=number % PARTITIONS)
+            places.append((number % PARTITIONS, number // PARTITIONS))
+        assert sender.flush(30) == 0
+        self.sent += count
+        return places
+
+    def records(self):
+        """The records of the topic of matched events, by partition, in their order."""
+        reader = consumer(self.config)
+        topic = self.queries.matched_events_topic
+        reader.assign([confluent_kafka.TopicPartition(topic, p, 0) for p in range(3)])
+        records, open_ = [], set(range(3))
+        while open_:
+            message = reader.poll(30)
+            if message.error() is not None:
+                assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
+                open_.discard(message.partition())
+                continue
+            records.append(message)
+        reader.close()
+        return records
+
+    def places(self, query_id):
+        """Where the events are that a query has, in the order of each partition."""
+        last = [
+            origins(record.headers())[-1]
+            for record in self.records()
+            if record.key() == query_id.encode()
+        ]
+        return [(origin.partition, origin.offset) for origin in last]
+
+    def until(self, query_id, places):
+        deadline = time.monotonic() + SECONDS
+        while sorted(there := self.places(query_id)) != sorted(places):
+            assert time.monotonic() < deadline, (there, places)
+            time.sleep(0.2)
+
+    def send_until(self, condition, item="a"):
+        """Sends events until a condition holds, and returns where they are."""
+        places = []
+        deadline = time.monotonic() + SECONDS
+        while not condition():
+            assert time.monotonic() < deadline
+            places += self.send(2, item=item)
+            time.sleep(0.2)
+        return places
+
+    def send_to(self, partition, count):
+        sender = producer(self.config)
+        for _ in range(count):
+            event = {"item": "a", "price": 1, "at": "2026-05-01T00:00:00Z"}
+            sender.produce(self.topic, json.dumps(event).encode(), partition=partition)
+        assert sender.flush(30) == 0
+
+    def committed(self):
+        """The committed offsets, by partition."""
+        group = f"headrace.{self.queries.matched_events_topic}.{self.topic}"
+        sources = [TopicPartition(self.topic, p) for p in range(PARTITIONS)]
+        return {at.partition: at.offset for at in committed(self.config, group, sources)}
+
+    @property
+    def matched(self):
+        """The topic of events, with the standing queries."""
+        site = self.loaded.settings.site
+        return MatchedTopic(self.queries, self.loaded.topics[self.topic], self.config, site)
+
+    def commit(self, partition, offset):
+        """Commits that an instance has looked at a partition up to an offset."""
+        source = TopicPartition(self.topic, partition)
+        (position,) = committed_positions(self.matched, [source]).values()
+        commit_positions(self.matched, {source: replace(position, offset=offset)})
+
+    def send_again(self, partition, offset):
+        """Sends the record of a matched event once more."""
+        origin = Origin("here", self.topic, partition, offset)
+        record = next(each for each in self.records() if origins(each.headers())[-1] == origin)
+        sender = producer(self.config)
+        place = {"topic": record.topic(), "partition": record.partition()}
+        sender.produce(**place, key=record.key(), value=record.value(), headers=record.headers())
+        assert sender.flush(30) == 0
+
+    def balance(self):
+        (balance,) = balance_matched_events(self.loaded, [self.queries])
+        return balance
+
+    def differences(self):
+        """How many matched events are missing, and the number of the partition."""
+        differences = self.balance().differences
+        return {(each.number, int(each.partition.rpartition("/")[2])) for each in differences}
+
+    def until_begun(self):
+        """Waits until positions are committed: what comes from then on is looked at."""
+        deadline = time.monotonic() + SECONDS
+        while len(self.committed()) < PARTITIONS:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+    def run(self, *words):
+        command = (*HEADRACE, *words, "--json")
+        return subprocess.run(
+            command, cwd=self.folder, capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+
+    @contextmanager
+    def running(self, end=signal.SIGTERM):
+        process = subprocess.Popen(
+            (*HEADRACE, "query", "emit", "--json"),
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            yield process
+        finally:
+            process.send_signal(end)
+            output, _ = process.communicate(timeout=SECONDS)
+        if end == signal.SIGTERM:
+            assert process.returncode == 0, output

@@ -1,0 +1,306 @@
+"""Whether matched events balance, whatever happens to topics, queries and positions."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from datetime import timedelta
+
+import confluent_kafka
+import pyarrow as pa
+import pytest
+from tests.integration.emit_project import ALL, CHEAP, EmitProject
+from tests.kafka_topics import grow_topic, make_topic
+
+from headrace.control import matched_event_balances as module
+from headrace.control.matched_event_balances import balance_matched_events
+from headrace.control.query_registry import registered_queries, update_query
+from headrace.kafka.client import admin_request, describe, producer
+from headrace.kafka.cluster import KafkaCluster
+from headrace.kafka.topics import delete_topic
+from headrace.model import TopicPartition
+from headrace.pipelines.references.positions import live_positions
+from headrace.queries.match.held import RegistryReader
+from headrace.queries.matched_events import rules as rules_module
+from headrace.queries.matched_events.matched_position import RegistryPoint
+from headrace.queries.matched_events.positions import (
+    commit_positions,
+    committed_positions,
+    find_start,
+    positions_at_ends,
+    with_queries,
+)
+from headrace.queries.matched_events.rules import EmittingRules
+from headrace.queries.topics import ensure_query_topics
+
+NEWEST = pa.table(
+    {
+        "item": pa.array([], pa.string()),
+        "price": pa.array([], pa.int64()),
+        "at": pa.array([], pa.timestamp("us", "UTC")),
+    }
+)
+
+
+class CommittedProject(EmitProject):
+    """Commits what `headrace query emit` commits, and sends what it sends, without Spark."""
+
+    def begin(self):
+        """A start with the queries of now."""
+        registry = self.queries.queries_topic
+        position = live_positions(KafkaCluster(self.config), [registry])[registry]
+        reader = RegistryReader(
+            "test", registry, self.topic, self.matched.schema, KafkaCluster(self.config)
+        )
+        at_ms = time.time_ns() // 1_000_000
+        point = RegistryPoint(position.topic_id, sum(position.partitions.values()), at_ms)
+        rules = EmittingRules.of(reader.live(position, at_ms), NEWEST, point)
+        commit_positions(self.matched, with_queries(find_start(self.matched), rules))
+
+    def emit(self, query, partition, *offsets):
+        """Sends events of a partition as matches of a query."""
+        target = self.matched.target(self.source(partition))
+        sender = producer(self.config)
+        for offset in offsets:
+            origin = f"here/{self.topic}/{partition}/{offset}".encode()
+            place = {"topic": target.topic, "partition": target.partition}
+            sender.produce(**place, key=query, value=b"{}", headers=[("headrace-origin", origin)])
+        assert sender.flush(30) == 0
+
+    def source(self, partition):
+        return TopicPartition(self.topic, partition)
+
+    def delete(self, topic, partition, offset):
+        """Deletes the records before an offset, as retention does."""
+        place = confluent_kafka.TopicPartition(topic, partition, offset)
+        admin_request(self.config, lambda admin: _results(admin.delete_records([place])))
+
+    def make_again(self, topic):
+        before = describe(self.config, [topic])[topic].topic_id
+        delete_topic(self.config, topic)
+        while topic in describe(self.config, [topic]):
+            time.sleep(0.05)
+        if topic == self.topic:
+            make_topic(self.config, topic, 2)
+        else:
+            ensure_query_topics(self.config, self.queries)
+        assert describe(self.config, [topic])[topic].topic_id != before
+
+
+def _results(futures):
+    for future in futures.values():
+        future.result(30)
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch, broker, topic):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return CommittedProject(tmp_path, broker, topic)
+
+
+def begun(project):
+    """A query for all events, of which ten were sent, all ten matched."""
+    project.register("all", ALL)
+    project.begin()
+    project.send(10)
+    for partition in range(2):
+        project.emit("all", partition, *range(5))
+        project.commit(partition, offset=5)
+    return project
+
+
+def state(project):
+    balance = project.balance()
+    return balance.state, balance.events, balance.unknown
+
+
+def test_what_was_not_looked_at_is_lag(project):
+    begun(project)
+    project.send(4)
+    balance = project.balance()
+    assert (balance.state, balance.events, balance.lag) == ("balanced", 10, 4)
+
+
+def test_a_query_that_is_renewed_or_has_ended_since_is_still_compared(project):
+    project.register("short", ALL)
+    update_query(project.loaded, "short", None, timedelta(seconds=2))
+    project.begin()
+    project.send(10)
+    project.emit("short", 0, *range(5))
+    for partition in range(2):
+        project.commit(partition, offset=5)
+    assert project.differences() == {(5, 1)}
+    time.sleep(2)
+    assert registered_queries(project.loaded)[0].state == "expired"
+    assert project.differences() == {(5, 1)}
+    project.register("short", ALL)
+    assert project.differences() == {(5, 1)}
+
+
+def test_a_query_whose_first_record_is_deleted_is_compared_by_its_later_one(project):
+    begun(project)
+    project.commit(1, offset=4)
+    project.send(2)
+    project.commit(1, offset=6)
+    assert project.differences() == {(1, 1)}
+    update_query(project.loaded, "all", None, timedelta(minutes=30))
+    project.delete(project.queries.queries_topic, 0, 1)
+    assert project.differences() == {(1, 1)}
+
+
+def test_queries_that_are_not_known_any_more_are_unknown(project):
+    begun(project)
+    project.register("others", CHEAP)
+    project.delete(project.queries.queries_topic, 0, 1)
+    assert "Kafka has deleted those of then" in project.balance().unknown
+
+
+def test_a_query_that_came_since_is_not_asked_for_and_one_that_went_is(project):
+    begun(project)
+    project.register("new", ALL)
+    project.cancel("all")
+    assert state(project) == ("balanced", 10, "")
+
+
+def test_where_no_query_is_left_nothing_is_compared(project):
+    begun(project)
+    project.cancel("all")
+    project.begin()
+    assert balance_matched_events(project.loaded, [project.queries]) == ()
+    project.register("new", ALL)
+    assert "with the queries of now" in project.balance().unknown
+    project.send(10)
+    commit_positions(project.matched, positions_at_ends(project.matched))
+    assert "has not looked at" in project.balance().unknown
+    project.begin()
+    project.send(2)
+    for partition in range(2):
+        project.emit("new", partition, 10)
+        project.commit(partition, offset=11)
+    assert state(project) == ("balanced", 2, "")
+
+
+def test_events_that_were_gone_before_they_were_looked_at_are_told(project):
+    begun(project)
+    project.send(8)
+    project.delete(project.topic, 0, 7)
+    project.begin()
+    project.emit("all", 0, 7, 8)
+    project.emit("all", 1, *range(5, 9))
+    for partition in range(2):
+        project.commit(partition, offset=9)
+    assert state(project) == (
+        *("unknown", 11),
+        f"2 events of {project.topic}/0 were gone before `headrace query emit` looked at them",
+    )
+
+
+def test_an_unknown_partition_hides_no_difference_of_another(project):
+    begun(project)
+    project.send(2)
+    project.commit(0, offset=6)
+    target = project.matched.target(project.source(1))
+    project.delete(target.topic, target.partition, 5)
+    balance = project.balance()
+    assert balance.state == "unbalanced"
+    assert project.differences() == {(1, 0)}
+    assert balance.unknown == f"Kafka has deleted the matched events of {project.topic}/1"
+
+
+def test_a_partition_without_matches_is_balanced_where_others_sent_are_deleted(project):
+    project.register("cheap", CHEAP)
+    project.begin()
+    project.send(10, item="b")
+    target = project.matched.target(project.source(1))
+    sender = producer(project.config)
+    sender.produce(target.topic, b"{}", partition=target.partition)
+    assert sender.flush(30) == 0
+    project.delete(target.topic, target.partition, 1)
+    for partition in range(2):
+        project.commit(partition, offset=5)
+    assert state(project) == ("balanced", 10, "")
+
+
+def test_what_was_deleted_of_matched_events_is_left_out(project):
+    begun(project)
+    target = project.matched.target(project.source(0))
+    project.delete(target.topic, target.partition, 2)
+    assert state(project) == ("balanced", 2 + 5, "")
+
+
+def test_events_that_are_deleted_while_it_reads_are_not_too_many(project, monkeypatch):
+    begun(project)
+    sent_records = module.sent_records
+
+    def read(*arguments):
+        yield from sent_records(*arguments)
+        project.delete(project.topic, 0, 3)
+
+    monkeypatch.setattr(module, "sent_records", read)
+    balance = project.balance()
+    assert (balance.state, balance.events, balance.differences) == ("unknown", 5, ())
+    assert "while they were compared: ask again" in balance.unknown
+    assert state(project) == ("balanced", 2 + 5, "")
+
+
+def test_matched_events_that_are_made_again_begin_anew(project):
+    begun(project)
+    project.make_again(project.queries.matched_events_topic)
+    assert "was made again" in project.balance().unknown
+    project.begin()
+    assert "no event was looked at" in project.balance().unknown
+    project.send(8)
+    for partition in range(2):
+        project.emit("all", partition, *range(5, 9))
+        project.commit(partition, offset=9)
+    assert state(project) == ("balanced", 8, "")
+
+
+def test_events_that_are_made_again_begin_anew(project):
+    begun(project)
+    project.make_again(project.topic)
+    project.sent = 0
+    assert "has not looked at" in project.balance().unknown
+    project.begin()
+    project.send(4)
+    for partition in range(2):
+        project.emit("all", partition, 0, 1)
+        project.commit(partition, offset=2)
+    assert state(project) == ("balanced", 4, "")
+
+
+def test_partitions_that_are_new_are_told(project):
+    begun(project)
+    grow_topic(project.config, project.topic, 3)
+    balance = project.balance()
+    assert (balance.state, balance.events) == ("unknown", 10)
+    assert f"has not looked at {project.topic}/2 yet" in balance.unknown
+
+
+def test_positions_of_different_queries_are_unknown(project):
+    begun(project)
+    [position] = committed_positions(project.matched, [project.source(1)]).values()
+    other = replace(position, queries=replace(position.queries, hash="other"))
+    commit_positions(project.matched, {project.source(1): other})
+    assert "different queries" in project.balance().unknown
+
+
+def test_a_topic_of_queries_that_was_made_again_is_unknown(project):
+    begun(project)
+    project.make_again(project.queries.queries_topic)
+    assert "was made again" in project.balance().unknown
+
+
+def test_queries_that_were_left_out_are_not_missing(project, monkeypatch):
+    monkeypatch.setattr(rules_module, "MAX_SHAPES", 1)
+    monkeypatch.setattr("headrace.control.emitting_queries.MAX_SHAPES", 1)
+    project.register("all", ALL)
+    project.register("cheap", CHEAP)
+    project.begin()
+    project.send(10)
+    for partition in range(2):
+        project.commit(partition, offset=5)
+    assert "shapes are left out" in project.balance().unknown
+    project.cancel("all")
+    assert project.balance().state == "unknown"
