@@ -99,8 +99,8 @@ def _show_matched_events(balances: Sequence[MatchedEventsBalance], screen: Scree
     topics = table(*titles, right=(2, 3, 4, 5))
     for balance in balances:
         figures = (balance.events, balance.matches, balance.in_topic, balance.lag)
-        told = [*_imbalances(balance.differences), balance.unknown]
-        detail = "; ".join(filter(None, told))
+        texts = [*_imbalances(balance.differences), balance.unknown]
+        detail = "; ".join(filter(None, texts))
         cells = (escape(balance.topic), _styled(balance.state), *map(str, figures))
         topics.add_row(*cells, escape(detail))
     screen.out.print(topics, highlight=False)
