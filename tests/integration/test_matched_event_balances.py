@@ -16,7 +16,7 @@ from tests.kafka_topics import grow_topic, make_topic
 from headrace.control import matched_event_balances as module
 from headrace.control.matched_event_balances import balance_matched_events
 from headrace.control.query_registry import registered_queries, update_query
-from headrace.kafka.client import admin_request, describe, producer
+from headrace.kafka.client import admin_request, commit, describe, producer
 from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.topics import delete_topic
 from headrace.model import TopicPartition
@@ -28,7 +28,6 @@ from headrace.queries.matched_events.positions import (
     commit_positions,
     committed_positions,
     find_start,
-    positions_at_ends,
     with_queries,
 )
 from headrace.queries.matched_events.rules import EmittingRules
@@ -168,12 +167,11 @@ def test_where_no_query_is_left_nothing_is_compared(project):
     project.cancel("all")
     project.begin()
     assert balance_matched_events(project.loaded, [project.queries]) == ()
+    project.send(10)
     project.register("new", ALL)
     assert "with the queries of now" in project.balance().unknown
-    project.send(10)
-    commit_positions(project.matched, positions_at_ends(project.matched))
-    assert "has not looked at" in project.balance().unknown
     project.begin()
+    assert "no event was looked at" in project.balance().unknown
     project.send(2)
     for partition in range(2):
         project.emit("new", partition, 10)
@@ -185,15 +183,49 @@ def test_events_that_were_gone_before_they_were_looked_at_are_told(project):
     begun(project)
     project.send(8)
     project.delete(project.topic, 0, 7)
+    project.register("another", ALL)
     project.begin()
-    project.emit("all", 0, 7, 8)
-    project.emit("all", 1, *range(5, 9))
+    for query in ("all", "another"):
+        project.emit(query, 0, 7, 8)
+        project.emit(query, 1, *range(5, 9))
     for partition in range(2):
         project.commit(partition, offset=9)
-    assert state(project) == (
-        *("unknown", 11),
-        f"2 events of {project.topic}/0 were gone before `headrace query emit` looked at them",
-    )
+    balance = project.balance()
+    assert (balance.state, balance.matches, balance.skipped) == ("balanced", 2 * 6, 2)
+
+
+def test_where_no_query_was_matched_nothing_is_skipped(project):
+    begun(project)
+    project.cancel("all")
+    project.begin()
+    project.send(10)
+    project.delete(project.topic, 0, 8)
+    project.register("new", ALL)
+    project.begin()
+    assert (project.balance().lag, project.balance().skipped) == (0, 0)
+
+
+def test_an_offset_that_an_operator_has_set_is_kept_and_repeats_nothing(project):
+    begun(project)
+    source = project.source(0)
+    place = confluent_kafka.TopicPartition(source.topic, source.partition, 2)
+    commit(project.config, project.matched.group, [place])
+    start = find_start(project.matched)
+    assert (start.positions[source].offset, start.sent[source].queries) == (4, {"all"})
+
+
+def test_a_log_of_events_that_was_cut_is_compared_from_its_end(project):
+    """Records of events that are gone are behind: offsets that others have now."""
+    begun(project)
+    project.emit("all", 0, *range(5, 9))
+    project.commit(0, offset=9)
+    project.begin()
+    project.send(4)
+    project.emit("all", 0, 5, 6)
+    project.emit("all", 1, 5, 6)
+    for partition in range(2):
+        project.commit(partition, offset=7)
+    assert state(project) == ("balanced", 2 + 7, "")
 
 
 def test_an_unknown_partition_hides_no_difference_of_another(project):
@@ -274,7 +306,7 @@ def test_partitions_that_are_new_are_told(project):
     begun(project)
     grow_topic(project.config, project.topic, 3)
     balance = project.balance()
-    assert (balance.state, balance.events) == ("unknown", 10)
+    assert (balance.state, balance.events, balance.lag) == ("unknown", 10, 0)
     assert f"has not looked at {project.topic}/2 yet" in balance.unknown
 
 

@@ -29,20 +29,20 @@ class EmittingQueries:
     def __init__(self, matched: MatchedTopic) -> None:
         self._matched = matched
 
-    def matched(self, matched: Collection[MatchedQueries]) -> RuleSet | None:
+    def rules(self, committed: Collection[MatchedQueries]) -> RuleSet | None:
         """Returns the queries that events were matched with; None: none of them sends events on.
 
         Args:
-            matched: what was committed, by partition.
+            committed: with the positions of partitions.
 
         Raises:
             UnknownBalanceError: if they can't be told.
             ReferenceRecreatedError: if the topic of queries is made again meanwhile.
             BrokerUnreachableError: if the brokers do not answer.
         """
-        if len({(each.hash, each.registry) for each in matched}) > 1:
+        if len({(each.hash, each.registry) for each in committed}) > 1:
             raise UnknownBalanceError("partitions are matched with different queries: ask again")
-        last = next(iter(matched))
+        last = next(iter(committed))
         if last.hash == hash_of(()):
             if self.asks_now():
                 raise UnknownBalanceError("no event was matched with the queries of now yet")
@@ -64,7 +64,7 @@ class EmittingQueries:
         )
 
     def asks_now(self) -> bool:
-        """Whether a live query asks for matched events. Raises as :meth:`matched`."""
+        """Whether a live query asks for matched events. Raises as :meth:`rules`."""
         now = self._registry_end()
         return now is not None and bool(self._live(now).emitting_identities())
 

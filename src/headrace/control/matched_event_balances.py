@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.control.emitting_queries import EmittingQueries, UnknownBalanceError
 from headrace.control.project import LoadedProject
@@ -25,7 +25,7 @@ from headrace.pipelines.ledger.windows import Imbalance, WindowState
 from headrace.pipelines.source.decode import decoder_for
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.match.rules import RuleSet
-from headrace.queries.matched_events.matched_position import MatchedQueries
+from headrace.queries.matched_events.matched_position import MatchedPosition, MatchedQueries
 from headrace.queries.matched_events.positions import (
     MatchedTopic,
     check_format,
@@ -53,6 +53,7 @@ class MatchedEventsBalance:
         matches: of them, as they are found here.
         in_topic: records of them in the topic of matched events.
         lag: offsets behind the positions that `query emit` has committed, which are not compared.
+        skipped: offsets that were gone before it looked at them, since its first start.
         differences: where some are missing or too many, by partition of the topic of events.
         unknown: what is not known, as sentences; empty: nothing.
     """
@@ -64,6 +65,7 @@ class MatchedEventsBalance:
     matches: int = 0
     in_topic: int = 0
     lag: int = 0
+    skipped: int = 0
     differences: tuple[Imbalance, ...] = ()
     unknown: str = ""
 
@@ -126,52 +128,48 @@ class _Comparison:
             UnknownBalanceError: if nothing of it is known.
         """
         # Positions before queries: what they were matched with is registered by then.
-        sources, queries, ends = self._positions()
+        positions = self._positions()
+        queries = {source: at.queries for source, at in positions.items() if at.queries}
         if not queries:
             self._check_without_positions()
             return None
-        rules = self._queries.matched(queries.values())
+        rules = self._queries.rules(queries.values())
         if rules is None:
             return None
         if self._matched.topic.compaction:
             raise UnknownBalanceError(
                 f"{self._matched.topic.name} is compacted: events are gone that have been sent"
             )
-        if new := [source for source in sources if source not in queries]:
+        if new := [source for source in positions if source not in queries]:
             self._unknown.append(f"`headrace query emit` has not looked at {_paths(new)} yet")
+        marks = watermarks(self._config, positions)
+        known: dict[TopicPartition, tuple[int, int]] = {}
         for source, each in queries.items():
-            if each.skipped:
-                gone = "were gone before `headrace query emit` looked at them"
-                self._unknown.append(f"{each.skipped:,} events of {source.path} {gone}")
-        marks = watermarks(self._config, queries)
-        known = {
-            source: (begin := max(each.since, marks[source][0]), max(begin, ends[source]))
-            for source, each in queries.items()
-        }
+            begin = max(each.since, marks[source][0])
+            known[source] = begin, max(begin, positions[source].offset)
         counts = self._compared(newest_ranges(known, MAX_EVENTS), queries, rules)
-        lag = sum(max(marks[source][1] - ends[source], 0) for source in queries)
-        return self._balance_of(counts, lag)
+        balance = self._balance_of(counts)
+        behind = {p: max(at.offset, marks[p][0]) for p, at in positions.items()}
+        return replace(
+            balance,
+            lag=sum(max(marks[p][1] - offset, 0) for p, offset in behind.items()),
+            skipped=sum(at.skipped for at in positions.values()),
+        )
 
-    def _positions(
-        self,
-    ) -> tuple[
-        list[TopicPartition], dict[TopicPartition, MatchedQueries], dict[TopicPartition, int]
-    ]:
-        """The partitions; the queries that their events were matched with, and up to where."""
+    def _positions(self) -> dict[TopicPartition, MatchedPosition]:
+        """The positions of all partitions; of those that were not looked at, without queries."""
         name, target = self._matched.topic.name, self._matched.queries.matched_events_topic
         live = describe(self._config, [name, target])
         if name not in live:
-            return [], {}, {}
-        sources = live[name].all_partitions
-        queries: dict[TopicPartition, MatchedQueries] = {}
-        ends: dict[TopicPartition, int] = {}
-        for source, at in committed_positions(self._matched, sources).items():
-            if at.queries is None or at.topic_id != live[name].topic_id:
+            return {}
+        positions = {source: MatchedPosition(0) for source in live[name].all_partitions}
+        for source, at in committed_positions(self._matched, positions).items():
+            if at.topic_id != live[name].topic_id:
                 continue
             if target not in live or at.target_id != live[target].topic_id:
                 raise UnknownBalanceError(f"topic {target} was made again")
-            queries[source], ends[source] = at.queries, at.offset
-        return sources, queries, ends
+            positions[source] = at
+        return positions
 
     def _check_without_positions(self) -> None:
         """Checks that no query asks for matched events.
@@ -228,7 +226,8 @@ class _Comparison:
         ids = {rule.query_id for rule in rules if rule.shape.emits_events}
         whole = [OffsetRange(target, starts[target], end) for target, (_, end) in marks.items()]
         for record in sent_records(self._matched, whole):
-            if (events := sent.get(record.source)) is not None:
+            events = sent.get(record.source)
+            if events is not None and record.offset >= queries[record.source].scan_from:
                 events.take(record, is_asked_for=record.query in ids)
         return {source: starts[target] for source, target in targets.items()}
 
@@ -247,7 +246,7 @@ class _Comparison:
         return firsts[source] > sent.events.start or firsts[target] > start
 
     def _balance_of(
-        self, counts: Mapping[TopicPartition, MatchedEventCounts], lag: int
+        self, counts: Mapping[TopicPartition, MatchedEventCounts]
     ) -> MatchedEventsBalance:
         differences = tuple(_differences(counts))
         events = sum(each.events for each in counts.values())
@@ -261,9 +260,8 @@ class _Comparison:
             events,
             sum(each.matches for each in counts.values()),
             sum(each.in_topic for each in counts.values()),
-            lag,
-            differences,
-            "; ".join(self._unknown),
+            differences=differences,
+            unknown="; ".join(self._unknown),
         )
 
 

@@ -138,9 +138,9 @@ def last_ticks(
         BrokerUnreachableError: if the brokers do not answer.
     """
     remaining, ticks = set(pipelines), dict[str, LastTicks]()
+    if not remaining:
+        return ticks
     for record in read_backwards(config, "headrace.explain", partition, _MAX_LOOK_OFFSETS):
-        if not remaining:
-            break
         tick = _tick(record.value())
         if tick is None or tick.topic != topic or tick.pipeline not in remaining:
             continue
@@ -148,6 +148,8 @@ def last_ticks(
         ticks[tick.pipeline] = LastTicks(last, tick if tick.rules else None)
         if tick.rules:
             remaining.remove(tick.pipeline)
+        if not remaining:
+            break
     return ticks
 
 

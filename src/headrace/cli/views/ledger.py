@@ -95,10 +95,10 @@ def _show_queries(balances: Sequence[QueryBalance], screen: Screen) -> None:
 
 
 def _show_matched_events(balances: Sequence[MatchedEventsBalance], screen: Screen) -> None:
-    titles = ("topic", "state", "events", "matches", "in topic", "lag", "")
-    topics = table(*titles, right=(2, 3, 4, 5))
+    titles = ("topic", "state", "events", "matches", "in topic", "lag", "skipped", "")
+    topics = table(*titles, right=(2, 3, 4, 5, 6))
     for balance in balances:
-        figures = (balance.events, balance.matches, balance.in_topic, balance.lag)
+        figures = (balance.events, balance.matches, balance.in_topic, balance.lag, balance.skipped)
         texts = [*_imbalances(balance.differences), balance.unknown]
         detail = "; ".join(filter(None, texts))
         cells = (escape(balance.topic), _styled(balance.state), *map(str, figures))

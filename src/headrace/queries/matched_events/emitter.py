@@ -34,7 +34,6 @@ from headrace.queries.matched_events.positions import (
     MatchStart,
     commit_positions,
     find_start,
-    positions_at_ends,
     with_queries,
 )
 from headrace.queries.matched_events.rules import MAX_SHAPES, EmittingRules
@@ -156,14 +155,11 @@ class EventEmitter:
                 newest = self._newest()
                 rules = self._columns(self._rules(newest))
             if rules.rules.rows:
-                if is_idle:
-                    self._commit(positions_at_ends(self._matched))
                 is_idle = False
                 rules = self._run_query(spark, rules, newest)
             else:
                 if not is_idle:
-                    with contextlib.suppress(TopicMissingError):
-                        self._find_start(rules.rules)
+                    self._find_start(rules.rules)
                 rules, is_idle = None, True
                 self._wait("no live query has MATCHED EVENTS EMIT", _NO_QUERIES_SECONDS)
 

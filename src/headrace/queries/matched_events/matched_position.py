@@ -31,17 +31,16 @@ class MatchedQueries:
     """The queries that the events of a partition are matched with, and since when.
 
     Attributes:
-        since: offset of the first event that was matched with all of them.
+        since: offset of the first event that was matched with all of them, and perhaps with others
+            that have ended.
         scan_from: offset in the topic of matched events; what events from ``since`` on have sent
             is from there on.
-        skipped: offsets from ``since`` on that were gone before they were looked at.
         hash: of what tells these queries from others.
         registry: where to read them.
     """
 
     since: int
     scan_from: int
-    skipped: int
     hash: str
     registry: RegistryPoint
 
@@ -52,10 +51,11 @@ class MatchedPosition:
 
     Attributes:
         offset: of the event.
-        topic_id: of the topic of events; empty: not known.
+        topic_id: of the topic of events; empty: not known, as another program has committed it.
         target_id: of the topic of matched events.
         scan_from: offset there; what events from ``offset`` on have sent is from there on.
         instance: that committed it; empty: none did.
+        skipped: how many offsets before were gone when they were to be looked at.
         queries: that the events before are matched with; None: not known.
     """
 
@@ -64,6 +64,7 @@ class MatchedPosition:
     target_id: str = ""
     scan_from: int = 0
     instance: str = ""
+    skipped: int = 0
     queries: MatchedQueries | None = None
 
     @property

@@ -5,7 +5,7 @@ topic of matched events from which on later events are looked for, and with the 
 are matched with. The first start begins with the events that come from then on. Kafka forgets the
 positions of a topic that is deleted, so that a mark in the group, of the topic of matched events,
 says that this is not the first one: then partitions without a position begin with their first
-event.
+event. Where no query was matched, they go on at their ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from headrace.kafka.range_reader import Record, read_records
 from headrace.model import EventSchema, Json, OffsetRange, Topic, TopicPartition
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.matched_events.matched_position import MatchedPosition, MatchedQueries
-from headrace.queries.matched_events.rules import EmittingRules
+from headrace.queries.matched_events.rules import EmittingRules, hash_of
 from headrace.queries.matched_events.sent import SentEventRecord, SentOfEvent
 from headrace.transfer.origin import Origin, origins
 
@@ -147,8 +147,11 @@ def find_start(matched: MatchedTopic) -> MatchStart:
     for source in sources:
         first, end = marks[source]
         new, at = at_ends[source], known.get(source)
-        if at is None or at.topic_id != live.topic_id:
+        if at is None or at.topic_id not in {"", live.topic_id}:
             positions[source] = replace(new, offset=first) if has_begun else new
+            continue
+        if at.queries is not None and at.queries.hash == hash_of(()):  # nothing is matched
+            positions[source] = replace(new, skipped=at.skipped, queries=at.queries)
             continue
         if not first <= at.offset <= end:
             there = f"the topic has {first} to {end}"
@@ -166,14 +169,12 @@ def _within(at: MatchedPosition, new: MatchedPosition, first: int, end: int) -> 
     """Returns a position that the topics have, as near as possible to the committed one."""
     offset, queries = max(first, min(at.offset, end)), at.queries
     scan_from = at.scan_from if offset == at.offset else new.scan_from
-    if queries is not None:
-        queries = replace(queries, skipped=queries.skipped + max(offset - at.offset, 0))
     if at.target_id != new.target_id:  # what was sent before is gone
         scan_from = 0
-        if queries is not None:
-            since = max(queries.since, offset)
-            queries = replace(queries, since=since, scan_from=0, skipped=0)
-    return replace(new, offset=offset, scan_from=scan_from, queries=queries)
+    if queries is not None and (at.target_id != new.target_id or offset < at.offset):
+        queries = replace(queries, since=offset, scan_from=scan_from)
+    skipped = at.skipped + max(offset - at.offset, 0)
+    return replace(new, offset=offset, scan_from=scan_from, skipped=skipped, queries=queries)
 
 
 def with_queries(start: MatchStart, rules: EmittingRules) -> dict[TopicPartition, MatchedPosition]:
@@ -185,16 +186,10 @@ def with_queries(start: MatchStart, rules: EmittingRules) -> dict[TopicPartition
             # Of the event that it goes on with, something was sent: perhaps for other queries.
             begins = [each.get(source.partition, 0) for each in rules.begins.values()]
             since = max([at.offset + (source in start.sent), *begins])
-            queries = MatchedQueries(since, at.scan_from, 0, "", rules.registry)
+            queries = MatchedQueries(since, at.scan_from, "", rules.registry)
         queries = replace(queries, hash=rules.identities_hash, registry=rules.registry)
         positions[source] = replace(at, queries=queries)
     return positions
-
-
-def positions_at_ends(matched: MatchedTopic) -> dict[TopicPartition, MatchedPosition]:
-    """Returns the positions behind all events that there are. Raises as :func:`find_start`."""
-    live = matched.live()
-    return _at_ends(matched, live, watermarks(matched.config, live.all_partitions))
 
 
 def _at_ends(
@@ -238,8 +233,8 @@ def _sent_since(
     last: dict[TopicPartition, SentOfEvent] = {}
     records = 0
     for sent in _sent_behind(matched, positions):
-        source, offset = sent.source, sent.origin.offset
-        if source not in positions or offset < positions[source].offset:
+        source, offset, at = sent.source, sent.origin.offset, positions.get(sent.source)
+        if at is None or offset < at.offset or sent.offset < at.scan_from:
             continue
         records += 1
         before = last.get(source)
