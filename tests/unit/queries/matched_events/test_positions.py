@@ -22,7 +22,7 @@ def start(queries=None, sent=None, **offsets):
     for name, (offset, scan_from) in offsets.items():
         source = {"first": FIRST, "second": SECOND}[name]
         of_source = None if queries is None else queries[source].queries
-        position = MatchedPosition(offset, "id", "target", scan_from, "host-1", of_source)
+        position = MatchedPosition(offset, "id", "target", scan_from, "host-1", queries=of_source)
         positions[source] = position
     return MatchStart(positions, sent or {}, {}, 0)
 
