@@ -20,10 +20,8 @@ from headrace.kafka.client import admin_request, commit, describe, producer
 from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.topics import delete_topic
 from headrace.model import TopicPartition
-from headrace.pipelines.references.positions import live_positions
 from headrace.queries.match.held import RegistryReader
 from headrace.queries.matched_events import rules as rules_module
-from headrace.queries.matched_events.matched_position import RegistryPoint
 from headrace.queries.matched_events.positions import (
     commit_positions,
     committed_positions,
@@ -47,14 +45,10 @@ class CommittedProject(EmitProject):
 
     def begin(self):
         """A start with the queries of now."""
-        registry = self.queries.queries_topic
-        position = live_positions(KafkaCluster(self.config), [registry])[registry]
-        reader = RegistryReader(
-            "test", registry, self.topic, self.matched.schema, KafkaCluster(self.config)
-        )
-        at_ms = time.time_ns() // 1_000_000
-        point = RegistryPoint(position.topic_id, sum(position.partitions.values()), at_ms)
-        rules = EmittingRules.of(reader.live(position, at_ms), NEWEST, point)
+        registry, cluster = self.queries.queries_topic, KafkaCluster(self.config)
+        reader = RegistryReader("test", registry, self.topic, self.matched.schema, cluster)
+        end = reader.end()
+        rules = EmittingRules.of(reader.at(end), NEWEST, end)
         commit_positions(self.matched, with_queries(find_start(self.matched), rules))
 
     def emit(self, query, partition, *offsets):
@@ -263,13 +257,13 @@ def test_what_was_deleted_of_matched_events_is_left_out(project):
 
 def test_events_that_are_deleted_while_it_reads_are_not_too_many(project, monkeypatch):
     begun(project)
-    sent_records = module.sent_records
+    sent_behind = module.sent_behind
 
     def read(*arguments):
-        yield from sent_records(*arguments)
+        yield from sent_behind(*arguments)
         project.delete(project.topic, 0, 3)
 
-    monkeypatch.setattr(module, "sent_records", read)
+    monkeypatch.setattr(module, "sent_behind", read)
     balance = project.balance()
     assert (balance.state, balance.events, balance.differences) == ("unknown", 5, ())
     assert "while they were compared: ask again" in balance.unknown

@@ -8,9 +8,8 @@ from headrace.kafka.client import ClientConfig
 from headrace.kafka.cluster import KafkaCluster
 from headrace.model import Topic
 from headrace.model.durations import milliseconds
-from headrace.pipelines.references.positions import ReferencePosition, live_positions
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.match.held import RegistryReader
+from headrace.queries.match.held import RegistryPoint, RegistryReader
 from headrace.queries.matched import Tick
 
 
@@ -43,15 +42,15 @@ class BatchQueriesCheck:
         if schema is None:
             return None
         registry = self._queries.queries_topic
-        end = live_positions(self._cluster, [registry])[registry]
-        is_other_topic = tick.registry_offset > end.partitions[0]
+        reader = RegistryReader(pipeline, registry, topic, schema, self._cluster)
+        end = reader.end()
+        is_other_topic = tick.registry_offset > end.offset
         if is_other_topic or self._is_old(tick):
             return None
-        position = ReferencePosition(end.topic_id, {0: tick.registry_offset})
-        reader = RegistryReader(pipeline, registry, topic, schema, self._cluster)
-        if reader.live(position, tick.planned_ms).hash == tick.rules:
+        planned = RegistryPoint(end.topic_id, tick.registry_offset, tick.planned_ms)
+        if reader.at(planned).hash == tick.rules:
             return True
-        return None if end.partitions[0] > tick.registry_offset else False
+        return None if end.offset > tick.registry_offset else False
 
     def _is_old(self, tick: Tick) -> bool:
         """Whether Kafka may have deleted records of queries that were live then."""

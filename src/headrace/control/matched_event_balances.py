@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from headrace.control.emitting_queries import EmittingQueries, UnknownBalanceError
 from headrace.control.project import LoadedProject
@@ -17,12 +18,12 @@ from headrace.errors import (
     ReferenceRecreatedError,
     TopicMissingError,
 )
-from headrace.kafka.client import describe, watermarks
+from headrace.kafka.client import describe, earliest_offsets, watermarks
 from headrace.kafka.range_reader import read_records
 from headrace.model import OffsetRange, Topic, TopicPartition
 from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.windows import Imbalance, WindowState
-from headrace.pipelines.source.decode import decoder_for
+from headrace.pipelines.source.decode import Decoder, decoder_for
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.match.rules import RuleSet
 from headrace.queries.matched_events.matched_position import MatchedPosition, MatchedQueries
@@ -30,10 +31,10 @@ from headrace.queries.matched_events.positions import (
     MatchedTopic,
     check_format,
     committed_positions,
-    sent_records,
+    sent_behind,
 )
 from headrace.queries.matched_events.recount import MatchedEventCounts, recount
-from headrace.queries.matched_events.sent import SentEvents
+from headrace.queries.matched_events.sent import RecordedMatches
 
 MAX_EVENTS = 1_000_000
 """Of a topic, the newest are looked at."""
@@ -110,7 +111,7 @@ class _Comparison:
     """The comparison of one topic. Used once.
 
     A partition of which it is not known whether it balances is left out: the differences of others
-    are told.
+    are shown.
     """
 
     def __init__(self, project: LoadedProject, declared: StandingQueries, topic: Topic) -> None:
@@ -190,60 +191,50 @@ class _Comparison:
         rules: RuleSet,
     ) -> dict[TopicPartition, MatchedEventCounts]:
         """What comes of the events of ranges, by partition; unknown ones are left out."""
-        sent = {range_.partition: SentEvents(range_) for range_ in ranges}
-        starts = self._read_sent(sent, queries, rules)
+        recorded = {range_.partition: RecordedMatches(range_) for range_ in ranges}
+        scan_from = {source: queries[source].scan_from for source in recorded}
+        targets = set(map(self._matched.target, recorded))
+        firsts = earliest_offsets(self._config, targets)
+        ids = {rule.query_id for rule in rules if rule.shape.emits_events}
+        for record in sent_behind(self._matched, scan_from):
+            recorded[record.source].take(record, is_asked_for=record.query in ids)
         counts: dict[TopicPartition, MatchedEventCounts] = {}
-        for source, events in sent.items():
-            is_cut = starts[source] > queries[source].scan_from
+        for source, matches in recorded.items():
+            first = firsts[self._matched.target(source)]
+            is_cut = first > scan_from[source]
             if is_cut:
-                events.leave_out_first()
-            counted = self._recount(events, rules)
-            if is_cut and counted.matches and not events.has_records:
+                matches.leave_out_first()
+            counted = self._recount(matches, rules)
+            if is_cut and counted.matches and not matches.has_records:
                 self._unknown.append(f"Kafka has deleted the matched events of {source.path}")
-            elif not counted.is_balanced and self._is_deleted(events, starts[source]):
+            elif not counted.is_balanced and self._is_deleted(
+                matches.events, max(first, scan_from[source])
+            ):
                 self._unknown.append(
-                    f"Kafka has deleted events of {source.path}, or of those that match, while "
-                    "they were compared: ask again"
+                    f"Kafka has deleted events or matched events of {source.path} while they were "
+                    "compared: ask again"
                 )
             else:
                 counts[source] = counted
         return counts
 
-    def _read_sent(
-        self,
-        sent: Mapping[TopicPartition, SentEvents],
-        queries: Mapping[TopicPartition, MatchedQueries],
-        rules: RuleSet,
-    ) -> dict[TopicPartition, int]:
-        """Reads what was sent, and returns where it begins to, by partition of the events."""
-        targets = {source: self._matched.target(source) for source in sent}
-        floors: dict[TopicPartition, int] = {}
-        for source, target in targets.items():
-            scan_from = queries[source].scan_from
-            floors[target] = min(scan_from, floors.get(target, scan_from))
-        marks = watermarks(self._config, floors)
-        starts = {target: max(first, floors[target]) for target, (first, _) in marks.items()}
-        ids = {rule.query_id for rule in rules if rule.shape.emits_events}
-        whole = [OffsetRange(target, starts[target], end) for target, (_, end) in marks.items()]
-        for record in sent_records(self._matched, whole):
-            events = sent.get(record.source)
-            if events is not None and record.offset >= queries[record.source].scan_from:
-                events.take(record, is_asked_for=record.query in ids)
-        return {source: starts[target] for source, target in targets.items()}
+    def _recount(self, recorded: RecordedMatches, rules: RuleSet) -> MatchedEventCounts:
+        event_time = self._matched.topic.event_time
+        if event_time is None:
+            raise ValueError(f"topic {self._matched.topic.name!r} has no event time")
+        records = read_records(self._config, _GROUP, [recorded.events])
+        return recount(records, recorded.matches, rules, self._decoder, event_time)
 
-    def _recount(self, sent: SentEvents, rules: RuleSet) -> MatchedEventCounts:
+    @cached_property
+    def _decoder(self) -> Decoder:
         topic = self._matched.topic
-        records = read_records(self._config, _GROUP, [sent.events])
-        decoder = decoder_for(topic.record_format, topic.schema, self._settings.schema_registry)
-        if topic.event_time is None:
-            raise ValueError(f"topic {topic.name!r} has no event time")
-        return recount(records, sent.matches, rules, decoder, topic.event_time)
+        return decoder_for(topic.record_format, topic.schema, self._settings.schema_registry)
 
-    def _is_deleted(self, sent: SentEvents, start: int) -> bool:
-        """Whether something is gone now of what was to be compared."""
-        source, target = sent.events.partition, self._matched.target(sent.events.partition)
-        firsts = {p: first for p, (first, _) in watermarks(self._config, [source, target]).items()}
-        return firsts[source] > sent.events.start or firsts[target] > start
+    def _is_deleted(self, events: OffsetRange, scan_from: int) -> bool:
+        """Whether Kafka has deleted some of the events now, or of what they have sent."""
+        source, target = events.partition, self._matched.target(events.partition)
+        firsts = earliest_offsets(self._config, [source, target])
+        return firsts[source] > events.start or firsts[target] > scan_from
 
     def _balance_of(
         self, counts: Mapping[TopicPartition, MatchedEventCounts]

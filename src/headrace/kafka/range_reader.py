@@ -36,7 +36,7 @@ SILENCE_LIMIT_SECONDS = 300.0
 _SHORT_SILENCE_SECONDS = 30.0
 _READING_WHAT_IS_THERE = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
 _FEW_RECORDS = 1_000
-_FIRST_LOOK_OFFSETS, _LOOK_FACTOR, _MAX_LOOK_OFFSETS = 1_000, 10, 100_000
+_FIRST_LOOK_OFFSETS, _LOOK_FACTOR, _MAX_PART_OFFSETS = 1_000, 10, 100_000
 _SHORT_POLL_SECONDS = 0.02  # where gaps hide the end of a short range, it is waited for in vain
 
 
@@ -163,7 +163,7 @@ def read_backwards(
             )
             for chunk in reversed(list(chunks)):
                 yield from reversed(chunk.records)
-            end, look = range_.start, min(look * _LOOK_FACTOR, _MAX_LOOK_OFFSETS)
+            end, look = range_.start, min(look * _LOOK_FACTOR, _MAX_PART_OFFSETS)
     finally:
         reader.close()
 

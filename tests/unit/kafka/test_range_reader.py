@@ -83,7 +83,7 @@ def test_what_is_read_backwards_is_held_in_memory_a_part_at_a_time(brokers, monk
 
     monkeypatch.setattr(range_reader, "read_ranges", reading)
     monkeypatch.setattr(range_reader, "_FIRST_LOOK_OFFSETS", 10)
-    monkeypatch.setattr(range_reader, "_MAX_LOOK_OFFSETS", 40)
+    monkeypatch.setattr(range_reader, "_MAX_PART_OFFSETS", 40)
     brokers.append("orders", numbers(0, 100))
     records = backwards(brokers, 95)
     assert next(records).value() == b"99"

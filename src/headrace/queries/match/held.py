@@ -7,6 +7,7 @@ import hashlib
 import heapq
 import logging
 import os
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,7 @@ import pyarrow as pa
 from headrace.errors import QueryTextError, ReferenceRecreatedError
 from headrace.kafka.cluster import Cluster
 from headrace.model import EventSchema, OffsetRange, TopicPartition
-from headrace.pipelines.references.positions import ReferencePosition
+from headrace.pipelines.references.positions import ReferencePosition, live_positions
 from headrace.queries.language import check_query, parse_query
 from headrace.queries.language.tree import Expression
 from headrace.queries.match.rules import RuleSet
@@ -40,6 +41,26 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
+@dataclass(frozen=True, slots=True)
+class RegistryPoint:
+    """The queries of a moment: those of the records before an offset that had not expired then.
+
+    Attributes:
+        topic_id: of the topic of queries, which has one partition.
+        offset: of the next record.
+        at_ms: the moment, in milliseconds since 1970.
+    """
+
+    topic_id: str
+    offset: int
+    at_ms: int
+
+    @property
+    def position(self) -> ReferencePosition:
+        """The offset, as a position of the topic."""
+        return ReferencePosition(self.topic_id, {0: self.offset})
+
+
 @dataclass(frozen=True)
 class RegistryReader:
     """Reads the registered queries of a topic's events; picklable.
@@ -57,6 +78,20 @@ class RegistryReader:
     topic: str
     schema: EventSchema
     cluster: Cluster
+
+    def end(self) -> RegistryPoint:
+        """Returns where the topic of queries ends now.
+
+        Raises:
+            TopicMissingError: if there is no such topic.
+            BrokerUnreachableError: if the broker does not respond.
+        """
+        position = live_positions(self.cluster, [self.registry])[self.registry]
+        return RegistryPoint(position.topic_id, position.partitions[0], _now_ms())
+
+    def at(self, point: RegistryPoint) -> LiveQueries:
+        """Returns the queries of a point. Raises as :meth:`live`."""
+        return self.live(point.position, point.at_ms)
 
     def live(self, position: ReferencePosition, at_ms: int) -> LiveQueries:
         """Returns the queries of this process at a position, without those that have expired.
@@ -285,6 +320,10 @@ class LiveQueries:
 def milliseconds_since_1970(at: datetime) -> int:
     """Returns a time as a number."""
     return (at - _EPOCH) // _MILLISECOND
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 @dataclass

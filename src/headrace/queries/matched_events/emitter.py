@@ -21,13 +21,12 @@ from headrace.errors import (
     RefusedError,
     TopicMissingError,
 )
-from headrace.kafka.cluster import KafkaCluster
 from headrace.model import TopicPartition
 from headrace.pipelines.failures import NEVER_RETRIED, RestartBudget, headline
 from headrace.pipelines.lock import CheckpointLock
-from headrace.pipelines.references.positions import ReferencePosition, live_positions
+from headrace.pipelines.references.positions import ReferencePosition
 from headrace.queries.match.held import RegistryReader
-from headrace.queries.matched_events.matched_position import MatchedPosition, RegistryPoint
+from headrace.queries.matched_events.matched_position import MatchedPosition
 from headrace.queries.matched_events.outgoing import RuleColumns
 from headrace.queries.matched_events.positions import (
     MatchedTopic,
@@ -83,7 +82,6 @@ class EventEmitter:
         self._stop = threading.Event()
         self._changes_often = False
         self._running: RunningQuery | None = None
-        self._registry_point = RegistryPoint("", 0, 0)
         self._observe: Callable[[Any], None] = lambda _: None
         self._status = EmitterStatus(matched.name)
 
@@ -175,18 +173,12 @@ class EventEmitter:
 
     def _rules(self, newest: pa.Table) -> EmittingRules:
         """Returns the queries as they are registered now."""
-        self._read_to = position = self._registry_end()
-        at_ms = time.time_ns() // 1_000_000
-        queries = self._registry.live(position, at_ms)
-        point = RegistryPoint(position.topic_id, sum(position.partitions.values()), at_ms)
-        return EmittingRules.of(queries, newest, point)
+        end = self._registry.end()
+        self._read_to = end.position
+        return EmittingRules.of(self._registry.at(end), newest, end)
 
     def _columns(self, rules: EmittingRules) -> RuleColumns:
         return RuleColumns.of(rules, self._matched.schema)
-
-    def _registry_end(self) -> ReferencePosition:
-        registry = self._registry.registry
-        return live_positions(KafkaCluster(self._matched.config), [registry])[registry]
 
     def _started(self, spark: SparkSession, columns: RuleColumns) -> RunningQuery:
         start = self._find_start(columns.rules)
@@ -268,12 +260,13 @@ class EventEmitter:
     ) -> RuleColumns | None:
         """Returns the rules of a query that is to take its place; None: it goes on."""
         # Queries expire without a record of the topic of queries.
-        if is_due or self._registry_end() != self._read_to:
+        if is_due or self._registry.end().position != self._read_to:
             rules, others = self._rules(newest), running.columns.rules
             if rules.identities != others.identities:
                 self._changes_often = not running.has_ended_batches
                 ends = {p.partition: end for p, end in running.source_ends().items()}
                 return self._columns(rules.after(others, ends))
+            running.registry = rules.registry
             self._show_rules(rules)
         if running.has_short_batches and running.age_seconds >= _QUIET_SECONDS:
             self._changes_often = False
@@ -281,13 +274,12 @@ class EventEmitter:
         return None
 
     def _show_rules(self, rules: EmittingRules) -> None:
-        self._registry_point = rules.registry
         offset, live = rules.registry.offset, rules.hash
         self._status = replace(self._status, registry_offset=offset, rules=live)
 
     def _look(self, running: RunningQuery) -> None:
         """Commits the batches that have ended, and counts them."""
-        done = running.commit_batches(self._registry_point)
+        done = running.commit_batches()
         if done is not None:
             read, records = self._status.read + done.read, self._status.records + done.sent
             self._status = replace(self._status, read=read, records=records)

@@ -10,20 +10,7 @@ from dataclasses import dataclass, replace
 import confluent_kafka
 import msgspec
 
-
-@dataclass(frozen=True, slots=True)
-class RegistryPoint:
-    """The queries of a moment: those of the records before an offset that had not expired then.
-
-    Attributes:
-        topic_id: of the topic of queries.
-        offset: of the next record.
-        at_ms: the moment, in milliseconds since 1970.
-    """
-
-    topic_id: str
-    offset: int
-    at_ms: int
+from headrace.queries.match.held import RegistryPoint
 
 
 @dataclass(frozen=True, slots=True)

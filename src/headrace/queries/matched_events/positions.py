@@ -10,7 +10,7 @@ event. Where no query was matched, they go on at their ends.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import confluent_kafka
@@ -30,7 +30,7 @@ from headrace.kafka.range_reader import Record, read_records
 from headrace.model import EventSchema, Json, OffsetRange, Topic, TopicPartition
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.matched_events.matched_position import MatchedPosition, MatchedQueries
-from headrace.queries.matched_events.rules import EmittingRules, hash_of
+from headrace.queries.matched_events.rules import NO_QUERIES, EmittingRules
 from headrace.queries.matched_events.sent import SentEventRecord, SentOfEvent
 from headrace.transfer.origin import Origin, origins
 
@@ -86,17 +86,23 @@ class MatchedTopic:
             AuthorizationError: if an ACL is missing.
             BrokerUnreachableError: if the brokers do not answer.
         """
-        return self._described(self.topic.name)
-
-    def target_id(self) -> str:
-        """Returns the id that the topic of matched events has now. Raises as :meth:`live`."""
-        return self._described(self.queries.matched_events_topic).topic_id
-
-    def _described(self, name: str) -> LiveTopic:
-        topic = describe(self.config, [name]).get(name)
-        if topic is None:
-            raise TopicMissingError(name)
+        [topic] = self._described(self.topic.name)
         return topic
+
+    def live_with_target(self) -> tuple[LiveTopic, str]:
+        """Returns the topic of events, and the id of that of matched events, as they are now.
+
+        Raises as :meth:`live`.
+        """
+        topic, target = self._described(self.topic.name, self.queries.matched_events_topic)
+        return topic, target.topic_id
+
+    def _described(self, *names: str) -> list[LiveTopic]:
+        live = describe(self.config, names)
+        for name in names:
+            if name not in live:
+                raise TopicMissingError(name)
+        return [live[name] for name in names]
 
 
 def check_format(topic: Topic) -> None:
@@ -136,21 +142,22 @@ def find_start(matched: MatchedTopic) -> MatchStart:
         AuthorizationError: if an ACL is missing.
         BrokerUnreachableError: if the brokers do not answer.
     """
-    live = matched.live()
+    live, target_id = matched.live_with_target()
     sources = live.all_partitions
     known = committed_positions(matched, [*sources, matched.mark])
     has_begun = matched.mark in known
     marks = watermarks(matched.config, sources)
-    at_ends = _at_ends(matched, live, marks)
+    floors = high_watermarks(matched.config, set(map(matched.target, sources)))
     positions: dict[TopicPartition, MatchedPosition] = {}
     skipped: dict[TopicPartition, str] = {}
     for source in sources:
         first, end = marks[source]
-        new, at = at_ends[source], known.get(source)
+        new = MatchedPosition(end, live.topic_id, target_id, floors[matched.target(source)])
+        at = known.get(source)
         if at is None or at.topic_id not in {"", live.topic_id}:
             positions[source] = replace(new, offset=first) if has_begun else new
             continue
-        if at.queries is not None and at.queries.hash == hash_of(()):  # nothing is matched
+        if at.queries is not None and at.queries.hash == NO_QUERIES:  # nothing is matched
             positions[source] = replace(new, skipped=at.skipped, queries=at.queries)
             continue
         if not first <= at.offset <= end:
@@ -179,28 +186,19 @@ def _within(at: MatchedPosition, new: MatchedPosition, first: int, end: int) -> 
 
 def with_queries(start: MatchStart, rules: EmittingRules) -> dict[TopicPartition, MatchedPosition]:
     """Returns the positions of a start from which on events are matched with these queries."""
+    rules_hash = rules.identities_hash
     positions: dict[TopicPartition, MatchedPosition] = {}
     for source, at in start.positions.items():
-        queries = at.queries
-        if queries is None or (rules.has_new and queries.hash != rules.identities_hash):
+        before = at.queries
+        if before is not None and (before.hash == rules_hash or not rules.has_new):
+            since, scan_from = before.since, before.scan_from
+        else:
             # Of the event that it goes on with, something was sent: perhaps for other queries.
-            begins = [each.get(source.partition, 0) for each in rules.begins.values()]
-            since = max([at.offset + (source in start.sent), *begins])
-            queries = MatchedQueries(since, at.scan_from, "", rules.registry)
-        queries = replace(queries, hash=rules.identities_hash, registry=rules.registry)
+            begins = (each.get(source.partition, 0) for each in rules.begins.values())
+            since, scan_from = max(at.offset + (source in start.sent), *begins, 0), at.scan_from
+        queries = MatchedQueries(since, scan_from, rules_hash, rules.registry)
         positions[source] = replace(at, queries=queries)
     return positions
-
-
-def _at_ends(
-    matched: MatchedTopic, live: LiveTopic, marks: Mapping[TopicPartition, tuple[int, int]]
-) -> dict[TopicPartition, MatchedPosition]:
-    targets = {matched.target(source) for source in marks}
-    floors, target_id = high_watermarks(matched.config, targets), matched.target_id()
-    return {
-        source: MatchedPosition(end, live.topic_id, target_id, floors[matched.target(source)])
-        for source, (_, end) in marks.items()
-    }
 
 
 def committed_positions(
@@ -232,9 +230,9 @@ def _sent_since(
     """
     last: dict[TopicPartition, SentOfEvent] = {}
     records = 0
-    for sent in _sent_behind(matched, positions):
-        source, offset, at = sent.source, sent.origin.offset, positions.get(sent.source)
-        if at is None or offset < at.offset or sent.offset < at.scan_from:
+    for sent in sent_behind(matched, {source: at.scan_from for source, at in positions.items()}):
+        source, offset = sent.source, sent.origin.offset
+        if offset < positions[source].offset:
             continue
         records += 1
         before = last.get(source)
@@ -245,34 +243,37 @@ def _sent_since(
     return last, records
 
 
-def _sent_behind(
-    matched: MatchedTopic, positions: Mapping[TopicPartition, MatchedPosition]
+def sent_behind(
+    matched: MatchedTopic, scan_from: Mapping[TopicPartition, int]
 ) -> Iterator[SentEventRecord]:
-    """Yields what was sent since the positions, and more."""
-    floors: dict[TopicPartition, int] = {}
-    for source, at in positions.items():
-        target = matched.target(source)
-        floors[target] = min(at.scan_from, floors.get(target, at.scan_from))
-    marks = watermarks(matched.config, floors)
-    ranges = (
-        OffsetRange(target, max(floors[target], first), end)
-        for target, (first, end) in marks.items()
-    )
-    return sent_records(matched, ranges)
+    """Yields the records of events of some partitions in the topic of matched events.
 
-
-def sent_records(matched: MatchedTopic, ranges: Iterable[OffsetRange]) -> Iterator[SentEventRecord]:
-    """Yields the records of events of the topic, from ranges of the topic of matched events.
+    Args:
+        matched: whose events, and where they were sent.
+        scan_from: offset in the topic of matched events to begin at, by partition of the events.
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
         RecordsUnreadableError: if records are damaged.
     """
+    floors: dict[TopicPartition, int] = {}
+    for source, offset in scan_from.items():
+        target = matched.target(source)
+        floors[target] = min(offset, floors.get(target, offset))
+    marks = watermarks(matched.config, floors)
+    ranges = (
+        OffsetRange(target, max(floors[target], first), end)
+        for target, (first, end) in marks.items()
+    )
     for record in read_records(matched.config, matched.group, ranges):
         origin = _origin(matched, record)
-        if origin is not None:
-            query = (record.key() or b"").decode(errors="backslashreplace")
-            yield SentEventRecord(origin, query, record.offset())
+        if origin is None:
+            continue
+        query = (record.key() or b"").decode(errors="backslashreplace")
+        sent = SentEventRecord(origin, query, record.offset())
+        # Several partitions are sent to one.
+        if sent.source in scan_from and sent.offset >= scan_from[sent.source]:
+            yield sent
 
 
 def _origin(matched: MatchedTopic, record: Record) -> Origin | None:

@@ -14,9 +14,8 @@ from headrace.queries.columns import ConstantLayout
 from headrace.queries.evaluation.equality import equated
 from headrace.queries.language.functions import ValueType
 from headrace.queries.language.tree import Expression
-from headrace.queries.match.held import EmittingQuery, LiveQueries, QueryIdentity
+from headrace.queries.match.held import EmittingQuery, LiveQueries, QueryIdentity, RegistryPoint
 from headrace.queries.match.shape import QueryShape, indexed_values
-from headrace.queries.matched_events.matched_position import RegistryPoint
 
 EVERY_EVENT = "*"
 """What rules without an equality are looked up by."""
@@ -146,6 +145,10 @@ def hash_of(identities: Collection[QueryIdentity]) -> str:
     """Returns a hash of queries, 16 hex digits; the same in all processes."""
     named = "\n".join(map(repr, sorted(identities)))
     return hashlib.blake2b(named.encode(), digest_size=_HASH_BYTES).hexdigest()
+
+
+NO_QUERIES = hash_of(())
+"""Hash of no queries."""
 
 
 class _Table:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import MatchedEventsRunningError
 from headrace.kafka.client import high_watermarks, watermarks
 from headrace.model import TopicPartition
-from headrace.queries.matched_events.matched_position import MatchedPosition, RegistryPoint
+from headrace.queries.matched_events.matched_position import MatchedPosition
 from headrace.queries.matched_events.outgoing import RuleColumns, matched_events
 from headrace.queries.matched_events.positions import (
     MatchedTopic,
@@ -46,6 +46,8 @@ class RunningQuery:
 
     Attributes:
         columns: of the rules that are matched.
+        registry: where the queries were registered when they were read last: Kafka deletes the
+            records of earlier ones.
         has_short_batches: whether its batches are short.
         already_sent: records behind the committed positions that an earlier query has sent.
     """
@@ -61,6 +63,7 @@ class RunningQuery:
         has_short_batches: bool,
     ) -> None:
         self.columns, self.has_short_batches = columns, has_short_batches
+        self.registry = columns.rules.registry
         self.already_sent = sum(len(event.queries) for event in start.sent.values())
         self._matched, self._checkpoint = matched, checkpoint
         self._positions = dict(start.positions)
@@ -108,11 +111,8 @@ class RunningQuery:
             return self.has_ended_batches
         return self.age_seconds >= _MIN_QUERY_SECONDS
 
-    def commit_batches(self, registry: RegistryPoint) -> DoneBatches | None:
+    def commit_batches(self) -> DoneBatches | None:
         """Commits the positions of batches that have ended, and returns what they did.
-
-        Args:
-            registry: where the queries are registered now: Kafka deletes the records of then.
 
         Raises:
             MatchedEventsRunningError: if another process has committed positions.
@@ -122,7 +122,7 @@ class RunningQuery:
         done = self._query.progress()
         if done is not None:
             self.check_claim()
-            self._positions = self._positions_behind(done, registry)
+            self._positions = self._positions_behind(done)
             commit_positions(self._matched, self._positions)
             self._query.acknowledge(done)
             self._batches, self.already_sent = self._batches + 1, 0
@@ -149,10 +149,9 @@ class RunningQuery:
 
     def reads_another_topic(self) -> bool:
         """Returns whether one of both topics was made again, or that of events has grown."""
-        live = self._matched.live()
+        live, target_id = self._matched.live_with_target()
         ids = {(at.topic_id, at.target_id) for at in self._positions.values()}
-        now = live.topic_id, self._matched.target_id()
-        return ids != {now} or live.partitions != len(self._positions)
+        return ids != {(live.topic_id, target_id)} or live.partitions != len(self._positions)
 
     def check_claim(self) -> None:
         """Checks that the committed positions are those of this instance.
@@ -170,13 +169,11 @@ class RunningQuery:
         shutil.rmtree(self._checkpoint, ignore_errors=True)
         time.sleep(_SETTLE_SECONDS)
 
-    def _positions_behind(
-        self, done: DoneBatches, registry: RegistryPoint
-    ) -> dict[TopicPartition, MatchedPosition]:
+    def _positions_behind(self, done: DoneBatches) -> dict[TopicPartition, MatchedPosition]:
         positions: dict[TopicPartition, MatchedPosition] = {}
         for source, offset in done.positions.items():
             at = self._positions[source]
-            queries = None if at.queries is None else replace(at.queries, registry=registry)
+            queries = None if at.queries is None else replace(at.queries, registry=self.registry)
             scan_from = self._target_ends[self._matched.target(source)]
             positions[source] = replace(at, offset=offset, scan_from=scan_from, queries=queries)
         return positions

@@ -49,8 +49,8 @@ class SentEventRecord:
         return TopicPartition(self.origin.topic, self.origin.partition)
 
 
-class SentEvents:
-    """What is in the topic of matched events of some events of a partition.
+class RecordedMatches:
+    """The matches of some events of a partition that are in the topic of matched events.
 
     Attributes:
         events: the range of these events.

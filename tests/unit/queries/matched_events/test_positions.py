@@ -8,7 +8,8 @@ import confluent_kafka
 import pytest
 
 from headrace.model import TopicPartition
-from headrace.queries.matched_events.matched_position import MatchedPosition, RegistryPoint
+from headrace.queries.match.held import RegistryPoint
+from headrace.queries.matched_events.matched_position import MatchedPosition
 from headrace.queries.matched_events.positions import MatchStart, with_queries
 from headrace.queries.matched_events.rules import EmittingRules
 from headrace.queries.matched_events.sent import SentOfEvent
@@ -16,19 +17,22 @@ from headrace.queries.matched_events.sent import SentOfEvent
 FIRST, SECOND = (TopicPartition("clicks", number) for number in range(2))
 
 
-def start(queries=None, sent=None, **offsets):
-    """The places where partitions go on, by name: offset, and where to scan from."""
-    positions = {}
-    for name, (offset, scan_from) in offsets.items():
-        source = {"first": FIRST, "second": SECOND}[name]
-        of_source = None if queries is None else queries[source].queries
-        position = MatchedPosition(offset, "id", "target", scan_from, "host-1", queries=of_source)
-        positions[source] = position
+BEGIN = {FIRST: (100, 7), SECOND: (200, 8)}
+
+
+def start(places=BEGIN, before=None, sent=None):
+    """The partitions go on at places: offset, and where to scan from.
+
+    ``before``: with the queries of then.
+    """
+    positions = {
+        source: MatchedPosition(
+            *(offset, "id", "target", scan_from, "host-1"),
+            queries=before[source].queries if before else None,
+        )
+        for source, (offset, scan_from) in places.items()
+    }
     return MatchStart(positions, sent or {}, {}, 0)
-
-
-def begins(queries=None, sent=None):
-    return start(queries, sent, first=(100, 7), second=(200, 8))
 
 
 def rules(*queries, offset=5):
@@ -42,39 +46,39 @@ def since(positions):
 
 
 def test_the_first_start_begins_where_the_partitions_go_on():
-    assert since(with_queries(begins(), rules("a"))) == [(100, 7, 5), (200, 8, 5)]
+    assert since(with_queries(start(), rules("a"))) == [(100, 7, 5), (200, 8, 5)]
 
 
 def test_a_later_start_with_the_same_queries_keeps_the_beginning():
-    before = with_queries(begins(), rules("a"))
-    kept = with_queries(start(before, first=(900, 70)), rules("a", offset=6))
+    before = with_queries(start(), rules("a"))
+    kept = with_queries(start({FIRST: (900, 70)}, before), rules("a", offset=6))
     assert since(kept) == [(100, 7, 6)]
     assert (kept[FIRST].offset, kept[FIRST].scan_from) == (900, 70)
 
 
 def test_a_later_start_with_other_queries_begins_behind_what_earlier_ones_have_sent():
-    before = with_queries(begins(), rules("a"))
-    later = start(before, {FIRST: SentOfEvent(900, {"a"}, 71)}, first=(900, 71))
+    before = with_queries(start(), rules("a"))
+    later = start({FIRST: (900, 71)}, before, {FIRST: SentOfEvent(900, {"a"}, 71)})
     assert since(with_queries(later, rules("a", "b"))) == [(901, 71, 5)]
 
 
 def test_queries_that_come_begin_at_the_ends_and_ones_that_go_move_nothing():
     first = rules("a", "b")
-    before = with_queries(begins(), first)
+    before = with_queries(start(), first)
     second = rules("a", "c").after(first, {0: 150, 1: 250})
-    after = with_queries(begins(before), second)
+    after = with_queries(start(before=before), second)
     assert since(after) == [(150, 7, 5), (250, 8, 5)]
     third = rules("c").after(second, {0: 170, 1: 270})
-    ended = with_queries(begins(after), third)
+    ended = with_queries(start(before=after), third)
     assert since(ended) == [(150, 7, 5), (250, 8, 5)]
     assert ended[FIRST].queries.hash == third.identities_hash != second.identities_hash
 
 
 def test_queries_that_come_have_no_events_that_others_have_sent_before_they_were_matched():
     first = rules("a")
-    before = with_queries(begins(), first)
+    before = with_queries(start(), first)
     second = rules("a", "b").after(first, {0: 150, 1: 250})
-    later = start(before, {FIRST: SentOfEvent(180, {"a"}, 60)}, first=(180, 60))
+    later = start({FIRST: (180, 60)}, before, {FIRST: SentOfEvent(180, {"a"}, 60)})
     assert since(with_queries(later, second)) == [(181, 60, 5)]
 
 
@@ -83,7 +87,7 @@ def committed(offset, metadata):
 
 
 def test_what_is_committed_is_read_at_the_offset_of_now():
-    position = with_queries(begins(), rules("a"))[FIRST]
+    position = with_queries(start(), rules("a"))[FIRST]
     assert MatchedPosition.of(committed(100, position.metadata)) == position
     assert MatchedPosition.of(committed(90, position.metadata)) == replace(position, offset=90)
     without = replace(position, queries=None)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from headrace.model import OffsetRange, TopicPartition
-from headrace.queries.matched_events.sent import SentEventRecord, SentEvents
+from headrace.queries.matched_events.sent import RecordedMatches, SentEventRecord
 from headrace.transfer.origin import Origin
 
 EVENTS = OffsetRange(TopicPartition("clicks", 1), 10, 20)
 
 
 def sent(*offsets, is_asked_for=True):
-    events = SentEvents(EVENTS)
+    events = RecordedMatches(EVENTS)
     for offset in offsets:
         record = SentEventRecord(Origin("here", "clicks", 1, offset), "q", 0)
         events.take(record, is_asked_for=is_asked_for)
