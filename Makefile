@@ -21,7 +21,7 @@ help:
 	@echo "make bench-sites  speed of a mirror, beside MirrorMaker 2, of a merger, a dispatcher and profiles, and a cut link, in an hour"
 	@echo "make bench-formats  speed of JSON, nested JSON and Avro, in memory and from Kafka to a lake"
 	@echo "make bench-flow  speed of joins, de-duplication, statistics and the ledger, beside others (FLOW=\"join dedup\": parts)"
-	@echo "make bench-queries  speed of standing queries, with 1 to 1,000,000 of them, and of a windowed count, in half an hour"
+	@echo "make bench-queries  speed and latency of standing queries, with 1 to 1,000,000 of them, and of a windowed count, in two hours"
 	@echo "make bench-peers  speed against Kafka Workers, Kafka Connect, Flink and Quix Streams, in an hour"
 
 env: $(VENV)/.installed

@@ -1,4 +1,4 @@
-"""What benchmarks do alike that measure times at a steady rate of events, each system once."""
+"""What benchmarks do alike that measure times at a steady rate of events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.cluster import WORK, Broker, opened_in
-from bench.command import exit_code, show
+from bench.command import exit_code, in_turn, show
 from bench.driver import SystemFailedError
 from bench.live_traffic import PARTITIONS
 from bench.peers.programs import check_running
@@ -22,6 +22,7 @@ from bench.results import Row, row
 from headrace.runtime.java import find_java
 
 START_SECONDS = 120
+ROUNDS = 3
 
 
 def await_start(
@@ -58,8 +59,8 @@ class LatencyBenchmark:
         systems: their names.
         rate: of the events, in a second.
         queries: how many are registered.
-        seconds: of each system.
-        quick_seconds: of each system in a quick run.
+        seconds: of each system in a round.
+        quick_seconds: of each system in a quick run, of one round.
     """
 
     name: str
@@ -76,14 +77,15 @@ class LatencyBenchmark:
         """Runs, shows a table, keeps the results unless it was a quick run."""
         chosen = self._arguments(given)
         seconds = self.quick_seconds if chosen.quick else chosen.seconds
+        rounds = 1 if chosen.quick else chosen.rounds
         settings = {
             "work": f"{self.rate:,} events/s for {seconds} s, {self.queries:,} queries",
-            "rounds": 1,
+            "rounds": rounds,
             "partitions": PARTITIONS,
         }
 
         def work(console: Console) -> int:
-            rows = self._run(chosen.systems, seconds, console)
+            rows = self._run(chosen.systems, seconds, rounds, console)
             show(console, self.name, rows, None if chosen.quick else settings)
             return 0
 
@@ -92,29 +94,33 @@ class LatencyBenchmark:
     def _arguments(self, given: Sequence[str]) -> argparse.Namespace:
         program = f"python -m bench.{self.name.replace('-', '_')}"
         parser = argparse.ArgumentParser(prog=program, description=self.description)
-        quick = f"{self.quick_seconds} s of each, nothing kept"
+        quick = f"{self.quick_seconds} s of each, one round, nothing kept"
         parser.add_argument("--quick", action="store_true", help=quick)
-        seconds = f"of each; {self.seconds}"
+        parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"default {ROUNDS}")
+        seconds = f"of each in a round, default {self.seconds}"
         parser.add_argument("--seconds", type=int, default=self.seconds, help=seconds)
         systems = list(self.systems)
         parser.add_argument("--systems", nargs="+", choices=systems, default=systems)
         return parser.parse_args(given)
 
-    def _run(self, systems: Sequence[str], seconds: float, console: Console) -> list[Row]:
+    def _run(
+        self, systems: Sequence[str], seconds: float, rounds: int, console: Console
+    ) -> list[Row]:
         java = find_java(os.environ)
         shutil.rmtree(WORK, ignore_errors=True)
-        measured: list[Row] = []
+        runs: dict[str, list[Mapping[str, float]]] = {system: [] for system in systems}
         try:
             with opened_in(WORK / "broker", java) as broker:
-                for system in systems:
+                for number, system in in_turn(systems, rounds):
                     console.print(f"{system}: {seconds:.0f} s at {self.rate:,} events/s")
-                    figures = self.measure(broker, system, seconds, WORK / system)
+                    figures = self.measure(broker, system, seconds, WORK / f"{system}-{number}")
                     shown = (f"{name} {value:,.4g}" for name, value in figures.items())
                     console.print(", ".join(shown))
-                    measured += [
-                        row(self.name, system, name, unit, [figures[name]])
-                        for name, unit in self.units.items()
-                    ]
+                    runs[system].append(figures)
         finally:
             shutil.rmtree(WORK, ignore_errors=True)
-        return measured
+        return [
+            row(self.name, system, name, unit, [figures[name] for figures in measured])
+            for system, measured in runs.items()
+            for name, unit in self.units.items()
+        ]
