@@ -656,7 +656,7 @@ MATCHED_EVENTS_METRICS = (
     Metric(
         "read",
         "events",
-        "offsets of events that were looked at; counted where positions are committed: every three "
+        "offsets of events that were looked at; counted where positions are committed: every five "
         "minutes, and up to the last event that was sent where queries change or the process ends",
         "standing still while events come: see the state and its reason",
         is_counter=True,
@@ -678,7 +678,7 @@ MATCHED_EVENTS_METRICS = (
         "lag_records",
         "records",
         "offsets from the committed positions to the end of the topic: `since commit` in `status`",
-        "above what comes in six minutes: it is too slow, or stands still",
+        "above what comes in ten minutes: it is too slow, or stands still",
     ),
 )
 """Of a process that sends matched events; at /metrics ``headrace_matched_events_<name>``, counts

@@ -55,19 +55,24 @@ class EmitProject:
     def __init__(self, folder, broker, names):
         self.config = client_config(KafkaSettings(), broker.bootstrap_servers)
         self.topic, self.name, self.folder = names("clicks"), names("ads"), folder
-        module = f"flow_{uuid.uuid4().hex[:8]}"  # Python would not import a second one of a name
-        (folder / "headrace.toml").write_text(
-            f'[project]\nname = "emitted"\nsite = "here"\nmodules = ["{module}"]\n\n'
-            f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n'
-            '[spark.config]\n"spark.driver.memory" = "512m"\n'
-        )
-        flow = FLOW.format(topic=self.topic, name=self.name, partitions=PARTITIONS)
-        (folder / f"{module}.py").write_text(flow)
-        self.loaded = load_project(load_settings(folder, {}))
-        self.queries = self.loaded.standing_queries[self.name]
+        self._servers = broker.bootstrap_servers
+        self.declare(FLOW)
         make_topic(self.config, self.topic, PARTITIONS)
         ensure_query_topics(self.config, self.queries)
         self.sent = 0
+
+    def declare(self, flow):
+        """Declares topic, queries and pipeline."""
+        module = f"flow_{uuid.uuid4().hex[:8]}"  # Python would not import a second one of a name
+        (self.folder / "headrace.toml").write_text(
+            f'[project]\nname = "emitted"\nsite = "here"\nmodules = ["{module}"]\n\n'
+            f'[kafka]\nbootstrap_servers = "{self._servers}"\n'
+            '[spark.config]\n"spark.driver.memory" = "512m"\n'
+        )
+        flow = flow.format(topic=self.topic, name=self.name, partitions=PARTITIONS)
+        (self.folder / f"{module}.py").write_text(flow)
+        self.loaded = load_project(load_settings(self.folder, {}))
+        self.queries = self.loaded.standing_queries[self.name]
 
     def register(self, query_id, text, *, emits=True):
         text = text.format(topic=f'"{self.topic}"')
@@ -140,8 +145,12 @@ class EmitProject:
     def committed(self):
         """The committed offsets, by partition."""
         group = f"headrace.{self.queries.matched_events_topic}.{self.topic}"
-        sources = [TopicPartition(self.topic, p) for p in range(PARTITIONS)]
-        return {at.partition: at.offset for at in committed(self.config, group, sources)}
+        return {at.partition: at.offset for at in committed(self.config, group, self.sources)}
+
+    @property
+    def sources(self):
+        """The partitions of the topic of events."""
+        return [TopicPartition(self.topic, p) for p in range(PARTITIONS)]
 
     @property
     def matched(self):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 
 import confluent_kafka
 import pyarrow as pa
 import pytest
-from tests.integration.emit_project import ALL, CHEAP, EmitProject
+from tests.integration.emit_project import ALL, CHEAP, FLOW, EmitProject
 from tests.kafka_topics import grow_topic, make_topic
 
 from headrace.control import matched_event_balances as module
@@ -22,6 +23,7 @@ from headrace.kafka.topics import delete_topic
 from headrace.model import TopicPartition
 from headrace.queries.match.held import RegistryReader
 from headrace.queries.matched_events import rules as rules_module
+from headrace.queries.matched_events.emitter import EventEmitter
 from headrace.queries.matched_events.positions import (
     commit_positions,
     committed_positions,
@@ -45,11 +47,21 @@ class CommittedProject(EmitProject):
 
     def begin(self):
         """A start with the queries of now."""
-        registry, cluster = self.queries.queries_topic, KafkaCluster(self.config)
-        reader = RegistryReader("test", registry, self.topic, self.matched.schema, cluster)
+        reader, matched = self.registry(), self.matched
         end = reader.end()
         rules = EmittingRules.of(reader.at(end), NEWEST, end)
-        commit_positions(self.matched, with_queries(find_start(self.matched), rules))
+        positions = with_queries(find_start(matched), rules, matched.schema_hash)
+        commit_positions(matched, positions)
+        return positions
+
+    def registry(self):
+        topic, cluster = self.queries.queries_topic, KafkaCluster(self.config)
+        return RegistryReader("test", topic, self.topic, self.matched.schema, cluster)
+
+    def start(self, partition):
+        """Where a start goes on with a partition: its position, and what was sent of the event."""
+        start, source = find_start(self.matched), self.source(partition)
+        return start.positions[source], start.sent.get(source)
 
     def emit(self, query, partition, *offsets):
         """Sends events of a partition as matches of a query."""
@@ -149,6 +161,47 @@ def test_queries_that_are_not_known_any_more_are_unknown(project):
     assert "Kafka has deleted those of then" in project.balance().unknown
 
 
+def test_records_of_queries_that_are_deleted_behind_the_position_are_passed_over(project):
+    begun(project)
+    project.commit(1, offset=4)
+    for _ in range(3):
+        update_query(project.loaded, "all", None, timedelta(minutes=30))
+    project.delete(project.queries.queries_topic, 0, 3)
+    assert state(project) == ("balanced", 9, "")
+    project.cancel("all")
+    project.register("others", CHEAP)
+    project.delete(project.queries.queries_topic, 0, 5)
+    assert "Kafka has deleted those of then" in project.balance().unknown
+
+
+def test_queries_that_a_process_has_are_those_that_kafka_has_kept(project):
+    """A process that was asleep: of a query that was cancelled meanwhile, nothing is left."""
+    project.register("old", ALL)
+    reader = project.registry()
+    assert len(reader.at(reader.end()).emitting_identities()) == 1
+    project.cancel("old")
+    for query in ("new", "newer"):
+        project.register(query, ALL)
+    project.delete(project.queries.queries_topic, 0, 3)
+    live = reader.at(reader.end()).emitting_identities()
+    assert [query for query, *_ in live] == ["newer"]
+
+
+def test_events_are_compared_as_they_are_read_now(project):
+    begun(project)
+    project.declare(FLOW.replace("price: int", "price: int\n    region: str"))
+    assert "the event class has changed" in project.balance().unknown
+    project.begin()
+    assert "no event was looked at" in project.balance().unknown
+    project.declare(FLOW)
+    project.begin()
+    project.send(2)
+    for partition in range(2):
+        project.emit("all", partition, 5)
+        project.commit(partition, offset=6)
+    assert state(project) == ("balanced", 2, "")
+
+
 def test_a_query_that_came_since_is_not_asked_for_and_one_that_went_is(project):
     begun(project)
     project.register("new", ALL)
@@ -163,7 +216,7 @@ def test_where_no_query_is_left_nothing_is_compared(project):
     assert balance_matched_events(project.loaded, [project.queries]) == ()
     project.send(10)
     project.register("new", ALL)
-    assert "with the queries of now" in project.balance().unknown
+    assert "has not seen the queries of now yet" in project.balance().unknown
     project.begin()
     assert "no event was looked at" in project.balance().unknown
     project.send(2)
@@ -197,6 +250,83 @@ def test_where_no_query_was_matched_nothing_is_skipped(project):
     project.register("new", ALL)
     project.begin()
     assert (project.balance().lag, project.balance().skipped) == (0, 0)
+
+
+def test_where_no_query_was_matched_partitions_that_come_go_on_at_their_ends(project):
+    begun(project)
+    project.cancel("all")
+    project.begin()
+    grow_topic(project.config, project.topic, 3)
+    project.send_to(2, 3)
+    project.register("new", ALL)
+    assert project.start(2)[0].offset == 3
+    project.make_again(project.topic)
+    project.send_to(0, 4)
+    assert project.begin()[project.source(0)].offset == 4
+    project.send_to(0, 1)
+    project.make_again(project.topic)
+    project.send_to(0, 4)
+    assert project.start(0)[0].offset == 0
+
+
+def test_events_that_were_sent_and_are_deleted_since_are_not_skipped(project):
+    begun(project)
+    project.send(10)
+    project.emit("all", 0, *range(5, 9))
+    project.delete(project.topic, 0, 7)
+    position, sent = project.start(0)
+    assert (position.offset, position.skipped, sent.queries) == (8, 0, {"all"})
+    project.delete(project.topic, 0, 10)
+    position, sent = project.start(0)
+    assert (position.offset, position.skipped, sent) == (10, 1, None)
+    balance = project.balance()
+    assert (balance.state, balance.events) == ("unknown", 5)
+    assert f"Kafka has deleted 5 offsets of {project.topic}/0 behind" in balance.unknown
+
+
+def test_events_that_were_sent_and_cut_off_are_none_of_those_that_come(project):
+    begun(project)
+    project.emit("all", 0, *range(5, 9))
+    assert "the next event was 9, and the topic has 0 to 5" in find_start(project.matched).losses[0]
+    project.begin()
+    project.send(8)
+    assert project.start(0) == (project.start(0)[0], None)
+    project.emit("all", 0, 5, 6)
+    project.commit(0, offset=7)
+    assert state(project) == ("balanced", 2 + 5, "")
+
+
+def test_an_open_transaction_of_another_program_hides_nothing(project):
+    begun(project)
+    target = project.matched.target(project.source(0))
+    other = confluent_kafka.Producer({**project.config, "transactional.id": project.topic})
+    other.init_transactions(30)
+    other.begin_transaction()
+    other.produce(target.topic, b"{}", partition=target.partition)
+    assert other.flush(30) == 0
+    project.send(2)
+    project.emit("all", 0, 5)
+    assert project.start(0)[0].offset == 5
+    project.commit(0, offset=6)
+    balance = project.balance()
+    other.abort_transaction(30)
+    assert (balance.state, balance.events) == ("balanced", 6 + 5)
+
+
+def test_a_process_that_has_sent_nothing_leaves_the_place_of_another(project):
+    begun(project)
+    begins = dict(committed_positions(project.matched, [project.source(0)]))
+    emitter = EventEmitter(
+        project.matched,
+        project.registry(),
+        lambda: NEWEST,
+        nullcontext,
+        project.loaded.settings.restart,
+        project.loaded.settings.state,
+    )
+    emitter.stop()
+    emitter.run(lambda _: None)
+    assert committed_positions(project.matched, [project.source(0)]) == begins
 
 
 def test_an_offset_that_an_operator_has_set_is_kept_and_repeats_nothing(project):
@@ -253,6 +383,17 @@ def test_what_was_deleted_of_matched_events_is_left_out(project):
     target = project.matched.target(project.source(0))
     project.delete(target.topic, target.partition, 2)
     assert state(project) == ("balanced", 2 + 5, "")
+
+
+def test_a_record_of_a_later_event_tells_nothing_of_those_before(project):
+    begun(project)
+    project.send(2)
+    project.emit("all", 0, 5)
+    target = project.matched.target(project.source(0))
+    project.delete(target.topic, target.partition, 5)
+    balance = project.balance()
+    assert (balance.state, balance.events) == ("unknown", 5)
+    assert balance.unknown == f"Kafka has deleted the matched events of {project.topic}/0"
 
 
 def test_events_that_are_deleted_while_it_reads_are_not_too_many(project, monkeypatch):

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from tests.integration.emit_project import ALL, CHEAP, PARTITIONS, SECONDS, EmitProject
@@ -18,6 +19,7 @@ from headrace import Origin, Project
 from headrace.control.matched_event_balances import balance_matched_events
 from headrace.errors import QueryMissingError
 from headrace.kafka.topics import delete_topic
+from headrace.queries.matched_events.positions import commit_positions, committed_positions
 
 
 @pytest.fixture
@@ -170,6 +172,17 @@ def test_a_process_that_is_killed_repeats_and_loses_nothing(project):
     looked_at = sum(project.committed().values())
     assert (balance.state, balance.events) == ("balanced", looked_at)
     assert balance.matches == balance.in_topic == looked_at > len(places) - 10
+
+
+def test_a_process_whose_place_was_taken_ends_and_leaves_it_alone(project):
+    project.register("cheap", CHEAP)
+    with project.running():
+        project.until_begun()
+        project.until("cheap", project.send(6))
+        positions = committed_positions(project.matched, project.sources)
+        taken = {source: replace(at, instance="another-1") for source, at in positions.items()}
+        commit_positions(project.matched, taken)
+    assert committed_positions(project.matched, project.sources) == taken
 
 
 def test_what_is_missing_or_too_many_is_told(project):

@@ -12,6 +12,8 @@ from headrace.queries.matched_events.matched_position import MatchedQueries
 from headrace.queries.matched_events.positions import MatchedTopic
 from headrace.queries.matched_events.rules import MAX_SHAPES, NO_QUERIES, hash_of
 
+_EMIT = "`headrace query emit`"
+
 
 class UnknownBalanceError(Exception):
     """It is not known whether matched events balance; its text says why."""
@@ -27,6 +29,7 @@ class EmittingQueries:
     def __init__(self, matched: MatchedTopic) -> None:
         registry, topic = matched.queries.queries_topic, matched.topic.name
         cluster = KafkaCluster(matched.config)
+        self._schema_hash = matched.schema_hash
         self._reader = RegistryReader(
             "headrace.reconcile", registry, topic, matched.schema, cluster
         )
@@ -40,15 +43,20 @@ class EmittingQueries:
         Raises:
             UnknownBalanceError: if they can't be told.
             ReferenceRecreatedError: if the topic of queries is made again meanwhile.
+            RecordsDeletedError: if Kafka deletes records of queries meanwhile.
             BrokerUnreachableError: if the brokers do not answer.
         """
-        if len({(each.hash, each.registry) for each in committed}) > 1:
+        if len({(each.hash, each.schema, each.registry) for each in committed}) > 1:
             raise UnknownBalanceError("partitions are matched with different queries: ask again")
         last = next(iter(committed))
         if last.hash == NO_QUERIES:
             if self.asks_now():
-                raise UnknownBalanceError("no event was matched with the queries of now yet")
+                raise UnknownBalanceError(f"{_EMIT} has not seen the queries of now yet")
             return None
+        if last.schema != self._schema_hash:
+            raise UnknownBalanceError(
+                f"the event class has changed since {_EMIT} was started: start it again"
+            )
         now = self._end()
         if now is None or now.topic_id != last.registry.topic_id:
             raise UnknownBalanceError(f"topic {self._reader.registry} was made again")
@@ -61,8 +69,8 @@ class EmittingQueries:
         if len(shapes) > MAX_SHAPES:
             raise UnknownBalanceError(f"queries of more than {MAX_SHAPES:,} shapes are left out")
         raise UnknownBalanceError(
-            "queries have come, changed or ended since `headrace query emit` looked at them, and "
-            "Kafka has deleted those of then"
+            f"queries have come, changed or ended since {_EMIT} looked at them, and Kafka has "
+            "deleted those of then"
         )
 
     def asks_now(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,6 +15,8 @@ from headrace.control.site_clusters import own_cluster
 from headrace.errors import (
     BrokerUnreachableError,
     MatchedEventsFormatError,
+    RecordsDeletedError,
+    RecordsUnreadableError,
     ReferenceRecreatedError,
     TopicMissingError,
 )
@@ -37,7 +39,7 @@ from headrace.queries.matched_events.recount import MatchedEventCounts, recount
 from headrace.queries.matched_events.sent import RecordedMatches
 
 MAX_EVENTS = 1_000_000
-"""Of a topic, the newest are looked at."""
+"""Of a topic, the newest are looked at; fewer, where they have more matches than that."""
 
 _GROUP = "headrace.reconcile"
 
@@ -78,7 +80,6 @@ def balance_matched_events(
 
     Raises:
         AuthorizationError: if an ACL is missing.
-        RecordsUnreadableError: if records are damaged.
     """
     return tuple(
         balance
@@ -97,6 +98,8 @@ def _balance(
     except (
         BrokerUnreachableError,
         MatchedEventsFormatError,
+        RecordsDeletedError,
+        RecordsUnreadableError,
         ReferenceRecreatedError,
         TopicMissingError,
         UnknownBalanceError,
@@ -146,8 +149,15 @@ class _Comparison:
         marks = watermarks(self._config, positions)
         known: dict[TopicPartition, tuple[int, int]] = {}
         for source, each in queries.items():
-            begin = max(each.since, marks[source][0])
-            known[source] = begin, max(begin, positions[source].offset)
+            first, offset = marks[source][0], positions[source].offset
+            begin = max(each.since, first)
+            known[source] = begin, max(begin, offset)
+            if first > offset:
+                self._unknown.append(
+                    f"Kafka has deleted {first - offset:,} offsets of {source.path} behind the "
+                    "committed position: the next start of `headrace query emit` counts those that "
+                    "it has not looked at"
+                )
         counts = self._compared(newest_ranges(known, MAX_EVENTS), queries, rules)
         balance = self._balance_of(counts)
         behind = {p: max(at.offset, marks[p][0]) for p, at in positions.items()}
@@ -186,12 +196,15 @@ class _Comparison:
 
     def _compared(
         self,
-        ranges: Iterable[OffsetRange],
+        ranges: Sequence[OffsetRange],
         queries: Mapping[TopicPartition, MatchedQueries],
         rules: RuleSet,
     ) -> dict[TopicPartition, MatchedEventCounts]:
         """What comes of the events of ranges, by partition; unknown ones are left out."""
-        recorded = {range_.partition: RecordedMatches(range_) for range_ in ranges}
+        recorded = {
+            range_.partition: RecordedMatches(range_, MAX_EVENTS // len(ranges))
+            for range_ in ranges
+        }
         scan_from = {source: queries[source].scan_from for source in recorded}
         targets = set(map(self._matched.target, recorded))
         firsts = earliest_offsets(self._config, targets)
@@ -205,7 +218,8 @@ class _Comparison:
             if is_cut:
                 matches.leave_out_first()
             counted = self._recount(matches, rules)
-            if is_cut and counted.matches and not matches.has_records:
+            has_some = matches.has_records or not counted.matches
+            if is_cut and not (has_some and matches.events.span):
                 self._unknown.append(f"Kafka has deleted the matched events of {source.path}")
             elif not counted.is_balanced and self._is_deleted(
                 matches.events, max(first, scan_from[source])
@@ -242,7 +256,9 @@ class _Comparison:
         differences = tuple(_differences(counts))
         events = sum(each.events for each in counts.values())
         if not events and not self._unknown:
-            self._unknown.append("no event was looked at since the queries have changed last")
+            self._unknown.append(
+                "no event was looked at since the queries, the event class or a topic have changed"
+            )
         state = WindowState.UNKNOWN if self._unknown else WindowState.BALANCED
         return MatchedEventsBalance(
             self._matched.queries.name,

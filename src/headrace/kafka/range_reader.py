@@ -106,6 +106,7 @@ def read_records(
     ranges: Iterable[OffsetRange],
     *,
     silence_limit_seconds: float = _SHORT_SILENCE_SECONDS,
+    with_uncommitted: bool = False,
 ) -> Iterator[Record]:
     """Yields the records of ranges, read by a consumer of their own that is closed at the end.
 
@@ -116,6 +117,7 @@ def read_records(
         group: name by which brokers know the consumer; it joins no group.
         ranges: one range a partition.
         silence_limit_seconds: how long a record is waited for.
+        with_uncommitted: read also what is in, and behind, transactions that have not ended.
 
     Raises:
         BrokerUnreachableError, AuthorizationError, TopicMissingError, RecordsUnreadableError: as
@@ -124,7 +126,8 @@ def read_records(
     not_empty = [range_ for range_ in ranges if range_.span > 0]
     if not not_empty:
         return
-    reader = consumer(config, group, _READING_WHAT_IS_THERE)
+    isolation = {"isolation.level": "read_uncommitted"} if with_uncommitted else {}
+    reader = consumer(config, group, _READING_WHAT_IS_THERE | isolation)
     try:
         for chunk in read_ranges(
             reader, not_empty, config, silence_limit_seconds=silence_limit_seconds

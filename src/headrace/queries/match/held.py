@@ -99,37 +99,39 @@ class RegistryReader:
         Raises:
             ReferenceRecreatedError: if the topic of queries is another one than when the batch was
                 planned.
+            RecordsDeletedError: if Kafka deletes records while they are read.
             BrokerUnreachableError: if the broker does not respond.
         """
         held = _held(os.getpid(), self.pipeline, self.topic, self.schema, position.topic_id)
-        if held.queries is None or not held.is_before(position, at_ms):
-            held.queries, held.ends = LiveQueries(self.topic, self.schema), {}
+        if not held.is_before(position, at_ms):
+            held.begin_anew(LiveQueries(self.topic, self.schema))
         try:
-            self._read(held.queries, position, held.ends)
+            if held.ends != position.partitions:
+                self._read_on(held, position)
             held.queries.expire(at_ms)
         except BaseException:
-            held.queries = None  # it is at no position
+            held.begin_anew(LiveQueries(self.topic, self.schema))
             raise
         held.ends, held.at_ms = position.partitions, at_ms
         return held.queries
 
-    def _read(
-        self, queries: LiveQueries, position: ReferencePosition, read: Mapping[int, int]
-    ) -> None:
-        if read == position.partitions:
-            return
+    def _read_on(self, held: _Held, position: ReferencePosition) -> None:
         live = self.cluster.live(self.registry)
         if live.topic_id != position.topic_id:
             ids = (position.topic_id, live.topic_id)
             raise ReferenceRecreatedError(self.registry, *ids, pipeline=self.pipeline)
+        if any(end < live.earliest[p] for p, end in held.ends.items()):
+            # Of queries that were cancelled since, Kafka may have deleted the tombstone.
+            held.begin_anew(LiveQueries(self.topic, self.schema))
+        starts = {p: held.ends.get(p, live.earliest[p]) for p in position.partitions}
         ranges = [
-            OffsetRange(TopicPartition(self.registry, p), read.get(p, live.earliest[p]), end)
+            OffsetRange(TopicPartition(self.registry, p), starts[p], end)
             for p, end in position.partitions.items()
-            if read.get(p, live.earliest[p]) < end
+            if starts[p] < end
         ]
         for chunk in self.cluster.read(ranges) if ranges else ():
             for record in chunk.records:
-                queries.apply(record.key(), record.value())
+                held.queries.apply(record.key(), record.value())
 
 
 QueryIdentity: TypeAlias = tuple[str, int, str]
@@ -330,9 +332,13 @@ def _now_ms() -> int:
 class _Held:
     """The queries of this process, and where they stand."""
 
-    queries: LiveQueries | None = None
+    queries: LiveQueries
     ends: Mapping[int, int] = field(default_factory=dict)
     at_ms: int = 0
+
+    def begin_anew(self, queries: LiveQueries) -> None:
+        """Puts queries at no position in the place of those that it has."""
+        self.queries, self.ends, self.at_ms = queries, {}, 0
 
     def is_before(self, position: ReferencePosition, at_ms: int) -> bool:
         """Whether reading on leads to ``position``, and time going on to ``at_ms``."""
@@ -344,8 +350,8 @@ class _Held:
 def _held(
     pid: int,  # noqa: ARG001  a forked process has no queries
     pipeline: str,  # noqa: ARG001  pipelines stand at positions of their own
-    topic: str,  # noqa: ARG001
-    schema: EventSchema,  # noqa: ARG001
+    topic: str,
+    schema: EventSchema,
     topic_id: str,  # noqa: ARG001  of the topic of queries
 ) -> _Held:
-    return _Held()
+    return _Held(LiveQueries(topic, schema))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -119,8 +118,10 @@ class EventEmitter:
                         if delay is None:
                             raise
                         self._wait(headline(error), delay)
-            with contextlib.suppress(BrokerUnreachableError, TopicMissingError):
-                self._find_start()
+            try:
+                self._commit_end()
+            except (BrokerUnreachableError, MatchedEventsRunningError, TopicMissingError) as error:
+                _LOG.warning("%s: its last position is not committed: %s", self._status.name, error)
         finally:
             lock.release()
 
@@ -157,7 +158,7 @@ class EventEmitter:
                 rules = self._run_query(spark, rules, newest)
             else:
                 if not is_idle:
-                    self._find_start(rules.rules)
+                    self._commit_start(rules.rules)
                 rules, is_idle = None, True
                 self._wait("no live query has MATCHED EVENTS EMIT", _NO_QUERIES_SECONDS)
 
@@ -181,9 +182,7 @@ class EventEmitter:
         return RuleColumns.of(rules, self._matched.schema)
 
     def _started(self, spark: SparkSession, columns: RuleColumns) -> RunningQuery:
-        start = self._find_start(columns.rules)
-        for reason in start.skipped.values():
-            _LOG.error("Events are skipped: %s", reason)
+        start = self._commit_start(columns.rules)
         running = RunningQuery(
             spark,
             columns,
@@ -203,21 +202,47 @@ class EventEmitter:
         self._show_rules(rules)
         return running
 
-    def _find_start(self, rules: EmittingRules | None = None) -> MatchStart:
-        """Commits where to go on, and counts what the query before has sent.
+    def _commit_start(self, rules: EmittingRules) -> MatchStart:
+        """Commits where to go on, with the queries that events are matched with from there on.
 
-        Args:
-            rules: of the queries that events are matched with from there on; None: those of then.
+        Raises:
+            MatchedEventsRunningError: if another process has committed since the last query began.
         """
-        start = find_start(self._matched)
-        positions = self._commit(start.positions if rules is None else with_queries(start, rules))
-        if self._running is not None:
-            records = self._status.records + start.records - self._running.already_sent
-            was_read = {source: at for source, at in positions.items() if source in start.sent}
-            read = self._status.read + self._running.read_until(was_read)
-            self._status = replace(self._status, read=read, records=records)
-            self._running = None
+        start = self._find_start()
+        positions = self._commit(with_queries(start, rules, self._matched.schema_hash))
+        self._count_sent(start, positions)
         return replace(start, positions=positions)
+
+    def _commit_end(self) -> None:
+        """Commits what the last query has done, if there is one. Raises as :meth:`_commit_start`.
+
+        A process that never began one commits nothing: another one may run.
+        """
+        if self._running is not None:
+            start = self._find_start()
+            self._count_sent(start, self._commit(start.positions))
+
+    def _find_start(self) -> MatchStart:
+        if self._running is not None:
+            self._running.check_claim()
+        start = find_start(self._matched)
+        if start.is_first:
+            _LOG.warning("%s: begins with new events: no position is known", self._status.name)
+        for loss in start.losses:
+            _LOG.error("%s: events are skipped: %s", self._status.name, loss)
+        return start
+
+    def _count_sent(
+        self, start: MatchStart, positions: Mapping[TopicPartition, MatchedPosition]
+    ) -> None:
+        """Counts what the query before has sent behind its last commit."""
+        if self._running is None:
+            return
+        records = self._status.records + start.records - self._running.already_sent
+        was_read = {source: at for source, at in positions.items() if source in start.sent}
+        read = self._status.read + self._running.read_until(was_read)
+        self._status = replace(self._status, read=read, records=records)
+        self._running = None
 
     def _commit(
         self, positions: Mapping[TopicPartition, MatchedPosition]
@@ -264,6 +289,8 @@ class EventEmitter:
             rules, others = self._rules(newest), running.columns.rules
             if rules.identities != others.identities:
                 self._changes_often = not running.has_ended_batches
+                if running.reads_another_topic():
+                    return self._columns(rules)
                 ends = {p.partition: end for p, end in running.source_ends().items()}
                 return self._columns(rules.after(others, ends))
             running.registry = rules.registry

@@ -11,6 +11,7 @@ import confluent_kafka
 import msgspec
 
 from headrace.queries.match.held import RegistryPoint
+from headrace.queries.matched_events.rules import NO_QUERIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +24,14 @@ class MatchedQueries:
         scan_from: offset in the topic of matched events; what events from ``since`` on have sent
             is from there on.
         hash: of what tells these queries from others.
+        schema: hash of the event class that they are matched by.
         registry: where to read them.
     """
 
     since: int
     scan_from: int
     hash: str
+    schema: str
     registry: RegistryPoint
 
 
@@ -42,7 +45,8 @@ class MatchedPosition:
         target_id: of the topic of matched events.
         scan_from: offset there; what events from ``offset`` on have sent is from there on.
         instance: that committed it; empty: none did.
-        skipped: how many offsets before were gone when they were to be looked at.
+        skipped: how many offsets Kafka had deleted before they were looked at, since the first
+            start.
         queries: that the events before are matched with; None: not known.
     """
 
@@ -53,6 +57,11 @@ class MatchedPosition:
     instance: str = ""
     skipped: int = 0
     queries: MatchedQueries | None = None
+
+    @property
+    def matches_nothing(self) -> bool:
+        """Whether no query asked for matched events: events are passed over."""
+        return self.queries is not None and self.queries.hash == NO_QUERIES
 
     @property
     def metadata(self) -> str:

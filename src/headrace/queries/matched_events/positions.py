@@ -2,16 +2,18 @@
 
 The position of a partition is committed in a consumer group of the topic, with the offset of the
 topic of matched events from which on later events are looked for, and with the queries that events
-are matched with. The first start begins with the events that come from then on. Kafka forgets the
-positions of a topic that is deleted, so that a mark in the group, of the topic of matched events,
-says that this is not the first one: then partitions without a position begin with their first
-event. Where no query was matched, they go on at their ends.
+are matched with. The first start begins with the events that come from then on. A mark in the
+group, of the topic of matched events, says that this is not the first one: then partitions without
+a position, which are new, or of a topic that was made again, begin with their first event. Where
+the last queries were none, all partitions go on at their ends.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import confluent_kafka
 
@@ -22,6 +24,7 @@ from headrace.kafka.client import (
     commit,
     committed,
     describe,
+    earliest_offsets,
     high_watermarks,
     watermarks,
 )
@@ -30,9 +33,11 @@ from headrace.kafka.range_reader import Record, read_records
 from headrace.model import EventSchema, Json, OffsetRange, Topic, TopicPartition
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.matched_events.matched_position import MatchedPosition, MatchedQueries
-from headrace.queries.matched_events.rules import NO_QUERIES, EmittingRules
+from headrace.queries.matched_events.rules import EmittingRules
 from headrace.queries.matched_events.sent import SentEventRecord, SentOfEvent
 from headrace.transfer.origin import Origin, origins
+
+_HASH_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,12 @@ class MatchedTopic:
         if self.topic.schema is None:
             raise ValueError(f"topic {self.topic.name!r} has no event class")
         return self.topic.schema
+
+    @cached_property
+    def schema_hash(self) -> str:
+        """Hash of how an event is read, 16 hex digits; the same in all processes."""
+        read = repr((self.schema.fields, self.topic.event_time))
+        return hashlib.blake2b(read.encode(), digest_size=_HASH_BYTES).hexdigest()
 
     @property
     def group(self) -> str:
@@ -124,14 +135,16 @@ class MatchStart:
     Attributes:
         positions: of each partition.
         sent: what was sent of the event that a partition goes on with.
-        skipped: events that are gone before they were looked at, as sentences, by partition.
+        losses: events that can't be looked at any more, as sentences.
         records: that were sent since the positions were committed.
+        is_first: whether none was committed, or brokers have forgotten them.
     """
 
     positions: Mapping[TopicPartition, MatchedPosition]
     sent: Mapping[TopicPartition, SentOfEvent]
-    skipped: Mapping[TopicPartition, str]
-    records: int
+    losses: Collection[str] = ()
+    records: int = 0
+    is_first: bool = False
 
 
 def find_start(matched: MatchedTopic) -> MatchStart:
@@ -145,58 +158,85 @@ def find_start(matched: MatchedTopic) -> MatchStart:
     live, target_id = matched.live_with_target()
     sources = live.all_partitions
     known = committed_positions(matched, [*sources, matched.mark])
-    has_begun = matched.mark in known
-    marks = watermarks(matched.config, sources)
+    mark = known.pop(matched.mark, None)
+    begins_at_end = mark is None or mark.matches_nothing
+    before = {
+        source: at if at.target_id == target_id else replace(at, scan_from=0)
+        for source, at in known.items()
+        if at.topic_id in {"", live.topic_id} and not at.matches_nothing
+    }
     floors = high_watermarks(matched.config, set(map(matched.target, sources)))
+    last, records = _sent_since(matched, before)
+    marks = watermarks(matched.config, sources)  # what was sent is before the ends
     positions: dict[TopicPartition, MatchedPosition] = {}
-    skipped: dict[TopicPartition, str] = {}
+    sent: dict[TopicPartition, SentOfEvent] = {}
+    losses: list[str] = []
     for source in sources:
         first, end = marks[source]
         new = MatchedPosition(end, live.topic_id, target_id, floors[matched.target(source)])
-        at = known.get(source)
-        if at is None or at.topic_id not in {"", live.topic_id}:
-            positions[source] = replace(new, offset=first) if has_begun else new
-            continue
-        if at.queries is not None and at.queries.hash == NO_QUERIES:  # nothing is matched
+        at, event = known.get(source), last.get(source)
+        if source in before:
+            at = before[source]
+            looked_at = at.offset if event is None else event.offset + 1
+            if event is not None and first <= event.offset < end:
+                sent[source] = event
+            if not first <= looked_at <= end:
+                there = f"the topic has {first} to {end}"
+                losses.append(f"{source}: the next event was {looked_at}, and {there}")
+            positions[source] = _going_on(at, looked_at, sent.get(source), new, first)
+        elif at is not None and at.matches_nothing:
             positions[source] = replace(new, skipped=at.skipped, queries=at.queries)
-            continue
-        if not first <= at.offset <= end:
-            there = f"the topic has {first} to {end}"
-            skipped[source] = f"{source}: the next event was {at.offset}, and {there}"
-        positions[source] = _within(at, new, first, end)
-    sent, records = _sent_since(matched, positions)
-    for source, event in sent.items():
-        positions[source] = replace(
-            positions[source], offset=event.offset, scan_from=event.target_offset
-        )
-    return MatchStart(positions, sent, skipped, records)
+        else:
+            positions[source] = new if begins_at_end else replace(new, offset=first)
+    return MatchStart(positions, sent, losses, records, is_first=mark is None)
 
 
-def _within(at: MatchedPosition, new: MatchedPosition, first: int, end: int) -> MatchedPosition:
-    """Returns a position that the topics have, as near as possible to the committed one."""
-    offset, queries = max(first, min(at.offset, end)), at.queries
-    scan_from = at.scan_from if offset == at.offset else new.scan_from
-    if at.target_id != new.target_id:  # what was sent before is gone
-        scan_from = 0
-    if queries is not None and (at.target_id != new.target_id or offset < at.offset):
-        queries = replace(queries, since=offset, scan_from=scan_from)
-    skipped = at.skipped + max(offset - at.offset, 0)
+def _going_on(
+    at: MatchedPosition, looked_at: int, sent: SentOfEvent | None, new: MatchedPosition, first: int
+) -> MatchedPosition:
+    """Returns where a partition goes on.
+
+    Args:
+        at: what was committed.
+        looked_at: all events before this offset were looked at.
+        sent: of the event before it, which goes on where some of its records are missing.
+        new: the ends of both topics.
+        first: offset of the first event that there is.
+    """
+    end, scan_from = new.offset, new.scan_from
+    offset = max(first, min(looked_at, end))
+    if sent is not None:
+        offset, scan_from = sent.offset, sent.target_offset
+    queries = at.queries
+    # The log of events was cut, or the topic of matched events was made again.
+    if queries is not None and (looked_at > end or at.target_id != new.target_id):
+        queries = replace(queries, since=min(looked_at, end), scan_from=scan_from)
+    skipped = at.skipped + max(first - looked_at, 0)
     return replace(new, offset=offset, scan_from=scan_from, skipped=skipped, queries=queries)
 
 
-def with_queries(start: MatchStart, rules: EmittingRules) -> dict[TopicPartition, MatchedPosition]:
-    """Returns the positions of a start from which on events are matched with these queries."""
+def with_queries(
+    start: MatchStart, rules: EmittingRules, schema_hash: str
+) -> dict[TopicPartition, MatchedPosition]:
+    """Returns the positions of a start from which on events are matched with these queries.
+
+    Args:
+        start: where to go on.
+        rules: of the queries.
+        schema_hash: of how events are read.
+    """
     rules_hash = rules.identities_hash
     positions: dict[TopicPartition, MatchedPosition] = {}
     for source, at in start.positions.items():
         before = at.queries
-        if before is not None and (before.hash == rules_hash or not rules.has_new):
+        is_known = before is not None and (before.hash == rules_hash or not rules.has_new)
+        if before is not None and is_known and before.schema == schema_hash:
             since, scan_from = before.since, before.scan_from
         else:
             # Of the event that it goes on with, something was sent: perhaps for other queries.
             begins = (each.get(source.partition, 0) for each in rules.begins.values())
             since, scan_from = max(at.offset + (source in start.sent), *begins, 0), at.scan_from
-        queries = MatchedQueries(since, scan_from, rules_hash, rules.registry)
+        queries = MatchedQueries(since, scan_from, rules_hash, schema_hash, rules.registry)
         positions[source] = replace(at, queries=queries)
     return positions
 
@@ -212,13 +252,14 @@ def committed_positions(
 def commit_positions(
     matched: MatchedTopic, positions: Mapping[TopicPartition, MatchedPosition]
 ) -> None:
-    """Commits positions, and that there are any."""
+    """Commits positions, and that there are any, which were matched with the same queries."""
+    queries = next((at.queries for at in positions.values()), None)
+    marked = {**positions, matched.mark: MatchedPosition(0, queries=queries)}
     offsets = [
         confluent_kafka.TopicPartition(source.topic, source.partition, at.offset, at.metadata)
-        for source, at in positions.items()
+        for source, at in marked.items()
     ]
-    mark = confluent_kafka.TopicPartition(matched.mark.topic, matched.mark.partition, 0)
-    commit(matched.config, matched.group, [*offsets, mark])
+    commit(matched.config, matched.group, offsets)
 
 
 def _sent_since(
@@ -260,12 +301,14 @@ def sent_behind(
     for source, offset in scan_from.items():
         target = matched.target(source)
         floors[target] = min(offset, floors.get(target, offset))
-    marks = watermarks(matched.config, floors)
+    firsts = earliest_offsets(matched.config, floors)
+    # They are sent without transactions, also behind one of another program that is open.
+    ends = high_watermarks(matched.config, floors)
     ranges = (
-        OffsetRange(target, max(floors[target], first), end)
-        for target, (first, end) in marks.items()
+        OffsetRange(target, max(floors[target], firsts[target]), end)
+        for target, end in ends.items()
     )
-    for record in read_records(matched.config, matched.group, ranges):
+    for record in read_records(matched.config, matched.group, ranges, with_uncommitted=True):
         origin = _origin(matched, record)
         if origin is None:
             continue

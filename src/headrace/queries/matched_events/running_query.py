@@ -26,7 +26,7 @@ from headrace.transfer.spark_query import DoneBatches, KafkaQuery, OutgoingRows,
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_BATCH_SECONDS = 180  # events wait for up to a second at the end of a batch of Spark
+_BATCH_SECONDS = 300  # events wait for a second or two at the end of a batch of Spark
 # Where queries change before such a batch has ended: so that positions move on.
 _SHORT_BATCH_SECONDS = 5
 _MIN_QUERY_SECONDS = 2.0  # changes of the registry within it are taken together
@@ -42,7 +42,7 @@ class RunningQuery:
         matched: whose events, and where they go.
         start: where it goes on; the positions are committed, by this instance.
         checkpoint: a folder that is emptied before, and removed afterwards.
-        has_short_batches: whether queries change too often for batches of three minutes.
+        has_short_batches: whether queries change too often for batches of five minutes.
 
     Attributes:
         columns: of the rules that are matched.

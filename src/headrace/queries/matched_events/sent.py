@@ -52,14 +52,19 @@ class SentEventRecord:
 class RecordedMatches:
     """The matches of some events of a partition that are in the topic of matched events.
 
-    Attributes:
+    Args:
         events: the range of these events.
+        max_matches: where there are more, the older half of them is left out, with their events.
+
+    Attributes:
+        events: the range without events that are left out.
         matches: how many records there are of each.
     """
 
-    def __init__(self, events: OffsetRange) -> None:
+    def __init__(self, events: OffsetRange, max_matches: int) -> None:
         self.events = events
         self.matches: Counter[Match] = Counter()
+        self._max_matches = max_matches
         self._first: int | None = None
 
     @property
@@ -74,12 +79,17 @@ class RecordedMatches:
             self._first = offset
         if is_asked_for and self.events.start <= offset < self.events.end:
             self.matches[offset, record.query] += 1
+            if len(self.matches) > self._max_matches:
+                offsets = sorted(offset for offset, _ in self.matches)
+                self._leave_out_until(offsets[len(offsets) // 2])
 
     def leave_out_first(self) -> None:
         """Leaves out events up to that of the first record: Kafka may have deleted theirs."""
-        if self._first is None:
-            return
-        start = min(max(self.events.start, self._first + 1), self.events.end)
+        if self._first is not None:
+            self._leave_out_until(self._first)
+
+    def _leave_out_until(self, last: int) -> None:
+        start = min(max(self.events.start, last + 1), self.events.end)
         self.events = replace(self.events, start=start)
         kept = {match: n for match, n in self.matches.items() if match[0] >= start}
         self.matches = Counter(kept)

@@ -32,7 +32,11 @@ def start(places=BEGIN, before=None, sent=None):
         )
         for source, (offset, scan_from) in places.items()
     }
-    return MatchStart(positions, sent or {}, {}, 0)
+    return MatchStart(positions, sent or {})
+
+
+def matched(start, rules, schema="schema"):
+    return with_queries(start, rules, schema)
 
 
 def rules(*queries, offset=5):
@@ -46,40 +50,47 @@ def since(positions):
 
 
 def test_the_first_start_begins_where_the_partitions_go_on():
-    assert since(with_queries(start(), rules("a"))) == [(100, 7, 5), (200, 8, 5)]
+    assert since(matched(start(), rules("a"))) == [(100, 7, 5), (200, 8, 5)]
 
 
 def test_a_later_start_with_the_same_queries_keeps_the_beginning():
-    before = with_queries(start(), rules("a"))
-    kept = with_queries(start({FIRST: (900, 70)}, before), rules("a", offset=6))
+    before = matched(start(), rules("a"))
+    kept = matched(start({FIRST: (900, 70)}, before), rules("a", offset=6))
     assert since(kept) == [(100, 7, 6)]
     assert (kept[FIRST].offset, kept[FIRST].scan_from) == (900, 70)
 
 
 def test_a_later_start_with_other_queries_begins_behind_what_earlier_ones_have_sent():
-    before = with_queries(start(), rules("a"))
+    before = matched(start(), rules("a"))
     later = start({FIRST: (900, 71)}, before, {FIRST: SentOfEvent(900, {"a"}, 71)})
-    assert since(with_queries(later, rules("a", "b"))) == [(901, 71, 5)]
+    assert since(matched(later, rules("a", "b"))) == [(901, 71, 5)]
 
 
 def test_queries_that_come_begin_at_the_ends_and_ones_that_go_move_nothing():
     first = rules("a", "b")
-    before = with_queries(start(), first)
+    before = matched(start(), first)
     second = rules("a", "c").after(first, {0: 150, 1: 250})
-    after = with_queries(start(before=before), second)
+    after = matched(start(before=before), second)
     assert since(after) == [(150, 7, 5), (250, 8, 5)]
     third = rules("c").after(second, {0: 170, 1: 270})
-    ended = with_queries(start(before=after), third)
+    ended = matched(start(before=after), third)
     assert since(ended) == [(150, 7, 5), (250, 8, 5)]
     assert ended[FIRST].queries.hash == third.identities_hash != second.identities_hash
 
 
 def test_queries_that_come_have_no_events_that_others_have_sent_before_they_were_matched():
     first = rules("a")
-    before = with_queries(start(), first)
+    before = matched(start(), first)
     second = rules("a", "b").after(first, {0: 150, 1: 250})
     later = start({FIRST: (180, 60)}, before, {FIRST: SentOfEvent(180, {"a"}, 60)})
-    assert since(with_queries(later, second)) == [(181, 60, 5)]
+    assert since(matched(later, second)) == [(181, 60, 5)]
+
+
+def test_events_that_are_read_in_another_way_are_compared_from_there_on():
+    before = matched(start(), rules("a"))
+    later = matched(start({FIRST: (900, 70)}, before), rules("a"), schema="other")
+    assert since(later) == [(900, 70, 5)]
+    assert later[FIRST].queries.schema == "other"
 
 
 def committed(offset, metadata):
@@ -87,7 +98,7 @@ def committed(offset, metadata):
 
 
 def test_what_is_committed_is_read_at_the_offset_of_now():
-    position = with_queries(start(), rules("a"))[FIRST]
+    position = matched(start(), rules("a"))[FIRST]
     assert MatchedPosition.of(committed(100, position.metadata)) == position
     assert MatchedPosition.of(committed(90, position.metadata)) == replace(position, offset=90)
     without = replace(position, queries=None)

@@ -11,8 +11,8 @@ from headrace.transfer.origin import Origin
 EVENTS = OffsetRange(TopicPartition("clicks", 1), 10, 20)
 
 
-def sent(*offsets, is_asked_for=True):
-    events = RecordedMatches(EVENTS)
+def sent(*offsets, is_asked_for=True, max_matches=10):
+    events = RecordedMatches(EVENTS, max_matches)
     for offset in offsets:
         record = SentEventRecord(Origin("here", "clicks", 1, offset), "q", 0)
         events.take(record, is_asked_for=is_asked_for)
@@ -49,3 +49,10 @@ def test_of_a_partition_of_which_all_are_deleted_nothing_is_left_out():
     events = sent()
     events.leave_out_first()
     assert (events.has_records, events.events) == (False, EVENTS)
+
+
+def test_of_too_many_matches_the_newest_are_compared():
+    events = sent(*range(10, 20), max_matches=5)
+    assert events.events.start > 12
+    assert sorted(offset for offset, _ in events.matches) == list(range(events.events.start, 20))
+    assert 0 < len(events.matches) <= 5
