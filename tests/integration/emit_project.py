@@ -20,8 +20,8 @@ from headrace.control.matched_event_balances import balance_matched_events
 from headrace.control.query_registry import cancel_query, register_query
 from headrace.kafka.client import client_config, committed, consumer, producer
 from headrace.model import TopicPartition
+from headrace.queries.matched_events.matched_topic import MatchedTopic
 from headrace.queries.matched_events.positions import (
-    MatchedTopic,
     commit_positions,
     committed_positions,
 )

@@ -22,6 +22,7 @@ from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.topics import delete_topic
 from headrace.model import TopicPartition
 from headrace.queries.match.held import RegistryReader
+from headrace.queries.matched_events import positions as positions_module
 from headrace.queries.matched_events import rules as rules_module
 from headrace.queries.matched_events.emitter import EventEmitter
 from headrace.queries.matched_events.positions import (
@@ -284,7 +285,27 @@ def test_events_that_were_sent_and_are_deleted_since_are_not_skipped(project):
     assert f"Kafka has deleted 5 offsets of {project.topic}/0 behind" in balance.unknown
 
 
-def test_events_that_were_sent_and_cut_off_are_none_of_those_that_come(project):
+def test_an_end_before_what_was_sent_is_asked_for_again(project, monkeypatch):
+    """As a new leader says it for a moment after a failover."""
+    begun(project)
+    project.send(2)
+    project.emit("all", 0, 5)
+    ends = iter([4, 5])
+
+    def watermarks(config, sources):
+        marks = actual(config, sources)
+        source = project.source(0)
+        return marks | {source: (marks[source][0], next(ends, marks[source][1]))}
+
+    actual = positions_module.watermarks
+    monkeypatch.setattr(positions_module, "watermarks", watermarks)
+    monkeypatch.setattr(positions_module, "_ASK_SECONDS", 0.01)
+    position, sent = project.start(0)
+    assert (position.offset, sent.queries) == (5, {"all"})
+
+
+def test_events_that_were_sent_and_cut_off_are_none_of_those_that_come(project, monkeypatch):
+    monkeypatch.setattr(positions_module, "_FAILOVER_SECONDS", 0.1)
     begun(project)
     project.emit("all", 0, *range(5, 9))
     assert "the next event was 9, and the topic has 0 to 5" in find_start(project.matched).losses[0]
@@ -338,8 +359,9 @@ def test_an_offset_that_an_operator_has_set_is_kept_and_repeats_nothing(project)
     assert (start.positions[source].offset, start.sent[source].queries) == (4, {"all"})
 
 
-def test_a_log_of_events_that_was_cut_is_compared_from_its_end(project):
+def test_a_log_of_events_that_was_cut_is_compared_from_its_end(project, monkeypatch):
     """Records of events that are gone are behind: offsets that others have now."""
+    monkeypatch.setattr(positions_module, "_FAILOVER_SECONDS", 0.1)
     begun(project)
     project.emit("all", 0, *range(5, 9))
     project.commit(0, offset=9)

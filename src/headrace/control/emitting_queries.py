@@ -9,7 +9,7 @@ from headrace.kafka.cluster import KafkaCluster
 from headrace.queries.match.held import RegistryPoint, RegistryReader
 from headrace.queries.match.rules import RuleSet
 from headrace.queries.matched_events.matched_position import MatchedQueries
-from headrace.queries.matched_events.positions import MatchedTopic
+from headrace.queries.matched_events.matched_topic import MatchedTopic
 from headrace.queries.matched_events.rules import MAX_SHAPES, NO_QUERIES, hash_of
 
 _EMIT = "`headrace query emit`"

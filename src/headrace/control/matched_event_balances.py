@@ -29,9 +29,8 @@ from headrace.pipelines.source.decode import Decoder, decoder_for
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.match.rules import RuleSet
 from headrace.queries.matched_events.matched_position import MatchedPosition, MatchedQueries
+from headrace.queries.matched_events.matched_topic import MatchedTopic, check_format
 from headrace.queries.matched_events.positions import (
-    MatchedTopic,
-    check_format,
     committed_positions,
     sent_behind,
 )

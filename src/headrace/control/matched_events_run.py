@@ -20,7 +20,7 @@ from headrace.model import Topic
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.match.held import RegistryReader
 from headrace.queries.matched_events.emitter import EventEmitter
-from headrace.queries.matched_events.positions import MatchedTopic, check_format
+from headrace.queries.matched_events.matched_topic import MatchedTopic, check_format
 from headrace.queries.matched_events.status import EmitterStatus
 from headrace.settings import Settings, environment
 

@@ -26,9 +26,9 @@ from headrace.pipelines.lock import CheckpointLock
 from headrace.pipelines.references.positions import ReferencePosition
 from headrace.queries.match.held import RegistryReader
 from headrace.queries.matched_events.matched_position import MatchedPosition
+from headrace.queries.matched_events.matched_topic import MatchedTopic
 from headrace.queries.matched_events.outgoing import RuleColumns
 from headrace.queries.matched_events.positions import (
-    MatchedTopic,
     MatchStart,
     commit_positions,
     find_start,

@@ -12,7 +12,7 @@ from headrace.queries.language.functions import ValueType
 from headrace.queries.language.tree import Path
 from headrace.queries.match.held import QueryIdentity
 from headrace.queries.matched_events.matched_event import REGISTRY_OFFSET, REVISION
-from headrace.queries.matched_events.positions import MatchedTopic
+from headrace.queries.matched_events.matched_topic import MatchedTopic
 from headrace.queries.matched_events.rules import (
     EVERY_EVENT,
     EmittingRules,

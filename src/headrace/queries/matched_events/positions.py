@@ -10,122 +10,30 @@ the last queries were none, all partitions go on at their ends.
 
 from __future__ import annotations
 
-import hashlib
+import time
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 import confluent_kafka
 
-from headrace.errors import MatchedEventsFormatError, TopicMissingError
 from headrace.kafka.client import (
-    ClientConfig,
-    LiveTopic,
     commit,
     committed,
-    describe,
     earliest_offsets,
     high_watermarks,
     watermarks,
 )
 from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import Record, read_records
-from headrace.model import EventSchema, Json, OffsetRange, Topic, TopicPartition
-from headrace.queries.declaration import StandingQueries
+from headrace.model import OffsetRange, TopicPartition
 from headrace.queries.matched_events.matched_position import MatchedPosition, MatchedQueries
+from headrace.queries.matched_events.matched_topic import MatchedTopic
 from headrace.queries.matched_events.rules import EmittingRules
 from headrace.queries.matched_events.sent import SentEventRecord, SentOfEvent
 from headrace.transfer.origin import Origin, origins
 
-_HASH_BYTES = 8
-
-
-@dataclass(frozen=True)
-class MatchedTopic:
-    """A topic of events, and the standing queries that are matched with it.
-
-    Attributes:
-        queries: that are matched.
-        topic: of the events, with an event class and an event time.
-        config: librdkafka's settings of the cluster, secrets revealed.
-        site: of the cluster.
-    """
-
-    queries: StandingQueries
-    topic: Topic
-    config: ClientConfig = field(repr=False)
-    site: str
-
-    @property
-    def name(self) -> str:
-        """What locks, status and errors call it."""
-        return f"{self.queries.name}.{self.topic.name}"
-
-    @property
-    def schema(self) -> EventSchema:
-        """The schema of the events."""
-        if self.topic.schema is None:
-            raise ValueError(f"topic {self.topic.name!r} has no event class")
-        return self.topic.schema
-
-    @cached_property
-    def schema_hash(self) -> str:
-        """Hash of how an event is read, 16 hex digits; the same in all processes."""
-        read = repr((self.schema.fields, self.topic.event_time))
-        return hashlib.blake2b(read.encode(), digest_size=_HASH_BYTES).hexdigest()
-
-    @property
-    def group(self) -> str:
-        """The consumer group with the positions."""
-        return f"headrace.{self.queries.matched_events_topic}.{self.topic.name}"
-
-    @property
-    def mark(self) -> TopicPartition:
-        """The partition whose position says that there was a start."""
-        return TopicPartition(self.queries.matched_events_topic, 0)
-
-    def target(self, source: TopicPartition) -> TopicPartition:
-        """Returns the partition that matched events of a partition are sent to."""
-        number = source.partition % self.queries.partitions
-        return TopicPartition(self.queries.matched_events_topic, number)
-
-    def live(self) -> LiveTopic:
-        """Returns the topic of events as it is now.
-
-        Raises:
-            TopicMissingError: if it does not exist.
-            AuthorizationError: if an ACL is missing.
-            BrokerUnreachableError: if the brokers do not answer.
-        """
-        [topic] = self._described(self.topic.name)
-        return topic
-
-    def live_with_target(self) -> tuple[LiveTopic, str]:
-        """Returns the topic of events, and the id of that of matched events, as they are now.
-
-        Raises as :meth:`live`.
-        """
-        topic, target = self._described(self.topic.name, self.queries.matched_events_topic)
-        return topic, target.topic_id
-
-    def _described(self, *names: str) -> list[LiveTopic]:
-        live = describe(self.config, names)
-        for name in names:
-            if name not in live:
-                raise TopicMissingError(name)
-        return [live[name] for name in names]
-
-
-def check_format(topic: Topic) -> None:
-    """Checks that events of a topic can be sent on.
-
-    Raises:
-        MatchedEventsFormatError: if its records are not JSON, one event each.
-    """
-    if topic.envelope is not None:
-        raise MatchedEventsFormatError(topic.name, "its records are envelopes of events")
-    if not isinstance(topic.record_format, Json):
-        raise MatchedEventsFormatError(topic.name, f"its format is {topic.record_format}")
+_FAILOVER_SECONDS = 10.0
+_ASK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -167,7 +75,11 @@ def find_start(matched: MatchedTopic) -> MatchStart:
     }
     floors = high_watermarks(matched.config, set(map(matched.target, sources)))
     last, records = _sent_since(matched, before)
-    marks = watermarks(matched.config, sources)  # what was sent is before the ends
+    looked_at = {
+        source: last[source].offset + 1 if source in last else at.offset
+        for source, at in before.items()
+    }
+    marks = _watermarks(matched, sources, looked_at)
     positions: dict[TopicPartition, MatchedPosition] = {}
     sent: dict[TopicPartition, SentOfEvent] = {}
     losses: list[str] = []
@@ -176,19 +88,37 @@ def find_start(matched: MatchedTopic) -> MatchStart:
         new = MatchedPosition(end, live.topic_id, target_id, floors[matched.target(source)])
         at, event = known.get(source), last.get(source)
         if source in before:
-            at = before[source]
-            looked_at = at.offset if event is None else event.offset + 1
             if event is not None and first <= event.offset < end:
                 sent[source] = event
-            if not first <= looked_at <= end:
+            reached = looked_at[source]
+            if not first <= reached <= end:
                 there = f"the topic has {first} to {end}"
-                losses.append(f"{source}: the next event was {looked_at}, and {there}")
-            positions[source] = _going_on(at, looked_at, sent.get(source), new, first)
+                losses.append(f"{source}: the next event was {reached}, and {there}")
+            positions[source] = _going_on(before[source], reached, sent.get(source), new, first)
         elif at is not None and at.matches_nothing:
             positions[source] = replace(new, skipped=at.skipped, queries=at.queries)
         else:
             positions[source] = new if begins_at_end else replace(new, offset=first)
     return MatchStart(positions, sent, losses, records, is_first=mark is None)
+
+
+def _watermarks(
+    matched: MatchedTopic,
+    sources: Collection[TopicPartition],
+    looked_at: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Returns the first offset and the end of each partition.
+
+    After a failover, the new leader may, for a moment, know less than the old one had handed out:
+    an end before what was looked at is asked for again, for ten seconds.
+    """
+    deadline = time.monotonic() + _FAILOVER_SECONDS
+    while True:
+        marks = watermarks(matched.config, sources)
+        is_cut = any(marks[source][1] < offset for source, offset in looked_at.items())
+        if not is_cut or time.monotonic() > deadline:
+            return marks
+        time.sleep(_ASK_SECONDS)
 
 
 def _going_on(
@@ -199,7 +129,7 @@ def _going_on(
     Args:
         at: what was committed.
         looked_at: all events before this offset were looked at.
-        sent: of the event before it, which goes on where some of its records are missing.
+        sent: what was sent of the last of them, which it goes on with: it may not be all.
         new: the ends of both topics.
         first: offset of the first event that there is.
     """

@@ -79,7 +79,8 @@ class EmittingRules:
         left_out: how many queries are of shapes beyond :data:`MAX_SHAPES`; they match nothing.
         begins: the offsets that queries begin at, by identity and number of the partition; of those
             that were registered while others were matched.
-        has_new: whether some of them were not matched until now.
+        has_new: whether some of them were not matched until now; True where it is not known what
+            was.
     """
 
     lookups: tuple[Lookup, ...]

@@ -14,9 +14,9 @@ from headrace.errors import MatchedEventsRunningError
 from headrace.kafka.client import high_watermarks, watermarks
 from headrace.model import TopicPartition
 from headrace.queries.matched_events.matched_position import MatchedPosition
+from headrace.queries.matched_events.matched_topic import MatchedTopic
 from headrace.queries.matched_events.outgoing import RuleColumns, matched_events
 from headrace.queries.matched_events.positions import (
-    MatchedTopic,
     MatchStart,
     commit_positions,
     committed_positions,

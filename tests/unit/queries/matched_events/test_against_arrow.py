@@ -18,8 +18,8 @@ from headrace.model import Json, TopicPartition
 from headrace.pipelines.source.decode import decoder_for
 from headrace.queries.match.held import RegistryPoint
 from headrace.queries.matched_events import rules as rules_module
+from headrace.queries.matched_events.matched_topic import MatchedTopic
 from headrace.queries.matched_events.outgoing import RuleColumns, matched_events
-from headrace.queries.matched_events.positions import MatchedTopic
 from headrace.queries.matched_events.rules import EmittingRules
 from headrace.queries.matched_events.sent import SentOfEvent
 
