@@ -14,6 +14,7 @@ import click
 from headrace.cli import parameters
 from headrace.cli.commands import query_answers
 from headrace.cli.session import Session, command, epilog
+from headrace.errors import QueryTextError
 
 if TYPE_CHECKING:
     from headrace.cli.views.queries import (
@@ -153,7 +154,14 @@ def cancel(
 
 
 def _read(text: str) -> str:
-    return sys.stdin.read() if text == "-" else text
+    if text != "-":
+        return text
+    given = sys.stdin.buffer.read()
+    try:
+        return given.decode()
+    except UnicodeDecodeError as error:
+        line = given[: error.start].count(b"\n") + 1
+        raise QueryTextError(line, 1, "the text is not UTF-8") from error
 
 
 for subcommand in (

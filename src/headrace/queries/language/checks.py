@@ -44,6 +44,7 @@ MAX_WINDOWS_OF_EVENT = 60
 MAX_BUCKETS = 100
 MAX_LOSS_WINDOWS = 1_000
 MAX_WILDCARDS = 100
+"""Of ``%`` in a pattern, and of ``_``."""
 MAX_OPEN_VALUES = 1_000_000
 _SKETCHES = frozenset({"percentile", "uniqueCount"})
 _VALUES_OF_SKETCH = 10
@@ -231,8 +232,10 @@ class ExpressionTypes:
     @of.register
     def _(self, like: Like) -> ValueType:
         self.require(like.operand, ValueType.TEXT, "LIKE")
-        if like.pattern.count("%") > MAX_WILDCARDS:
-            raise UnfitError(like, f"at most {MAX_WILDCARDS} `%` are possible in a pattern")
+        for wildcard in "%_":
+            if like.pattern.count(wildcard) > MAX_WILDCARDS:
+                reason = f"at most {MAX_WILDCARDS} `{wildcard}` are possible in a pattern"
+                raise UnfitError(like, reason)
         if (len(like.pattern) - len(like.pattern.rstrip("\\"))) % 2:
             raise UnfitError(like, "the pattern ends with \\, which takes a character after it")
         return _BOOLEAN

@@ -53,6 +53,8 @@ _PARTS: dict[type, set[str]] = {
 }
 _OTHER_PARTS = {"this", "expression"}
 _MAX_INTEGER = 2**63 - 1
+_MAX_DIGITS = 19
+_MAX_SHOWN = 40
 # Of other names, sqlglot takes some for types, and tries each bracket behind them in many ways.
 _OPERATORS = "in and or not between = != <> < <= > >= + - * / ( ,"
 _BEFORE_BRACKETS = {*_OPERATORS.split(), *map(str.lower, FUNCTIONS)}
@@ -66,6 +68,9 @@ class _CallParser(Parser):
     FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {}
     NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
     NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {}
+
+    def _warn_unsupported(self) -> None:
+        """Logs nothing of a text: it is refused."""
 
 
 def parse_expression(text: QueryText, words: Words, *, after: int) -> Expression:
@@ -170,16 +175,18 @@ class _Conversion:
             return Literal(str(node.this), position=position)
         digits = str(node.this)
         if digits.isdecimal():
-            whole = -int(digits) if negative else int(digits)
-            if abs(whole) > _MAX_INTEGER:
-                raise self._error(node, f"{digits} does not fit into 64 bits")
-            return Literal(whole, position=position)
+            significant = digits.lstrip("0") or "0"
+            # Python takes no integer of more than 4,300 digits.
+            if len(significant) > _MAX_DIGITS or int(significant) > _MAX_INTEGER:
+                raise self._error(node, f"{digits[:_MAX_SHOWN]} does not fit into 64 bits")
+            whole = int(significant)
+            return Literal(-whole if negative else whole, position=position)
         try:
             number = -float(digits) if negative else float(digits)
         except ValueError:
-            raise self._error(node, f"{digits!r} is no number") from None
+            raise self._error(node, f"{digits[:_MAX_SHOWN]!r} is no number") from None
         if not math.isfinite(number):
-            raise self._error(node, f"{digits} is too large for a number")
+            raise self._error(node, f"{digits[:_MAX_SHOWN]} is too large for a number")
         return Literal(number, position=position)
 
     def _negative(self, node: exp.Neg, depth: int) -> Expression:

@@ -17,8 +17,12 @@ from headrace.errors import QueryTextError
 MAX_CHARACTERS = 20_000
 MAX_TOKENS = 4_000
 MAX_DEPTH = 30
-_OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
-_CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
+_OTHER_BRACKETS = {
+    TokenType.L_BRACKET,
+    TokenType.R_BRACKET,
+    TokenType.L_BRACE,
+    TokenType.R_BRACE,
+}
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
 _QUOTED = {TokenType.IDENTIFIER: '"', TokenType.STRING: "'"}
 # Of SQL, and not of this language.
@@ -95,7 +99,9 @@ class QueryText:
         depth = prefixes = 0
         for word in words:
             prefixes = prefixes + 1 if word.token_type in _PREFIXES else 0
-            depth += (word.token_type in _OPENING) - (word.token_type in _CLOSING)
+            if word.token_type in _OTHER_BRACKETS:
+                raise self.error(word.start, "the only brackets of the language are ( and )")
+            depth += _step(word)
             if depth > MAX_DEPTH or prefixes > MAX_DEPTH:
                 raise self.error(word.start, f"it is nested deeper than {MAX_DEPTH} levels")
             if word.comments or word.token_type is TokenType.HINT:
@@ -134,10 +140,10 @@ def at_depth_zero(words: Words) -> Iterator[tuple[int, Token]]:
     """Yields index and token of those outside of brackets; brackets themselves are within."""
     depth = 0
     for index, word in enumerate(words):
-        depth += word.token_type in _OPENING
+        depth += word.token_type is TokenType.L_PAREN
         if depth == 0:
             yield index, word
-        depth -= word.token_type in _CLOSING
+        depth -= word.token_type is TokenType.R_PAREN
 
 
 def split_at_commas(words: Words) -> list[Words]:
@@ -155,7 +161,7 @@ def in_brackets(words: Words) -> Words | None:
         return None
     depth = 0
     for word in words[:-1]:
-        depth += (word.token_type in _OPENING) - (word.token_type in _CLOSING)
+        depth += _step(word)
         if depth == 0:  # as in "(a) + (b)"
             return None
     return words[1:-1]
@@ -186,3 +192,7 @@ def whole_number(text: QueryText, words: Words, *, after: int) -> int:
     if not re.fullmatch(r"\d{1,9}", text.of(words), re.ASCII):
         raise text.error_at(words, "a whole number is expected", after=after)
     return int(words[0].text)
+
+
+def _step(word: Token) -> int:
+    return (word.token_type is TokenType.L_PAREN) - (word.token_type is TokenType.R_PAREN)

@@ -114,7 +114,8 @@ class MatchDriver(SinkDriver):
             for key, value in piece.records:
                 yield ProducerRecord(topic, key.encode(), bytes(value), ())
         events = events_by_partition(pieces)
-        for partition in range(self._queries.partitions):
+        # A checkpoint that takes over commits positions before its first batch.
+        for partition in range(self._queries.partitions if transaction.positions else 0):
             own = msgspec.structs.replace(tick, events=events[partition])
             yield ProducerRecord(topic, None, msgspec.json.encode(own), (), partition)
         for name, version in transaction.versions.items():

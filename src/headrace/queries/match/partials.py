@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ from headrace.queries.aggregation import Aggregation, Places
 from headrace.queries.match.index import NumberArray, rows_with
 from headrace.queries.match.rules import Matches
 from headrace.queries.match.shape import QueryShape, ShapedResult
+from headrace.queries.match.sizes import MAX_BYTES
 
 MAX_TEXT_LENGTH = 1_000
 """Characters of a text in results: in facets, ``latest``, ``min`` and ``max``."""
@@ -25,6 +26,8 @@ MAX_TEXT_LENGTH = 1_000
 
 MAX_WINDOW_PAIRS = 250_000
 """Rows, times rules, times windows that they are in, that are added up together."""
+
+_MAX_PARTIALS = 500_000
 
 
 @dataclass(frozen=True)
@@ -75,11 +78,16 @@ def added_to_windows(
         places: of the rows.
         matches: of rules of one shape.
     """
-    overlaps = matches.shape.window_us // matches.shape.slide_us
-    at_once = max(1, MAX_WINDOW_PAIRS // overlaps)
+    shape = matches.shape
+    pairs = min(
+        MAX_WINDOW_PAIRS,
+        _MAX_PARTIALS // max(1, len(shape.results)),
+        MAX_BYTES // max(1, matches.row_bytes),
+    )
+    at_once = max(1, pairs // (shape.window_us // shape.slide_us))
     for begin in range(0, len(matches.rows), at_once):
         some = slice(begin, begin + at_once)
-        part = Matches(matches.shape, matches.rows[some], matches.slots[some])
+        part = replace(matches, rows=matches.rows[some], slots=matches.slots[some])
         yield from _added(rows, places, part)
 
 

@@ -15,15 +15,21 @@ from headrace.queries.match.index import (
     Candidates,
     Indexes,
     NumberArray,
-    rows_with,
     with_room,
 )
 from headrace.queries.match.shape import Constants, QueryShape, Rule, constant_columns
+from headrace.queries.match.sizes import (
+    MAX_BYTES,
+    Heaviest,
+    MeasuredRows,
+    constant_bytes,
+    list_length,
+    pair_bytes,
+)
 
 # Of pairs of a row and a rule that are looked at together: some ten megabytes of each column.
 _MAX_PAIRS = 1_000_000
-_MIN_PAIRS = 500
-_MAX_TEXT_BYTES = 512 * 2**20
+_MAX_COLUMN_BYTES = 2**30
 
 
 @dataclass(frozen=True)
@@ -34,11 +40,13 @@ class Matches:
         shape: of the rules.
         rows: number of the row, of each pair.
         slots: slot of the rule, of each pair.
+        row_bytes: at most how many bytes a row has in the columns of arguments of results.
     """
 
     shape: QueryShape
     rows: NumberArray
     slots: NumberArray
+    row_bytes: int
 
 
 class RuleSet:
@@ -116,13 +124,13 @@ class RuleSet:
         Args:
             rows: with the columns of the topic's events.
         """
-        at_once = _pairs_at_once(rows)
+        measured = MeasuredRows(rows)
         for candidates in self._indexes.candidates(rows):
-            yield from self._verified(rows, candidates, at_once)
+            yield from self._verified(measured, candidates)
         for table in self._tables.values():
             slots = self._indexes.unindexed(table.shape.key)
             if slots:
-                yield from _scanned(rows, table, np.array(sorted(slots), np.int64), at_once)
+                yield from _scanned(measured, table, np.array(sorted(slots), np.int64))
 
     def _table(self, shape: QueryShape) -> ShapeTable:
         table = self._tables.get(shape.key)
@@ -131,7 +139,7 @@ class RuleSet:
             self._numbered[table.number] = table
         return table
 
-    def _verified(self, rows: pa.Table, candidates: Candidates, at_once: int) -> Iterator[Matches]:
+    def _verified(self, rows: MeasuredRows, candidates: Candidates) -> Iterator[Matches]:
         """Yields the candidates that meet the other operands of their rules, by shape."""
         numbers = self._table_numbers[candidates.slots]
         order = np.argsort(numbers, kind="stable")
@@ -140,6 +148,7 @@ class RuleSet:
             if not len(places):
                 continue
             table = self._numbered[int(numbers[places[0]])]
+            at_once = table.pairs_at_once(rows)
             for begin in range(0, len(places), at_once):
                 part = candidates.take(places[begin : begin + at_once])
                 yield from table.met(rows, part)
@@ -160,29 +169,42 @@ class ShapeTable:
     constants: dict[int, Constants] = field(default_factory=dict)
     _columns: _Columns | None = None
     _pairs: int = 0
+    _lists: Heaviest = field(default_factory=Heaviest)
+    _bytes: Heaviest = field(default_factory=Heaviest)
 
     def put(self, slot: int, constants: Constants) -> None:
         """Adds a rule."""
         self.constants[slot] = constants
+        self._lists.put(list_length(constants))
+        self._bytes.put(constant_bytes(constants))
         self._columns = None
 
     def remove(self, slot: int) -> None:
         """Removes a rule."""
-        del self.constants[slot]
+        constants = self.constants.pop(slot)
+        self._lists.remove(list_length(constants))
+        self._bytes.remove(constant_bytes(constants))
         self._columns = None
 
-    def met(self, rows: pa.Table, pairs: Candidates) -> Iterator[Matches]:
+    def pairs_at_once(self, rows: MeasuredRows) -> int:
+        """Returns how many pairs are looked at together: fewer, where texts or lists are long."""
+        row = rows.longest(self.shape.operand_columns)
+        size = pair_bytes(row, self._lists.number, self._bytes.number)
+        return min(_MAX_PAIRS, max(1, MAX_BYTES // size))
+
+    def met(self, rows: MeasuredRows, pairs: Candidates) -> Iterator[Matches]:
         """Yields the pairs that meet all operands but those that they were looked up by."""
         for number, operand in enumerate(self.shape.operands):
             is_open = pairs.operands != number
             if not is_open.any():
                 continue
-            taken = rows_with(rows, operand.columns, pairs.rows)
+            taken = rows.take(operand.columns, pairs.rows)
             is_met = operand.evaluate(taken, self._constants(number, pairs.slots))
             pairs = pairs.take(np.flatnonzero(_is_true(is_met) | ~is_open))
             if not len(pairs.rows):
                 return
-        yield Matches(self.shape, pairs.rows, pairs.slots)
+        row_bytes = rows.longest(self.shape.argument_columns)
+        yield Matches(self.shape, pairs.rows, pairs.slots, row_bytes)
 
     def _constants(self, operand: int, slots: NumberArray) -> list[pa.Array]:
         """Returns the constants of an operand, of each slot."""
@@ -196,7 +218,8 @@ class ShapeTable:
     def _pays_off(self, pairs: int) -> bool:
         """Whether columns are worth making, after as many pairs since a rule has changed."""
         self._pairs += pairs
-        if self._pairs < len(self.constants):
+        is_small = len(self.constants) * self._bytes.number <= _MAX_COLUMN_BYTES
+        if self._pairs < len(self.constants) or not is_small:
             return False
         self._pairs = 0
         return True
@@ -228,14 +251,13 @@ class _Columns:
         return [column.take(places) for column in self.constants[operand]]
 
 
-def _scanned(
-    rows: pa.Table, table: ShapeTable, slots: NumberArray, at_once: int
-) -> Iterator[Matches]:
+def _scanned(rows: MeasuredRows, table: ShapeTable, slots: NumberArray) -> Iterator[Matches]:
     """Yields what rows match of rules that no index has: each row is looked at for each rule."""
-    matching = np.arange(rows.num_rows)
+    at_once = table.pairs_at_once(rows)
+    matching = np.arange(rows.table.num_rows)
     for operand in table.shape.operands:
         if not operand.constant_types:
-            is_met = operand.evaluate(rows_with(rows, operand.columns, matching))
+            is_met = operand.evaluate(rows.take(operand.columns, matching))
             matching = matching[_is_true(is_met)]
     for first in range(0, len(matching), at_once):
         numbers = matching[first : first + at_once]
@@ -248,15 +270,6 @@ def _scanned(
                 np.full(len(numbers) * len(some), -1, np.int64),
             )
             yield from table.met(rows, pairs)
-
-
-def _pairs_at_once(rows: pa.Table) -> int:
-    """Returns how many pairs are looked at together: fewer, where rows have long texts."""
-    longest = 1
-    for column in rows.columns:
-        if pa.types.is_string(column.type):
-            longest += pc.max(pc.binary_length(column)).as_py() or 0
-    return min(_MAX_PAIRS, max(_MIN_PAIRS, _MAX_TEXT_BYTES // longest))
 
 
 def _is_true(values: pa.Array) -> npt.NDArray[np.bool_]:
