@@ -248,15 +248,18 @@ def test_a_batch_that_is_repeated_adds_nothing(queries):
     assert queries.matches("q") == 3
 
 
-def test_a_pipeline_without_its_checkpoint_goes_on_at_the_recorded_positions(queries):
+@pytest.mark.parametrize("is_reset", [True, False])
+def test_a_pipeline_without_its_checkpoint_goes_on_at_the_recorded_positions(queries, is_reset):
     queries.register("q", "SELECT count(*) FROM views")
     queries.send((0, "PL", 1), (1, "PL", 2))
     queries.match()
     shutil.rmtree(queries.flow.checkpoint("match").parent)
-    queries.flow.reset(queries.pipeline, "table")
+    if is_reset:
+        queries.flow.reset(queries.pipeline, "table")
     queries.send((2, "PL", 3))
     queries.match()
     assert queries.matches("q") == 3
+    assert all(tick.planned_ms and tick.positions for tick in queries.ticks())
 
 
 def test_a_batch_that_is_committed_meanwhile_is_neither_missing_nor_too_many(queries, monkeypatch):

@@ -64,6 +64,12 @@ def test_a_query_from_standard_input_in_json(check):
     }
 
 
+def test_a_text_that_is_not_utf8_is_named(check):
+    done = check("-", input=b"SELECT count(*)\nFROM \xff")
+    assert done.exit_code == 2
+    assert "(line 2, column 1): the text is not UTF-8" in done.output
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -34,6 +35,8 @@ from headrace.queries.language.tree import (
 from headrace.queries.language.words import MAX_DEPTH, QueryText, Words, quoted_text
 
 MAX_LIST_VALUES = 1_000
+# It logs parts of the texts that it can't parse, with their line ends.
+logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
 _ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
 _COMPARISONS = {
     exp.EQ: "=",
@@ -69,9 +72,6 @@ class _CallParser(Parser):
     NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
     NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {}
 
-    def _warn_unsupported(self) -> None:
-        """Logs nothing of a text: it is refused."""
-
 
 def parse_expression(text: QueryText, words: Words, *, after: int) -> Expression:
     """Returns the expression that the words are.
@@ -90,14 +90,14 @@ def parse_expression(text: QueryText, words: Words, *, after: int) -> Expression
         if following.token_type is TokenType.L_PAREN and word.text.lower() not in _BEFORE_BRACKETS:
             raise text.error(word.start, unknown_function(word.text, FUNCTIONS))
     try:
-        [parsed] = _CallParser().parse(list(words), text.text)
+        parsed = _CallParser().parse(list(words), text.text)
     except ParseError as error:
         raise _syntax_error(text, words, error) from error
     except RecursionError as error:
         raise text.error_at(words, f"it is nested deeper than {MAX_DEPTH} levels") from error
-    if parsed is None:
+    if len(parsed) != 1 or parsed[0] is None:
         raise text.error_at(words, "this is no expression")
-    return _Conversion(text, words[0].start).expression(parsed, 0)
+    return _Conversion(text, words[0].start).expression(parsed[0], 0)
 
 
 def _syntax_error(text: QueryText, words: Words, error: ParseError) -> QueryTextError:

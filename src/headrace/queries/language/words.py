@@ -111,7 +111,8 @@ class QueryText:
             if word.token_type in _SQL_CLAUSES:
                 raise self.error(word.start, _SQL_CLAUSES[word.token_type])
             quote = _QUOTED.get(word.token_type)
-            if quote is not None and self.text[word.start] != quote:
+            # sqlglot makes one text of all that follows a command of SQL, and misplaces it.
+            if quote is not None and self.text[word.start : word.start + 1] != quote:
                 reason = "texts are put into '...', and names into \"...\""
                 raise self.error(word.start, reason)
             if quote is None and self.text[word.start : word.end + 1] != word.text:

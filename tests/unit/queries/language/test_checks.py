@@ -128,6 +128,8 @@ def test_the_types_of_a_result():
         ("SELECT count(*) FROM t WHERE -campaign > 2", 31, "- needs a number"),
         ("SELECT count(*) FROM t WHERE price LIKE 'x'", 30, "LIKE needs a text"),
         ("SELECT count(*) FROM t WHERE campaign LIKE 'x\\'", 30, "the pattern ends with"),
+        (f"SELECT count(*) FROM t WHERE campaign LIKE '{'%a' * 101}'", 30, "at most 100 `%`"),
+        (f"SELECT count(*) FROM t WHERE campaign LIKE '%a{'_' * 101}'", 30, "at most 100 `_`"),
         ("SELECT count(*) FROM t WHERE lower(price) = 'x'", 36, "lower needs a text"),
         ("SELECT count(*) FROM t WHERE lower() = 'x'", 30, "lower takes 1 argument"),
         ("SELECT sum(campaign) FROM t", 12, "sum needs a number; campaign is a text"),
