@@ -18,6 +18,7 @@ from headrace.kafka.range_reader import read_records
 from headrace.kafka.tail import follow
 from headrace.model import OffsetRange, TopicPartition
 from headrace.model.partitioning import partition_of_key
+from headrace.queries.registry.record import QUERY_ID
 from headrace.queries.result import QueryResult, ResultKind, result_of
 
 MAX_LISTED_RESULTS = 100_000
@@ -105,6 +106,8 @@ def find_results(
     topic = declared_queries(project, queries).results_topic
     registry = QueryRegistry(project, queries)
     missing, ended = _missing(registry, query_id), registry.ended(query_id)
+    if missing is not None and not QUERY_ID.fullmatch(query_id):
+        raise missing
     config = broker_config(project.settings)
     partition = results_partition(config, topic, query_id)
     if partition is None:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode
 
 import msgspec
 from confluent_kafka import KafkaException
@@ -139,12 +139,15 @@ class QueryRoutes:
         if body.query is None:
             raise bad_query("query", "the body has no query: its text is required")
         await self._require_topic(token, body.query)
+        registry = _registry(request)
         registration = await self._call(
-            self._backend.register, _registry(request), body.query, body.id, body.ttl
+            self._backend.register, registry, body.query, body.id, body.ttl
         )
         status = HTTPStatus.CREATED if registration.is_new else HTTPStatus.OK
-        location = f"{PREFIX}/{registration.query.document['id']}".encode()
-        return json_answer(status, registration.query.document, (b"location", location))
+        location = f"{PREFIX}/{registration.query.document['id']}"
+        if registry is not None:
+            location += f"?{urlencode({'in': registry})}"
+        return json_answer(status, registration.query.document, (b"location", location.encode()))
 
     async def _update(self, request: Request, token: Token, query_id: str) -> Answer:
         body, registry = await self._body(request, token), _registry(request)

@@ -45,7 +45,8 @@ def test_a_registration_is_answered_with_its_address(asked, backend):
 
 def test_standing_queries_are_named_in_the_address(asked, backend):
     body = b'{"query": "FROM occurrences", "id": "a"}'
-    asked("/v1/queries?in=ads", body)
+    _, headers, _ = asked("/v1/queries?in=ads", body)
+    assert headers[b"location"] == b"/v1/queries/a?in=ads"
     asked("/v1/queries/a?in=ads", b"{}", method="PUT")
     asked("/v1/queries?in=ads", method="GET")
     asked("/v1/queries/a/results?in=ads", method="GET")
