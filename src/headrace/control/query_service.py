@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -106,8 +107,24 @@ class ProjectQueries:
         return self._registries[declared_queries(self._project, name).name]
 
 
+@dataclass(frozen=True, slots=True)
+class ResultRange:
+    """The results that are in the partition of a query.
+
+    Attributes:
+        topic_id: of the topic, another one when it is created again; empty: there is no topic.
+        offsets: of the partition, from the first record to the end; empty if there is no topic.
+    """
+
+    topic_id: str
+    offsets: OffsetRange
+
+
 class TopicCursor:
     """A place among the results of one registration of a query.
+
+    It goes back only when the topic was created again, to its first result. Brokers and other
+    processes may say an end that lies before the position: then the cursor waits where it is.
 
     Args:
         reader: of topics of results.
@@ -121,30 +138,38 @@ class TopicCursor:
     ) -> None:
         self._reader, self._topic, self._id = reader, topic, document["id"]
         self._registered = datetime.fromisoformat(document["registered_at"])
-        self._position = begin if isinstance(begin, int) else 0
-        self._step = _MIN_OFFSETS
+        self._topic_id, self._step = "", _MIN_OFFSETS
+        self._move(begin if isinstance(begin, int) else 0)
         if begin == "latest":
-            self._position = self._offsets().end
+            known = self._known()
+            self._topic_id = known.topic_id
+            self._move(known.offsets.end)
 
     @property
     def position(self) -> int:
         return self._position
 
     def read(self) -> ResultPage:
-        known = self._offsets()
-        # Retention may have removed what was next; a topic that is made anew begins at 0.
-        begin = min(max(self._position, known.start), known.end)
-        range_ = OffsetRange(known.partition, begin, min(begin + self._step, known.end))
+        known = self._known()
+        offsets = known.offsets
+        if known.topic_id and self._topic_id not in {"", known.topic_id}:
+            self._move(offsets.start)
+        self._topic_id = known.topic_id or self._topic_id
+        if self._position > offsets.end:
+            return ResultPage((), self._position, is_end=True)
+        # Retention may have removed what was next.
+        begin = max(self._position, offsets.start)
+        range_ = OffsetRange(offsets.partition, begin, min(begin + self._step, offsets.end))
         page = _Page(self._id, self._registered)
         is_whole = self._reader.read(range_, page.take)
         self._step = min(2 * self._step, _MAX_OFFSETS) if is_whole else _MIN_OFFSETS
-        self._position = range_.end if is_whole else page.position
-        is_end = page.is_over or self._position == known.end
+        self._move(range_.end if is_whole else page.position)
+        is_end = page.is_over or self._position == offsets.end
         return ResultPage(page.results, self._position, is_end, page.is_over)
 
     def newest(self, limit: int) -> list[QueryResult]:
         """Returns the newest result of each group, among the newest records of the partition."""
-        known = self._offsets()
+        known = self._known().offsets
         begin = max(known.start, known.end - MAX_SCANNED_RECORDS)
         newest: deque[QueryResult] = deque(maxlen=_MAX_LISTED_RESULTS)
 
@@ -157,8 +182,15 @@ class TopicCursor:
         self._reader.read(OffsetRange(known.partition, begin, known.end), take)
         return newest_results(newest, limit)
 
-    def _offsets(self) -> OffsetRange:
-        return self._reader.offsets(self._topic, self._id)
+    def _move(self, position: int) -> None:
+        self._position, self._moved_at = position, time.monotonic()
+
+    def _known(self) -> ResultRange:
+        """Returns what is there, of a later moment than the position if it lies before that."""
+        known = self._reader.known(self._topic, self._id)
+        if self._position > known.offsets.end:
+            known = self._reader.known(self._topic, self._id, asked_since=self._moved_at)
+        return known
 
 
 class _Page:
@@ -181,29 +213,60 @@ class _Page:
         return not self.is_over and self._left_bytes > 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What brokers said of a topic; no ranges: there is no such topic.
+
+    Attributes:
+        asked_at: when the first request was sent, by the monotonic clock.
+        answered_at: when the last answer came.
+        topic_id: of the topic.
+        ranges: of all partitions, by number.
+    """
+
+    asked_at: float
+    answered_at: float
+    topic_id: str
+    ranges: Sequence[OffsetRange]
+
+
 class ResultReader:
     """Reads topics of results, for many cursors: on each thread with one consumer.
 
-    The ends of a topic are asked for twice per second, however many cursors look at them.
+    The ends of a topic are asked for twice per second, however many cursors look at them, and again
+    for a cursor whose position they do not reach.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._of_thread = threading.local()
-        self._offsets: dict[str, tuple[float, list[OffsetRange]]] = {}
+        self._lock = threading.Lock()
+        self._answers: dict[str, _Answer] = {}
 
-    def offsets(self, topic: str, query_id: str) -> OffsetRange:
-        """Returns the first offset and the end of the partition with the results of a query.
+    def known(self, topic: str, query_id: str, *, asked_since: float = 0.0) -> ResultRange:
+        """Returns what is in the partition with the results of a query.
 
-        Both are 0 while there is no such topic.
+        Args:
+            topic: that has the results.
+            query_id: of the query.
+            asked_since: a moment of the monotonic clock; brokers are asked again if they were last
+                asked before.
+
+        Raises:
+            AuthorizationError: if an ACL is missing.
+            BrokerUnreachableError: if the brokers do not answer.
         """
-        asked_at, ranges = self._offsets.get(topic, (0.0, []))
-        if time.monotonic() - asked_at > _OFFSETS_SECONDS:
-            ranges = self._ask(topic)
-            self._offsets[topic] = time.monotonic(), ranges
-        if not ranges:
-            return OffsetRange(TopicPartition(topic, 0), 0, 0)
-        return ranges[partition_of_key(query_id.encode(), len(ranges))]
+        answer = self._answers.get(topic)
+        if (
+            answer is None
+            or answer.asked_at < asked_since
+            or time.monotonic() - answer.answered_at > _OFFSETS_SECONDS
+        ):
+            answer = self._newest(topic, self._ask(topic))
+        if not answer.ranges:
+            return ResultRange("", OffsetRange(TopicPartition(topic, 0), 0, 0))
+        partition = partition_of_key(query_id.encode(), len(answer.ranges))
+        return ResultRange(answer.topic_id, answer.ranges[partition])
 
     def read(self, range_: OffsetRange, take: Callable[[Record], bool]) -> bool:
         """Hands over the records of a range, and returns whether all of them were taken.
@@ -224,13 +287,22 @@ class ResultReader:
         self._of_thread.reader = reader
         return is_whole
 
-    def _ask(self, topic: str) -> list[OffsetRange]:
-        config = broker_config(self._settings)
+    def _newest(self, topic: str, answer: _Answer) -> _Answer:
+        """Keeps an answer, unless another thread has asked later; returns the one that is kept."""
+        with self._lock:
+            kept = self._answers.get(topic)
+            if kept is None or kept.asked_at < answer.asked_at:
+                kept = self._answers[topic] = answer
+            return kept
+
+    def _ask(self, topic: str) -> _Answer:
+        config, asked_at = broker_config(self._settings), time.monotonic()
         live = describe(config, [topic]).get(topic)
         if live is None:
-            return []
+            return _Answer(asked_at, time.monotonic(), "", ())
         known = watermarks(config, live.all_partitions)
-        return [OffsetRange(each, *known[each]) for each in live.all_partitions]
+        ranges = [OffsetRange(each, *known[each]) for each in live.all_partitions]
+        return _Answer(asked_at, time.monotonic(), live.topic_id, ranges)
 
 
 def _known(entry: QueryEntry) -> KnownQuery:
