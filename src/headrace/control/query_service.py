@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -101,7 +102,18 @@ class ProjectQueries:
         declared = declared_queries(self._project, registry)
         if not query.topic:
             raise QueryMissingError(query.document["id"], declared.name, "its record is faulty")
-        return TopicCursor(self._reader, declared.results_topic, query.document, begin)
+        is_current = partial(self._is_current, declared.name, query.document)
+        return TopicCursor(self._reader, declared.results_topic, query.document, begin, is_current)
+
+    def _is_current(self, registry: str, document: Mapping[str, Any]) -> bool:
+        """Returns whether the id still belongs to the registration of a document."""
+        try:
+            query = self._registry(registry).entry(document["id"]).query
+        except QueryMissingError:
+            return False
+        return (
+            query is not None and iso_milliseconds(query.registered_at) == document["registered_at"]
+        )
 
     def _registry(self, name: str | None) -> QueryRegistry:
         return self._registries[declared_queries(self._project, name).name]
@@ -131,12 +143,21 @@ class TopicCursor:
         topic: that has them.
         document: of the query, with ``id`` and ``registered_at``.
         begin: where to begin.
+        is_current: whether the id still belongs to this registration; asked where a result is of a
+            later one. Of two clients that register one id at the same moment, the later one may
+            have results until its record is corrected.
     """
 
     def __init__(
-        self, reader: ResultReader, topic: str, document: Mapping[str, Any], begin: ResultsBegin
+        self,
+        reader: ResultReader,
+        topic: str,
+        document: Mapping[str, Any],
+        begin: ResultsBegin,
+        is_current: Callable[[], bool],
     ) -> None:
         self._reader, self._topic, self._id = reader, topic, document["id"]
+        self._is_current = is_current
         self._registered = datetime.fromisoformat(document["registered_at"])
         self._topic_id, self._step = "", _MIN_OFFSETS
         self._move(begin if isinstance(begin, int) else 0)
@@ -160,7 +181,7 @@ class TopicCursor:
         # Retention may have removed what was next.
         begin = max(self._position, offsets.start)
         range_ = OffsetRange(offsets.partition, begin, min(begin + self._step, offsets.end))
-        page = _Page(self._id, self._registered)
+        page = _Page(self._id, self._registered, self._is_current)
         is_whole = self._reader.read(range_, page.take)
         self._step = min(2 * self._step, _MAX_OFFSETS) if is_whole else _MIN_OFFSETS
         self._move(range_.end if is_whole else page.position)
@@ -196,8 +217,10 @@ class TopicCursor:
 class _Page:
     """Gathers results of one registration until there are enough, or another one begins."""
 
-    def __init__(self, query_id: str, registered: datetime) -> None:
+    def __init__(self, query_id: str, registered: datetime, is_current: Callable[[], bool]) -> None:
         self._id, self._registered = query_id, registered
+        # Once a page: what it reads was written, and so registered, before that.
+        self._is_current = cache(is_current)
         self._left_bytes = _PAGE_BYTES
         self.results: list[tuple[int, bytes]] = []
         self.position, self.is_over = 0, False
@@ -205,7 +228,8 @@ class _Page:
     def take(self, record: Record) -> bool:
         """Takes a record, and returns whether the next one is to be taken, too."""
         result = result_of(self._id, record.key(), record.value())
-        self.is_over = result is not None and _registered(result) > self._registered
+        is_later = result is not None and _registered(result) > self._registered
+        self.is_over = is_later and not self._is_current()
         self.position = record.offset() + 1
         if result is not None and _registered(result) == self._registered:
             self.results.append((record.offset(), msgspec.json.encode(result)))

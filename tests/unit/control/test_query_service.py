@@ -109,8 +109,9 @@ def reader():
     return MemoryReader()
 
 
-def cursor(reader, begin="earliest", registered="2026-05-01T10:00:00.250Z"):
-    return TopicCursor(reader, "ads.results", {"id": "a", "registered_at": registered}, begin)
+def cursor(reader, begin="earliest", is_current=lambda: False):
+    document = {"id": "a", "registered_at": "2026-05-01T10:00:00.250Z"}
+    return TopicCursor(reader, "ads.results", document, begin, is_current)
 
 
 def minutes(page):
@@ -306,6 +307,37 @@ def test_another_registration_ends_the_results(reader):
     page = cursor(reader).read()
     assert minutes(page) == [(0, 1)]
     assert (page.is_over, page.is_end, page.position) == (True, True, 2)
+
+
+def test_results_of_a_registration_that_was_corrected_are_passed(reader):
+    later, asks = NOW + timedelta(seconds=1), []
+    reader.add("a", 1)
+    for minute in (2, 3):
+        reader.add("a", minute, registered=later)
+    reader.add("a", 4)
+    page = cursor(reader, is_current=lambda: asks.append(1) or True).read()
+    assert (minutes(page), page.is_over, page.position) == ([(0, 1), (3, 4)], False, 4)
+    assert len(asks) == 1
+
+
+def test_a_stream_ends_when_the_id_belongs_to_another_registration(load, topic, reader):
+    queries = ProjectQueries(load())
+    queries._reader = reader
+    query = queries.register(None, COUNT, "a", None).query
+    results = queries.cursor(None, query, "earliest")
+    later = NOW + timedelta(seconds=1)
+
+    def is_over():
+        reader.add("a", 1, registered=later)
+        return results.read().is_over
+
+    assert not is_over()
+    queries.update(None, "a", None, None)
+    assert not is_over()
+    queries.cancel(None, "a")
+    assert is_over()
+    queries.register(None, COUNT, "a", None)
+    assert is_over()
 
 
 def test_the_list_has_the_newest_result_of_each_group_of_this_registration(reader):
