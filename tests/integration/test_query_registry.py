@@ -33,8 +33,8 @@ from headrace.queries.registry.followed import FollowedRegistry
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.registry.topic import (
     ensure_registry_topic,
+    query_records,
     write_registry,
-    written_queries,
 )
 from headrace.settings import load_settings
 from headrace.settings.model import KafkaSettings
@@ -126,7 +126,8 @@ def revisions_and_texts(name, config, query_id):
     end = followed(name).table(config).next_offset
     return [
         (query.revision, query.text)
-        for query in written_queries(config, f"{name}.queries", query_id, range(end))
+        for query in query_records(config, f"{name}.queries", query_id, range(end))
+        if query is not None
     ]
 
 
@@ -171,15 +172,24 @@ def test_two_first_registrations_at_once_get_different_revisions(load, name, con
     assert [each for each, _ in revisions_and_texts(name, config, "a")] == [1, 1, 2]
 
 
-def test_a_renewal_that_meets_an_update_restores_its_text_with_a_revision_of_its_own(
-    load, write_between
-):
+def test_a_renewal_that_meets_an_update_keeps_its_text_and_revision(load, write_between):
     project = load()
     ours, theirs = QueryRegistry(project), QueryRegistry(project)
     ours.register(COUNT, "a")
     write_between(lambda: theirs.update("a", f"{COUNT} LIMIT 7"))
     renewed = ours.update("a")
-    assert (renewed.text, renewed.revision) == (COUNT, 3)
+    assert (renewed.text, renewed.revision) == (COUNT.replace("WINDOW", "LIMIT 7\nWINDOW"), 2)
+    assert registered_query(project, "a").query == renewed
+
+
+def test_an_update_that_meets_a_cancellation_leaves_the_query_cancelled(load, write_between):
+    project = load()
+    ours, theirs = QueryRegistry(project), QueryRegistry(project)
+    ours.register(COUNT, "a")
+    write_between(lambda: theirs.cancel("a"))
+    with pytest.raises(QueryMissingError, match="it was cancelled"):
+        ours.update("a")
+    assert registered_queries(project) == []
 
 
 def test_two_updates_to_one_text_have_one_revision(load, name, config, write_between):

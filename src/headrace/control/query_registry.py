@@ -5,17 +5,19 @@ from __future__ import annotations
 import secrets
 import string
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from enum import StrEnum
+from typing import TypeAlias
 
 from headrace.control.project import LoadedProject
 from headrace.control.services import broker_config
 from headrace.control.standing_queries import checked_query
 from headrace.control.standing_query_rules import matched_queries
 from headrace.errors import (
+    HeadraceError,
     NotDeclaredError,
     QueryIdTakenError,
     QueryInvalidError,
@@ -35,19 +37,24 @@ from headrace.queries.registry.record import (
     RegisteredQuery,
     encode_query,
 )
+from headrace.queries.registry.settled import settled_query
 from headrace.queries.registry.table import FaultyQuery, FirstRecord, QueryTable
 from headrace.queries.registry.topic import (
     ensure_registry_topic,
+    query_records,
     write_registry,
-    written_queries,
 )
 
 MAX_CLOSE_IDS = 3
 _MAX_COMPARED_IDS = 1_000
 _MAX_WRITES = 5
+_CANCELLED = "it was cancelled; register it again"
 _RANDOM_ID_LENGTH = 12
 # No dash or underscore: a word of the command line, and one that a double click selects.
 _RANDOM_ID_CHARACTERS = string.ascii_lowercase + string.digits
+
+_Change: TypeAlias = Callable[[RegisteredQuery | None], RegisteredQuery]
+"""Returns what is written where a query is live, or (None) the id is free; refuses by an error."""
 
 
 class QueryState(StrEnum):
@@ -130,8 +137,9 @@ def register_query(
     """Registers a query, and returns it with the offset of its record.
 
     A live query with the same id and text is renewed: its time to live begins anew, its revision
-    stays. Two that register different texts under one id at the same time both succeed: the record
-    with the greater offset counts, and has the greater revision.
+    stays. Clients that register one new id at the same time all succeed: ``registered_at`` is that
+    of the first record. Of different texts, that of the record with the greater offset counts, and
+    has the greater revision.
 
     Args:
         project: that declares the topic and a pipeline that matches its events.
@@ -143,7 +151,8 @@ def register_query(
     Raises:
         QueryTextError: if the text is no query, or does not fit its topic.
         QueryInvalidError: if the id or the time to live is not possible.
-        QueryIdTakenError: if a live query with another text has the id.
+        QueryIdTakenError: if a live query with another text has the id, or is given another text
+            while it is renewed.
         QueryUnmatchedError: if no pipeline matches the events of the topic.
         NotDeclaredError: if there are no such standing queries.
         BrokerUnreachableError: if the brokers do not answer.
@@ -162,10 +171,12 @@ def update_query(
 ) -> RegisteredQuery:
     """Renews a live query, with another text if there is one: then its revision is one more.
 
+    Without a text, the query keeps the text that another client gives it at the same time.
+
     Raises what :func:`register_query` does but for QueryIdTakenError.
 
     Raises:
-        QueryMissingError: if no live query has the id.
+        QueryMissingError: if no live query has the id, or it is cancelled at the same time.
     """
     return QueryRegistry(project, queries).update(query_id, text, ttl)
 
@@ -239,18 +250,23 @@ class QueryRegistry:
             raise QueryInvalidError("id", chosen, f"possible are {QUERY_ID_WORDS}")
         now = _now()
         query = self._with_text(RegisteredQuery(chosen, "", "", 1, now, now, None), text)
-        expires_at = self._expiry(now, ttl)
+        query = replace(query, expires_at=self._expiry(now, ttl))
         with self._lock:
             table = self._followed.table(self._config)
             live, next_offset = _live(table, chosen, now), table.next_offset
-        if live is not None:
-            if live.text != query.text:
-                raise QueryIdTakenError(chosen, live.revision)
-            query = replace(query, revision=live.revision, registered_at=live.registered_at)
-        else:
-            checked_query(self._project, text, is_new=True)
-        ensure_registry_topic(self._config, self._queries)
-        return self._write(replace(query, expires_at=expires_at), next_offset)
+
+        def change(before: RegisteredQuery | None) -> RegisteredQuery:
+            if before is None:
+                checked_query(self._project, text, is_new=True)
+                return query
+            is_taken = before.text != query.text
+            if is_taken and live is not None:
+                raise QueryIdTakenError(chosen, before.revision)
+            # Another client has registered the id since: of both, the first time counts.
+            revision = before.revision + is_taken
+            return replace(query, revision=revision, registered_at=before.registered_at)
+
+        return self._write(change, live, next_offset)
 
     def update(
         self, query_id: str, text: str | None = None, ttl: timedelta | None = None
@@ -260,19 +276,22 @@ class QueryRegistry:
         expires_at = self._expiry(now, ttl)
         with self._lock:
             table = self._followed.table(self._config)
-            query = _live(table, query_id, now)
-            if query is None:
+            live, next_offset = _live(table, query_id, now), table.next_offset
+            if live is None:
                 raise self._missing(table, query_id)
-            next_offset = table.next_offset
-        renewed = self._with_text(query, query.text if text is None else text)
-        if text is not None and renewed.text != query.text:
-            checked_query(self._project, text, is_new=True)
-        ensure_registry_topic(self._config, self._queries)
-        # A query that is only renewed goes on with its windows.
-        revision = query.revision + (renewed.text != query.text)
-        return self._write(
-            replace(renewed, revision=revision, updated_at=now, expires_at=expires_at), next_offset
-        )
+
+        def change(before: RegisteredQuery | None) -> RegisteredQuery:
+            if before is None:
+                raise QueryMissingError(query_id, self._queries.name, _CANCELLED)
+            renewed = self._with_text(before, before.text if text is None else text)
+            is_updated = renewed.text != before.text
+            if text is not None and is_updated:
+                checked_query(self._project, text, is_new=True)
+            # A query that is only renewed goes on with its windows.
+            revision = before.revision + is_updated
+            return replace(renewed, revision=revision, updated_at=now, expires_at=expires_at)
+
+        return self._write(change, live, next_offset)
 
     def cancel(self, *query_ids: str) -> list[CancelledQuery]:
         """Cancels queries: see :func:`cancel_query`."""
@@ -281,9 +300,8 @@ class QueryRegistry:
             for query_id in query_ids:
                 if table.query(query_id) is None and query_id not in table.faulty:
                     raise self._missing(table, query_id)
-        name = self._queries.queries_topic
         return [
-            CancelledQuery(each, write_registry(self._config, name, each.encode(), None))
+            CancelledQuery(each, self._write_record(each, None))
             for each in dict.fromkeys(query_ids)
         ]
 
@@ -366,32 +384,60 @@ class QueryRegistry:
         except OverflowError as error:
             raise QueryInvalidError("ttl", str(ttl), "it ends after the year 9999") from error
 
-    def _write(self, query: RegisteredQuery, next_offset: int) -> RegisteredQuery:
-        """Writes a query with a revision of its own; returns it with the offset of its record.
+    def _write(
+        self, change: _Change, live: RegisteredQuery | None, next_offset: int
+    ) -> RegisteredQuery:
+        """Writes a changed query, and returns it with the offset of its record.
 
-        Another writer's record may have come after what was read: then the query is written again,
-        with a greater revision. Of two writers, the later one sees the record of the other. After
-        five records, the last one stays as it is.
+        Records of other clients may have come after what was read. The change is then made of the
+        query that they leave, and written again if it differs. If it is refused for that query,
+        what they have written is written again: a tombstone, or another text. Of two clients, the
+        one that writes later sees the record of the other. After five records, the last one stays
+        as it is.
 
         Args:
-            query: to be written.
-            next_offset: behind the last record that its revision takes into account.
+            change: returns what is written.
+            live: the live query that was read; None: the id is free.
+            next_offset: behind the last record that was read.
+
+        Raises:
+            HeadraceError: if the change is refused, for the query that was read or a later one.
         """
-        name = self._queries.queries_topic
+        query = change(live)
+        ensure_registry_topic(self._config, self._queries)
         for _ in range(_MAX_WRITES):
-            key, value = encode_query(query)
-            offset = write_registry(self._config, name, key, value)
-            written = replace(query, offset=offset)
-            between = written_queries(self._config, name, query.id, range(next_offset, offset))
-            taken = [
-                other.revision
-                for other in between
-                if other.text != query.text and other.revision >= query.revision
-            ]
-            if not taken:
+            written = replace(query, offset=self._write_record(query.id, query))
+            live = self._settled(live, query.id, range(next_offset, written.offset))
+            next_offset = written.offset + 1
+            try:
+                query = change(live)
+            except HeadraceError:
+                self._write_back(query.id, live, next_offset)
+                raise
+            if query == written:
                 break
-            query, next_offset = replace(query, revision=max(taken) + 1), offset + 1
         return written
+
+    def _write_back(self, query_id: str, live: RegisteredQuery | None, next_offset: int) -> None:
+        """Writes a query, or a tombstone, behind a record of this client that must not count."""
+        for _ in range(_MAX_WRITES):
+            written, offset = live, self._write_record(query_id, live)
+            live = self._settled(live, query_id, range(next_offset, offset))
+            if live == written:
+                break
+            next_offset = offset + 1
+
+    def _write_record(self, query_id: str, query: RegisteredQuery | None) -> int:
+        """Writes a query, or (None) a tombstone; returns the offset."""
+        value = None if query is None else encode_query(query)[1]
+        name = self._queries.queries_topic
+        return write_registry(self._config, name, query_id.encode(), value)
+
+    def _settled(
+        self, live: RegisteredQuery | None, query_id: str, offsets: range
+    ) -> RegisteredQuery | None:
+        name = self._queries.queries_topic
+        return settled_query(live, query_records(self._config, name, query_id, offsets))
 
     def _missing(self, table: QueryTable, query_id: str) -> QueryMissingError:
         """Returns the error for an id that no query has that is what is needed."""
@@ -401,7 +447,7 @@ class QueryRegistry:
         elif fault is not None:
             reason = f"its record is faulty: {fault.reason}; register it again"
         elif table.is_cancelled(query_id):
-            reason = "it was cancelled; register it again"
+            reason = _CANCELLED
         else:
             reason = _meant(query_id, list(table.registered)[-_MAX_COMPARED_IDS:])
         return QueryMissingError(query_id, self._queries.name, reason)

@@ -6,7 +6,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -100,51 +102,95 @@ class ProjectQueries:
         declared = declared_queries(self._project, registry)
         if not query.topic:
             raise QueryMissingError(query.document["id"], declared.name, "its record is faulty")
-        return TopicCursor(self._reader, declared.results_topic, query.document, begin)
+        is_current = partial(self._is_current, declared.name, query.document)
+        return TopicCursor(self._reader, declared.results_topic, query.document, begin, is_current)
+
+    def _is_current(self, registry: str, document: Mapping[str, Any]) -> bool:
+        """Returns whether the id still belongs to the registration of a document."""
+        try:
+            query = self._registry(registry).entry(document["id"]).query
+        except QueryMissingError:
+            return False
+        return (
+            query is not None and iso_milliseconds(query.registered_at) == document["registered_at"]
+        )
 
     def _registry(self, name: str | None) -> QueryRegistry:
         return self._registries[declared_queries(self._project, name).name]
 
 
+@dataclass(frozen=True, slots=True)
+class ResultRange:
+    """The results that are in the partition of a query.
+
+    Attributes:
+        topic_id: of the topic, another one when it is created again; empty: there is no topic.
+        offsets: of the partition, from the first record to the end; empty if there is no topic.
+    """
+
+    topic_id: str
+    offsets: OffsetRange
+
+
 class TopicCursor:
     """A place among the results of one registration of a query.
+
+    It goes back only when the topic was created again, to its first result. Brokers and other
+    processes may say an end that lies before the position: then the cursor waits where it is.
 
     Args:
         reader: of topics of results.
         topic: that has them.
         document: of the query, with ``id`` and ``registered_at``.
         begin: where to begin.
+        is_current: whether the id still belongs to this registration; asked where a result is of a
+            later one. Of two clients that register one id at the same moment, the later one may
+            have results until its record is corrected.
     """
 
     def __init__(
-        self, reader: ResultReader, topic: str, document: Mapping[str, Any], begin: ResultsBegin
+        self,
+        reader: ResultReader,
+        topic: str,
+        document: Mapping[str, Any],
+        begin: ResultsBegin,
+        is_current: Callable[[], bool],
     ) -> None:
         self._reader, self._topic, self._id = reader, topic, document["id"]
+        self._is_current = is_current
         self._registered = datetime.fromisoformat(document["registered_at"])
-        self._position = begin if isinstance(begin, int) else 0
-        self._step = _MIN_OFFSETS
+        self._topic_id, self._step = "", _MIN_OFFSETS
+        self._move(begin if isinstance(begin, int) else 0)
         if begin == "latest":
-            self._position = self._offsets().end
+            known = self._known()
+            self._topic_id = known.topic_id
+            self._move(known.offsets.end)
 
     @property
     def position(self) -> int:
         return self._position
 
     def read(self) -> ResultPage:
-        known = self._offsets()
-        # Retention may have removed what was next; a topic that is made anew begins at 0.
-        begin = min(max(self._position, known.start), known.end)
-        range_ = OffsetRange(known.partition, begin, min(begin + self._step, known.end))
-        page = _Page(self._id, self._registered)
+        known = self._known()
+        offsets = known.offsets
+        if known.topic_id and self._topic_id not in {"", known.topic_id}:
+            self._move(offsets.start)
+        self._topic_id = known.topic_id or self._topic_id
+        if self._position > offsets.end:
+            return ResultPage((), self._position, is_end=True)
+        # Retention may have removed what was next.
+        begin = max(self._position, offsets.start)
+        range_ = OffsetRange(offsets.partition, begin, min(begin + self._step, offsets.end))
+        page = _Page(self._id, self._registered, self._is_current)
         is_whole = self._reader.read(range_, page.take)
         self._step = min(2 * self._step, _MAX_OFFSETS) if is_whole else _MIN_OFFSETS
-        self._position = range_.end if is_whole else page.position
-        is_end = page.is_over or self._position == known.end
+        self._move(range_.end if is_whole else page.position)
+        is_end = page.is_over or self._position == offsets.end
         return ResultPage(page.results, self._position, is_end, page.is_over)
 
     def newest(self, limit: int) -> list[QueryResult]:
         """Returns the newest result of each group, among the newest records of the partition."""
-        known = self._offsets()
+        known = self._known().offsets
         begin = max(known.start, known.end - MAX_SCANNED_RECORDS)
         newest: deque[QueryResult] = deque(maxlen=_MAX_LISTED_RESULTS)
 
@@ -157,15 +203,24 @@ class TopicCursor:
         self._reader.read(OffsetRange(known.partition, begin, known.end), take)
         return newest_results(newest, limit)
 
-    def _offsets(self) -> OffsetRange:
-        return self._reader.offsets(self._topic, self._id)
+    def _move(self, position: int) -> None:
+        self._position, self._moved_at = position, time.monotonic()
+
+    def _known(self) -> ResultRange:
+        """Returns what is there, of a later moment than the position if it lies before that."""
+        known = self._reader.known(self._topic, self._id)
+        if self._position > known.offsets.end:
+            known = self._reader.known(self._topic, self._id, asked_since=self._moved_at)
+        return known
 
 
 class _Page:
     """Gathers results of one registration until there are enough, or another one begins."""
 
-    def __init__(self, query_id: str, registered: datetime) -> None:
+    def __init__(self, query_id: str, registered: datetime, is_current: Callable[[], bool]) -> None:
         self._id, self._registered = query_id, registered
+        # Once a page: what it reads was written, and so registered, before that.
+        self._is_current = cache(is_current)
         self._left_bytes = _PAGE_BYTES
         self.results: list[tuple[int, bytes]] = []
         self.position, self.is_over = 0, False
@@ -173,7 +228,8 @@ class _Page:
     def take(self, record: Record) -> bool:
         """Takes a record, and returns whether the next one is to be taken, too."""
         result = result_of(self._id, record.key(), record.value())
-        self.is_over = result is not None and _registered(result) > self._registered
+        is_later = result is not None and _registered(result) > self._registered
+        self.is_over = is_later and not self._is_current()
         self.position = record.offset() + 1
         if result is not None and _registered(result) == self._registered:
             self.results.append((record.offset(), msgspec.json.encode(result)))
@@ -181,29 +237,60 @@ class _Page:
         return not self.is_over and self._left_bytes > 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What brokers said of a topic; no ranges: there is no such topic.
+
+    Attributes:
+        asked_at: when the first request was sent, by the monotonic clock.
+        answered_at: when the last answer came.
+        topic_id: of the topic.
+        ranges: of all partitions, by number.
+    """
+
+    asked_at: float
+    answered_at: float
+    topic_id: str
+    ranges: Sequence[OffsetRange]
+
+
 class ResultReader:
     """Reads topics of results, for many cursors: on each thread with one consumer.
 
-    The ends of a topic are asked for twice per second, however many cursors look at them.
+    The ends of a topic are asked for twice per second, however many cursors look at them, and again
+    for a cursor whose position they do not reach.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._of_thread = threading.local()
-        self._offsets: dict[str, tuple[float, list[OffsetRange]]] = {}
+        self._lock = threading.Lock()
+        self._answers: dict[str, _Answer] = {}
 
-    def offsets(self, topic: str, query_id: str) -> OffsetRange:
-        """Returns the first offset and the end of the partition with the results of a query.
+    def known(self, topic: str, query_id: str, *, asked_since: float = 0.0) -> ResultRange:
+        """Returns what is in the partition with the results of a query.
 
-        Both are 0 while there is no such topic.
+        Args:
+            topic: that has the results.
+            query_id: of the query.
+            asked_since: a moment of the monotonic clock; brokers are asked again if they were last
+                asked before.
+
+        Raises:
+            AuthorizationError: if an ACL is missing.
+            BrokerUnreachableError: if the brokers do not answer.
         """
-        asked_at, ranges = self._offsets.get(topic, (0.0, []))
-        if time.monotonic() - asked_at > _OFFSETS_SECONDS:
-            ranges = self._ask(topic)
-            self._offsets[topic] = time.monotonic(), ranges
-        if not ranges:
-            return OffsetRange(TopicPartition(topic, 0), 0, 0)
-        return ranges[partition_of_key(query_id.encode(), len(ranges))]
+        answer = self._answers.get(topic)
+        if (
+            answer is None
+            or answer.asked_at < asked_since
+            or time.monotonic() - answer.answered_at > _OFFSETS_SECONDS
+        ):
+            answer = self._newest(topic, self._ask(topic))
+        if not answer.ranges:
+            return ResultRange("", OffsetRange(TopicPartition(topic, 0), 0, 0))
+        partition = partition_of_key(query_id.encode(), len(answer.ranges))
+        return ResultRange(answer.topic_id, answer.ranges[partition])
 
     def read(self, range_: OffsetRange, take: Callable[[Record], bool]) -> bool:
         """Hands over the records of a range, and returns whether all of them were taken.
@@ -224,13 +311,22 @@ class ResultReader:
         self._of_thread.reader = reader
         return is_whole
 
-    def _ask(self, topic: str) -> list[OffsetRange]:
-        config = broker_config(self._settings)
+    def _newest(self, topic: str, answer: _Answer) -> _Answer:
+        """Keeps an answer, unless another thread has asked later; returns the one that is kept."""
+        with self._lock:
+            kept = self._answers.get(topic)
+            if kept is None or kept.asked_at < answer.asked_at:
+                kept = self._answers[topic] = answer
+            return kept
+
+    def _ask(self, topic: str) -> _Answer:
+        config, asked_at = broker_config(self._settings), time.monotonic()
         live = describe(config, [topic]).get(topic)
         if live is None:
-            return []
+            return _Answer(asked_at, time.monotonic(), "", ())
         known = watermarks(config, live.all_partitions)
-        return [OffsetRange(each, *known[each]) for each in live.all_partitions]
+        ranges = [OffsetRange(each, *known[each]) for each in live.all_partitions]
+        return _Answer(asked_at, time.monotonic(), live.topic_id, ranges)
 
 
 def _known(entry: QueryEntry) -> KnownQuery:

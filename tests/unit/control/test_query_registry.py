@@ -217,6 +217,130 @@ def test_an_update_that_always_meets_another_is_written_five_times(project, topi
     assert registered_query(project, "a").query == updated
 
 
+@pytest.fixture
+def write_between(monkeypatch, topic):
+    """``write_between(*acts)``: one act before each of the next records is written."""
+
+    def before_writes(*acts):
+        coming = list(acts)
+
+        def write_after_another(*record):
+            if coming:
+                with monkeypatch.context() as unchanged:
+                    unchanged.setattr(query_registry, "write_registry", topic.write)
+                    coming.pop(0)()
+            return topic.write(*record)
+
+        monkeypatch.setattr(query_registry, "write_registry", write_after_another)
+
+    return before_writes
+
+
+@pytest.mark.parametrize("text", [None, SUM])
+def test_an_update_that_meets_a_cancellation_leaves_the_query_cancelled(
+    project, topic, write_between, text
+):
+    register_query(project, COUNT, query_id="a")
+    write_between(lambda: cancel_query(project, "a"))
+    with pytest.raises(QueryMissingError, match="it was cancelled; register it again"):
+        update_query(project, "a", text)
+    assert states(project) == {}
+    assert [value is None for _, value in topic.records["ads.queries"]] == [
+        False,
+        True,
+        False,
+        True,
+    ]
+
+
+def test_a_tombstone_that_is_written_again_ends_no_later_registration(
+    project, clock, topic, write_between
+):
+    query = register_query(project, COUNT, query_id="a")
+    at = NOW + timedelta(seconds=1)
+    later = replace(query, text=SUM, registered_at=at, updated_at=at)
+    write_between(
+        lambda: cancel_query(project, "a"),
+        lambda: topic.write({}, "ads.queries", *encode_query(later)),
+    )
+    with pytest.raises(QueryMissingError):
+        update_query(project, "a")
+    entry = registered_query(project, "a")
+    assert (entry.query, entry.offset) == (later, 5)
+
+
+def test_an_update_that_meets_another_registration_is_one_of_it(project, clock, write_between):
+    register_query(project, COUNT, query_id="a")
+    clock.advance(minutes=1)
+
+    def register_anew():
+        cancel_query(project, "a")
+        register_query(project, SUM, query_id="a")
+
+    write_between(register_anew)
+    clock.advance(minutes=1)
+    renewed = update_query(project, "a")
+    assert (renewed.text, renewed.revision) == (SUM, 1)
+    assert renewed.registered_at == NOW + timedelta(minutes=2)
+    assert registered_query(project, "a").query == renewed
+
+
+def test_a_renewal_takes_the_text_and_revision_of_an_update_that_it_meets(
+    project, clock, write_between
+):
+    register_query(project, COUNT, query_id="a")
+    write_between(lambda: update_query(project, "a", SUM))
+    renewed = update_query(project, "a", ttl=timedelta(minutes=5))
+    assert (renewed.text, renewed.revision, renewed.offset) == (SUM, 2, 3)
+    assert renewed.expires_at == NOW + timedelta(minutes=5)
+    assert registered_query(project, "a").query == renewed
+
+
+def test_a_renewal_gives_an_update_that_it_has_misled_a_revision_of_its_own(project, write_between):
+    register_query(project, COUNT, query_id="a")
+    other = f"{COUNT} LIMIT 7"
+    write_between(
+        lambda: update_query(project, "a", SUM), lambda: update_query(project, "a", other)
+    )
+    renewed = update_query(project, "a")
+    assert (renewed.text, renewed.revision) == (COUNT.replace("WINDOW", "LIMIT 7\nWINDOW"), 3)
+
+
+def test_a_repeated_registration_that_meets_an_update_is_refused(project, write_between):
+    register_query(project, COUNT, query_id="a")
+    write_between(lambda: update_query(project, "a", SUM))
+    with pytest.raises(QueryIdTakenError) as raised:
+        register_query(project, COUNT, query_id="a")
+    assert raised.value.revision == 2
+    query = registered_query(project, "a").query
+    assert (query.text, query.revision, query.offset) == (SUM, 2, 3)
+
+
+@pytest.mark.parametrize("seconds", [-1, 1])
+def test_equal_registrations_at_once_have_the_time_of_the_first_record(
+    project, clock, write_between, seconds
+):
+    def register_theirs():
+        clock.advance(seconds=seconds)
+        register_query(project, COUNT, query_id="a")
+
+    write_between(register_theirs)
+    query = register_query(project, COUNT, query_id="a")
+    assert (query.registered_at, query.revision) == (NOW + timedelta(seconds=seconds), 1)
+    assert registered_query(project, "a").query == query
+
+
+def test_a_registration_that_renews_a_query_which_is_cancelled_meanwhile_is_a_new_one(
+    project, clock, write_between
+):
+    register_query(project, COUNT, query_id="a")
+    clock.advance(minutes=1)
+    write_between(lambda: cancel_query(project, "a"))
+    query = register_query(project, COUNT, query_id="a")
+    assert (query.registered_at, query.revision) == (clock.now, 1)
+    assert registered_query(project, "a").query == query
+
+
 def test_an_update_needs_a_live_query(project, clock, topic):
     register_query(project, COUNT, query_id="clicks-by-country")
     with pytest.raises(QueryMissingError, match="did you mean 'clicks-by-country'"):

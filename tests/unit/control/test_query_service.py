@@ -13,8 +13,14 @@ from tests.unit.queries.registry.memory_topic import MemoryTopic
 
 from headrace.control import ingest, load_project, query_registry, query_service
 from headrace.control.ingest import ingest_config
-from headrace.control.query_service import ProjectQueries, TopicCursor
+from headrace.control.query_service import (
+    ProjectQueries,
+    ResultRange,
+    ResultReader,
+    TopicCursor,
+)
 from headrace.errors import ExtraMissingError, QueryMissingError
+from headrace.kafka.client import LiveTopic
 from headrace.model import OffsetRange, TopicPartition
 from headrace.queries.result import QueryResult, ResultKind
 from headrace.settings import load_settings
@@ -63,6 +69,7 @@ class MemoryReader:
 
     def __init__(self):
         self.stored, self.start, self.end, self.reads = [], 0, 0, []
+        self.topic_id, self.cached_end = "first", None
 
     def add(self, query, minute, registered=NOW, emission=1):
         result = QueryResult(
@@ -84,8 +91,13 @@ class MemoryReader:
         self.stored.append(StoredRecord(self.end, key, value))
         self.end += 1
 
-    def offsets(self, topic, query_id):
-        return OffsetRange(RESULTS, self.start, self.end)
+    def known(self, topic, query_id, *, asked_since=None):
+        end = self.end if asked_since or self.cached_end is None else self.cached_end
+        return ResultRange(self.topic_id, OffsetRange(RESULTS, min(self.start, end), end))
+
+    def create_again(self):
+        self.__init__()
+        self.topic_id = "second"
 
     def read(self, range_, take):
         self.reads.append((range_.start, range_.end))
@@ -97,8 +109,9 @@ def reader():
     return MemoryReader()
 
 
-def cursor(reader, begin="earliest", registered="2026-05-01T10:00:00.250Z"):
-    return TopicCursor(reader, "ads.results", {"id": "a", "registered_at": registered}, begin)
+def cursor(reader, begin="earliest", is_current=lambda: False):
+    document = {"id": "a", "registered_at": "2026-05-01T10:00:00.250Z"}
+    return TopicCursor(reader, "ads.results", document, begin, is_current)
 
 
 def minutes(page):
@@ -137,7 +150,7 @@ def test_a_result_of_another_program_with_a_wrong_time_is_passed(reader, registe
 
 @pytest.mark.parametrize(
     ("begin", "offsets"),
-    [("earliest", [2, 3]), ("latest", []), (0, [2, 3]), (3, [3]), (4, []), (99, [])],
+    [("earliest", [2, 3]), ("latest", []), (0, [2, 3]), (3, [3]), (4, [])],
 )
 def test_a_cursor_begins_where_it_is_told_within_what_is_there(reader, begin, offsets):
     for minute in range(4):
@@ -146,6 +159,129 @@ def test_a_cursor_begins_where_it_is_told_within_what_is_there(reader, begin, of
     page = cursor(reader, begin).read()
     assert [offset for offset, _ in page.results] == offsets
     assert page.position == 4
+
+
+def test_a_position_behind_an_end_that_was_asked_for_earlier_is_kept(reader):
+    for minute in range(42):
+        reader.add("a", minute)
+    reader.cached_end = 40
+    results = cursor(reader, 42)
+    page = results.read()
+    assert (page.results, page.position, page.is_end) == ([], 42, True)
+    reader.add("a", 42)
+    assert minutes(results.read()) == [(42, 42)]
+
+
+def test_a_position_waits_where_brokers_say_an_earlier_end(reader):
+    for minute in range(4):
+        reader.add("a", minute)
+    results = cursor(reader)
+    assert results.read().position == 4
+    reader.end = 2
+    page = results.read()
+    assert (page.results, page.position, page.is_end, page.is_over) == ((), 4, True, False)
+    reader.end = 4
+    reader.add("a", 4)
+    assert minutes(results.read()) == [(4, 4)]
+
+
+def test_a_topic_that_is_not_described_once_repeats_no_results(reader):
+    for minute in range(3):
+        reader.add("a", minute)
+    results = cursor(reader)
+    assert results.read().position == 3
+    reader.end, reader.topic_id = 0, ""
+    page = results.read()
+    assert (page.results, page.position, page.is_end) == ((), 3, True)
+    reader.end, reader.topic_id = 3, "first"
+    assert (results.read().results, results.position) == ([], 3)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_topic_that_was_created_again_is_read_from_its_first_result(reader, count):
+    for minute in range(3):
+        reader.add("a", minute)
+    results = cursor(reader)
+    results.read()
+    reader.create_again()
+    for minute in range(count):
+        reader.add("a", 10 + minute)
+    assert minutes(results.read()) == [(number, 10 + number) for number in range(count)]
+
+
+def test_a_cursor_from_the_latest_knows_its_topic(reader):
+    reader.add("a", 1)
+    results = cursor(reader, "latest")
+    reader.create_again()
+    reader.add("a", 2)
+    assert minutes(results.read()) == [(0, 2)]
+
+
+class Brokers:
+    """What brokers say of a topic with one partition, in place of what asks them."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.end, self.asks = 100.0, 0, 0
+        self.meanwhile = lambda: None
+        monkeypatch.setattr(query_service, "broker_config", lambda settings: {})
+        monkeypatch.setattr(query_service, "describe", self._describe)
+        monkeypatch.setattr(query_service, "watermarks", self._watermarks)
+        monkeypatch.setattr(query_service.time, "monotonic", lambda: self.now)
+
+    def _describe(self, config, topics):
+        self.asks += 1
+        return {} if self.end is None else {topic: LiveTopic(topic, "id", 1, 1) for topic in topics}
+
+    def _watermarks(self, config, partitions):
+        ends, meanwhile = dict.fromkeys(partitions, (0, self.end)), self.meanwhile
+        self.meanwhile = lambda: None
+        meanwhile()
+        return ends
+
+
+@pytest.fixture
+def brokers(monkeypatch):
+    return Brokers(monkeypatch)
+
+
+def known_end(results, **asked):
+    return results.known("ads.results", "a", **asked).offsets.end
+
+
+def test_ends_are_asked_for_twice_per_second(brokers):
+    results = ResultReader(None)
+    for brokers.now, brokers.end, end in ((1.0, 4, 4), (1.4, 5, 4), (1.6, 6, 6)):
+        assert known_end(results) == end
+    assert brokers.asks == 2
+
+
+def test_ends_are_asked_for_again_for_a_position_that_is_newer(brokers):
+    results = ResultReader(None)
+    for brokers.now, brokers.end, since, end in (
+        (1.0, 40, 0.0, 40),
+        (1.2, 42, 1.1, 42),
+        (1.3, 43, 1.1, 42),
+    ):
+        assert known_end(results, asked_since=since) == end
+    assert brokers.asks == 2
+
+
+def test_an_answer_that_was_asked_for_earlier_replaces_no_later_one(brokers):
+    results = ResultReader(None)
+
+    def ask_on_another_thread():
+        brokers.now, brokers.end = 101.0, 42
+        assert known_end(results) == 42
+
+    brokers.end, brokers.meanwhile = 40, ask_on_another_thread
+    assert [known_end(results), known_end(results)] == [42, 42]
+    assert brokers.asks == 2
+
+
+def test_a_topic_that_is_missing_has_no_results(brokers):
+    brokers.end = None
+    known = ResultReader(None).known("ads.results", "a")
+    assert (known.topic_id, known.offsets.span) == ("", 0)
 
 
 def test_a_page_has_an_end_in_bytes_and_offsets(reader, monkeypatch):
@@ -171,6 +307,37 @@ def test_another_registration_ends_the_results(reader):
     page = cursor(reader).read()
     assert minutes(page) == [(0, 1)]
     assert (page.is_over, page.is_end, page.position) == (True, True, 2)
+
+
+def test_results_of_a_registration_that_was_corrected_are_passed(reader):
+    later, asks = NOW + timedelta(seconds=1), []
+    reader.add("a", 1)
+    for minute in (2, 3):
+        reader.add("a", minute, registered=later)
+    reader.add("a", 4)
+    page = cursor(reader, is_current=lambda: asks.append(1) or True).read()
+    assert (minutes(page), page.is_over, page.position) == ([(0, 1), (3, 4)], False, 4)
+    assert len(asks) == 1
+
+
+def test_a_stream_ends_when_the_id_belongs_to_another_registration(load, topic, reader):
+    queries = ProjectQueries(load())
+    queries._reader = reader
+    query = queries.register(None, COUNT, "a", None).query
+    results = queries.cursor(None, query, "earliest")
+    later = NOW + timedelta(seconds=1)
+
+    def is_over():
+        reader.add("a", 1, registered=later)
+        return results.read().is_over
+
+    assert not is_over()
+    queries.update(None, "a", None, None)
+    assert not is_over()
+    queries.cancel(None, "a")
+    assert is_over()
+    queries.register(None, COUNT, "a", None)
+    assert is_over()
 
 
 def test_the_list_has_the_newest_result_of_each_group_of_this_registration(reader):

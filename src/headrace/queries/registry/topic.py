@@ -101,22 +101,24 @@ def write_registry(config: ClientConfig, name: str, key: bytes, value: bytes | N
     return offset
 
 
-def written_queries(
+def query_records(
     config: ClientConfig, name: str, query_id: str, offsets: range
-) -> list[RegisteredQuery]:
-    """Returns what the records of an id between two offsets have registered.
+) -> list[RegisteredQuery | None]:
+    """Returns the records of an id between two offsets, in order; None is a tombstone.
+
+    A record that is no query is left out: it has neither text nor revision.
 
     Raises:
         AuthorizationError: if an ACL is missing.
         BrokerUnreachableError: if the brokers do not answer.
     """
     partition, key = TopicPartition(name, 0), query_id.encode()
-    written: list[RegisteredQuery] = []
+    queries: list[RegisteredQuery | None] = []
     for record in read_records(
         config, "headrace.queries", [OffsetRange(partition, offsets.start, offsets.stop)]
     ):
         value = record.value()
-        if record.key() == key and value is not None:
-            with contextlib.suppress(ValueError):  # a faulty record has no revision
-                written.append(decode_query(key, value))
-    return written
+        if record.key() == key:
+            with contextlib.suppress(ValueError):
+                queries.append(None if value is None else decode_query(key, value))
+    return queries

@@ -22,16 +22,20 @@ class MemoryTopic:
         monkeypatch.setattr(query_registry, "ensure_registry_topic", self._ensure)
         monkeypatch.setattr(query_registry, "FollowedRegistry", self._followed)
         monkeypatch.setattr(query_registry, "write_registry", self.write)
-        monkeypatch.setattr(query_registry, "written_queries", self._written)
+        monkeypatch.setattr(query_registry, "query_records", self._read)
 
     def write(self, config, name, key, value):
         log = self.records.setdefault(name, [])
         log.append((key, value))
         return len(log) - 1
 
-    def _written(self, config, name, query_id, offsets):
+    def _read(self, config, name, query_id, offsets):
         records = self.records[name][offsets.start : offsets.stop]
-        return [decode_query(key, value) for key, value in records if key == query_id.encode()]
+        return [
+            None if value is None else decode_query(key, value)
+            for key, value in records
+            if key == query_id.encode()
+        ]
 
     def _ensure(self, config, queries):
         self.ensured.append(queries.name)
