@@ -177,6 +177,7 @@ def update_query(
 
     Raises:
         QueryMissingError: if no live query has the id, or it is cancelled at the same time.
+        QueryInvalidError: if the text is about another topic, too.
     """
     return QueryRegistry(project, queries).update(query_id, text, ttl)
 
@@ -284,6 +285,10 @@ class QueryRegistry:
             if before is None:
                 raise QueryMissingError(query_id, self._queries.name, _CANCELLED)
             renewed = self._with_text(before, before.text if text is None else text)
+            if renewed.topic != before.topic:
+                # Who may read its results may read events of this topic, and perhaps of no other.
+                reason = f"an update keeps the topic, {before.topic!r}: register another query"
+                raise QueryInvalidError("topic", renewed.topic, reason)
             is_updated = renewed.text != before.text
             if text is not None and is_updated:
                 checked_query(self._project, text, is_new=True)
