@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from tests.quick_java import quick_kafka
 
+from headrace.errors import QueryTextError
 from headrace.model.event import event_schema
 from headrace.queries.language import check_query, parse_query
 from headrace.queries.language.functions import AGGREGATES, FUNCTIONS
@@ -60,6 +61,13 @@ def sections(pages: dict[str, str]) -> dict[str, str]:
 
 def test_the_first_example_is_a_query(sections: dict[str, str]) -> None:
     check(sections[""].partition("```sql")[2].partition("```")[0])
+
+
+def test_the_query_beyond_a_limit_is_refused_as_the_page_says(sections: dict[str, str]) -> None:
+    query, _, rest = sections["Limits"].partition("```sql")[2].partition("```")
+    with pytest.raises(QueryTextError) as raised:
+        check(query)
+    assert raised.value.reason == " ".join(rest.partition("```")[2].partition("```")[0].split())
 
 
 def test_every_example_of_a_clause_is_one(sections: dict[str, str]) -> None:

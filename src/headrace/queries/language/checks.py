@@ -13,6 +13,7 @@ from headrace.errors import QueryTextError
 from headrace.model.event import EventField, EventSchema, FieldType
 from headrace.queries.language.functions import AGGREGATES, FUNCTIONS, Argument, ValueType
 from headrace.queries.language.printer import print_aggregate, print_duration, print_expression
+from headrace.queries.language.size import QuerySize
 from headrace.queries.language.tree import (
     Aggregate,
     And,
@@ -45,9 +46,6 @@ MAX_BUCKETS = 100
 MAX_LOSS_WINDOWS = 1_000
 MAX_WILDCARDS = 100
 """Of ``%`` in a pattern, and of ``_``."""
-MAX_OPEN_VALUES = 1_000_000
-_SKETCHES = frozenset({"percentile", "uniqueCount"})
-_VALUES_OF_SKETCH = 10
 _MIN_WINDOW, _MAX_WINDOW = timedelta(seconds=1), timedelta(days=1)
 _MAX_LATENESS = timedelta(days=1)
 _MAX_CLOSING = timedelta(hours=1)
@@ -420,22 +418,9 @@ class _Check:
                 raise self._error(query, clause, reason)
 
     def _size(self, query: Query) -> None:
-        """Refuses what would need gigabytes for its open windows."""
-        if not query.facets:
-            return
-        values = sum(
-            _VALUES_OF_SKETCH if result.aggregate.function in _SKETCHES else 1
-            for result in query.results
-        )
-        windows = query.window // query.slide
-        size = query.max_groups * values * windows
-        if size > MAX_OPEN_VALUES:
-            reason = (
-                f"an event is in {windows:,} windows of {query.max_groups:,} groups with "
-                f"{values:,} values, where {', '.join(sorted(_SKETCHES))} count as "
-                f"{_VALUES_OF_SKETCH}: {size:,}, and {MAX_OPEN_VALUES:,} are possible; lower LIMIT"
-            )
-            raise self._error(query, "LIMIT" if "LIMIT" in query.clauses else "FACET", reason)
+        """Refuses what would need gigabytes, or more results than can be written."""
+        for clause, reason in QuerySize(query).faults():
+            raise self._error(query, clause, reason)
 
     def _between(
         self, query: Query, clause: str, duration: timedelta, least: timedelta, most: timedelta

@@ -36,6 +36,7 @@ from headrace.queries.registry.record import RegisteredQuery, decode_query
 _LOG = logging.getLogger("headrace.queries")
 _MAX_HELD = 8
 _MAX_TEMPLATES = 10_000
+_MAX_FORMER_EXPIRIES = 1_000
 _HASH_BYTES = 8
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -198,7 +199,6 @@ class LiveQueries:
         self._queries: dict[str, LiveQuery] = {}
         self._templates: dict[str, ShapeTemplate] = {}
         self._expiries: list[tuple[int, str]] = []
-        self._due_ms: dict[str, int] = {}
         self._hash = 0
 
     @property
@@ -257,15 +257,11 @@ class LiveQueries:
             at_ms: milliseconds since 1970.
         """
         while self._expiries and self._expiries[0][0] <= at_ms:
-            _, query_id = heapq.heappop(self._expiries)
-            del self._due_ms[query_id]
+            expires_ms, query_id = heapq.heappop(self._expiries)
             query = self._queries.get(query_id)
-            if query is None or query.expires_ms is None:
-                continue
-            if query.expires_ms <= at_ms:
+            # One that was renewed or cancelled has left its former expiry behind.
+            if query is not None and query.expires_ms == expires_ms:
                 self._remove(query_id)
-            else:
-                self._await_expiry(query_id, query.expires_ms)
 
     def _put(self, query: RegisteredQuery) -> None:
         known = self._queries.get(query.id)
@@ -282,20 +278,20 @@ class LiveQueries:
             self._hash -= known.hash(query.id)
         self._hash += live.hash(query.id)
         self._queries[query.id] = live
-        if live.expires_ms is not None:
-            self._await_expiry(query.id, live.expires_ms)
+        if live.expires_ms is not None and (known is None or known.expires_ms != live.expires_ms):
+            heapq.heappush(self._expiries, (live.expires_ms, query.id))
+            self._limit_expiries()
 
-    def _await_expiry(self, query_id: str, expires_ms: int) -> None:
-        """Looks at a query when it expires; one that was renewed has another time by then."""
-        due_ms = self._due_ms.get(query_id)
-        if due_ms is None:
-            self._due_ms[query_id] = expires_ms
-            heapq.heappush(self._expiries, (expires_ms, query_id))
-        elif expires_ms < due_ms:
-            self._expiries.remove((due_ms, query_id))
-            heapq.heapify(self._expiries)
-            self._due_ms[query_id] = expires_ms
-            heapq.heappush(self._expiries, (expires_ms, query_id))
+    def _limit_expiries(self) -> None:
+        """Forgets former expiries once they are more than half of all."""
+        if len(self._expiries) <= 2 * len(self._queries) + _MAX_FORMER_EXPIRIES:
+            return
+        self._expiries = [
+            (query.expires_ms, query_id)
+            for query_id, query in self._queries.items()
+            if query.expires_ms is not None
+        ]
+        heapq.heapify(self._expiries)
 
     def _compiled(self, query: RegisteredQuery) -> tuple[QueryShape, Constants]:
         if query.shape in self._templates and query.constants is not None:
@@ -317,6 +313,7 @@ class LiveQueries:
         if query is not None:
             self._hash -= query.hash(query_id)
             self.rules.remove(query_id)
+            self._limit_expiries()
 
 
 def milliseconds_since_1970(at: datetime) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,6 +26,8 @@ NumberArray: TypeAlias = npt.NDArray[np.int64]
 # A value in fewer rows is as good as any other: it makes few candidates.
 FREQUENT_SHARE = 0.005
 _MIN_FREQUENT_ROWS = 4
+# No more values can have half of that share.
+_MAX_FREQUENT_VALUES = int(2 / FREQUENT_SHARE)
 _ROUNDS_BETWEEN_LOOKS = 32
 _NO_SLOTS: tuple[int, ...] = ()
 
@@ -133,6 +135,8 @@ class EncodedValues:
 
         Args:
             before: values that were frequent; they are until they have less than half the share.
+                Few rows say nothing of a value that is not among them: it stays, unless more
+                would stay than can be frequent at once. Those that were last frequent stay first.
         """
         counts = np.bincount(self.codes, minlength=len(self.distinct))
         shares = counts / max(1, len(self.codes))
@@ -141,12 +145,14 @@ class EncodedValues:
         if not before:
             return frequent
         share_of = dict(zip(self.distinct, shares.tolist(), strict=True))
-        # Few rows say nothing of a value that is not among them.
-        least = (
-            FREQUENT_SHARE / 2 if len(self.codes) >= _MIN_FREQUENT_ROWS / FREQUENT_SHARE else 0.0
+        are_few = len(self.codes) < _MIN_FREQUENT_ROWS / FREQUENT_SHARE
+        min_share = 0.0 if are_few else FREQUENT_SHARE / 2
+        still = (
+            (value, share)
+            for value in before
+            if value not in frequent and (share := share_of.get(value, 0.0)) >= min_share
         )
-        still = {value: share_of.get(value, 0.0) for value in before if value not in frequent}
-        return frequent | {value: share for value, share in still.items() if share >= least}
+        return frequent | dict(islice(still, _MAX_FREQUENT_VALUES - len(frequent)))
 
 
 class Indexes:

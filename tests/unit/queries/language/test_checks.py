@@ -203,6 +203,110 @@ def test_the_number_of_columns_is_limited(results, facets, reason):
         checked(text)
 
 
+DAY_LATE = "WINDOW 1 second ALLOWED LATENESS 1 day"
+SLIDING = "WINDOW 60 seconds SLIDE BY 1 second"
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "reason"),
+    [
+        (
+            f"SELECT count(*) FROM t FACET campaign LIMIT 10000 {DAY_LATE}",
+            39,
+            (
+                "WINDOW 1 second ALLOWED LATENESS 1 day makes 86,401 open windows, each of "
+                "LIMIT 10,000 groups, with 1 value each: 864,010,000 values, and 1,000,000 "
+                "are possible; lower LIMIT to 11 or shorten ALLOWED LATENESS"
+            ),
+        ),
+        (
+            "SELECT sum(price) FROM t FACET campaign WINDOW 1 second CLOSE BY CLOCK 1 hour",
+            26,
+            (
+                "WINDOW 1 second CLOSE BY CLOCK 1 hour makes 3,601 open windows, each of "
+                "LIMIT 1,000 groups, with 1 value each: 3,601,000 values, and 1,000,000 are "
+                "possible; lower LIMIT to 277 or shorten CLOSE BY"
+            ),
+        ),
+        (
+            f"SELECT sum(price) FROM t FACET campaign {SLIDING} CLOSE BY QUIET TIME 1 hour",
+            26,
+            (
+                "WINDOW 1 minute SLIDE BY 1 second CLOSE BY QUIET TIME 1 hour makes 3,660 "
+                "open windows, each of LIMIT 1,000 groups, with 1 value each: 3,660,000 "
+                "values, and 1,000,000 are possible; lower LIMIT to 273 or shorten CLOSE BY "
+                "or lengthen SLIDE BY"
+            ),
+        ),
+        (
+            f"SELECT histogram(price, 0, 1, 100), percentile(price, 95) FROM t {DAY_LATE}",
+            82,
+            (
+                "WINDOW 1 second ALLOWED LATENESS 1 day makes 86,401 open windows, each of 1 "
+                "group, with 20 values each, where percentile and uniqueCount count as 10, "
+                "and 10 buckets of histogram as 1: 1,728,020 values, and 1,000,000 are "
+                "possible; shorten ALLOWED LATENESS"
+            ),
+        ),
+        (
+            f"SELECT histogram(price, 0, 1, 11) FROM t FACET campaign LIMIT 8334 {SLIDING}",
+            57,
+            (
+                "WINDOW 1 minute SLIDE BY 1 second makes 60 open windows, each of LIMIT 8,334 "
+                "groups, with 2 values each, where percentile and uniqueCount count as 10, "
+                "and 10 buckets of histogram as 1: 1,000,080 values, and 1,000,000 are "
+                "possible; lower LIMIT to 8,333 or lengthen SLIDE BY"
+            ),
+        ),
+        (
+            f"SELECT max(at) FROM t FACET card LIMIT 10000 {SLIDING} EMIT EARLY EVERY 1 second",
+            82,
+            (
+                "WINDOW 1 minute SLIDE BY 1 second makes 60 open windows, each of LIMIT "
+                "10,000 groups, with EMIT EARLY EVERY 1 second: up to 600,000 early results "
+                "in a second, and 10,000 are possible; lower LIMIT to 166 or lengthen SLIDE "
+                "BY or lengthen EMIT EARLY EVERY to 1 minute"
+            ),
+        ),
+        (
+            f"SELECT count(*) FROM t {DAY_LATE} EMIT EARLY EVERY 1 second",
+            63,
+            (
+                "WINDOW 1 second ALLOWED LATENESS 1 day makes 86,401 open windows, each of 1 "
+                "group, with EMIT EARLY EVERY 1 second: up to 86,401 early results in a "
+                "second, and 10,000 are possible; shorten ALLOWED LATENESS"
+            ),
+        ),
+    ],
+)
+def test_a_query_that_needs_too_much_is_refused_with_what_to_change(text, column, reason):
+    with pytest.raises(QueryTextError) as raised:
+        checked(text)
+    assert (raised.value.reason, raised.value.column) == (reason, column)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"SELECT count(*) FROM t FACET campaign LIMIT 11 {DAY_LATE}",
+        f"SELECT percentile(price, 95) FROM t {DAY_LATE}",
+        "SELECT count(*) FROM t FACET campaign LIMIT 277 WINDOW 1 second CLOSE BY CLOCK 1 hour",
+        f"SELECT histogram(price, 0, 1, 11) FROM t FACET campaign LIMIT 8333 {SLIDING}",
+        f"SELECT histogram(price, 0, 1, 10) FROM t FACET campaign LIMIT 10000 {SLIDING}",
+        "SELECT histogram(price, 0, 1, 100) FROM t FACET campaign LIMIT 10000 WINDOW 1 minute",
+        f"SELECT count(*) FROM t FACET campaign LIMIT 166 {SLIDING} EMIT EARLY EVERY 1 second",
+        f"SELECT count(*) FROM t FACET campaign LIMIT 10000 {SLIDING} EMIT EARLY EVERY 1 minute",
+        "SELECT count(*) FROM t FACET campaign LIMIT 10000 EMIT EARLY EVERY 1 second",
+        (
+            "SELECT count(*) FROM t WINDOW 1 second ALLOWED LATENESS 9999 seconds "
+            "EMIT EARLY EVERY 1 second"
+        ),
+    ],
+)
+def test_a_query_that_needs_no_more_than_is_possible_is_taken(text):
+    checked(text)
+
+
 def test_each_function_is_called():
     values = {ValueType.TEXT: "campaign", ValueType.NUMBER: "price"}
     for name, function in FUNCTIONS.items():

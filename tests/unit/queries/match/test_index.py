@@ -9,7 +9,7 @@ import pytest
 from tests.unit.queries.match.clicks import clicks, compiled, rule
 
 from headrace.queries.match import index as index_module
-from headrace.queries.match.index import Indexes
+from headrace.queries.match.index import FREQUENT_SHARE, EncodedValues, Indexes
 
 VIEWS = clicks(*({"user": number, "kind": "view"} for number in range(99)), {"kind": "order"})
 
@@ -87,6 +87,25 @@ def test_a_value_that_is_slowly_more_frequent_is_noticed(monkeypatch):
         ]
         operands = {operand for _, _, operand in pairs(rules, clicks(*some, *rest))}
     assert operands == {0}
+
+
+def test_few_rows_leave_no_more_values_frequent_than_are_possible_at_once():
+    users = compiled("user = 1")[0].indexed[0]
+    frequent = {}
+    for first in range(0, 2_000, 2):
+        rows = clicks(*({"user": first + n % 2} for n in range(8)))
+        frequent = EncodedValues.of(users, rows).frequent(frequent)
+    assert len(frequent) == 2 / FREQUENT_SHARE
+    assert set(frequent) == set(range(1_600, 2_000))
+
+
+def test_a_frequent_value_stays_so_while_few_rows_have_others():
+    users = compiled("user = 1")[0].indexed[0]
+    frequent = {}
+    for other in range(1_000):
+        rows = clicks(*({"user": -1 if other % 50 == 0 else other} for _ in range(8)))
+        frequent = EncodedValues.of(users, rows).frequent(frequent)
+        assert -1 in frequent
 
 
 def test_two_equalities_of_one_field_are_placed_anew(monkeypatch):
