@@ -365,6 +365,17 @@ def test_an_update_is_checked_as_a_registration_is(project, load, topic):
         update_query(changed, "a")
 
 
+def test_an_update_keeps_the_topic(load, clock, topic):
+    """Its results are for those who may read the events of that topic."""
+    project = load(FLOW + 'match_views = Pipeline("match-views", views, StandIn(ads))\n')
+    register_query(project, COUNT, query_id="a")
+    with pytest.raises(QueryInvalidError) as error:
+        update_query(project, "a", COUNT.replace("clicks", "views"))
+    assert "an update keeps the topic, 'clicks'" in str(error.value)
+    assert registered_query(project, "a").query.topic == "clicks"
+    assert len(topic.records["ads.queries"]) == 1
+
+
 def test_queries_are_cancelled_all_or_none(project, clock, topic):
     for query_id in "ab":
         register_query(project, COUNT, query_id=query_id)
