@@ -92,8 +92,11 @@ class OwnedPartition:
         self.result_counts: Mapping[str, ResultCounts] = {}
         self.is_new = restored.position is None
         self._quiet = QuietTopics()
+        reached_us = self.aggregator.event_us
         for tick in self.aggregator.ticks:
-            self._quiet.take(tick, _monotonic_ms())
+            # The tick has the time before the quiet time: it goes on from where it was.
+            event_us = reached_us.get(tick.topic, tick.event_us)
+            self._quiet.take(msgspec.structs.replace(tick, event_us=event_us), _monotonic_ms())
         self._output: list[WindowOutput] = []
         self._answered: list[QueryResult] = []
         self._shown_us: dict[str, int] = {}
