@@ -31,6 +31,7 @@ from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.windows import WindowState
 from headrace.pipelines.progress import PipelineState
 from headrace.queries.aggregate.counts import TopicCounts
+from headrace.queries.instance import instance as instance_module
 from headrace.queries.instance import owned, reader_check, restoring
 from headrace.queries.instance.instance import AggregatorInstance
 from headrace.queries.instance.restoring import OpenTransactionError, read_snapshots
@@ -587,6 +588,22 @@ def test_ended_windows_that_no_instance_takes_are_not_balanced(queries, monkeypa
     monkeypatch.setattr(query_balances_module, "_OLD_SECONDS", 0.0)
     unknown = balance(queries).unknown
     assert unknown == f"no instance takes the windows that have ended, in partitions {ended}"
+
+
+def test_what_was_matched_while_no_instance_ran_belongs_to_windows_that_end_by_quiet_time(
+    queries, monkeypatch
+):
+    queries.register("q", "SELECT count(*) FROM views CLOSE BY QUIET TIME 15 seconds")
+    queries.send((0, "PL", 1))
+    queries.match()
+    queries.aggregate(lambda status: status.windows)
+    queries.send((1, "PL", 2))
+    queries.match()
+    time.sleep(16)
+    # The reader gives nothing at first, as it may after it was assigned.
+    monkeypatch.setattr(instance_module, "_TAKE_SECONDS", 0.001)
+    queries.aggregate(lambda status: status.results)
+    assert [result.events for result in queries.results()] == [2]
 
 
 def test_an_instance_tells_that_snapshots_and_records_are_gone_and_goes_on(queries, caplog):

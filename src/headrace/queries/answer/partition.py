@@ -239,7 +239,9 @@ class PartitionAnswers:
         all_clocks = list(self._clocks.values())
         topics = set.intersection(*(set(clocks.event_us) for clocks in all_clocks))
         reached = {topic: min(each.event_us[topic] for each in all_clocks) for topic in topics}
-        return reached | {"": min(each.clock_us for each in all_clocks)}
+        clock_us = min(each.clock_us for each in all_clocks)
+        # A partition that has not caught up since its first start does not know the clock yet.
+        return reached | ({"": clock_us} if clock_us else {})
 
     def _ended(self, topic: str, reached_us: int) -> Iterator[list[QueryResult]]:
         waiting = self._waiting.get(topic, [])

@@ -22,6 +22,9 @@ def place_stages(
 ) -> list[confluent_kafka.TopicPartition]:
     """Moves stages past records that are deleted; returns where a reader is to go on.
 
+    Partitions first catch up with what is there now, up to transactions that are open: these may
+    stay so.
+
     What was lost with records of ended windows, :mod:`headrace.queries.answer.counts` says.
 
     Raises:
@@ -43,6 +46,8 @@ def place_stages(
                 elif topic == queries.matched_topic:
                     raise deleted_error(queries, place, stage.offset)
                 stage.offset = first
+            if topic == queries.matched_topic:
+                partition.catch_up_to(latest)
             places.append(confluent_kafka.TopicPartition(topic, number, stage.offset))
     return places
 
