@@ -179,7 +179,7 @@ class AggregatorInstance:
 
     def _run_with_lease(self, observe: Observe) -> None:
         lease = LeaseHolder(self._config, self._queries)
-        ends = TopicEnds(KafkaCluster(self._config), self._topics)
+        ends = TopicEnds(KafkaCluster(self._config).live_unless_open, self._topics)
         try:
             while not self._ending.is_set():
                 lease.heartbeat()
