@@ -17,6 +17,10 @@ from headrace.queries.instance.owned import OwnedPartition
 _LOG = logging.getLogger("headrace.queries")
 
 
+class EndedWindowsDeletedError(Exception):
+    """Ended windows were deleted before they were taken; an instance that begins anew goes on."""
+
+
 def place_stages(
     config: ClientConfig, queries: StandingQueries, owned: Mapping[int, OwnedPartition]
 ) -> list[confluent_kafka.TopicPartition]:
@@ -60,9 +64,9 @@ def _log_deleted(queries: StandingQueries, place: TopicPartition, first: int) ->
     )
 
 
-def deleted_error(
-    queries: StandingQueries, place: TopicPartition, offset: int
-) -> MatchedRecordsDeletedError:
+def deleted_error(queries: StandingQueries, place: TopicPartition, offset: int) -> Exception:
     """Returns the error that the record at an offset, which is the next, was deleted."""
+    if place.topic == queries.ended_topic:
+        return EndedWindowsDeletedError(f"the record at offset {offset} of {place} is deleted")
     snapshots = TopicPartition(queries.snapshots_topic, place.partition)
     return MatchedRecordsDeletedError(str(place), offset, str(snapshots))
