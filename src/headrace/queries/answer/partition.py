@@ -283,10 +283,11 @@ class PartitionAnswers:
                 yield _without_events(watched, begin_us, ResultKind.LOST)
 
     def _forget(self, now_ms: int) -> None:
-        """Forgets what is known of queries that do not ask for loss of signal any more."""
+        """Forgets what is known of queries that ask for no loss of signal any more."""
         if now_ms - self._forgot_ms < _FORGET_MS:
             return
         self._forgot_ms = now_ms
+        self._watched.forget_expired(now_ms)
         live = self._watched.live(self._number, now_ms)
         names = {watched.name for watched in live if watched.plan.loss_after}
         self._silence = {name: known for name, known in self._silence.items() if name in names}
