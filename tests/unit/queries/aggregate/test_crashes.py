@@ -267,6 +267,19 @@ def test_what_was_matched_before_a_restart_is_taken_before_windows_end_by_the_cl
     assert partition.late == {}
 
 
+def test_quiet_time_begins_anew_where_the_clock_of_the_instance_before_was_ahead():
+    partition = MemoryPartition([added("quiet", 0, {"a": 1})])
+    partition.advance(3_600_000)
+    partition.send(1)
+    partition.snapshot()
+    partition.now_ms = 10_000
+    partition.kill()
+    partition.advance(0)
+    partition.advance(5_000)
+    partition.snapshot()
+    assert final_events(partition) == [1]
+
+
 def test_windows_end_by_the_clock_where_nothing_is_to_be_taken_after_a_restart():
     partition = MemoryPartition([added("clock", 0, {"a": 1}), added("clock", 0, {"a": 2})])
     partition.send(1)
