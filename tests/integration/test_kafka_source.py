@@ -81,10 +81,10 @@ class TestKafka(SourceContract):
     pass
 
 
-def markers_written(lab, topic_name, latest):
+def markers_written(lab, topic_name, latest, partition=0):
     """The broker answers before its transaction markers are in the log."""
     deadline = time.monotonic() + 30
-    while lab.cluster.live(topic_name).latest[0] < latest:
+    while lab.cluster.live(topic_name).latest[partition] < latest:
         assert time.monotonic() < deadline, "the transaction markers did not come"
         time.sleep(0.1)
 
@@ -129,6 +129,21 @@ def test_an_open_transaction_holds_the_batch_back(lab, topic_name, tmp_path):
     planner.stop_at_latest()
     assert planner.plan_next(start).partitions == {0: 1}
     sender.abort_transaction()
+
+
+def test_a_topic_with_an_open_transaction_in_one_partition_is_told_as_such(lab, topic_name):
+    lab.create(topic_name, 2)
+    lab.append(topic_name, 0, [event(0)])
+    assert lab.cluster.live_unless_open(topic_name).latest == {0: 1, 1: 0}
+    sender = confluent_kafka.Producer({**lab.client, "transactional.id": topic_name})
+    sender.init_transactions()
+    sender.begin_transaction()
+    sender.produce(topic_name, event(1), partition=1)
+    sender.flush(30)
+    assert lab.cluster.live_unless_open(topic_name) is None
+    sender.commit_transaction()
+    markers_written(lab, topic_name, 2, partition=1)
+    assert lab.cluster.live_unless_open(topic_name).latest == {0: 1, 1: 2}
 
 
 def test_an_unreachable_broker_is_waited_for(tmp_path, lab, topic_name):

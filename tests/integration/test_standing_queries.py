@@ -31,7 +31,8 @@ from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.windows import WindowState
 from headrace.pipelines.progress import PipelineState
 from headrace.queries.aggregate.counts import TopicCounts
-from headrace.queries.instance import owned, reader_check, restoring
+from headrace.queries.instance import instance as instance_module
+from headrace.queries.instance import owned, quiet, reader_check, restoring
 from headrace.queries.instance.instance import AggregatorInstance
 from headrace.queries.instance.restoring import OpenTransactionError, read_snapshots
 from headrace.queries.match.driver import MatchPositions
@@ -225,6 +226,24 @@ def test_a_transaction_that_is_left_open_among_ended_windows_is_named_until_it_e
     assert f"nothing of {ended}[2] was read" in waiting
     queries.aggregate(lambda status: status.results >= 1)
     assert [result.values["count(*)"] for result in queries.results()] == [1]
+
+
+def test_a_topic_with_an_open_transaction_is_not_quiet(queries, monkeypatch):
+    monkeypatch.setattr(quiet, "QUIET_MS", 1_000)
+    queries.register("q", "SELECT count(*) FROM views")
+    queries.send((0, "PL", 1), (0, "PL", 1), (0, "PL", 1))
+    queries.match()
+    seen = []
+
+    def has_seen_event_time(status):
+        seen.extend(status.event_us.values())
+        return len(seen) > 50
+
+    with open_transaction(queries, queries.topic.name, 0):
+        queries.aggregate(has_seen_event_time)
+    assert len(set(seen)) == 1
+    queries.match()
+    queries.aggregate(lambda status: max(status.event_us.values(), default=0) > seen[0])
 
 
 def test_a_transaction_that_is_left_open_among_snapshots_is_named(queries, monkeypatch):
@@ -590,6 +609,22 @@ def test_ended_windows_that_no_instance_takes_are_not_balanced(queries, monkeypa
     monkeypatch.setattr(query_balances_module, "_OLD_SECONDS", 0.0)
     unknown = balance(queries).unknown
     assert unknown == f"no instance takes the windows that have ended, in partitions {ended}"
+
+
+def test_what_was_matched_while_no_instance_ran_belongs_to_windows_that_end_by_quiet_time(
+    queries, monkeypatch
+):
+    queries.register("q", "SELECT count(*) FROM views CLOSE BY QUIET TIME 15 seconds")
+    queries.send((0, "PL", 1))
+    queries.match()
+    queries.aggregate(lambda status: status.windows)
+    queries.send((1, "PL", 2))
+    queries.match()
+    time.sleep(16)
+    # The reader gives nothing at first, as it may after it was assigned.
+    monkeypatch.setattr(instance_module, "_TAKE_SECONDS", 0.001)
+    queries.aggregate(lambda status: status.results)
+    assert [result.events for result in queries.results()] == [2]
 
 
 def test_an_instance_tells_that_snapshots_and_records_are_gone_and_goes_on(queries, caplog):

@@ -12,6 +12,7 @@ from headrace.kafka.client import (
     committed,
     describe,
     earliest_offsets,
+    high_watermarks,
     latest_offsets,
     leader_epoch,
     task_consumer,
@@ -19,7 +20,7 @@ from headrace.kafka.client import (
 from headrace.kafka.log_cuts import Seen, find_cuts
 from headrace.kafka.range_reader import Chunk, read_ranges
 from headrace.kafka.replayed import Window, windows
-from headrace.model import OffsetRange
+from headrace.model import OffsetRange, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +80,22 @@ class KafkaCluster:
         topic_now = self._described(topic)
         partitions = topic_now.all_partitions
         earliest = earliest_offsets(self.client, partitions) if with_earliest else {}
-        ends = latest_offsets(self.client, partitions)
-        return LivePositions(
-            topic_now.topic_id,
-            {partition.partition: offset for partition, offset in earliest.items()},
-            {partition.partition: offset for partition, (offset, _) in ends.items()},
-            {partition.partition: epoch for partition, (_, epoch) in ends.items() if epoch >= 0},
-        )
+        return _positions(topic_now.topic_id, earliest, latest_offsets(self.client, partitions))
+
+    def live_unless_open(self, topic: str) -> LivePositions | None:
+        """Returns a topic without its earliest offsets; None: a transaction is open in it.
+
+        Raises:
+            TopicMissingError: if the topic does not exist.
+            BrokerUnreachableError: if no broker answers.
+        """
+        topic_now = self._described(topic)
+        # In this order: a transaction that ends in between is not open.
+        high = high_watermarks(self.client, topic_now.all_partitions)
+        ends = latest_offsets(self.client, topic_now.all_partitions)
+        if any(ends[partition][0] < offset for partition, offset in high.items()):
+            return None
+        return _positions(topic_now.topic_id, {}, ends)
 
     def cuts(self, topic: str, seen: Mapping[int, Seen]) -> Mapping[int, int]:
         """See :class:`Cluster`."""
@@ -110,3 +120,16 @@ class KafkaCluster:
         if description is None:
             raise TopicMissingError(topic)
         return description
+
+
+def _positions(
+    topic_id: str,
+    earliest: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, tuple[int, int]],
+) -> LivePositions:
+    return LivePositions(
+        topic_id,
+        {partition.partition: offset for partition, offset in earliest.items()},
+        {partition.partition: offset for partition, (offset, _) in ends.items()},
+        {partition.partition: epoch for partition, (_, epoch) in ends.items() if epoch >= 0},
+    )

@@ -138,11 +138,20 @@ class TransactionalProducer:
 
     def _named(self, error: KafkaException) -> Exception:
         cause = error.args[0]
-        if meaning(cause) is Meaning.FENCED:
-            return TransactionFencedError(cause.str())
+        for each in (cause, *self._fatal_errors(), *(failure for _, failure in self._failures)):
+            if meaning(each) is Meaning.FENCED:
+                return TransactionFencedError(each.str())
         for topic, failure in self._failures:
             if meaning(failure) is Meaning.MISSING:
                 return TopicMissingError(topic)
             if meaning(failure) not in _UNSETTLED:
                 return SinkError(topic, failure.str())
         return TransactionUnsettledError(cause.str())
+
+    def _fatal_errors(self) -> list[KafkaError]:
+        """Returns the error that has ended the producer: to produce says only that there is one."""
+        try:
+            self._producer.poll(0)
+        except KafkaException as error:
+            return [error.args[0]]
+        return []

@@ -77,7 +77,8 @@ class PartitionClocks(msgspec.Struct, tag="clocks", tag_field="kind", frozen=Tru
     Attributes:
         partition: of the matched topic.
         event_us: the time of events, by topic, in microseconds since 1970.
-        clock_us: the clock, in microseconds since 1970.
+        clock_us: the clock up to which windows have ended, in microseconds since 1970; 0: not
+            known, as records are to be taken before. It may go back where an instance starts.
         since_ms: when it began to count matches: again where its snapshots were deleted; in
             milliseconds since 1970.
         matches: in the windows that it has written to the partition of this record since then, by

@@ -240,7 +240,7 @@ class Restored:
         """Takes the values of records in their order; the newest of each window counts.
 
         Raises:
-            ValueError: if one is no such record.
+            ValueError: if one is no such record. It has changed nothing.
         """
         for value in values:
             record = decode_snapshot_record(value)
@@ -292,5 +292,9 @@ class Restored:
         ):
             self.damaged += 1
             return
-        snapshot = _SNAPSHOT.decode(text)
+        try:
+            snapshot = _SNAPSHOT.decode(text)
+        except ValueError:
+            self.damaged += 1
+            return
         self.windows[snapshot.id] = snapshot

@@ -26,6 +26,8 @@ from headrace.queries.snapshots import (
 _LOG = logging.getLogger("headrace.queries")
 _MAX_LATE_QUERIES = 10_000
 _MAX_FAULTY_QUERIES = 1_000
+# A clock that is behind by more than it may be corrected by the way was set back.
+_SET_BACK_MS = 1_000
 
 
 @dataclass
@@ -77,6 +79,8 @@ class PartitionAggregator:
         self._due_us: dict[str, list[tuple[int, WindowId]]] = {}
         # When windows that wait for an early result have it, unless they end before.
         self._early_ms: list[tuple[int, WindowId]] = []
+        # The greatest clock since it was set back.
+        self._clock_ms = 0
         position = restored.position or SnapshotPosition(0, 0, {}, {})
         self._counts = PartitionCounts(position.counts, restored.ended_events)
         self.offset = position.offset
@@ -126,6 +130,7 @@ class PartitionAggregator:
             now_ms: the clock, in milliseconds since 1970.
         """
         self.offset = offset + 1
+        self._clock_ms = max(self._clock_ms, now_ms)
         if isinstance(record, Tick):
             return self._tick(record, now_ms)
         counts = self._counts.of(record.topic)
@@ -144,6 +149,9 @@ class PartitionAggregator:
             now_ms: the clock, in milliseconds since 1970.
         """
         output = WindowOutput()
+        if now_ms < self._clock_ms - _SET_BACK_MS:
+            self._set_back(now_ms)
+        self._clock_ms = max(self._clock_ms, now_ms)
         self._end_due("", now_ms * 1000, now_ms, output)
         while self._early_ms and self._early_ms[0][0] <= now_ms:
             _, window_id = heapq.heappop(self._early_ms)
@@ -245,8 +253,23 @@ class PartitionAggregator:
         """Has a window that has changed emit an early result, where its query asks for them."""
         if window.plan.early_us and not window.awaits_early:
             window.awaits_early = True
-            due_ms = window.emitted_ms + window.plan.early_us // 1000
-            heapq.heappush(self._early_ms, (due_ms, window.id))
+            heapq.heappush(self._early_ms, (window.early_due_ms, window.id))
+
+    def _set_back(self, now_ms: int) -> None:
+        """The clock was set back: no window has changed, or had a result, later than now.
+
+        Windows would be open, or have no early result, until it is as late as it was before.
+        """
+        self._clock_ms = now_ms
+        self._early_ms.clear()
+        for window in self._windows.values():
+            window.changed_ms = min(window.changed_ms, now_ms)
+            window.emitted_ms = min(window.emitted_ms, now_ms)
+            if window.awaits_early:
+                heapq.heappush(self._early_ms, (window.early_due_ms, window.id))
+        open_ids = [window_id for _, window_id in self._due_us.get("", [])]
+        self._due_us[""] = [(self._windows[each].due_us, each) for each in open_ids]
+        heapq.heapify(self._due_us[""])
 
     def _emit_early(self, window: OpenWindow, now_ms: int, output: WindowOutput) -> None:
         window.awaits_early, window.emitted_ms = False, now_ms
@@ -319,6 +342,7 @@ class PartitionAggregator:
             self._note_fault(snapshot.query, error)
             return
         window.emitted_ms, window.emission = snapshot.emitted_ms, snapshot.emission
+        self._clock_ms = max(self._clock_ms, window.changed_ms, window.emitted_ms)
         self._open(window)
         if window.changed_ms >= window.emitted_ms:
             self._await_early(window)
@@ -329,14 +353,16 @@ class PartitionAggregator:
 
         A marker whose records are still to come, after a restart, is kept however old it is.
         """
-        for window_id in _older(self._ended.values(), now_ms - REMEMBERED_MS, self.offset):
+        for window_id in _older(self._ended.values(), now_ms, self.offset):
             del self._ended[window_id]
 
 
-def _older(markers: Iterable[WindowEnded], than_ms: int, offset: int) -> list[WindowId]:
+def _older(markers: Iterable[WindowEnded], now_ms: int, offset: int) -> list[WindowId]:
     older = []
     for marker in markers:
-        if marker.ended_ms > than_ms or marker.offset > offset:
+        if marker.ended_ms > now_ms:
+            continue  # the clock was set back since: those behind it ended later, and are older
+        if marker.ended_ms > now_ms - REMEMBERED_MS or marker.offset > offset:
             break
         older.append(marker.id)
     return older

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -71,6 +72,8 @@ class _PlannedShape:
 class Plans:
     """The plans of texts. One text of each shape is parsed where records name their shapes.
 
+    Used on any thread: those that take records and those that follow the queries share them.
+
     Args:
         schemas: of the events of topics, by name.
     """
@@ -79,6 +82,7 @@ class Plans:
         self._schemas = schemas
         self._plans: dict[str, AggregatePlan | QueryTextError | ValueError] = {}
         self._shapes: dict[str, _PlannedShape] = {}
+        self._lock = threading.Lock()
 
     def of(self, text: str, shape: str = "") -> AggregatePlan:
         """Returns the plan of a query.
@@ -97,7 +101,7 @@ class Plans:
                 plan = self._shared(text, shape) or self._planned(text)
             except (QueryTextError, ValueError) as error:
                 plan = error
-            _keep(self._plans, text, plan, _MAX_TEXTS)
+            self._keep(self._plans, text, plan, _MAX_TEXTS)
         if isinstance(plan, Exception):
             raise plan
         return plan
@@ -133,12 +137,12 @@ class Plans:
             loss_after=query.loss_after,
         )
         planned = _PlannedShape(plan, ShapeTemplate(shape, query), constants)
-        _keep(self._shapes, shape.key, planned, _MAX_SHAPES)
+        self._keep(self._shapes, shape.key, planned, _MAX_SHAPES)
         return plan
 
-
-def _keep(values: dict[str, _Value], key: str, value: _Value, most: int) -> None:
-    """Keeps a value in place of the oldest one, where there are too many."""
-    if len(values) >= most and key not in values:
-        del values[next(iter(values))]
-    values[key] = value
+    def _keep(self, values: dict[str, _Value], key: str, value: _Value, most: int) -> None:
+        """Keeps a value in place of the oldest one, where there are too many."""
+        with self._lock:
+            if len(values) >= most and key not in values:
+                del values[next(iter(values))]
+            values[key] = value

@@ -79,6 +79,11 @@ class OpenWindow:
         """When it ends, as far as is known now, in microseconds since 1970."""
         return self.plan.closing.due_us(self.end_us, self.changed_ms * 1000)
 
+    @property
+    def early_due_ms(self) -> int:
+        """When it is to have an early result, if it waits for one, in milliseconds since 1970."""
+        return self.emitted_ms + self.plan.early_us // 1000
+
     def add(self, partial: WindowPartial, now_ms: int) -> None:
         """Adds what a record holds.
 

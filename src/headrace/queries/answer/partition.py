@@ -239,7 +239,9 @@ class PartitionAnswers:
         all_clocks = list(self._clocks.values())
         topics = set.intersection(*(set(clocks.event_us) for clocks in all_clocks))
         reached = {topic: min(each.event_us[topic] for each in all_clocks) for topic in topics}
-        return reached | {"": min(each.clock_us for each in all_clocks)}
+        clock_us = min(each.clock_us for each in all_clocks)
+        # A partition that has not caught up since its first start does not know the clock yet.
+        return reached | ({"": clock_us} if clock_us else {})
 
     def _ended(self, topic: str, reached_us: int) -> Iterator[list[QueryResult]]:
         waiting = self._waiting.get(topic, [])
@@ -281,10 +283,11 @@ class PartitionAnswers:
                 yield _without_events(watched, begin_us, ResultKind.LOST)
 
     def _forget(self, now_ms: int) -> None:
-        """Forgets what is known of queries that do not ask for loss of signal any more."""
+        """Forgets what is known of queries that ask for no loss of signal any more."""
         if now_ms - self._forgot_ms < _FORGET_MS:
             return
         self._forgot_ms = now_ms
+        self._watched.forget_expired(now_ms)
         live = self._watched.live(self._number, now_ms)
         names = {watched.name for watched in live if watched.plan.loss_after}
         self._silence = {name: known for name, known in self._silence.items() if name in names}

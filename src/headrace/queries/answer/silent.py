@@ -19,6 +19,8 @@ from headrace.queries.registry.record import RegisteredQuery, decode_query
 _LOG = logging.getLogger("headrace.queries")
 # Canonical texts have them so; a text in quotation marks may have them too, and is only parsed.
 _MARKS = ("EMPTY WINDOWS EMIT", "LOSS OF SIGNAL")
+# A query that has expired is known for so long: the clocks of instances differ.
+_EXPIRED_MS = 3_600_000
 # After a jump of time over months, so many of the windows without events have a result.
 _MAX_EMPTY_WINDOWS = 1_000
 
@@ -98,6 +100,18 @@ class WatchedQueries:
             if watched is not None:
                 self._watched[key] = watched
                 self._queries_like(watched)[key] = watched
+
+    def forget_expired(self, at_ms: int) -> None:
+        """Forgets queries that have expired long ago: the topic may have no record of their end.
+
+        Args:
+            at_ms: the time, in milliseconds since 1970.
+        """
+        at = datetime.fromtimestamp((at_ms - _EXPIRED_MS) / 1000, UTC)
+        with self._lock:
+            for key, watched in list(self._watched.items()):
+                if not watched.registered.is_live(at):
+                    self._remove(key)
 
     def live(self, partition: int, at_ms: int) -> Iterator[WatchedQuery]:
         """Yields those with results in a partition that have not expired.

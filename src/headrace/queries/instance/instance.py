@@ -29,7 +29,11 @@ from headrace.queries.instance.lease_holder import LeaseHolder
 from headrace.queries.instance.owned import OwnedPartition
 from headrace.queries.instance.reader_check import ReaderCheck, ReaderStalledError
 from headrace.queries.instance.restoring import OpenTransactionError
-from headrace.queries.instance.starts import deleted_error, place_stages
+from headrace.queries.instance.starts import (
+    EndedWindowsDeletedError,
+    deleted_error,
+    place_stages,
+)
 from headrace.queries.instance.topic_ends import TopicEnds
 from headrace.queries.matched import decode_matched
 from headrace.queries.topics import ensure_query_topics
@@ -47,6 +51,7 @@ _READING = {"auto.offset.reset": "error", "fetch.wait.max.ms": "100"}
 _INTERRUPTIONS = (
     BrokersLostError,
     BrokerUnreachableError,
+    EndedWindowsDeletedError,
     OpenTransactionError,
     ReaderStalledError,
     TransactionFencedError,
@@ -179,7 +184,7 @@ class AggregatorInstance:
 
     def _run_with_lease(self, observe: Observe) -> None:
         lease = LeaseHolder(self._config, self._queries)
-        ends = TopicEnds(KafkaCluster(self._config), self._topics)
+        ends = TopicEnds(KafkaCluster(self._config).live_unless_open, self._topics)
         try:
             while not self._ending.is_set():
                 lease.heartbeat()

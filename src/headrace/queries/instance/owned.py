@@ -92,17 +92,35 @@ class OwnedPartition:
         self.result_counts: Mapping[str, ResultCounts] = {}
         self.is_new = restored.position is None
         self._quiet = QuietTopics()
+        reached_us = self.aggregator.event_us
         for tick in self.aggregator.ticks:
-            self._quiet.take(tick, _monotonic_ms())
+            # The tick has the time before the quiet time: it goes on from where it was.
+            event_us = reached_us.get(tick.topic, tick.event_us)
+            self._quiet.take(msgspec.structs.replace(tick, event_us=event_us), _monotonic_ms())
         self._output: list[WindowOutput] = []
         self._answered: list[QueryResult] = []
         self._shown_us: dict[str, int] = {}
+        shown = restored.answered.clocks.get(partition) if restored.answered else None
+        # The clock up to which windows have ended, as other partitions are told.
+        self._clock_us = 0 if shown is None else shown.clock_us
+        self._catches_up_to = 0
         self._shown_at = self._snapshot_at = self._base_at = 0.0
         self._base = 0 if restored.position is None else restored.position.base
 
     def stage(self, topic: str) -> PartitionAggregator | PartitionAnswers:
         """Returns what takes the records of a topic."""
         return self.aggregator if topic == self._queries.matched_topic else self.answers
+
+    def catch_up_to(self, offset: int) -> None:
+        """Has nothing end by the clock before the matched records up to an offset are taken.
+
+        They came while no instance had the partition: before windows were due, or in a quiet time
+        that is none.
+
+        Args:
+            offset: where the committed records of the matched topic end.
+        """
+        self._catches_up_to = offset
 
     def take(self, record: MatchedRecord, offset: int, now_ms: int) -> None:
         """Takes the next matched record."""
@@ -115,8 +133,10 @@ class OwnedPartition:
         self._answered += self.answers.take(record, offset, now_ms, written_ms)
 
     def end_by_clock(self, now_ms: int) -> None:
-        """Ends what ends by the clock."""
-        self._keep(self.aggregator.end_by_clock(now_ms))
+        """Ends what ends by the clock, unless records are to be taken before."""
+        if self.aggregator.offset >= self._catches_up_to:
+            self._keep(self.aggregator.end_by_clock(now_ms))
+            self._clock_us = now_ms * 1000
 
     @property
     def topics(self) -> list[str]:
@@ -139,7 +159,7 @@ class OwnedPartition:
         """Writes what is there, in one transaction, and from time to time a snapshot after it.
 
         Args:
-            now_ms: the clock, in milliseconds since 1970, up to which windows have ended.
+            now_ms: the clock, in milliseconds since 1970.
             heartbeat: is called before each transaction.
         """
         now = time.monotonic()
@@ -209,7 +229,7 @@ class OwnedPartition:
             yield from self._copies(now_ms)
         if self._since_ms is None:
             self._since_ms = now_ms
-        event_us, clock_us = self.aggregator.event_us, now_ms * 1000
+        event_us, clock_us = self.aggregator.event_us, self._clock_us
         for partition in range(self._queries.partitions):
             matches = self._sent.get(partition, Counter())
             clocks = PartitionClocks(self._partition, event_us, clock_us, self._since_ms, matches)

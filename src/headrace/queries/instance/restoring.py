@@ -74,5 +74,15 @@ def _restored(config: ClientConfig, range_: OffsetRange) -> Restored:
     records = read_records(
         config, "headrace.snapshots", [range_], silence_limit_seconds=_SILENCE_SECONDS
     )
-    restored.take(value for record in records if (value := record.value()) is not None)
+    for record in records:
+        value = record.value()
+        if value is None:
+            continue
+        try:
+            restored.take([value])
+        except ValueError as error:
+            _LOG.error(
+                "Record %d of %s is left out: it is no record of headrace: %s",
+                *(record.offset(), range_.partition, error),
+            )
     return restored

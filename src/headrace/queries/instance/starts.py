@@ -17,10 +17,17 @@ from headrace.queries.instance.owned import OwnedPartition
 _LOG = logging.getLogger("headrace.queries")
 
 
+class EndedWindowsDeletedError(Exception):
+    """Ended windows were deleted before they were taken; an instance that begins anew goes on."""
+
+
 def place_stages(
     config: ClientConfig, queries: StandingQueries, owned: Mapping[int, OwnedPartition]
 ) -> list[confluent_kafka.TopicPartition]:
     """Moves stages past records that are deleted; returns where a reader is to go on.
+
+    Partitions first catch up with what is there now, up to transactions that are open: these may
+    stay so.
 
     What was lost with records of ended windows, :mod:`headrace.queries.answer.counts` says.
 
@@ -43,6 +50,8 @@ def place_stages(
                 elif topic == queries.matched_topic:
                     raise deleted_error(queries, place, stage.offset)
                 stage.offset = first
+            if topic == queries.matched_topic:
+                partition.catch_up_to(latest)
             places.append(confluent_kafka.TopicPartition(topic, number, stage.offset))
     return places
 
@@ -55,9 +64,9 @@ def _log_deleted(queries: StandingQueries, place: TopicPartition, first: int) ->
     )
 
 
-def deleted_error(
-    queries: StandingQueries, place: TopicPartition, offset: int
-) -> MatchedRecordsDeletedError:
+def deleted_error(queries: StandingQueries, place: TopicPartition, offset: int) -> Exception:
     """Returns the error that the record at an offset, which is the next, was deleted."""
+    if place.topic == queries.ended_topic:
+        return EndedWindowsDeletedError(f"the record at offset {offset} of {place} is deleted")
     snapshots = TopicPartition(queries.snapshots_topic, place.partition)
     return MatchedRecordsDeletedError(str(place), offset, str(snapshots))

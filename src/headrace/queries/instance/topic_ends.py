@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from headrace.kafka.cluster import Cluster, LivePositions
+from headrace.kafka.cluster import LivePositions
 
 _LOG = logging.getLogger("headrace.queries")
 _ASK_SECONDS = 1.0
@@ -18,7 +18,7 @@ class TopicEnd(NamedTuple):
     """Says where a topic ended.
 
     Attributes:
-        live: the topic as it was; None: not known.
+        live: the topic as it was; None: not known, or a transaction was open in it.
         asked_ms: when it was asked, by the monotonic clock, in milliseconds.
     """
 
@@ -33,12 +33,13 @@ class TopicEnds:
     other.
 
     Args:
-        cluster: with the topics.
+        live: returns a topic as it is now; None: a transaction is open in it, whose events come
+            when it is committed.
         topics: names of the topics.
     """
 
-    def __init__(self, cluster: Cluster, topics: Iterable[str]) -> None:
-        self._cluster, self._topics = cluster, sorted(topics)
+    def __init__(self, live: Callable[[str], LivePositions | None], topics: Iterable[str]) -> None:
+        self._live, self._topics = live, sorted(topics)
         self._answers: dict[str, TopicEnd] = {}
         self._lock = threading.Lock()
         self._ending = threading.Event()
@@ -48,7 +49,7 @@ class TopicEnds:
         """Returns what was answered last since the last call, by topic.
 
         A topic that was not known at some time since is not known: what was sent meanwhile may not
-        be there yet.
+        be there yet. So it is with one that had an open transaction.
         """
         with self._lock:
             answers, self._answers = self._answers, {}
@@ -69,7 +70,7 @@ class TopicEnds:
 
     def _ask(self, topic: str) -> LivePositions | None:
         try:
-            return self._cluster.live(topic, with_earliest=False)
+            return self._live(topic)
         except Exception as error:  # noqa: BLE001 - a thread that ended would ask for no topic
             _LOG.warning(
                 "Cannot see where %s ends, so its time goes on with events alone: %s", topic, error

@@ -155,6 +155,7 @@ class MemoryPartition:
     def _start(self):
         config, plans = {"topics": self.topics, "partition": self}, Plans(SCHEMAS)
         self.owned = OwnedPartition(config, QUERIES, 0, plans, WatchedQueries(plans, 1))
+        self.owned.catch_up_to(self.end)
 
     @property
     def results(self):

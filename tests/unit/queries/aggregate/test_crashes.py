@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.queries.aggregate.memory_partition import (
     BY_EVENT_TIME,
     QUERIES,
+    SECOND_US,
     TEXTS,
     MemoryPartition,
     added,
@@ -19,7 +20,7 @@ from tests.unit.queries.aggregate.memory_partition import (
 from tests.unit.queries.pipeline import is_final
 
 from headrace.queries.answer.counts import ResultCounts
-from headrace.queries.ended import decode_ended
+from headrace.queries.ended import PartitionClocks, decode_ended
 from headrace.queries.matched import WindowPartial
 
 COUNTS = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 3), min_size=1, max_size=3)
@@ -232,3 +233,74 @@ def test_a_snapshot_of_an_instance_that_catches_up_covers_what_its_windows_have(
     finals_of = finals(partition).values()
     assert [result.events for result in finals_of] == [3]
     assert partition.late == {}
+
+
+def told_seconds(partition):
+    """Returns how far the clock is at most that other partitions were told."""
+    records = map(decode_ended, partition.topics[QUERIES.ended_topic])
+    clocks = [each.clock_us for each in records if isinstance(each, PartitionClocks)]
+    return max(clocks) / SECOND_US
+
+
+def final_events(partition):
+    return [result.events for result in partition.ended if is_final(result)]
+
+
+@pytest.mark.parametrize("query", ["clock", "quiet"])
+def test_what_was_matched_before_a_restart_is_taken_before_windows_end_by_the_clock(query):
+    partition = MemoryPartition([added(query, 0, {"a": 1}), added(query, 0, {"a": 2}), tick(1)])
+    partition.send(1)
+    partition.advance(4_000)
+    partition.snapshot()
+    partition.end = 3  # they come while no instance has the partition
+    partition.now_ms = 14_000
+    partition.kill()
+    for taken in (0, 1):
+        partition.take(taken)
+        partition.advance(0)
+        partition.snapshot()
+    assert (final_events(partition), told_seconds(partition)) == ([], 4)
+    partition.take(1)
+    partition.advance(5_000)
+    partition.snapshot()
+    assert (final_events(partition), told_seconds(partition)) == ([3], 19)
+    assert partition.late == {}
+
+
+def test_quiet_time_begins_anew_where_the_clock_of_the_instance_before_was_ahead():
+    partition = MemoryPartition([added("quiet", 0, {"a": 1})])
+    partition.advance(3_600_000)
+    partition.send(1)
+    partition.snapshot()
+    partition.now_ms = 10_000
+    partition.kill()
+    partition.advance(0)
+    partition.advance(5_000)
+    partition.snapshot()
+    assert final_events(partition) == [1]
+
+
+def test_windows_end_by_the_clock_where_nothing_is_to_be_taken_after_a_restart():
+    partition = MemoryPartition([added("clock", 0, {"a": 1}), added("clock", 0, {"a": 2})])
+    partition.send(1)
+    partition.advance(1_000)
+    partition.snapshot()
+    partition.kill()
+    partition.advance(13_000)
+    partition.snapshot()
+    assert final_events(partition) == [1]
+
+
+def test_other_partitions_are_not_told_the_clock_before_the_first_records_are_taken():
+    partition = MemoryPartition([added("clock", 0, {"a": 1}), tick(None, events=1)], end=2)
+    partition.advance(14_000)
+    partition.snapshot()
+    partition.take(0)
+    assert told_seconds(partition) == 0
+    assert partition.owned.answers.position({}, 0, {}).passed_us == {}
+    partition.take(2)
+    partition.advance(0)
+    partition.snapshot()
+    partition.take(0)
+    assert final_events(partition) == [1]
+    assert partition.owned.answers.position({}, 0, {}).passed_us == {"": 14 * SECOND_US}

@@ -9,6 +9,7 @@ from tests.unit.queries.pipeline import RunningPartition, aggregate, is_final, t
 from headrace.queries.aggregate.window import OpenWindow
 
 BEGIN = "1970-01-01T00:00:00Z"
+HOUR_MS = 3_600_000
 SLIDING = "SELECT count(*) AS n FROM clicks WINDOW 10 seconds SLIDE BY 5 seconds"
 
 
@@ -143,6 +144,41 @@ def test_quiet_time_is_that_of_each_window(partition):
     partition.take(added("quiet", 1, {"a": 1}))
     partition.advance(5_000)
     assert finals(partition) == [("quiet", 0, 1)]
+
+
+def test_quiet_time_begins_anew_where_a_clock_that_was_ahead_is_set_back(partition):
+    partition.advance(3_600_000)
+    partition.take(added("quiet", 0, {"a": 1}))
+    partition.advance(10_000)
+    partition.advance(14_999)
+    assert finals(partition) == []
+    partition.advance(15_000)
+    assert finals(partition) == [("quiet", 0, 1)]
+
+
+def test_early_results_go_on_where_a_clock_that_was_ahead_is_set_back(partition):
+    partition.advance(3_600_000)
+    partition.take(added("early", 0, {"a": 1}))
+    partition.advance(3_602_000)
+    partition.take(added("early", 0, {"a": 2}))
+    assert earlies(partition) == [(1, 1)]
+    partition.advance(10_000)
+    partition.advance(12_000)
+    assert earlies(partition) == [(1, 1), (2, 3)]
+
+
+def test_windows_that_ended_while_the_clock_was_ahead_keep_no_others(partition):
+    aggregator = partition.aggregator
+    partition.take(added("clock", 0, {"a": 1}))
+    partition.advance(8 * HOUR_MS)
+    partition.advance(100_000)
+    partition.take(added("quiet", 0, {"a": 1}))
+    partition.advance(110_000)
+    assert [marker.query for marker in aggregator.remembered()] == ["clock", "quiet"]
+    aggregator.position(0, 110_000 + HOUR_MS)
+    assert [marker.query for marker in aggregator.remembered()] == ["clock"]
+    aggregator.position(0, 9 * HOUR_MS)
+    assert aggregator.remembered() == []
 
 
 def test_event_time_does_not_end_windows_of_the_clock(partition):

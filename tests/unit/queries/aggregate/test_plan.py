@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
 import pytest
 from tests.unit.queries.aggregate.memory_partition import SCHEMAS
 
@@ -66,3 +70,28 @@ def test_a_text_without_a_plan_is_parsed_once(parsed):
         with pytest.raises(QueryTextError):
             plans.of("SELECT sum(nothing) FROM clicks")
     assert len(parsed) == 1
+
+
+class MetPlans(dict):
+    """Plans whose oldest one is chosen by two threads at the same time, unless one keeps out."""
+
+    def __init__(self, plans):
+        super().__init__(plans)
+        self._both = threading.Barrier(2)
+
+    def __iter__(self):
+        oldest = list(super().__iter__())
+        with suppress(threading.BrokenBarrierError):
+            self._both.wait(0.2)
+        return iter(oldest)
+
+
+def test_two_threads_may_make_room_at_the_same_time(monkeypatch):
+    monkeypatch.setattr(plan_module, "_MAX_TEXTS", 2)
+    plans = Plans(SCHEMAS)
+    known = [plans.of(text_of(country)) for country in ("a", "b")]
+    plans._plans = MetPlans(plans._plans)
+    with ThreadPoolExecutor(2) as threads:
+        new = list(threads.map(plans.of, [text_of("c"), text_of("d")]))
+    assert [each.shape for each in new] == [each.shape for each in known]
+    assert set(plans._plans.keys()) == {text_of("c"), text_of("d")}

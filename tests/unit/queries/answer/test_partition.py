@@ -514,6 +514,21 @@ def test_what_is_known_of_cancelled_queries_is_forgotten():
     assert not stage.answers.changed_silence(all_queries=True)
 
 
+@pytest.mark.parametrize(("expired_ms", "known"), [(3_540_000, ["w0", "w1"]), (3_660_000, ["w0"])])
+def test_queries_that_expired_more_than_an_hour_ago_are_forgotten(expired_ms, known):
+    stage = Stage(EMPTY)
+    expires = datetime.fromtimestamp(NOW_MS / 1000 + 60, UTC)
+    query = RegisteredQuery("w1", LOSS, "views", 1, REGISTERED, REGISTERED, expires)
+    stage.watched.take(*encode_query(query))
+    stage.take(clocks(0, 0), clocks(1, 0), now_ms=NOW_MS + 60_000 + expired_ms)
+    # The time is one at which it had not expired.
+    assert [each.registered.id for each in stage.watched.live(0, NOW_MS)] == known
+    ended = stage.watched.ended(0, "views", BASE, BASE + MINUTE, NOW_MS)
+    assert [each.registered.id for each, _ in ended] == known
+    stage.watched.take(*encode_query(query))  # it is registered once more
+    assert len(list(stage.watched.live(0, NOW_MS))) == 2
+
+
 def test_silence_is_noted_of_queries_that_ask_for_loss_of_signal_alone():
     stage = Stage(EMPTY, LOSS)
     stage.take(clocks(0, 0), clocks(1, 0))

@@ -66,12 +66,30 @@ def test_an_instance_that_has_not_read_the_queries_claims_no_partitions(monkeypa
     assert [status.waiting for status in statuses] == ["the registered queries are being read"]
 
 
-@pytest.mark.parametrize(("topic", "offset"), [("ads.matched", 70), ("ads.ended", 9)])
-def test_records_that_are_deleted_before_they_are_taken_are_not_skipped(topic, offset):
+def take_deleted(topic):
+    """An instance is told that the next record of a topic is deleted."""
     instance = AggregatorInstance({}, StandingQueries("ads"), {})
     stages = {"ads.matched": SimpleNamespace(offset=70), "ads.ended": SimpleNamespace(offset=9)}
-    instance._owned[3] = SimpleNamespace(stage=stages.get)
+    instance._owned[3] = SimpleNamespace(stage=stages.get, results=0, close=lambda: None)
+    event = Event(KafkaError._AUTO_OFFSET_RESET, topic)
+    return instance, lambda *_: instance._take(event, ReaderCheck("ads.ended", [3]))
+
+
+def test_matched_records_that_are_deleted_before_they_are_taken_are_not_skipped():
+    _, take = take_deleted("ads.matched")
     with pytest.raises(MatchedRecordsDeletedError) as raised:
-        instance._take(Event(KafkaError._AUTO_OFFSET_RESET, topic), ReaderCheck("ads.ended", [3]))
-    assert (raised.value.partition, raised.value.offset) == (f"{topic}[3]", offset)
+        take()
+    assert (raised.value.partition, raised.value.offset) == ("ads.matched[3]", 70)
     assert raised.value.snapshots == "ads.snapshots[3]"
+
+
+def test_an_instance_begins_anew_where_ended_windows_are_deleted_before_they_are_taken(
+    monkeypatch,
+):
+    monkeypatch.setattr(instance_module, "_WAIT_SECONDS", 0)
+    instance, take = take_deleted("ads.ended")
+    monkeypatch.setattr(instance, "_run", take)
+    monkeypatch.setattr(instance, "status", lambda: instance._waiting)
+    seen = []
+    instance._run_or_wait(SimpleNamespace(partitions=range(1)), None, seen.append)
+    assert seen == ["the record at offset 9 of ads.ended[3] is deleted"]

@@ -7,7 +7,9 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from tests.unit.queries.pipeline import tick_of
 
+from headrace.kafka.cluster import LivePositions
 from headrace.model.event import event_schema
 from headrace.queries.aggregate.plan import Plans
 from headrace.queries.aggregate.window import time_text
@@ -16,6 +18,8 @@ from headrace.queries.declaration import StandingQueries
 from headrace.queries.ended import COPY_AFTER_MS, PartitionClocks, WindowResults
 from headrace.queries.instance import owned as owned_module
 from headrace.queries.instance.owned import OwnedPartition
+from headrace.queries.instance.quiet import QUIET_MS
+from headrace.queries.instance.topic_ends import TopicEnd
 from headrace.queries.matched import WindowPartial
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.result import QueryResult, ResultKind
@@ -25,6 +29,7 @@ MINUTE = 60_000_000
 BASE = 1_700_000_040_000_000  # a full minute
 NOW_MS = BASE // 1000
 REGISTERED = datetime(2023, 11, 14, 22, 10, tzinfo=UTC)
+HOUR_MS = 3_600_000
 MANY = 3_000
 EMPTY = "SELECT count(*) FROM clicks WINDOW 1 minute EMPTY WINDOWS EMIT"
 LOSS = "SELECT count(*) FROM clicks WINDOW 1 minute LOSS OF SIGNAL AFTER 3 WINDOWS"
@@ -227,3 +232,20 @@ def test_all_windows_are_written_in_transactions_that_have_time_for_them(monkeyp
     owned.start()
     assert owned.partition.aggregator.windows == 50
     assert owned.partition.aggregator.counts["clicks"].unbalanced == 0
+
+
+def pass_quiet_time(owned, milliseconds):
+    """A topic has no new events; returns how far the time of its events is."""
+    owned.clock.seconds += milliseconds / 1_000
+    end = TopicEnd(LivePositions("", {}, {0: 3}), int(owned.clock.seconds * 1_000))
+    owned.partition.end_if_quiet("clicks", end, NOW_MS)
+    return owned.partition.aggregator.event_us["clicks"]
+
+
+def test_the_time_of_a_quiet_topic_goes_on_after_a_restart(monkeypatch):
+    owned = Owned(monkeypatch)
+    owned.partition.take(tick_of("clicks", BASE, positions={0: 3}), 0, NOW_MS)
+    assert pass_quiet_time(owned, QUIET_MS + HOUR_MS) == BASE + HOUR_MS * 1_000
+    owned.write()
+    owned.start()
+    assert pass_quiet_time(owned, QUIET_MS + 7) == BASE + (HOUR_MS + 7) * 1_000

@@ -155,6 +155,7 @@ class Cluster:
             owned = OwnedPartition(self, self.queries, number, self.plans, watched)
             first = self.first[self.queries.ended_topic, number]
             owned.answers.offset = max(owned.answers.offset, first)
+            owned.catch_up_to(len(self.matched[number]))
             self.owned[number] = owned
 
     def kill(self, number):

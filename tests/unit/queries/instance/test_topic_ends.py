@@ -22,8 +22,7 @@ class Topics:
     def __init__(self, **topics):
         self.topics = topics
 
-    def live(self, topic, *, with_earliest=True):
-        assert not with_earliest
+    def live(self, topic):
         if isinstance(self.topics[topic], Exception):
             raise self.topics[topic]
         return self.topics[topic]
@@ -47,7 +46,7 @@ def answers(ends, condition):
 def test_a_topic_that_does_not_answer_is_not_known_and_harms_no_other(error, monkeypatch):
     monkeypatch.setattr(topic_ends_module, "_ASK_SECONDS", 0.01)
     cluster = Topics(a=error, b=LIVE)
-    ends = TopicEnds(cluster, ["b", "a"])
+    ends = TopicEnds(cluster.live, ["b", "a"])
     try:
         assert answers(ends, lambda taken: len(taken) == 2) == {"a": None, "b": LIVE}
         cluster.topics["a"] = LIVE
@@ -59,7 +58,7 @@ def test_a_topic_that_does_not_answer_is_not_known_and_harms_no_other(error, mon
 def test_a_topic_that_was_not_known_since_the_last_call_is_not_known(monkeypatch):
     monkeypatch.setattr(topic_ends_module, "_ASK_SECONDS", 0.01)
     cluster = Topics(a=ValueError("not now"), b=LIVE)
-    ends = TopicEnds(cluster, ["a", "b"])
+    ends = TopicEnds(cluster.live, ["a", "b"])
     try:
         deadline = time.monotonic() + WAIT_SECONDS
         while "b" not in ends._answers:  # a has been asked before
@@ -77,15 +76,14 @@ def test_a_topic_that_was_not_known_since_the_last_call_is_not_known(monkeypatch
 
 def test_an_answer_has_the_time_of_the_question(monkeypatch):
     monkeypatch.setattr(topic_ends_module, "_ASK_SECONDS", 0.01)
-    cluster, asked = Topics(a=LIVE), threading.Event()
+    asked = threading.Event()
 
-    def live(topic, *, with_earliest):
+    def live(topic):
         asked.set()
         time.sleep(0.2)
         return LIVE
 
-    cluster.live = live
-    ends = TopicEnds(cluster, ["a"])
+    ends = TopicEnds(live, ["a"])
     try:
         assert asked.wait(WAIT_SECONDS)
         latest_ms = time.monotonic() * 1000
@@ -98,7 +96,7 @@ def test_an_answer_has_the_time_of_the_question(monkeypatch):
 
 def test_an_answer_is_taken_once(monkeypatch):
     monkeypatch.setattr(topic_ends_module, "_ASK_SECONDS", 0.01)
-    ends = TopicEnds(Topics(a=LIVE), ["a"])
+    ends = TopicEnds(Topics(a=LIVE).live, ["a"])
     answers(ends, lambda taken: taken)
     ends.close()
     answers(ends, lambda taken: not taken)

@@ -1,0 +1,66 @@
+"""What a producer of transactions raises, by what librdkafka says of its records."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from headrace.errors import SinkError
+from headrace.kafka import transactions
+from headrace.kafka.sending import ProducerRecord
+from headrace.kafka.transactions import (
+    TransactionalProducer,
+    TransactionFencedError,
+    TransactionUnsettledError,
+)
+
+FATAL = KafkaError(KafkaError._FATAL)
+FENCED = KafkaError(KafkaError._FENCED)
+TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+
+
+class Place:
+    def topic(self):
+        return "clicks"
+
+
+class Producer:
+    """Reports failures of the first record, and then can't produce any more."""
+
+    def __init__(self, failures, fatal):
+        self.failures, self.fatal, self.produced = failures, fatal, 0
+
+    def init_transactions(self, _):
+        """It is the only one."""
+
+    def begin_transaction(self):
+        """Nothing is to be done for it."""
+
+    def produce(self, *_, on_delivery, **__):
+        self.produced += 1
+        if self.produced > 1:
+            raise KafkaException(FATAL)
+        for failure in self.failures:
+            on_delivery(failure, Place())
+
+    def poll(self, _):
+        if self.produced > 1 and self.fatal is not None:
+            raise KafkaException(self.fatal)
+
+
+@pytest.mark.parametrize(
+    ("failures", "fatal", "raised"),
+    [
+        ([FENCED], None, TransactionFencedError),
+        ([TOO_LARGE, FENCED], None, TransactionFencedError),
+        ([], FENCED, TransactionFencedError),
+        ([TOO_LARGE], None, SinkError),
+        ([], None, TransactionUnsettledError),
+    ],
+)
+def test_a_producer_that_another_one_has_fenced_says_so(monkeypatch, failures, fatal, raised):
+    producer = Producer(failures, fatal)
+    monkeypatch.setattr(transactions, "producer", lambda *_: producer)
+    records = [ProducerRecord("clicks", b"k", b"value", ())] * 2
+    with pytest.raises(raised):
+        TransactionalProducer({}, "id").send(records)
