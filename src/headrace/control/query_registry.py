@@ -138,8 +138,8 @@ def register_query(
 
     A live query with the same id and text is renewed: its time to live begins anew, its revision
     stays. Clients that register one new id at the same time all succeed: ``registered_at`` is that
-    of the first record. Of different texts, that of the record with the greater offset counts, and
-    has the greater revision.
+    of the first record. Of different texts about one topic, that of the record with the greater
+    offset counts, and has the greater revision.
 
     Args:
         project: that declares the topic and a pipeline that matches its events.
@@ -261,7 +261,8 @@ class QueryRegistry:
                 checked_query(self._project, text, is_new=True)
                 return query
             is_taken = before.text != query.text
-            if is_taken and live is not None:
+            is_other = before.topic != query.topic or before.revision > 1
+            if is_taken and (live is not None or is_other):
                 raise QueryIdTakenError(chosen, before.revision)
             # Another client has registered the id since: of both, the first time counts.
             revision = before.revision + is_taken
@@ -396,9 +397,9 @@ class QueryRegistry:
 
         Records of other clients may have come after what was read. The change is then made of the
         query that they leave, and written again if it differs. If it is refused for that query,
-        what they have written is written again: a tombstone, or another text. Of two clients, the
-        one that writes later sees the record of the other. After five records, the last one stays
-        as it is.
+        what they have written is written again: a tombstone, or another text. So it is where they
+        have changed a record of this client meanwhile. Of two clients, the one that writes later
+        sees the record of the other. After five records, the last one stays as it is.
 
         Args:
             change: returns what is written.
@@ -408,12 +409,18 @@ class QueryRegistry:
         Raises:
             HeadraceError: if the change is refused, for the query that was read or a later one.
         """
-        query = change(live)
+        query, written = change(live), None
         ensure_registry_topic(self._config, self._queries)
         for _ in range(_MAX_WRITES):
-            written = replace(query, offset=self._write_record(query.id, query))
-            live = self._settled(live, query.id, range(next_offset, written.offset))
-            next_offset = written.offset + 1
+            offset = self._write_record(query.id, query)
+            records = self._records(query.id, range(next_offset, offset))
+            if written is not None and any(_is_later(record, written) for record in records):
+                self._write_back(query.id, settled_query(written, records), offset + 1)
+                return written
+            written, next_offset = replace(query, offset=offset), offset + 1
+            if not records:
+                break
+            live = settled_query(live, records)
             try:
                 query = change(live)
             except HeadraceError:
@@ -421,13 +428,13 @@ class QueryRegistry:
                 raise
             if query == written:
                 break
-        return written
+        return written or query
 
     def _write_back(self, query_id: str, live: RegisteredQuery | None, next_offset: int) -> None:
         """Writes a query, or a tombstone, behind a record of this client that must not count."""
         for _ in range(_MAX_WRITES):
             written, offset = live, self._write_record(query_id, live)
-            live = self._settled(live, query_id, range(next_offset, offset))
+            live = settled_query(live, self._records(query_id, range(next_offset, offset)))
             if live == written:
                 break
             next_offset = offset + 1
@@ -438,11 +445,10 @@ class QueryRegistry:
         name = self._queries.queries_topic
         return write_registry(self._config, name, query_id.encode(), value)
 
-    def _settled(
-        self, live: RegisteredQuery | None, query_id: str, offsets: range
-    ) -> RegisteredQuery | None:
+    def _records(self, query_id: str, offsets: range) -> list[RegisteredQuery | None]:
+        """Returns the records of an id between two offsets; None is a tombstone."""
         name = self._queries.queries_topic
-        return settled_query(live, query_records(self._config, name, query_id, offsets))
+        return list(query_records(self._config, name, query_id, offsets))
 
     def _missing(self, table: QueryTable, query_id: str) -> QueryMissingError:
         """Returns the error for an id that no query has that is what is needed."""
@@ -459,6 +465,11 @@ class QueryRegistry:
 
     def _parse(self, text: str) -> Query:
         return checked_query(self._project, text).query
+
+
+def _is_later(record: RegisteredQuery | None, written: RegisteredQuery) -> bool:
+    """Whether a client that has seen a record has changed it: cancelled, or given another text."""
+    return record is None or record.revision > written.revision
 
 
 def _live(table: QueryTable, query_id: str, at: datetime) -> RegisteredQuery | None:

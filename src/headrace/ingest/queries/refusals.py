@@ -16,7 +16,7 @@ from headrace.errors import (
 from headrace.ingest.http.problem import RETRY_AFTER, RefusedRequestError, refused
 
 _LOG = logging.getLogger("headrace.ingest")
-_MEMBERS = {"ttl": "ttl_seconds"}
+_MEMBERS = {"ttl": "ttl_seconds", "topic": "query"}
 
 
 def refusal(error: Exception) -> RefusedRequestError:

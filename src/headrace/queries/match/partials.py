@@ -18,7 +18,7 @@ from headrace.queries.aggregation import Aggregation, Places
 from headrace.queries.match.index import NumberArray, rows_with
 from headrace.queries.match.rules import Matches
 from headrace.queries.match.shape import QueryShape, ShapedResult
-from headrace.queries.match.sizes import MAX_BYTES
+from headrace.queries.match.sizes import divided, value_bytes
 
 MAX_TEXT_LENGTH = 1_000
 """Characters of a text in results: in facets, ``latest``, ``min`` and ``max``."""
@@ -79,11 +79,7 @@ def added_to_windows(
         matches: of rules of one shape.
     """
     shape = matches.shape
-    pairs = min(
-        MAX_WINDOW_PAIRS,
-        _MAX_PARTIALS // max(1, len(shape.results)),
-        MAX_BYTES // max(1, matches.row_bytes),
-    )
+    pairs = min(MAX_WINDOW_PAIRS, _MAX_PARTIALS // max(1, len(shape.results)))
     at_once = max(1, pairs // (shape.window_us // shape.slide_us))
     for begin in range(0, len(matches.rows), at_once):
         some = slice(begin, begin + at_once)
@@ -242,13 +238,32 @@ def _partials(
     if result.where is not None:
         is_counted = np.asarray(pc.fill_null(result.where.evaluate(columns), False))
         groups, rows = groups[is_counted[rows]], rows[is_counted[rows]]
-    values = None
+    values, parts = None, [slice(None)]
     if result.argument is not None:
         values = result.argument.evaluate(columns)
         values = _cut(values) if result.aggregation.keeps_values else values
-        values = values.take(pa.array(rows))
-    taken = Places(places.time_us[rows], places.partition[rows], places.offset[rows])
-    return result.aggregation.partials(values, groups, grouping.count, taken)
+        if pa.types.is_string(values.type):
+            parts = list(divided(value_bytes(values)[rows])) or parts
+    partials = []
+    for part in parts:
+        numbers = rows[part]
+        taken = None if values is None else values.take(pa.array(numbers))
+        of_rows = Places(places.time_us[numbers], places.partition[numbers], places.offset[numbers])
+        partials.append(result.aggregation.partials(taken, groups[part], grouping.count, of_rows))
+    return _merged(result.aggregation, partials, grouping.count)
+
+
+def _merged(
+    aggregation: Aggregation[Any], parts: Sequence[Sequence[Any]], groups: int
+) -> Sequence[Any]:
+    """Returns a partial of each group, of those of several parts of its rows."""
+    if len(parts) == 1:
+        return parts[0]
+    accumulators = [aggregation.accumulator() for _ in range(groups)]
+    for part in parts:
+        for accumulator, partial in zip(accumulators, part, strict=True):
+            accumulator.add(partial)
+    return [accumulator.partial() for accumulator in accumulators]
 
 
 def _cut(values: pa.Array) -> pa.Array:

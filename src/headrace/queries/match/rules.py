@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +19,7 @@ from headrace.queries.match.index import (
     with_room,
 )
 from headrace.queries.match.shape import Constants, QueryShape, Rule, constant_columns
-from headrace.queries.match.sizes import (
-    MAX_BYTES,
-    Heaviest,
-    MeasuredRows,
-    constant_bytes,
-    list_length,
-    pair_bytes,
-)
+from headrace.queries.match.sizes import MAX_BYTES, MeasuredRows, constant_bytes, divided
 
 # Of pairs of a row and a rule that are looked at together: some ten megabytes of each column.
 _MAX_PAIRS = 1_000_000
@@ -40,13 +34,11 @@ class Matches:
         shape: of the rules.
         rows: number of the row, of each pair.
         slots: slot of the rule, of each pair.
-        row_bytes: at most how many bytes a row has in the columns of arguments of results.
     """
 
     shape: QueryShape
     rows: NumberArray
     slots: NumberArray
-    row_bytes: int
 
 
 class RuleSet:
@@ -148,9 +140,8 @@ class RuleSet:
             if not len(places):
                 continue
             table = self._numbered[int(numbers[places[0]])]
-            at_once = table.pairs_at_once(rows)
-            for begin in range(0, len(places), at_once):
-                part = candidates.take(places[begin : begin + at_once])
+            for begin in range(0, len(places), _MAX_PAIRS):
+                part = candidates.take(places[begin : begin + _MAX_PAIRS])
                 yield from table.met(rows, part)
 
 
@@ -169,42 +160,58 @@ class ShapeTable:
     constants: dict[int, Constants] = field(default_factory=dict)
     _columns: _Columns | None = None
     _pairs: int = 0
-    _lists: Heaviest = field(default_factory=Heaviest)
-    _bytes: Heaviest = field(default_factory=Heaviest)
+    _constant_bytes: int = 0
+    _largest: dict[int, _ConstantSize] = field(default_factory=dict)
 
     def put(self, slot: int, constants: Constants) -> None:
         """Adds a rule."""
         self.constants[slot] = constants
-        self._lists.put(list_length(constants))
-        self._bytes.put(constant_bytes(constants))
         self._columns = None
+        for number, of_operand in enumerate(constants):
+            size = _ConstantSize.of(of_operand)
+            self._constant_bytes += size.bytes
+            largest = self._largest.get(number, size)
+            self._largest[number] = _ConstantSize(*map(max, largest, size))
 
     def remove(self, slot: int) -> None:
         """Removes a rule."""
-        constants = self.constants.pop(slot)
-        self._lists.remove(list_length(constants))
-        self._bytes.remove(constant_bytes(constants))
+        for of_operand in self.constants.pop(slot):
+            self._constant_bytes -= _ConstantSize.of(of_operand).bytes
         self._columns = None
-
-    def pairs_at_once(self, rows: MeasuredRows) -> int:
-        """Returns how many pairs are looked at together: fewer, where texts or lists are long."""
-        row = rows.longest(self.shape.operand_columns)
-        size = pair_bytes(row, self._lists.number, self._bytes.number)
-        return min(_MAX_PAIRS, max(1, MAX_BYTES // size))
 
     def met(self, rows: MeasuredRows, pairs: Candidates) -> Iterator[Matches]:
         """Yields the pairs that meet all operands but those that they were looked up by."""
-        for number, operand in enumerate(self.shape.operands):
+        for number in range(len(self.shape.operands)):
             is_open = pairs.operands != number
             if not is_open.any():
                 continue
-            taken = rows.take(operand.columns, pairs.rows)
-            is_met = operand.evaluate(taken, self._constants(number, pairs.slots))
-            pairs = pairs.take(np.flatnonzero(_is_true(is_met) | ~is_open))
+            is_met = self._is_met(rows, number, pairs)
+            pairs = pairs.take(np.flatnonzero(is_met | ~is_open))
             if not len(pairs.rows):
                 return
-        row_bytes = rows.longest(self.shape.argument_columns)
-        yield Matches(self.shape, pairs.rows, pairs.slots, row_bytes)
+        yield Matches(self.shape, pairs.rows, pairs.slots)
+
+    def _is_met(self, rows: MeasuredRows, number: int, pairs: Candidates) -> npt.NDArray[np.bool_]:
+        """Returns which pairs meet an operand, as many at once as fit into memory."""
+        operand = self.shape.operands[number]
+        parts = []
+        for part in self._parts(rows.sizes(operand.columns), number, pairs):
+            taken = rows.take(operand.columns, pairs.rows[part])
+            constants = self._constants(number, pairs.slots[part])
+            parts.append(_is_true(operand.evaluate(taken, constants)))
+        return np.concatenate(parts)
+
+    def _parts(self, row_sizes: NumberArray, number: int, pairs: Candidates) -> Iterable[slice]:
+        """Returns the parts of pairs; a row is repeated for each value of a list."""
+        largest = self._largest.get(number, _ConstantSize(1, 0))
+        largest_pair = int(row_sizes.max(initial=0)) * largest.values + largest.bytes
+        if largest_pair * len(pairs.rows) <= MAX_BYTES:
+            return [slice(None)]
+        slots, places = np.unique(pairs.slots, return_inverse=True)
+        known = [_ConstantSize.of(self.constants[slot][number]) for slot in slots.tolist()]
+        values = np.array([size.values for size in known])[places]
+        constants = np.array([size.bytes for size in known])[places]
+        return divided(row_sizes[pairs.rows] * values + constants)
 
     def _constants(self, operand: int, slots: NumberArray) -> list[pa.Array]:
         """Returns the constants of an operand, of each slot."""
@@ -218,11 +225,27 @@ class ShapeTable:
     def _pays_off(self, pairs: int) -> bool:
         """Whether columns are worth making, after as many pairs since a rule has changed."""
         self._pairs += pairs
-        is_small = len(self.constants) * self._bytes.number <= _MAX_COLUMN_BYTES
-        if self._pairs < len(self.constants) or not is_small:
+        if self._pairs < len(self.constants) or self._constant_bytes > _MAX_COLUMN_BYTES:
             return False
         self._pairs = 0
         return True
+
+
+class _ConstantSize(NamedTuple):
+    """How large the constants of a rule for one operand are.
+
+    Attributes:
+        values: of the longest list; 1: there is none.
+        bytes: of all constants.
+    """
+
+    values: int
+    bytes: int
+
+    @classmethod
+    def of(cls, constants: Sequence[Any]) -> _ConstantSize:
+        lists = (len(each) for each in constants if isinstance(each, tuple))
+        return cls(max(lists, default=1), sum(map(constant_bytes, constants)))
 
 
 @dataclass(frozen=True)
@@ -253,15 +276,14 @@ class _Columns:
 
 def _scanned(rows: MeasuredRows, table: ShapeTable, slots: NumberArray) -> Iterator[Matches]:
     """Yields what rows match of rules that no index has: each row is looked at for each rule."""
-    at_once = table.pairs_at_once(rows)
     matching = np.arange(rows.table.num_rows)
     for operand in table.shape.operands:
         if not operand.constant_types:
             is_met = operand.evaluate(rows.take(operand.columns, matching))
             matching = matching[_is_true(is_met)]
-    for first in range(0, len(matching), at_once):
-        numbers = matching[first : first + at_once]
-        slots_at_once = max(1, at_once // len(numbers))
+    for first in range(0, len(matching), _MAX_PAIRS):
+        numbers = matching[first : first + _MAX_PAIRS]
+        slots_at_once = max(1, _MAX_PAIRS // len(numbers))
         for begin in range(0, len(slots), slots_at_once):
             some = slots[begin : begin + slots_at_once]
             pairs = Candidates(

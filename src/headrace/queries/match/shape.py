@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -110,23 +110,10 @@ class QueryShape:
     @cached_property
     def columns(self) -> frozenset[str]:
         """Columns of events that it is made of."""
-        conditions = (result.where for result in self.results if result.where is not None)
-        others = _columns([*self.facets, *conditions])
-        return self.operand_columns | self.argument_columns | others
-
-    @cached_property
-    def operand_columns(self) -> frozenset[str]:
-        """Columns of events that the condition is made of."""
-        return _columns(self.operands)
-
-    @cached_property
-    def argument_columns(self) -> frozenset[str]:
-        """Columns of events that the arguments of results are made of."""
-        return _columns(each.argument for each in self.results if each.argument is not None)
-
-
-def _columns(expressions: Iterable[CompiledExpression]) -> frozenset[str]:
-    return frozenset().union(*(expression.columns for expression in expressions))
+        parts = [*self.operands, *self.facets]
+        for result in self.results:
+            parts += [part for part in (result.argument, result.where) if part is not None]
+        return frozenset().union(*(part.columns for part in parts))
 
 
 def compile_query(query: Query, schema: EventSchema) -> tuple[QueryShape, Constants]:

@@ -1,4 +1,4 @@
-"""How many bytes rows and constants have: what is looked at together has to fit into memory.
+"""How many bytes rows have: what is looked at together has to fit into memory.
 
 An array of Arrow has room for two gigabytes of texts, and a row is repeated for each rule that it
 is compared with.
@@ -6,8 +6,7 @@ is compared with.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from headrace.queries.match.index import NumberArray, rows_with
 
 MAX_BYTES = 256 * 2**20
 """Of values that are looked at together."""
-_VALUE_BYTES = 32
+VALUE_BYTES = 32
 """Of a value and what is made of it, beside its characters."""
 _CHARACTER_BYTES = 4
 
@@ -32,80 +31,56 @@ class MeasuredRows:
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
-        self._longest: dict[str, int] = {}
+        self._sizes: dict[frozenset[str], NumberArray] = {}
 
     def take(self, columns: Collection[str], numbers: NumberArray) -> pa.Table:
         """Returns some rows, by number, with some of their columns; with one at least."""
         return rows_with(self.table, columns, numbers)
 
-    def longest(self, columns: Collection[str]) -> int:
-        """Returns at most how many bytes a row has in some columns."""
-        for name in columns:
-            if name not in self._longest:
-                chunks = self.table.column(name).chunks
-                self._longest[name] = max(map(_longest_value, chunks), default=0)
-        return sum(self._longest[name] for name in columns)
+    def sizes(self, columns: frozenset[str]) -> NumberArray:
+        """Returns how many bytes each row has in some columns."""
+        sizes = self._sizes.get(columns)
+        if sizes is None:
+            sizes = np.zeros(self.table.num_rows, np.int64)
+            for name in columns:
+                sizes += np.concatenate(list(map(value_bytes, self.table.column(name).chunks)))
+            self._sizes[columns] = sizes
+        return sizes
 
 
-class Heaviest:
-    """The largest of some numbers that come and go, rounded up to a power of two."""
-
-    def __init__(self) -> None:
-        self._bits: Counter[int] = Counter()
-
-    @property
-    def number(self) -> int:
-        """Returns it; 1, if there are no numbers."""
-        return 1 << max(self._bits, default=0)
-
-    def put(self, number: int) -> None:
-        """Adds a number."""
-        self._bits[number.bit_length()] += 1
-
-    def remove(self, number: int) -> None:
-        """Removes one that was added."""
-        bits = number.bit_length()
-        self._bits[bits] -= 1
-        if not self._bits[bits]:
-            del self._bits[bits]
-
-
-def list_length(constants: Sequence[Sequence[Any]]) -> int:
-    """Returns the length of the longest list among the constants of a rule."""
-    lists = (each for operand in constants for each in operand if isinstance(each, tuple))
-    return max(map(len, lists), default=0)
-
-
-def constant_bytes(constants: Sequence[Sequence[Any]]) -> int:
-    """Returns at most how many bytes the constants of a rule have."""
-    return sum(_constant_bytes(each) for operand in constants for each in operand)
-
-
-def _constant_bytes(constant: Any) -> int:
-    if isinstance(constant, tuple):
-        return sum(map(_constant_bytes, constant))
-    return _VALUE_BYTES + (_CHARACTER_BYTES * len(constant) if isinstance(constant, str) else 0)
-
-
-def pair_bytes(row: int, longest_list: int, constants: int) -> int:
-    """Returns at most how many bytes a pair of a row and a rule takes.
+def divided(sizes: NumberArray) -> Iterator[slice]:
+    """Yields the parts of values that fit into memory together; a part has one value at least.
 
     Args:
-        row: bytes of the longest row.
-        longest_list: of the constants: the row is compared with each of its values.
-        constants: bytes of the constants.
+        sizes: bytes of each value.
     """
-    return (row + _VALUE_BYTES) * max(1, longest_list) + constants
+    begin = 0
+    ends = np.cumsum(sizes)
+    while begin < len(sizes):
+        before = ends[begin - 1] if begin else 0
+        end = max(begin + 1, int(np.searchsorted(ends, before + MAX_BYTES, "right")))
+        yield slice(begin, end)
+        begin = end
 
 
-def _longest_value(values: pa.Array) -> int:
-    """Returns at most how many bytes a value has."""
+def value_bytes(values: pa.Array) -> NumberArray:
+    """Returns how many bytes each value has."""
     kind = values.type
+    sizes = np.full(len(values), VALUE_BYTES, np.int64)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return int(pc.max(pc.binary_length(values)).as_py() or 0)
-    if pa.types.is_struct(kind):
-        return sum(_longest_value(values.field(number)) for number in range(kind.num_fields))
-    if pa.types.is_list(kind) or pa.types.is_map(kind):
-        items = int(np.diff(values.offsets.to_numpy()).max(initial=0))
-        return min(items * _longest_value(values.values), int(values.values.nbytes))
-    return _VALUE_BYTES
+        sizes += pc.fill_null(pc.binary_length(values), 0).to_numpy()
+    elif pa.types.is_struct(kind):
+        for part in values.flatten():
+            sizes += value_bytes(part)
+    elif pa.types.is_list(kind) or pa.types.is_map(kind):
+        items = np.concatenate([[0], np.cumsum(value_bytes(values.values))])
+        offsets = values.offsets.to_numpy()
+        sizes += items[offsets[1:]] - items[offsets[:-1]]
+    return sizes
+
+
+def constant_bytes(constant: Any) -> int:
+    """Returns at most how many bytes a constant of a rule has."""
+    if isinstance(constant, tuple):
+        return sum(map(constant_bytes, constant))
+    return VALUE_BYTES + (_CHARACTER_BYTES * len(constant) if isinstance(constant, str) else 0)

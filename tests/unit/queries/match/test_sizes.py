@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.unit.queries.pipeline import live_queries
 
 from headrace.model.event import event_schema
+from headrace.queries.evaluation import CompiledExpression
 from headrace.queries.match import rules as rules_module
+from headrace.queries.match import sizes as sizes_module
 from headrace.queries.match.partials import RowPlaces, added_to_windows
-from headrace.queries.match.sizes import Heaviest, MeasuredRows
+from headrace.queries.match.sizes import VALUE_BYTES, MeasuredRows, divided, value_bytes
 
 
 class Owner:
@@ -70,8 +73,8 @@ def test_texts_within_objects_are_compared_in_parts():
 
 @pytest.mark.parametrize("aggregate", ["uniqueCount(page)", "count(page)"])
 def test_long_arguments_of_many_windows_are_added_up_in_parts(aggregate):
-    rows = visits(4_200, page="x" * 8_600).combine_chunks()
-    assert 8_600 * 60 * rows.num_rows > ARRAY_BYTES
+    rows = visits(4_160, page="x" * 8_700).combine_chunks()
+    assert 8_700 * 60 * rows.num_rows > ARRAY_BYTES
     zeros = pa.array([0] * rows.num_rows).to_numpy()
     places = RowPlaces(zeros, zeros, zeros)
     queries = rules("number = 1", select=aggregate, window="1 hour SLIDE BY 1 minute")
@@ -80,49 +83,71 @@ def test_long_arguments_of_many_windows_are_added_up_in_parts(aggregate):
         for matches in queries.matches(rows)
         for each in added_to_windows(rows, places, matches)
     ]
-    assert sum(each.events for each in added) == 60 * 4_200
-    assert len({each.begin_us for each in added}) == 60
+    assert sum(each.events for each in added) == 60 * 4_160
+    assert len(added) == len({each.begin_us for each in added}) == 60
 
 
-def test_the_longest_rules_that_are_there_count(monkeypatch):
-    monkeypatch.setattr(rules_module, "MAX_BYTES", 10_000)
+def calls(monkeypatch):
+    """The numbers of rows that expressions are evaluated for, as they come."""
+    sizes, evaluate = [], CompiledExpression.evaluate
+
+    def counted(expression, rows, constants=()):
+        sizes.append(rows.num_rows)
+        return evaluate(expression, rows, constants)
+
+    monkeypatch.setattr(CompiledExpression, "evaluate", counted)
+    return sizes
+
+
+def test_a_long_list_that_a_rule_is_looked_up_by_divides_nothing(monkeypatch):
+    """One long text among many short ones, neither."""
+    values = ", ".join(f"'{number}'" for number in range(1_000))
+    rows = pa.concat_tables([visits(20_000, page="7"), visits(1, page="8", name="x" * 100_000)])
+    queries = rules(*[f"page IN ({values}) AND owner.name LIKE '%n%'"] * 4)
+    sizes = calls(monkeypatch)
+    matches = list(queries.matches(rows.combine_chunks()))
+    assert sum(len(each.rows) for each in matches) == 4 * 20_000
+    assert (len(matches), max(sizes)) == (1, 4 * 20_001)
+
+
+def test_one_rule_with_a_long_list_divides_its_own_rows_alone(monkeypatch):
+    monkeypatch.setattr(sizes_module, "MAX_BYTES", 1_000_000)
+    monkeypatch.setattr(rules_module, "MAX_BYTES", 1_000_000)
     long_list = ", ".join(map(str, range(2, 900)))
-    lists = {"short": "2, 3", "long": long_list}
-    texts = {
-        query: f"SELECT count(*) FROM visits WHERE number NOT IN ({values})"
-        for query, values in lists.items()
-    }
-    live = live_queries(texts, SCHEMA, topic="visits")
-    rows = visits(100)
-
-    def parts():
-        return [len(each.rows) for each in live.rules.matches(rows)]
-
-    assert (len(parts()), sum(parts())) == (200, 200)
-    live.apply(b"long", None)
-    assert 1 < len(parts()) < 10
-    assert sum(parts()) == 100
+    queries = rules(*["number NOT IN (2, 3)"] * 9, f"number NOT IN ({long_list})")
+    sizes = calls(monkeypatch)
+    assert count(queries, visits(100)) == 10 * 100
+    assert 2 < len(sizes) < 20
+    assert sum(sizes) == 10 * 100
 
 
-def test_the_size_of_a_row_is_that_of_its_longest_values():
+def test_the_size_of_a_row_is_that_of_its_values():
     rows = MeasuredRows(pa.concat_tables([visits(1, page="xxx"), visits(2, name="y" * 50)]))
-    assert rows.longest({"page"}) == 3
-    assert rows.longest({"page", "owner"}) == 53
-    assert 3 <= rows.longest({"tags"}) < 100
-    assert rows.longest({"names"}) >= 2
-    assert rows.longest({"number"}) > 0
-    assert rows.longest(()) == 0
+    pages = rows.sizes(frozenset({"page"}))
+    assert (pages - pages[1]).tolist() == [2, 0, 0]
+    both = rows.sizes(frozenset({"page", "owner"}))
+    assert (both - both[0]).tolist() == [0, 47, 47]
+    assert rows.sizes(frozenset({"tags", "names", "number"})).tolist() == [both_of(rows)] * 3
+    assert rows.sizes(frozenset()).tolist() == [0, 0, 0]
 
 
-def test_numbers_come_and_go():
-    heaviest = Heaviest()
-    for number in (3, 900, 900, 0):
-        heaviest.put(number)
-    assert heaviest.number == 1_024
-    heaviest.remove(900)
-    assert heaviest.number == 1_024
-    heaviest.remove(900)
-    assert heaviest.number == 4
-    for number in (3, 0):
-        heaviest.remove(number)
-    assert heaviest.number == 1
+def both_of(rows):
+    """Two texts of three characters in a list, two of two in a map, and five values without."""
+    assert rows.table.num_rows == 3
+    return 3 + 2 + (2 + 1 + 2 + 1 + 1 + 1) * VALUE_BYTES
+
+
+def test_sizes_of_slices_are_those_of_their_values():
+    texts = pa.array(["a" * number for number in range(9)])
+    lists = pa.array([["a" * number] * number for number in range(9)])
+    for values in (texts, lists):
+        whole = value_bytes(values)
+        assert value_bytes(values[3:7]).tolist() == whole[3:7].tolist()
+
+
+def test_values_are_divided_by_their_sizes(monkeypatch):
+    monkeypatch.setattr(sizes_module, "MAX_BYTES", 10)
+    sizes = np.array([1, 2, 20, 3, 7, 1, 9])
+    parts = [sizes[part].tolist() for part in divided(sizes)]
+    assert parts == [[1, 2], [20], [3, 7], [1, 9]]
+    assert list(divided(sizes[:0])) == []
