@@ -138,7 +138,8 @@ class TransactionalProducer:
 
     def _named(self, error: KafkaException) -> Exception:
         cause = error.args[0]
-        for each in (cause, *self._fatal_errors(), *(failure for _, failure in self._failures)):
+        fatal = self._fatal_errors()
+        for each in (cause, *fatal, *(failure for _, failure in self._failures)):
             if meaning(each) is Meaning.FENCED:
                 return TransactionFencedError(each.str())
         for topic, failure in self._failures:
@@ -146,7 +147,7 @@ class TransactionalProducer:
                 return TopicMissingError(topic)
             if meaning(failure) not in _UNSETTLED:
                 return SinkError(topic, failure.str())
-        return TransactionUnsettledError(cause.str())
+        return TransactionUnsettledError((fatal or [cause])[0].str())
 
     def _fatal_errors(self) -> list[KafkaError]:
         """Returns the error that has ended the producer: to produce says only that there is one."""

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import msgspec
+
 from headrace.errors import QueryTextError
 from headrace.queries.aggregate.closing import REMEMBERED_MS
 from headrace.queries.aggregate.counts import PartitionCounts, TopicCounts
@@ -93,6 +95,8 @@ class PartitionAggregator:
         for snapshot in restored.windows.values():
             self._restore(snapshot)
         # From this offset on, windows have no more than what was taken.
+        ended_ms = (marker.ended_ms for marker in self._ended.values())
+        self._clock_ms = max([self._clock_ms, *ended_ms])
         markers = (marker.offset for marker in self._ended.values())
         self._whole_from = max([self.offset, *self._covered.values(), *markers])
 
@@ -176,7 +180,7 @@ class PartitionAggregator:
             if window_id in self._windows:
                 yield self._snapshot(self._windows[window_id])
 
-    def position(self, base: int, now_ms: int) -> SnapshotPosition:
+    def position(self, base: int, now_ms: int, *, may_forget: bool = True) -> SnapshotPosition:
         """Returns how far it is; to be written after all that has changed.
 
         Windows that ended long ago are forgotten only here. Events that were late and events that
@@ -186,8 +190,10 @@ class PartitionAggregator:
         Args:
             base: an offset of the topic of snapshots, behind which every open window is.
             now_ms: the clock, in milliseconds since 1970.
+            may_forget: False: records of windows that ended long ago may be still to come.
         """
-        self._forget(now_ms)
+        if may_forget:
+            self._forget(now_ms)
         ticks = list(self._ticks.values())
         late = dict(self.late)
         return SnapshotPosition(self.offset, base, self.event_us, late, ticks, self.counts)
@@ -256,12 +262,17 @@ class PartitionAggregator:
             heapq.heappush(self._early_ms, (window.early_due_ms, window.id))
 
     def _set_back(self, now_ms: int) -> None:
-        """The clock was set back: no window has changed, or had a result, later than now.
+        """The clock was set back: no window has changed, ended, or had a result, later than now.
 
-        Windows would be open, or have no early result, until it is as late as it was before.
+        Windows would be open, have no early result, or have late events alone, until it is as late
+        as it was before.
         """
         self._clock_ms = now_ms
         self._early_ms.clear()
+        self._ended = {
+            window_id: msgspec.structs.replace(marker, ended_ms=min(marker.ended_ms, now_ms))
+            for window_id, marker in self._ended.items()
+        }
         for window in self._windows.values():
             window.changed_ms = min(window.changed_ms, now_ms)
             window.emitted_ms = min(window.emitted_ms, now_ms)
@@ -360,8 +371,6 @@ class PartitionAggregator:
 def _older(markers: Iterable[WindowEnded], now_ms: int, offset: int) -> list[WindowId]:
     older = []
     for marker in markers:
-        if marker.ended_ms > now_ms:
-            continue  # the clock was set back since: those behind it ended later, and are older
         if marker.ended_ms > now_ms - REMEMBERED_MS or marker.offset > offset:
             break
         older.append(marker.id)

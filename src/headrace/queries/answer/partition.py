@@ -86,7 +86,7 @@ class PartitionAnswers:
         self._waiting: dict[str, list[_WaitingWindow]] = {}
         self._by_original: dict[int, _WaitingWindow] = {}
         self._waiting_matches: Counter[str] = Counter()
-        self._forgot_ms = 0
+        self._forgot_ms = self._written_ms = 0
 
     @property
     def waiting(self) -> int:
@@ -104,6 +104,7 @@ class PartitionAnswers:
             now_ms: the clock, in milliseconds since 1970.
             written_ms: when the record was written, in milliseconds since 1970.
         """
+        self._written_ms = max(self._written_ms, written_ms)
         if self._began is None:
             self._began = self.offset
         is_known = offset < self._taken
@@ -284,10 +285,11 @@ class PartitionAnswers:
 
     def _forget(self, now_ms: int) -> None:
         """Forgets what is known of queries that ask for no loss of signal any more."""
-        if now_ms - self._forgot_ms < _FORGET_MS:
+        if 0 <= now_ms - self._forgot_ms < _FORGET_MS:
             return
         self._forgot_ms = now_ms
-        self._watched.forget_expired(now_ms)
+        # By the clock of the brokers: one that is ahead for a moment forgets no live query.
+        self._watched.forget_expired(self._written_ms)
         live = self._watched.live(self._number, now_ms)
         names = {watched.name for watched in live if watched.plan.loss_after}
         self._silence = {name: known for name, known in self._silence.items() if name in names}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,7 +37,9 @@ from headrace.queries.snapshots import (
 
 SNAPSHOT_SECONDS = 5.0
 # So often, all windows are written: what an instance reads that starts is younger.
+_LOG = logging.getLogger("headrace.queries")
 _BASE_SECONDS = 60.0
+_CATCH_UP_SECONDS = 90.0
 _CLOCKS_SECONDS = 1.0
 # Brokers give a transaction a minute, and take so much in seconds.
 _MAX_TRANSACTION_BYTES = 16 * 2**20
@@ -104,6 +107,7 @@ class OwnedPartition:
         # The clock up to which windows have ended, as other partitions are told.
         self._clock_us = 0 if shown is None else shown.clock_us
         self._catches_up_to = 0
+        self._came_to, self._came_to_at = 0, 0.0
         self._shown_at = self._snapshot_at = self._base_at = 0.0
         self._base = 0 if restored.position is None else restored.position.base
 
@@ -120,7 +124,7 @@ class OwnedPartition:
         Args:
             offset: where the committed records of the matched topic end.
         """
-        self._catches_up_to = offset
+        self._catches_up_to, self._came_to_at = offset, time.monotonic()
 
     def take(self, record: MatchedRecord, offset: int, now_ms: int) -> None:
         """Takes the next matched record."""
@@ -134,9 +138,30 @@ class OwnedPartition:
 
     def end_by_clock(self, now_ms: int) -> None:
         """Ends what ends by the clock, unless records are to be taken before."""
-        if self.aggregator.offset >= self._catches_up_to:
+        if not self._catches_up():
             self._keep(self.aggregator.end_by_clock(now_ms))
             self._clock_us = now_ms * 1000
+
+    def _catches_up(self) -> bool:
+        """Whether records are to be taken first; not where none has come for a minute and a half.
+
+        The log may have been cut, or its leader does not respond.
+        """
+        offset, now = self.aggregator.offset, time.monotonic()
+        if offset >= self._catches_up_to:
+            return False
+        if offset != self._came_to:
+            self._came_to, self._came_to_at = offset, now
+        if now - self._came_to_at < _CATCH_UP_SECONDS:
+            return True
+        _LOG.error(
+            "Partition %d of %s is not read up to offset %d: nothing has come for %.0f s behind "
+            "offset %d. Windows end by the clock all the same",
+            *(self._partition, self._queries.matched_topic, self._catches_up_to),
+            *(_CATCH_UP_SECONDS, offset),
+        )
+        self._catches_up_to = 0
+        return False
 
     @property
     def topics(self) -> list[str]:
@@ -275,7 +300,8 @@ class OwnedPartition:
                 yield [self._record(None, silence)]
         for snapshot in self.aggregator.changed(all_windows=is_base):
             yield self._window(snapshot)
-        position = self.aggregator.position(self._base, now_ms)
+        may_forget = not self._catches_up()
+        position = self.aggregator.position(self._base, now_ms, may_forget=may_forget)
         self.counts = position.counts
         # Both: an instance that starts reads from the base on.
         yield [self._record(None, msgspec.json.encode(position)), self._answered_position()]

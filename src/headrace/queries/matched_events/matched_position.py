@@ -24,15 +24,15 @@ class MatchedQueries:
         scan_from: offset in the topic of matched events; what events from ``since`` on have sent
             is from there on.
         hash: of what tells these queries from others.
-        schema: hash of the event class that they are matched by.
         registry: where to read them.
+        schema: hash of the event class that they are matched by.
     """
 
     since: int
     scan_from: int
     hash: str
-    schema: str
     registry: RegistryPoint
+    schema: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,10 @@ def find_start(matched: MatchedTopic) -> MatchStart:
     sources = live.all_partitions
     known = committed_positions(matched, [*sources, matched.mark])
     mark = known.pop(matched.mark, None)
-    begins_at_end = mark is None or mark.matches_nothing
+    # Kafka forgets the mark where the topic of matched events is deleted.
+    own = [at for at in known.values() if at.topic_id]
+    marks_of_start = own if mark is None else [mark]
+    begins_at_end = all(at.matches_nothing for at in marks_of_start)
     before = {
         source: at if at.target_id == target_id else replace(at, scan_from=0)
         for source, at in known.items()
@@ -99,7 +102,7 @@ def find_start(matched: MatchedTopic) -> MatchStart:
             positions[source] = replace(new, skipped=at.skipped, queries=at.queries)
         else:
             positions[source] = new if begins_at_end else replace(new, offset=first)
-    return MatchStart(positions, sent, losses, records, is_first=mark is None)
+    return MatchStart(positions, sent, losses, records, is_first=not marks_of_start)
 
 
 def _watermarks(
@@ -166,7 +169,7 @@ def with_queries(
             # Of the event that it goes on with, something was sent: perhaps for other queries.
             begins = (each.get(source.partition, 0) for each in rules.begins.values())
             since, scan_from = max(at.offset + (source in start.sent), *begins, 0), at.scan_from
-        queries = MatchedQueries(since, scan_from, rules_hash, schema_hash, rules.registry)
+        queries = MatchedQueries(since, scan_from, rules_hash, rules.registry, schema_hash)
         positions[source] = replace(at, queries=queries)
     return positions
 
