@@ -270,6 +270,16 @@ def test_where_no_query_was_matched_partitions_that_come_go_on_at_their_ends(pro
     assert project.start(0)[0].offset == 0
 
 
+def test_matched_events_that_are_made_again_are_no_first_start(project):
+    begun(project)
+    grow_topic(project.config, project.topic, 3)
+    project.send_to(2, 3)
+    project.make_again(project.queries.matched_events_topic)
+    assert not find_start(project.matched).is_first
+    assert project.start(2)[0].offset == 0
+    assert project.start(0)[0].offset == 5
+
+
 def test_events_that_were_sent_and_are_deleted_since_are_not_skipped(project):
     begun(project)
     project.send(10)

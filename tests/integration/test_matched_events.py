@@ -175,8 +175,9 @@ def test_a_process_that_is_killed_repeats_and_loses_nothing(project):
 
 
 def test_a_process_whose_place_was_taken_ends_and_leaves_it_alone(project):
+    """It may notice it before it is to end: then it is refused."""
     project.register("cheap", CHEAP)
-    with project.running():
+    with project.running(code=3):
         project.until_begun()
         project.until("cheap", project.send(6))
         positions = committed_positions(project.matched, project.sources)

@@ -239,11 +239,17 @@ def test_a_topic_with_an_open_transaction_is_not_quiet(queries, monkeypatch):
         seen.extend(status.event_us.values())
         return len(seen) > 50
 
+    def goes_on(status):
+        seen.extend(status.event_us.values())
+        return max(seen) > seen[0]
+
     with open_transaction(queries, queries.topic.name, 0):
         queries.aggregate(has_seen_event_time)
+    assert len(seen) > 50
     assert len(set(seen)) == 1
     queries.match()
-    queries.aggregate(lambda status: max(status.event_us.values(), default=0) > seen[0])
+    queries.aggregate(goes_on)
+    assert len(set(seen)) > 1
 
 
 def test_a_transaction_that_is_left_open_among_snapshots_is_named(queries, monkeypatch):

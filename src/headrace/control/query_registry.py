@@ -398,8 +398,9 @@ class QueryRegistry:
         Records of other clients may have come after what was read. The change is then made of the
         query that they leave, and written again if it differs. If it is refused for that query,
         what they have written is written again: a tombstone, or another text. So it is where they
-        have changed a record of this client meanwhile. Of two clients, the one that writes later
-        sees the record of the other. After five records, the last one stays as it is.
+        have seen a record of this client, and cancelled the query or given it another text since.
+        Of two clients, the one that writes later sees the record of the other. After five records,
+        the last one stays as it is.
 
         Args:
             change: returns what is written.
@@ -409,26 +410,29 @@ class QueryRegistry:
         Raises:
             HeadraceError: if the change is refused, for the query that was read or a later one.
         """
-        query, written = change(live), None
+        query, revision = change(live), None
         ensure_registry_topic(self._config, self._queries)
         for _ in range(_MAX_WRITES):
-            offset = self._write_record(query.id, query)
-            records = self._records(query.id, range(next_offset, offset))
-            if written is not None and any(_is_later(record, written) for record in records):
-                self._write_back(query.id, settled_query(written, records), offset + 1)
-                return written
-            written, next_offset = replace(query, offset=offset), offset + 1
+            written = replace(query, offset=self._write_record(query.id, query))
+            records = self._records(query.id, range(next_offset, written.offset))
             if not records:
                 break
-            live = settled_query(live, records)
+            live, next_offset = settled_query(live, records), written.offset + 1
             try:
                 query = change(live)
             except HeadraceError:
                 self._write_back(query.id, live, next_offset)
                 raise
+            has_been_seen = revision is not None and any(
+                record is None or record.revision > revision for record in records
+            )
+            if has_been_seen and (live is None or live.text != query.text):
+                self._write_back(query.id, live, next_offset)
+                break
             if query == written:
                 break
-        return written or query
+            revision = written.revision
+        return written
 
     def _write_back(self, query_id: str, live: RegisteredQuery | None, next_offset: int) -> None:
         """Writes a query, or a tombstone, behind a record of this client that must not count."""
@@ -465,11 +469,6 @@ class QueryRegistry:
 
     def _parse(self, text: str) -> Query:
         return checked_query(self._project, text).query
-
-
-def _is_later(record: RegisteredQuery | None, written: RegisteredQuery) -> bool:
-    """Whether a client that has seen a record has changed it: cancelled, or given another text."""
-    return record is None or record.revision > written.revision
 
 
 def _live(table: QueryTable, query_id: str, at: datetime) -> RegisteredQuery | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from dataclasses import replace
@@ -203,7 +204,23 @@ def test_an_update_renews_a_query_and_counts(project, clock):
     assert registered_query(project, "a").query == changed
 
 
-def test_an_update_that_always_meets_another_is_written_five_times(project, topic, monkeypatch):
+def test_a_renewal_that_always_meets_an_update_is_written_five_times(project, topic, monkeypatch):
+    query = register_query(project, COUNT, query_id="a")
+    revisions = itertools.count(2)
+
+    def write_after_another(config, name, key, value):
+        revision = next(revisions)
+        text = COUNT.replace("WINDOW", f"LIMIT {revision}\nWINDOW")
+        other = replace(query, text=text, revision=revision)
+        topic.write(config, name, *encode_query(other))
+        return topic.write(config, name, key, value)
+
+    monkeypatch.setattr(query_registry, "write_registry", write_after_another)
+    assert update_query(project, "a").offset == 2 * 5
+    assert len(topic.records["ads.queries"]) == 1 + 2 * 5
+
+
+def test_an_update_that_another_one_overtakes_is_not_written_again(project, topic, monkeypatch):
     query = register_query(project, COUNT, query_id="a")
 
     def write_after_another(config, name, key, value):
@@ -212,9 +229,9 @@ def test_an_update_that_always_meets_another_is_written_five_times(project, topi
         return topic.write(config, name, key, value)
 
     monkeypatch.setattr(query_registry, "write_registry", write_after_another)
-    updated = update_query(project, "a", SUM)
-    assert (updated.revision, updated.offset) == (6, 10)
-    assert registered_query(project, "a").query == updated
+    assert update_query(project, "a", SUM).revision == 3
+    found = registered_query(project, "a").query
+    assert (found.text, found.revision) == (COUNT, 3)
 
 
 @pytest.fixture
@@ -314,6 +331,57 @@ def test_a_repeated_registration_that_meets_an_update_is_refused(project, write_
     assert raised.value.revision == 2
     query = registered_query(project, "a").query
     assert (query.text, query.revision, query.offset) == (SUM, 2, 3)
+
+
+def test_a_registration_that_meets_one_about_another_topic_is_refused(
+    load, clock, topic, write_between
+):
+    """Who follows the results of the first one may read the events of its topic."""
+    project = load(FLOW + 'match_views = Pipeline("match-views", views, StandIn(ads))\n')
+    write_between(lambda: register_query(project, COUNT, query_id="a"))
+    with pytest.raises(QueryIdTakenError):
+        register_query(project, COUNT.replace("clicks", "views"), query_id="a")
+    query = registered_query(project, "a").query
+    assert (query.text, query.revision) == (COUNT, 1)
+
+
+def test_a_registration_that_meets_one_and_its_update_is_refused(project, clock, write_between):
+    def register_and_update():
+        register_query(project, COUNT, query_id="a")
+        update_query(project, "a", SUM)
+
+    write_between(register_and_update)
+    with pytest.raises(QueryIdTakenError):
+        register_query(project, COUNT, query_id="a")
+    query = registered_query(project, "a").query
+    assert (query.text, query.revision) == (SUM, 2)
+
+
+def test_a_correction_does_not_register_a_query_that_is_cancelled_meanwhile(
+    project, clock, write_between
+):
+    def register_theirs():
+        clock.advance(seconds=1)
+        register_query(project, COUNT, query_id="a")
+
+    write_between(register_theirs, lambda: cancel_query(project, "a"))
+    assert register_query(project, COUNT, query_id="a").revision == 1
+    assert states(project) == {}
+
+
+def test_a_correction_undoes_no_update_of_a_client_that_has_seen_its_record(
+    project, clock, topic, write_between
+):
+    query = register_query(project, COUNT, query_id="a")
+    other = f"{COUNT} LIMIT 7"
+    third = replace(query, text=f"{SUM} LIMIT 9", revision=3)
+    write_between(
+        lambda: update_query(project, "a", SUM),
+        lambda: topic.write({}, "ads.queries", *encode_query(third)),
+    )
+    update_query(project, "a", other)
+    found = registered_query(project, "a").query
+    assert (found.text, found.revision) == (third.text, 3)
 
 
 @pytest.mark.parametrize("seconds", [-1, 1])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
@@ -55,6 +57,7 @@ class Producer:
         ([TOO_LARGE, FENCED], None, TransactionFencedError),
         ([], FENCED, TransactionFencedError),
         ([TOO_LARGE], None, SinkError),
+        ([], TOO_LARGE, TransactionUnsettledError),
         ([], None, TransactionUnsettledError),
     ],
 )
@@ -62,5 +65,5 @@ def test_a_producer_that_another_one_has_fenced_says_so(monkeypatch, failures, f
     producer = Producer(failures, fatal)
     monkeypatch.setattr(transactions, "producer", lambda *_: producer)
     records = [ProducerRecord("clicks", b"k", b"value", ())] * 2
-    with pytest.raises(raised):
+    with pytest.raises(raised, match=re.escape((fatal or FATAL).str()) if not failures else None):
         TransactionalProducer({}, "id").send(records)

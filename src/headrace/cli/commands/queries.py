@@ -156,11 +156,11 @@ def cancel(
 def _read(text: str) -> str:
     if text != "-":
         return text
-    given = sys.stdin.buffer.read()
+    read = sys.stdin.buffer.read()
     try:
-        return given.decode()
+        return read.decode()
     except UnicodeDecodeError as error:
-        line = given[: error.start].count(b"\n") + 1
+        line = read[: error.start].count(b"\n") + 1
         raise QueryTextError(line, 1, "the text is not UTF-8") from error
 
 

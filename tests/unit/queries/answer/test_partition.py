@@ -529,6 +529,17 @@ def test_queries_that_expired_more_than_an_hour_ago_are_forgotten(expired_ms, kn
     assert len(list(stage.watched.live(0, NOW_MS))) == 2
 
 
+def test_a_clock_that_is_ahead_forgets_no_live_query():
+    stage = Stage(EMPTY)
+    expires = datetime.fromtimestamp(NOW_MS / 1000 + 60, UTC)
+    query = RegisteredQuery("w1", LOSS, "views", 1, REGISTERED, REGISTERED, expires)
+    stage.watched.take(*encode_query(query))
+    stage.take(clocks(0, 0), clocks(1, 0), now_ms=NOW_MS + 10_000_000, written_ms=NOW_MS)
+    assert [each.registered.id for each in stage.watched.live(0, NOW_MS)] == ["w0", "w1"]
+    stage.take(clocks(0, 1), clocks(1, 1), now_ms=NOW_MS, written_ms=NOW_MS + 3_720_000)
+    assert [each.registered.id for each in stage.watched.live(0, NOW_MS)] == ["w0"]
+
+
 def test_silence_is_noted_of_queries_that_ask_for_loss_of_signal_alone():
     stage = Stage(EMPTY, LOSS)
     stage.take(clocks(0, 0), clocks(1, 0))

@@ -249,3 +249,47 @@ def test_the_time_of_a_quiet_topic_goes_on_after_a_restart(monkeypatch):
     owned.write()
     owned.start()
     assert pass_quiet_time(owned, QUIET_MS + 7) == BASE + (HOUR_MS + 7) * 1_000
+
+
+def closed_by_clock(offset, owned):
+    text = "SELECT count(*) FROM clicks WINDOW 1 minute CLOSE BY CLOCK 10 seconds"
+    owned.partition.take(
+        WindowPartial("q", 0, 1, text, "clicks", BASE, 1, [((), (1,))]), offset, NOW_MS
+    )
+
+
+def test_markers_stay_while_records_are_to_be_taken(monkeypatch):
+    owned = Owned(monkeypatch)
+    closed_by_clock(0, owned)
+    owned.partition.end_by_clock(NOW_MS + HOUR_MS)
+    owned.write(now_ms=NOW_MS + HOUR_MS, after_seconds=SNAPSHOT_SECONDS)
+    owned.start()
+    owned.partition.catch_up_to(2)
+    owned.write(now_ms=NOW_MS + 3 * HOUR_MS)
+    assert len(owned.partition.aggregator.remembered()) == 1
+    closed_by_clock(1, owned)
+    assert owned.partition.aggregator.late == {"q": 1}
+    owned.write(now_ms=NOW_MS + 3 * HOUR_MS, after_seconds=SNAPSHOT_SECONDS)
+    assert owned.partition.aggregator.remembered() == []
+
+
+def test_a_partition_that_cannot_be_read_ends_windows_by_the_clock_after_some_time(
+    monkeypatch, caplog
+):
+    owned = Owned(monkeypatch)
+    owned.partition.catch_up_to(5)
+    closed_by_clock(0, owned)
+    ends_ms = NOW_MS + HOUR_MS
+    for seconds in (0, 60, 29):
+        owned.clock.seconds += seconds
+        owned.partition.end_by_clock(ends_ms)
+    assert owned.partition.aggregator.windows == 1
+    closed_by_clock(1, owned)  # something has come
+    for seconds in (60, 29):
+        owned.clock.seconds += seconds
+        owned.partition.end_by_clock(ends_ms)
+    assert owned.partition.aggregator.windows == 1
+    owned.clock.seconds += 61
+    owned.partition.end_by_clock(ends_ms)
+    assert owned.partition.aggregator.windows == 0
+    assert "is not read up to offset 5" in caplog.text
