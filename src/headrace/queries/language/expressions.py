@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -35,8 +34,6 @@ from headrace.queries.language.tree import (
 from headrace.queries.language.words import MAX_DEPTH, QueryText, Words, quoted_text
 
 MAX_LIST_VALUES = 1_000
-# It logs parts of the texts that it can't parse, with their line ends.
-logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
 _ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
 _COMPARISONS = {
     exp.EQ: "=",
@@ -71,6 +68,9 @@ class _CallParser(Parser):
     FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {}
     NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
     NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {}
+
+    def _warn_unsupported(self) -> None:
+        """Logs no part of a text: it is refused."""
 
 
 def parse_expression(text: QueryText, words: Words, *, after: int) -> Expression:

@@ -17,11 +17,16 @@ from headrace.errors import QueryTextError
 MAX_CHARACTERS = 20_000
 MAX_TOKENS = 4_000
 MAX_DEPTH = 30
-_OTHER_BRACKETS = {
+# sqlglot tries what is in brackets behind names of types twice, and logs paths behind arrows.
+_NOT_OF_THE_LANGUAGE = {
     TokenType.L_BRACKET,
     TokenType.R_BRACKET,
     TokenType.L_BRACE,
     TokenType.R_BRACE,
+    TokenType.ARROW,
+    TokenType.DARROW,
+    TokenType.HASH_ARROW,
+    TokenType.DHASH_ARROW,
 }
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
 _QUOTED = {TokenType.IDENTIFIER: '"', TokenType.STRING: "'"}
@@ -99,8 +104,8 @@ class QueryText:
         depth = prefixes = 0
         for word in words:
             prefixes = prefixes + 1 if word.token_type in _PREFIXES else 0
-            if word.token_type in _OTHER_BRACKETS:
-                raise self.error(word.start, "the only brackets of the language are ( and )")
+            if word.token_type in _NOT_OF_THE_LANGUAGE:
+                raise self.error(word.start, f"{word.text} is not part of the language")
             depth += _step(word)
             if depth > MAX_DEPTH or prefixes > MAX_DEPTH:
                 raise self.error(word.start, f"it is nested deeper than {MAX_DEPTH} levels")
