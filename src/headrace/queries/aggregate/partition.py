@@ -28,7 +28,7 @@ from headrace.queries.snapshots import (
 _LOG = logging.getLogger("headrace.queries")
 _MAX_LATE_QUERIES = 10_000
 _MAX_FAULTY_QUERIES = 1_000
-# A clock that is behind by more than it may be corrected by the way was set back.
+# A clock that goes back by less was corrected, as NTP does.
 _SET_BACK_MS = 1_000
 
 
@@ -81,7 +81,7 @@ class PartitionAggregator:
         self._due_us: dict[str, list[tuple[int, WindowId]]] = {}
         # When windows that wait for an early result have it, unless they end before.
         self._early_ms: list[tuple[int, WindowId]] = []
-        # The greatest clock since it was set back.
+        # The latest time that the clock has said since it was set back.
         self._clock_ms = 0
         position = restored.position or SnapshotPosition(0, 0, {}, {})
         self._counts = PartitionCounts(position.counts, restored.ended_events)
@@ -94,9 +94,9 @@ class PartitionAggregator:
         self.faulty: dict[str, str] = {}
         for snapshot in restored.windows.values():
             self._restore(snapshot)
-        # From this offset on, windows have no more than what was taken.
         ended_ms = (marker.ended_ms for marker in self._ended.values())
         self._clock_ms = max([self._clock_ms, *ended_ms])
+        # From this offset on, windows have no more than what was taken.
         markers = (marker.offset for marker in self._ended.values())
         self._whole_from = max([self.offset, *self._covered.values(), *markers])
 
@@ -364,14 +364,14 @@ class PartitionAggregator:
 
         A marker whose records are still to come, after a restart, is kept however old it is.
         """
-        for window_id in _older(self._ended.values(), now_ms, self.offset):
+        for window_id in _older(self._ended.values(), now_ms - REMEMBERED_MS, self.offset):
             del self._ended[window_id]
 
 
-def _older(markers: Iterable[WindowEnded], now_ms: int, offset: int) -> list[WindowId]:
+def _older(markers: Iterable[WindowEnded], than_ms: int, offset: int) -> list[WindowId]:
     older = []
     for marker in markers:
-        if marker.ended_ms > now_ms - REMEMBERED_MS or marker.offset > offset:
+        if marker.ended_ms > than_ms or marker.offset > offset:
             break
         older.append(marker.id)
     return older

@@ -118,8 +118,8 @@ class OwnedPartition:
     def catch_up_to(self, offset: int) -> None:
         """Has nothing end by the clock before the matched records up to an offset are taken.
 
-        They came while no instance had the partition: before windows were due, or in a quiet time
-        that is none.
+        They came while no instance had the partition. Without them, windows would lack events that
+        were matched before their end, and a query would seem to be without events.
 
         Args:
             offset: where the committed records of the matched topic end.

@@ -22,6 +22,7 @@ def settled_query(
     tombstone                                    no query is registered
     renewal or update while none is registered   none: its client writes the tombstone again
     registration while a query is live           an update: the time of the first registration stays
+    registration of a query that has expired     a new registration
     a smaller revision                           a renewal: the text of the greater revision stays
     another text with an equal revision          an update: its client writes a greater revision
     ============================================ =================================================
