@@ -88,6 +88,15 @@ def test_only_what_is_new_is_read(cluster, reader, monkeypatch):
     assert read == [(0, 0, 1), (0, 1, 2)]
 
 
+def test_records_of_a_log_that_was_cut_and_has_grown_again_are_read(cluster, reader):
+    put(cluster, "c1", "kept")
+    put(cluster, "c2", "lost")
+    assert names(reader.table(SPEC, now(cluster)), "c1", "c2") == ["kept", "lost"]
+    cluster.truncate("campaigns", 0, 1)
+    put(cluster, "c3", "new")
+    assert names(reader.table(SPEC, now(cluster)), "c1", "c2", "c3") == ["kept", None, "new"]
+
+
 def test_each_pipeline_stands_at_a_position_of_its_own(cluster, reader):
     put(cluster, "c1", "old")
     first = now(cluster)
@@ -154,7 +163,7 @@ def test_after_a_failed_read_the_table_is_read_again(cluster, reader, monkeypatc
 
 
 def test_a_batch_has_the_references_of_its_source_that_was_planned_last():
-    old, new = ReferencePosition("id", {0: 3}), ReferencePosition("id", {0: 5})
+    old, new = ReferencePosition("id", {0: 3}), ReferencePosition("id", {0: 5}, {0: 2})
     ends = {
         "clicks": SourceOffset("clicks", "a", {0: 1}, 20, references={"campaigns": new}),
         "views": SourceOffset("views", "b", {0: 1}, 10, references={"campaigns": old, "x": old}),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.kafka.cluster import Cluster
+from headrace.kafka.log_cuts import Seen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,21 +19,48 @@ _PLANNED = "headrace.planned_ms"
 
 @dataclass(frozen=True)
 class ReferencePosition:
-    """A place in a topic: its id, and by partition the offset after the last record to use."""
+    """A place in a topic.
+
+    Attributes:
+        topic_id: of the topic.
+        partitions: by partition, the offset after the last record to use.
+        epochs: by partition, the epoch of the leader that reported the offset, where it is known.
+    """
 
     topic_id: str
     partitions: Mapping[int, int]
+    epochs: Mapping[int, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the position as it is kept in a checkpoint."""
         partitions = {str(p): end for p, end in sorted(self.partitions.items())}
-        return {"topic_id": self.topic_id, "partitions": partitions}
+        epochs = {str(p): epoch for p, epoch in sorted(self.epochs.items())}
+        return {"topic_id": self.topic_id, "partitions": partitions, "epochs": epochs}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> ReferencePosition:
         """Reads what :meth:`to_json` wrote."""
         partitions = {int(p): int(end) for p, end in stored["partitions"].items()}
-        return cls(stored["topic_id"], partitions)
+        epochs = {int(p): int(epoch) for p, epoch in stored.get("epochs", {}).items()}
+        return cls(stored["topic_id"], partitions, epochs)
+
+    def leads_to(self, later: ReferencePosition, cluster: Cluster, topic: str) -> bool:
+        """Whether who has read up to here comes to ``later`` by reading on.
+
+        Not if the log was cut before this position since, after an unclean election. Only a new
+        leader cuts a log, so brokers are asked where the leader has changed.
+
+        Raises:
+            BrokerUnreachableError: if no leader answers.
+        """
+        if any(end > later.partitions.get(p, 0) for p, end in self.partitions.items()):
+            return False
+        newly_led = {
+            p: Seen(end, self.epochs[p])
+            for p, end in self.partitions.items()
+            if self.epochs.get(p) not in {None, later.epochs.get(p)}
+        }
+        return not newly_led or not cluster.cuts(topic, newly_led)
 
 
 def live_positions(cluster: Cluster, topics: Iterable[str]) -> dict[str, ReferencePosition]:
@@ -45,7 +73,7 @@ def live_positions(cluster: Cluster, topics: Iterable[str]) -> dict[str, Referen
     positions = {}
     for topic in topics:
         live = cluster.live(topic, with_earliest=False)
-        positions[topic] = ReferencePosition(live.topic_id, live.latest)
+        positions[topic] = ReferencePosition(live.topic_id, live.latest, live.epochs)
     return positions
 
 

@@ -6,7 +6,7 @@ import functools
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import ReferenceRecreatedError, ReferenceTooLargeError
@@ -69,16 +69,18 @@ class ReferenceReader:
             BrokerUnreachableError: if the broker does not respond.
         """
         held = _held(os.getpid(), self.pipeline, spec, position.topic_id)
-        if held.table is None or not held.is_before(position):
-            held.table, held.ends = ReferenceTable(self.pipeline, spec, self.registry), {}
-        ranges = self._ranges(spec, position, held.ends)
+        at = held.position
+        if held.table is None or not at.leads_to(position, self.cluster, spec.topic):
+            held.table = ReferenceTable(self.pipeline, spec, self.registry)
+            at = ReferencePosition(position.topic_id, {})
+        ranges = self._ranges(spec, position, at.partitions)
         try:
             for chunk in self.cluster.read(ranges) if ranges else ():
                 held.table.take(chunk.records)
         except BaseException:
             held.table = None  # it is at no position
             raise
-        held.ends = position.partitions
+        held.position = position
         return held.table
 
     def _ranges(
@@ -197,12 +199,8 @@ class ReferenceTable:
 class _Held:
     """A table of this process, and where it stands."""
 
+    position: ReferencePosition
     table: ReferenceTable | None = None
-    ends: Mapping[int, int] = field(default_factory=dict)
-
-    def is_before(self, position: ReferencePosition) -> bool:
-        """Whether reading on leads to ``position``."""
-        return all(end <= position.partitions.get(p, 0) for p, end in self.ends.items())
 
 
 @functools.lru_cache(maxsize=_MAX_TABLES)
@@ -210,6 +208,6 @@ def _held(
     pid: int,  # noqa: ARG001  a forked process has no tables
     pipeline: str,  # noqa: ARG001  pipelines stand at positions of their own
     spec: ReferenceSpec,  # noqa: ARG001
-    topic_id: str,  # noqa: ARG001
+    topic_id: str,
 ) -> _Held:
-    return _Held()
+    return _Held(ReferencePosition(topic_id, {}))

@@ -8,8 +8,8 @@ import heapq
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
@@ -50,16 +50,19 @@ class RegistryPoint:
         topic_id: of the topic of queries, which has one partition.
         offset: of the next record.
         at_ms: the moment, in milliseconds since 1970.
+        epoch: of the leader that reported the offset; None: not known.
     """
 
     topic_id: str
     offset: int
     at_ms: int
+    epoch: int | None = None
 
     @property
     def position(self) -> ReferencePosition:
         """The offset, as a position of the topic."""
-        return ReferencePosition(self.topic_id, {0: self.offset})
+        epochs = {} if self.epoch is None else {0: self.epoch}
+        return ReferencePosition(self.topic_id, {0: self.offset}, epochs)
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,8 @@ class RegistryReader:
             BrokerUnreachableError: if the broker does not respond.
         """
         position = live_positions(self.cluster, [self.registry])[self.registry]
-        return RegistryPoint(position.topic_id, position.partitions[0], _now_ms())
+        offset, epoch = position.partitions[0], position.epochs.get(0)
+        return RegistryPoint(position.topic_id, offset, _now_ms(), epoch)
 
     def at(self, point: RegistryPoint) -> LiveQueries:
         """Returns the queries of a point. Raises as :meth:`live`."""
@@ -104,27 +108,31 @@ class RegistryReader:
             BrokerUnreachableError: if the broker does not respond.
         """
         held = _held(os.getpid(), self.pipeline, self.topic, self.schema, position.topic_id)
-        if not held.is_before(position, at_ms):
-            held.begin_anew(LiveQueries(self.topic, self.schema))
         try:
-            if held.ends != position.partitions:
-                self._read_on(held, position)
+            if held.position != position or at_ms < held.at_ms:
+                self._read_on(held, position, at_ms)
             held.queries.expire(at_ms)
         except BaseException:
             held.begin_anew(LiveQueries(self.topic, self.schema))
             raise
-        held.ends, held.at_ms = position.partitions, at_ms
+        held.position, held.at_ms = position, at_ms
         return held.queries
 
-    def _read_on(self, held: _Held, position: ReferencePosition) -> None:
+    def _read_on(self, held: _Held, position: ReferencePosition, at_ms: int) -> None:
         live = self.cluster.live(self.registry)
         if live.topic_id != position.topic_id:
             ids = (position.topic_id, live.topic_id)
             raise ReferenceRecreatedError(self.registry, *ids, pipeline=self.pipeline)
-        if any(end < live.earliest[p] for p, end in held.ends.items()):
+        at = held.position
+        goes_on = (
+            at_ms >= held.at_ms
             # Of queries that were cancelled since, Kafka may have deleted the tombstone.
+            and all(end >= live.earliest[p] for p, end in at.partitions.items())
+            and at.leads_to(position, self.cluster, self.registry)
+        )
+        if not goes_on:
             held.begin_anew(LiveQueries(self.topic, self.schema))
-        starts = {p: held.ends.get(p, live.earliest[p]) for p in position.partitions}
+        starts = {p: held.position.partitions.get(p, live.earliest[p]) for p in position.partitions}
         ranges = [
             OffsetRange(TopicPartition(self.registry, p), starts[p], end)
             for p, end in position.partitions.items()
@@ -330,17 +338,13 @@ class _Held:
     """The queries of this process, and where they stand."""
 
     queries: LiveQueries
-    ends: Mapping[int, int] = field(default_factory=dict)
+    position: ReferencePosition
     at_ms: int = 0
 
     def begin_anew(self, queries: LiveQueries) -> None:
         """Puts queries at no position in the place of those that it has."""
-        self.queries, self.ends, self.at_ms = queries, {}, 0
-
-    def is_before(self, position: ReferencePosition, at_ms: int) -> bool:
-        """Whether reading on leads to ``position``, and time going on to ``at_ms``."""
-        reached = position.partitions
-        return at_ms >= self.at_ms and all(end <= reached.get(p, 0) for p, end in self.ends.items())
+        self.queries, self.at_ms = queries, 0
+        self.position = replace(self.position, partitions={}, epochs={})
 
 
 @functools.lru_cache(maxsize=_MAX_HELD)
@@ -349,6 +353,6 @@ def _held(
     pipeline: str,  # noqa: ARG001  pipelines stand at positions of their own
     topic: str,
     schema: EventSchema,
-    topic_id: str,  # noqa: ARG001  of the topic of queries
+    topic_id: str,  # of the topic of queries
 ) -> _Held:
-    return _Held(LiveQueries(topic, schema))
+    return _Held(LiveQueries(topic, schema), ReferencePosition(topic_id, {}))
