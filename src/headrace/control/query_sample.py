@@ -17,8 +17,14 @@ from headrace.pipelines.source.decode import decoder_for
 from headrace.queries.evaluation.kernels import Mask, is_true
 from headrace.queries.language.printer import print_expression
 from headrace.queries.language.tree import Query
-from headrace.queries.match.index import FREQUENT_SHARE
-from headrace.queries.match.shape import QueryShape, compile_query, operands_of
+from headrace.queries.match.rules import RuleSet
+from headrace.queries.match.shape import (
+    Constants,
+    QueryShape,
+    Rule,
+    compile_query,
+    operands_of,
+)
 from headrace.settings import SchemaRegistrySettings
 
 
@@ -90,11 +96,11 @@ def sample_query(rows: pa.Table, query: Query, topic: Topic, rejected: int = 0) 
         rejected: records that are no events.
     """
     schema = _schema(topic)
-    shape, _ = compile_query(query, schema)
+    shape, constants = compile_query(query, schema)
     times = rows.column(topic.event_time)
     timed = rows.filter(times.is_valid())
     met = [is_true(operand.evaluate(timed)) for operand in shape.operands]
-    lookup = _lookup(shape, met)
+    lookup = _lookup(shape, constants, timed)
     texts = [print_expression(operand) for operand in operands_of(query.where)]
     order = sorted(range(len(met)), key=lambda number: _place(shape, number, lookup))
     figures, matching = _figures(texts, met, order, lookup, timed.num_rows)
@@ -165,14 +171,12 @@ def _schema(topic: Topic) -> EventSchema:
     return topic.schema
 
 
-def _lookup(shape: QueryShape, met: Sequence[Mask]) -> int | None:
-    """Returns the number of the operand that an index looks up: the one that is met least."""
-
-    def share(number: int) -> float:
-        observed = float(met[number].mean()) if len(met[number]) else 0.0
-        return observed if observed >= FREQUENT_SHARE else 0.0
-
-    return min(shape.indexed, key=share, default=None)
+def _lookup(shape: QueryShape, constants: Constants, rows: pa.Table) -> int | None:
+    """Returns the number of the operand that the index chooses by these rows; None: none."""
+    rules = RuleSet()
+    rules.put(Rule("", shape, constants))
+    [(_, operand)] = rules.lookups(rows)
+    return operand if operand >= 0 else None
 
 
 def _place(shape: QueryShape, number: int, lookup: int | None) -> tuple[int, int]:

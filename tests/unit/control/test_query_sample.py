@@ -60,6 +60,19 @@ def test_the_rarest_equality_is_looked_up_and_the_others_follow_in_their_order()
     assert figures.newest_match == BEGIN + timedelta(seconds=4)
 
 
+def test_a_list_of_rare_values_is_looked_up_before_a_frequent_value():
+    campaigns = [f"rare {number}" for number in range(10)]
+    rows = clicks(
+        *(("PL", campaign, 1.0) for campaign in campaigns for _ in range(4)),
+        *(("DE", "frequent", 1.0) for _ in range(20)),
+        *(("PL", "frequent", 1.0) for _ in range(940)),
+    )
+    values = ", ".join(f"'{campaign}'" for campaign in campaigns)
+    conditions = f"campaign IN ({values}) AND country = 'DE'"
+    figures = sample(f"SELECT count(*) FROM clicks WHERE {conditions}", rows)
+    assert (figures.lookup, figures.candidates) == (f"campaign IN ({values})", 40)
+
+
 def test_without_an_equality_every_event_is_looked_at():
     figures = sample("SELECT count(*) FROM clicks WHERE price > 5", CLICKS)
     assert (figures.lookup, figures.candidates, figures.matches) == ("", 6, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -100,10 +101,11 @@ class Plans:
             try:
                 plan = self._shared(text, shape) or self._planned(text)
             except (QueryTextError, ValueError) as error:
-                plan = error
+                plan = copy.copy(error)
             self._keep(self._plans, text, plan, _MAX_TEXTS)
         if isinstance(plan, Exception):
-            raise plan
+            # An error that is raised again and again would keep every record that raised it.
+            raise copy.copy(plan)
         return plan
 
     def _shared(self, text: str, shape: str) -> AggregatePlan | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,8 +18,8 @@ from headrace.queries.aggregate.window import time_text
 from headrace.queries.registry.record import RegisteredQuery, decode_query
 
 _LOG = logging.getLogger("headrace.queries")
-# Canonical texts have them so; a text in quotation marks may have them too, and is only parsed.
-_MARKS = ("EMPTY WINDOWS EMIT", "LOSS OF SIGNAL")
+# Most texts have neither word, so neither EMPTY WINDOWS nor LOSS OF SIGNAL, and need no plan.
+_ASKS = re.compile(r"\b(EMPTY|LOSS)\b", re.IGNORECASE)
 # A query that has expired is known for so long: the clocks of instances differ.
 _EXPIRED_MS = 3_600_000
 # After a jump of time over months, so many of the windows without events have a result.
@@ -50,8 +51,8 @@ class WatchedQuery:
         return f"{self.registered.id} {self.registered_text}"
 
     @property
-    def is_renewed_by(self) -> tuple[str, datetime, int, str]:
-        """What a record has in common with this one that renews it."""
+    def version(self) -> tuple[str, datetime, int, str]:
+        """What a renewal leaves as it is."""
         registered = self.registered
         return registered.id, registered.registered_at, registered.revision, registered.text
 
@@ -167,7 +168,7 @@ class WatchedQueries:
     def _read(self, key: bytes, value: bytes) -> WatchedQuery | None:
         try:
             registered = decode_query(key, value)
-            if not any(mark in registered.text for mark in _MARKS):
+            if not _ASKS.search(registered.text):
                 return None
             plan = self._plans.of(registered.text, registered.shape or "")
         except (ValueError, QueryTextError) as error:
@@ -185,6 +186,6 @@ class WatchedQueries:
         )
         with self._lock:
             known = self._watched.get(key)
-        if known is not None and known.is_renewed_by == watched.is_renewed_by:
+        if known is not None and known.version == watched.version:
             return replace(watched, since_us=known.since_us)
         return watched

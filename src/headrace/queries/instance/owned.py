@@ -36,8 +36,8 @@ from headrace.queries.snapshots import (
 )
 
 SNAPSHOT_SECONDS = 5.0
-# So often, all windows are written: what an instance reads that starts is younger.
 _LOG = logging.getLogger("headrace.queries")
+# All open windows are written so often, which bounds how much an instance that starts reads.
 _BASE_SECONDS = 60.0
 _CATCH_UP_SECONDS = 90.0
 _CLOCKS_SECONDS = 1.0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -70,6 +72,24 @@ def test_a_text_without_a_plan_is_parsed_once(parsed):
         with pytest.raises(QueryTextError):
             plans.of("SELECT sum(nothing) FROM clicks")
     assert len(parsed) == 1
+
+
+def test_an_error_that_is_raised_again_keeps_nothing_of_who_asked():
+    plans = Plans(SCHEMAS)
+
+    class Asked:
+        pass
+
+    def ask():
+        asked = Asked()
+        with pytest.raises(QueryTextError) as raised:
+            plans.of("SELECT sum(nothing) FROM clicks")
+        return weakref.ref(asked), str(raised.value)
+
+    (first, reason), (second, again) = ask(), ask()
+    gc.collect()
+    assert (first(), second()) == (None, None)
+    assert reason == again
 
 
 class MetPlans(dict):

@@ -446,6 +446,12 @@ def test_a_query_has_results_of_windows_without_events_in_one_partition():
     assert len([each for each in found if each]) > 1
 
 
+@pytest.mark.parametrize("clause", ["empty\nwindows emit", "loss  of signal after 3 windows"])
+def test_a_text_that_another_program_wrote_asks_for_windows_without_events(clause):
+    queries = watched(f"select count(*) from views window 1 minute {clause}")
+    assert [each.registered.id for each in queries.live(0, NOW_MS)] == ["w0"]
+
+
 def test_loss_of_signal_is_named_where_a_query_never_had_an_event():
     sliding = (
         "SELECT count(*) FROM views WINDOW 5 minutes SLIDE BY 1 minute "
