@@ -219,7 +219,7 @@ def test_a_transaction_that_is_left_open_among_ended_windows_is_named_until_it_e
     queries.register("q", "SELECT count(*) FROM views")
     queries.send((0, "PL", 1), (70, "PL", 1), (71, "PL", 1))
     queries.match()
-    monkeypatch.setattr(reader_check, "_MAX_SILENT", 3)
+    monkeypatch.setattr(reader_check, "_MAX_SILENT_CHECKS", 3)
     ended = queries.declared.ended_topic
     with open_transaction(queries, ended, 2):
         waiting = queries.aggregate(lambda status: f"{ended}[2]" in status.waiting).waiting
@@ -253,7 +253,7 @@ def test_a_topic_with_an_open_transaction_is_not_quiet(queries, monkeypatch):
 
 
 def test_a_transaction_that_is_left_open_among_snapshots_is_named(queries, monkeypatch):
-    monkeypatch.setattr(restoring, "_SILENCE_SECONDS", 2.0)
+    monkeypatch.setattr(restoring, "OPEN_TRANSACTION_SECONDS", 2.0)
     snapshots = TopicPartition(queries.declared.snapshots_topic, 1)
     with (
         open_transaction(queries, snapshots.topic, snapshots.partition),
@@ -284,7 +284,8 @@ def test_a_pipeline_without_its_checkpoint_goes_on_at_the_recorded_positions(que
     queries.send((2, "PL", 3))
     queries.match()
     assert queries.matches("q") == 3
-    assert all(tick.planned_ms and tick.positions for tick in queries.ticks())
+    ticks = list(queries.ticks())
+    assert ticks and all(tick.planned_ms and tick.positions for tick in ticks)
 
 
 def test_a_batch_that_is_committed_meanwhile_is_neither_missing_nor_too_many(queries, monkeypatch):

@@ -37,7 +37,7 @@ from headrace.settings import Settings
 MAX_SCANNED_RECORDS = 200_000
 """A list of results is made of so many of the newest records of their partition."""
 
-_MAX_LISTED_RESULTS = 20_000
+_MAX_HTTP_RESULTS = 20_000
 _PAGE_BYTES = 262_144
 # Of the offsets that a page looks at: few while most of them are of the query, which would be read
 # in vain beyond the end of the page, and many where the query has few of the records.
@@ -192,7 +192,7 @@ class TopicCursor:
         """Returns the newest result of each group, among the newest records of the partition."""
         known = self._known().offsets
         begin = max(known.start, known.end - MAX_SCANNED_RECORDS)
-        newest: deque[QueryResult] = deque(maxlen=_MAX_LISTED_RESULTS)
+        newest: deque[QueryResult] = deque(maxlen=_MAX_HTTP_RESULTS)
 
         def take(record: Record) -> bool:
             result = result_of(self._id, record.key(), record.value())

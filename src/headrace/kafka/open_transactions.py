@@ -7,6 +7,9 @@ from collections.abc import Collection
 from headrace.kafka.client import ClientConfig, high_watermarks, latest_offsets
 from headrace.model import TopicPartition
 
+OPEN_TRANSACTION_SECONDS = 90.0
+"""Longer than brokers leave a transaction open whose producer has gone: a minute, and seconds."""
+
 
 def open_transactions(
     config: ClientConfig, partitions: Collection[TopicPartition]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-MAX_TTL = timedelta(hours=1)
+DEFAULT_MAX_TTL = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class StandingQueries:
     ``NAME.queries``           the registered queries, by id; one partition
     ``NAME.matched``           what batches of events add to windows, by query and window
     ``NAME.positions``         how far pipelines have matched events, by pipeline; one partition
-    ``NAME.snapshots``         windows that have not ended, with the offsets that they cover
-    ``NAME.ended``             windows that have ended, as partitions are done with them
+    ``NAME.snapshots``         open windows, with the offsets up to which they have been added
+    ``NAME.ended``             results of closed windows, before they are in order
     ``NAME.results``           the results, by query id, in order
     ``NAME.matched-events``    events that match, of queries with ``MATCHED EVENTS EMIT``
     ``NAME.leases``            which instance has which partitions; one partition
@@ -39,7 +39,7 @@ class StandingQueries:
     name: str
     partitions: int = 8
     partitions_per_instance: int | None = None
-    max_ttl: timedelta | None = MAX_TTL
+    max_ttl: timedelta | None = DEFAULT_MAX_TTL
 
     @property
     def queries_topic(self) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import msgspec
 
 from headrace.kafka.client import ClientConfig, high_watermarks
+from headrace.kafka.open_transactions import OPEN_TRANSACTION_SECONDS
 from headrace.kafka.sending import ProducerRecord
 from headrace.kafka.transactions import TransactionalProducer
 from headrace.model import TopicPartition
@@ -39,7 +40,6 @@ SNAPSHOT_SECONDS = 5.0
 _LOG = logging.getLogger("headrace.queries")
 # All open windows are written so often, which bounds how much an instance that starts reads.
 _BASE_SECONDS = 60.0
-_CATCH_UP_SECONDS = 90.0
 _CLOCKS_SECONDS = 1.0
 # Brokers give a transaction a minute, and take so much in seconds.
 _MAX_TRANSACTION_BYTES = 16 * 2**20
@@ -152,13 +152,13 @@ class OwnedPartition:
             return False
         if offset != self._came_to:
             self._came_to, self._came_to_at = offset, now
-        if now - self._came_to_at < _CATCH_UP_SECONDS:
+        if now - self._came_to_at < OPEN_TRANSACTION_SECONDS:
             return True
         _LOG.error(
             "Partition %d of %s is not read up to offset %d: nothing has come for %.0f s behind "
             "offset %d. Windows end by the clock all the same",
             *(self._partition, self._queries.matched_topic, self._catches_up_to),
-            *(_CATCH_UP_SECONDS, offset),
+            *(OPEN_TRANSACTION_SECONDS, offset),
         )
         self._catches_up_to = 0
         return False

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
+from headrace.kafka.open_transactions import OPEN_TRANSACTION_SECONDS
+
 _COUNT_SECONDS = 1.0
-# Longer than a transaction that was left open holds back its readers.
-_MAX_SILENT = 90
+_MAX_SILENT_CHECKS = int(OPEN_TRANSACTION_SECONDS / _COUNT_SECONDS)
 
 
 class ReaderStalledError(Exception):
@@ -45,9 +46,10 @@ class ReaderCheck:
         self._counted_at = time.monotonic()
         for partition in self._silent:
             self._silent[partition] += 1
-            if self._silent[partition] >= _MAX_SILENT:
+            if self._silent[partition] >= _MAX_SILENT_CHECKS:
                 raise ReaderStalledError(
-                    f"nothing of {self._topic}[{partition}] was read for 90 s, though "
-                    "records are written to it; if a new reader does not help, a transaction may "
-                    "be open there: see `kafka-transactions.sh find-hanging`"
+                    f"nothing of {self._topic}[{partition}] was read for "
+                    f"{OPEN_TRANSACTION_SECONDS:.0f} s, though records are written to it; if a new "
+                    "reader does not help, a transaction may be open there: see "
+                    "`kafka-transactions.sh find-hanging`"
                 )

@@ -6,13 +6,12 @@ import logging
 
 from headrace.errors import BrokerUnreachableError, SnapshotDamagedError
 from headrace.kafka.client import ClientConfig, earliest_offsets, high_watermarks
-from headrace.kafka.open_transactions import open_transactions
+from headrace.kafka.open_transactions import OPEN_TRANSACTION_SECONDS, open_transactions
 from headrace.kafka.range_reader import read_records
 from headrace.model import OffsetRange, TopicPartition
 from headrace.queries.snapshots import Restored
 
 _LOG = logging.getLogger("headrace.queries")
-_SILENCE_SECONDS = 90.0  # brokers end a transaction that was left open after a minute
 _FIRST_LOOK_OFFSETS = 1_000
 _LOOK_FACTOR = 16
 
@@ -72,7 +71,7 @@ def _read(config: ClientConfig, partition: TopicPartition) -> Restored:
 def _restored(config: ClientConfig, range_: OffsetRange) -> Restored:
     restored = Restored()
     records = read_records(
-        config, "headrace.snapshots", [range_], silence_limit_seconds=_SILENCE_SECONDS
+        config, "headrace.snapshots", [range_], silence_limit_seconds=OPEN_TRANSACTION_SECONDS
     )
     for record in records:
         value = record.value()
