@@ -285,7 +285,8 @@ def test_a_pipeline_without_its_checkpoint_goes_on_at_the_recorded_positions(que
     queries.match()
     assert queries.matches("q") == 3
     ticks = list(queries.ticks())
-    assert ticks and all(tick.planned_ms and tick.positions for tick in ticks)
+    assert ticks
+    assert all(tick.planned_ms and tick.positions for tick in ticks)
 
 
 def test_a_batch_that_is_committed_meanwhile_is_neither_missing_nor_too_many(queries, monkeypatch):
