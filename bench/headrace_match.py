@@ -15,7 +15,7 @@ from headrace.kafka.client import ClientConfig, consumer, describe, high_waterma
 from headrace.kafka.range_reader import read_ranges
 from headrace.model import OffsetRange, TopicPartition
 from headrace.queries.match.sink import MatchQueries
-from headrace.queries.matched import WindowPartial, decode_matched
+from headrace.queries.records.matched import WindowPartial, decode_matched
 
 Offsets = dict[TopicPartition, int]
 

@@ -28,7 +28,7 @@ from bench.usage import Watch
 from headrace import StandingQueries
 from headrace.kafka.client import client_config, consumer
 from headrace.kafka.topics import apply_changes, plan_topics, with_dead_letters
-from headrace.queries.matched import Tick, decode_matched
+from headrace.queries.records.matched import Tick, decode_matched
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.topics import ensure_query_topics
 from headrace.settings.model import KafkaSettings

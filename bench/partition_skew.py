@@ -19,7 +19,7 @@ from rich.console import Console
 from bench.command import exit_code, show
 from bench.results import Row, row
 from headrace.model.partitioning import partition_of_key
-from headrace.queries.matched import window_key
+from headrace.queries.records.matched import window_key
 
 BENCHMARK = "partition-skew"
 QUERIES, HOT_SHARE, HOT_EVENTS = 1_000, 0.015, 0.9

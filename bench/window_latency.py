@@ -29,8 +29,8 @@ from bench.usage import Watch
 from headrace import EpochMillis, StandingQueries, Topic
 from headrace.events.times import parse_time
 from headrace.kafka.client import client_config, consumer
+from headrace.queries.records.result import ResultKind, decode_result
 from headrace.queries.registry.record import RegisteredQuery, encode_query
-from headrace.queries.result import ResultKind, decode_result
 from headrace.queries.topics import ensure_query_topics
 from headrace.settings.model import KafkaSettings
 

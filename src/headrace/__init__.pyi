@@ -53,7 +53,7 @@ from .queries.declaration import StandingQueries
 from .queries.match.sink import MatchQueries
 from .queries.matched_events.matched_event import MatchedEvent
 from .queries.registry.record import RegisteredQuery
-from .queries.result import QueryResult, ResultKind
+from .queries.records.result import QueryResult, ResultKind
 from .settings import Secret
 from .sinks.api import (
     CommitRejection,

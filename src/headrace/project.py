@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from headrace.control.query_explanation import QueryExplanation
     from headrace.control.query_registry import QueryEntry
     from headrace.queries.matched_events.matched_event import MatchedEvent
+    from headrace.queries.records.result import QueryResult
     from headrace.queries.registry.record import RegisteredQuery
-    from headrace.queries.result import QueryResult
 
 
 class Project:

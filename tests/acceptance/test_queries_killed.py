@@ -25,9 +25,9 @@ from headrace import BatchLimits, Pipeline, StandingQueries, Topic
 from headrace.kafka.client import consumer, describe
 from headrace.kafka.open_transactions import open_transactions
 from headrace.queries.match.sink import MatchQueries
+from headrace.queries.records.result import ResultKind, decode_result
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.registry.topic import write_registry
-from headrace.queries.result import ResultKind, decode_result
 from headrace.queries.topics import ensure_query_topics
 
 USERS = 500

@@ -21,7 +21,7 @@ from tests.integration.service import FLOW, Service, bearer
 
 from headrace import StandingQueries
 from headrace.kafka.client import producer
-from headrace.queries.result import QueryResult, ResultKind
+from headrace.queries.records.result import QueryResult, ResultKind
 from headrace.queries.topics import ensure_query_topics
 
 QUERIES = """

@@ -30,7 +30,7 @@ from headrace.control.query_results import ResultOptions, query_results
 from headrace.errors import QueryMissingError
 from headrace.kafka.client import admin, client_config, describe, producer
 from headrace.queries.instance.lease_holder import LeaseHolder
-from headrace.queries.matched import Tick
+from headrace.queries.records.matched import Tick
 from headrace.queries.topics import ensure_query_topics
 from headrace.settings import KafkaSettings, load_settings
 

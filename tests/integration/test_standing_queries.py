@@ -30,17 +30,17 @@ from headrace.model.partitioning import partition_of_key
 from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.windows import WindowState
 from headrace.pipelines.progress import PipelineState
-from headrace.queries.aggregate.counts import TopicCounts
 from headrace.queries.instance import instance as instance_module
 from headrace.queries.instance import owned, quiet, reader_check, restoring
 from headrace.queries.instance.instance import AggregatorInstance
 from headrace.queries.instance.restoring import OpenTransactionError, read_snapshots
 from headrace.queries.match.driver import MatchPositions
 from headrace.queries.match.sink import MatchQueries
-from headrace.queries.matched import Tick, WindowPartial, decode_matched, window_key
+from headrace.queries.records.counts import TopicCounts
+from headrace.queries.records.matched import Tick, WindowPartial, decode_matched, window_key
+from headrace.queries.records.result import decode_result
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.registry.topic import write_registry
-from headrace.queries.result import decode_result
 from headrace.queries.topics import ensure_query_topics
 from headrace.settings.model import KafkaSettings
 

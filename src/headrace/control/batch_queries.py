@@ -10,7 +10,7 @@ from headrace.model import Topic
 from headrace.model.durations import milliseconds
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.match.held import RegistryPoint, RegistryReader
-from headrace.queries.matched import Tick
+from headrace.queries.records.matched import Tick
 
 
 class BatchQueriesCheck:

@@ -16,10 +16,9 @@ from headrace.kafka.range_reader import Record, read_backwards, read_records
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.windows import Imbalance, WindowState
-from headrace.queries.aggregate.counts import TopicCounts, added_up, known_sum
-from headrace.queries.answer.counts import ResultCounts
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.snapshots import (
+from headrace.queries.records.counts import ResultCounts, TopicCounts, added_up, known_sum
+from headrace.queries.records.snapshots import (
     AnswerPosition,
     SnapshotPosition,
     SnapshotRecord,

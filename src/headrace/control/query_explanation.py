@@ -25,7 +25,7 @@ from headrace.kafka.range_reader import read_backwards
 from headrace.model import TopicPartition
 from headrace.pipelines.pipeline import Pipeline
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.matched import Tick, decode_matched
+from headrace.queries.records.matched import Tick, decode_matched
 
 DEFAULT_EVENTS = 10_000
 _MAX_LOOK_OFFSETS = 100_000

@@ -18,8 +18,8 @@ from headrace.kafka.range_reader import read_records
 from headrace.kafka.tail import follow
 from headrace.model import OffsetRange, TopicPartition
 from headrace.model.partitioning import partition_of_key
+from headrace.queries.records.result import QueryResult, ResultKind, result_of
 from headrace.queries.registry.record import QUERY_ID
-from headrace.queries.result import QueryResult, ResultKind, result_of
 
 MAX_LISTED_RESULTS = 100_000
 # Results that are looked at together: of several windows even of the largest LIMIT.

@@ -30,8 +30,8 @@ from headrace.kafka.range_reader import Record, read_ranges
 from headrace.model import OffsetRange, TopicPartition
 from headrace.model.partitioning import partition_of_key
 from headrace.queries.language import parse_query
+from headrace.queries.records.result import QueryResult, result_of
 from headrace.queries.registry.record import RegisteredQuery
-from headrace.queries.result import QueryResult, result_of
 from headrace.settings import Settings
 
 MAX_SCANNED_RECORDS = 200_000

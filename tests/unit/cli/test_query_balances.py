@@ -12,7 +12,7 @@ from headrace.control.query_balances import QueryBalance
 from headrace.control.reconcile import Reconciliation
 from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.windows import Imbalance, WindowState
-from headrace.queries.aggregate.counts import TopicCounts
+from headrace.queries.records.counts import TopicCounts
 
 MISSING = Imbalance(Hop.MATCHED_RECORDS, 6, 0, ids_differ=False, partition="ads.matched/3")
 BALANCES = (

@@ -22,7 +22,7 @@ from headrace.control.query_service import (
 from headrace.errors import ExtraMissingError, QueryMissingError
 from headrace.kafka.client import LiveTopic
 from headrace.model import OffsetRange, TopicPartition
-from headrace.queries.result import QueryResult, ResultKind
+from headrace.queries.records.result import QueryResult, ResultKind
 from headrace.settings import load_settings
 
 NOW = datetime(2026, 5, 1, 10, 0, 0, 250_000, tzinfo=UTC)

@@ -15,10 +15,10 @@ from headrace.queries.aggregate.plan import Plans
 from headrace.queries.match.driver import events_by_partition
 from headrace.queries.match.held import LiveQueries
 from headrace.queries.match.writer import MatchPiece, MatchWriters
-from headrace.queries.matched import Tick, decode_matched
+from headrace.queries.records.matched import Tick, decode_matched
+from headrace.queries.records.result import ResultKind, decode_result
+from headrace.queries.records.snapshots import Restored
 from headrace.queries.registry.record import RegisteredQuery, encode_query
-from headrace.queries.result import ResultKind, decode_result
-from headrace.queries.snapshots import Restored
 
 PARTITIONS = 3
 REGISTERED = datetime(2026, 5, 1, tzinfo=UTC)

@@ -12,16 +12,17 @@ import msgspec
 
 from headrace.errors import QueryTextError
 from headrace.queries.aggregate.closing import REMEMBERED_MS
-from headrace.queries.aggregate.counts import PartitionCounts, TopicCounts
+from headrace.queries.aggregate.counts import PartitionCounts
 from headrace.queries.aggregate.plan import Plans
-from headrace.queries.aggregate.window import OpenWindow, WindowId
-from headrace.queries.ended import WindowResults
-from headrace.queries.matched import MatchedRecord, Tick, WindowPartial
-from headrace.queries.result import QueryResult, ResultKind
-from headrace.queries.snapshots import (
+from headrace.queries.aggregate.window import OpenWindow
+from headrace.queries.records.counts import TopicCounts
+from headrace.queries.records.ended import WindowResults
+from headrace.queries.records.matched import MatchedRecord, Tick, WindowId, WindowPartial
+from headrace.queries.records.result import QueryResult, ResultKind
+from headrace.queries.records.snapshots import (
+    PublishMarker,
     Restored,
     SnapshotPosition,
-    WindowEnded,
     WindowSnapshot,
 )
 
@@ -43,7 +44,7 @@ class WindowOutput:
     """
 
     windows: list[WindowResults] = field(default_factory=list)
-    ended: list[WindowEnded] = field(default_factory=list)
+    ended: list[PublishMarker] = field(default_factory=list)
     emitted: list[WindowSnapshot] = field(default_factory=list)
 
     def __bool__(self) -> bool:
@@ -198,7 +199,7 @@ class PartitionAggregator:
         late = dict(self.late)
         return SnapshotPosition(self.offset, base, self.event_us, late, ticks, self.counts)
 
-    def remembered(self) -> list[WindowEnded]:
+    def remembered(self) -> list[PublishMarker]:
         """Returns the markers of windows that ended by the clock not long ago."""
         return list(self._ended.values())
 
@@ -310,7 +311,7 @@ class PartitionAggregator:
             )
         )
         self._counts.of(topic).ended += window.events
-        marker = WindowEnded(
+        marker = PublishMarker(
             **window.id._asdict(),
             offset=self._covers(window),
             ended_ms=now_ms,
@@ -346,7 +347,7 @@ class PartitionAggregator:
     def _restore(self, snapshot: WindowSnapshot) -> None:
         try:
             plan = self._plans.of(snapshot.text, snapshot.shape)
-            window_id = WindowId.of(snapshot)
+            window_id = snapshot.id
             window = OpenWindow(window_id, snapshot.text, plan, snapshot.changed_ms)
             window.restore(snapshot.events, snapshot.groups, snapshot.other)
         except (QueryTextError, ValueError) as error:
@@ -368,7 +369,7 @@ class PartitionAggregator:
             del self._ended[window_id]
 
 
-def _older(markers: Iterable[WindowEnded], than_ms: int, offset: int) -> list[WindowId]:
+def _older(markers: Iterable[PublishMarker], than_ms: int, offset: int) -> list[WindowId]:
     older = []
     for marker in markers:
         if marker.ended_ms > than_ms or marker.offset > offset:

@@ -13,7 +13,7 @@ from headrace.errors import QueryTextError
 from headrace.model import EventSchema
 from headrace.model.durations import microseconds
 from headrace.queries.aggregate.closing import WindowClosing, closing_of
-from headrace.queries.aggregation import Aggregation
+from headrace.queries.aggregate_functions import Aggregation
 from headrace.queries.language import check_query, parse_query, result_types
 from headrace.queries.language.functions import ValueType
 from headrace.queries.match.shape import Constants, ShapeTemplate, compile_query

@@ -2,44 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any
 
 from headrace.events.times import iso_text
 from headrace.queries.aggregate.plan import AggregatePlan
-from headrace.queries.aggregation import Accumulator
+from headrace.queries.aggregate_functions import Accumulator
 from headrace.queries.match.partials import facet_hash
-from headrace.queries.matched import Group, WindowPartial
-from headrace.queries.result import QueryResult, ResultKind
-
-if TYPE_CHECKING:
-    from headrace.queries.snapshots import WindowSnapshot
+from headrace.queries.records.matched import Group, WindowId, WindowPartial
+from headrace.queries.records.result import QueryResult, ResultKind
 
 # From the year 1 on, and a day, as long as a window may be, before the year 10000.
 _FIRST_BEGIN_US, _LAST_BEGIN_US = -62_135_596_800_000_000, 253_402_214_400_000_000
-_HASH_BYTES = 8
-
-
-class WindowId(NamedTuple):
-    """A window of a query, as it was registered and updated.
-
-    The hash is that of the text: two clients that update a query at the same moment give their
-    texts the same revision.
-    """
-
-    query: str
-    registered_ms: int
-    revision: int
-    begin_us: int
-    text_hash: str
-
-    @classmethod
-    def of(cls, record: WindowPartial | WindowSnapshot) -> Self:
-        """Returns the window that a record is about."""
-        digest = hashlib.blake2b(record.text.encode(), digest_size=_HASH_BYTES).hexdigest()
-        return cls(record.query, record.registered_ms, record.revision, record.begin_us, digest)
 
 
 class OpenWindow:

@@ -7,46 +7,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from headrace.queries.ended import PartitionClocks, WindowResults
+from headrace.queries.records.counts import ResultCounts
+from headrace.queries.records.ended import PartitionClocks, WindowResults
 
 _LOG = logging.getLogger("headrace.queries")
-
-
-class ResultCounts(msgspec.Struct):
-    """The matches of one topic in the windows that have ended for a partition of the results.
-
-    Attributes:
-        sent: as the partitions say in which the windows have ended.
-        taken: of the same windows, as their records say.
-        begun: of windows of which their partition has not said yet that it has sent them, by
-            partition.
-        answered: in results.
-        waiting: in windows that wait for their place; None: not known, as an instance that has
-            begun anew takes their records once more.
-    """
-
-    sent: int = 0
-    taken: int = 0
-    begun: dict[int, int] = {}
-    answered: int = 0
-    waiting: int | None = 0
-
-    @property
-    def missing_records(self) -> int:
-        """How many matches were sent and have not come; below 0: too many have."""
-        return self.sent - self.taken
-
-    @property
-    def missing_in_results(self) -> int:
-        """How many matches have come, and are in no result; below 0: results have too many."""
-        if self.waiting is None:
-            return 0
-        return self.taken + sum(self.begun.values()) - self.answered - self.waiting
-
-    @property
-    def unbalanced(self) -> int:
-        """How many matches are missing or too many."""
-        return abs(self.missing_records) + abs(self.missing_in_results)
 
 
 class PartitionResultCounts:

@@ -12,17 +12,18 @@ import msgspec
 
 from headrace.queries.aggregate.plan import AggregatePlan
 from headrace.queries.aggregate.window import time_text
-from headrace.queries.answer.counts import PartitionResultCounts, ResultCounts
+from headrace.queries.answer.counts import PartitionResultCounts
 from headrace.queries.answer.silent import WatchedQueries, WatchedQuery
-from headrace.queries.ended import (
+from headrace.queries.records.counts import ResultCounts
+from headrace.queries.records.ended import (
     COPY_AFTER_MS,
     EndedRecord,
     MatchesByPartition,
     PartitionClocks,
     WindowResults,
 )
-from headrace.queries.result import QueryResult, ResultKind
-from headrace.queries.snapshots import AnswerPosition
+from headrace.queries.records.result import QueryResult, ResultKind
+from headrace.queries.records.snapshots import AnswerPosition
 
 _LOG = logging.getLogger("headrace.queries")
 # So often, what is known of queries that have ended is forgotten.

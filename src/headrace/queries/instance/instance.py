@@ -24,7 +24,6 @@ from headrace.model import EventSchema, TopicPartition
 from headrace.queries.aggregate.plan import Plans
 from headrace.queries.answer.silent import WatchedQueries
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.ended import PartitionClocks, WindowResults, decode_ended
 from headrace.queries.instance.lease_holder import LeaseHolder
 from headrace.queries.instance.owned import OwnedPartition
 from headrace.queries.instance.reader_check import ReaderCheck, ReaderStalledError
@@ -35,7 +34,8 @@ from headrace.queries.instance.starts import (
     place_stages,
 )
 from headrace.queries.instance.topic_ends import TopicEnds
-from headrace.queries.matched import decode_matched
+from headrace.queries.records.ended import PartitionClocks, WindowResults, decode_ended
+from headrace.queries.records.matched import decode_matched
 from headrace.queries.topics import ensure_query_topics
 
 _LOG = logging.getLogger("headrace.queries")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from headrace.queries.decoding import decode_json
+from headrace.queries.records.decoding import decode_json
 
 LEASE_MS = 5_000
 RENEW_SECONDS = 1.0

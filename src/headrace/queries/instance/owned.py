@@ -15,21 +15,19 @@ from headrace.kafka.sending import ProducerRecord
 from headrace.kafka.transactions import TransactionalProducer
 from headrace.model import TopicPartition
 from headrace.model.partitioning import partition_of_key
-from headrace.queries.aggregate.counts import TopicCounts
 from headrace.queries.aggregate.partition import PartitionAggregator, WindowOutput
 from headrace.queries.aggregate.plan import Plans
-from headrace.queries.aggregate.window import WindowId
-from headrace.queries.answer.counts import ResultCounts
 from headrace.queries.answer.partition import PartitionAnswers
 from headrace.queries.answer.silent import WatchedQueries
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.ended import EndedRecord, PartitionClocks
 from headrace.queries.instance.quiet import QuietTopics
 from headrace.queries.instance.restoring import read_snapshots
 from headrace.queries.instance.topic_ends import TopicEnd
-from headrace.queries.matched import MatchedRecord, Tick
-from headrace.queries.result import QueryResult
-from headrace.queries.snapshots import (
+from headrace.queries.records.counts import ResultCounts, TopicCounts
+from headrace.queries.records.ended import EndedRecord, PartitionClocks
+from headrace.queries.records.matched import MatchedRecord, Tick, WindowId
+from headrace.queries.records.result import QueryResult
+from headrace.queries.records.snapshots import (
     WindowSnapshot,
     encode_markers,
     encode_silence,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.kafka.cluster import LivePositions
-from headrace.queries.matched import Tick
+from headrace.queries.records.matched import Tick
 
 QUIET_MS = 10_000
 

@@ -9,7 +9,7 @@ from headrace.kafka.client import ClientConfig, earliest_offsets, high_watermark
 from headrace.kafka.open_transactions import OPEN_TRANSACTION_SECONDS, open_transactions
 from headrace.kafka.range_reader import read_records
 from headrace.model import OffsetRange, TopicPartition
-from headrace.queries.snapshots import Restored
+from headrace.queries.records.snapshots import Restored
 
 _LOG = logging.getLogger("headrace.queries")
 _FIRST_LOOK_OFFSETS = 1_000

@@ -21,7 +21,7 @@ from headrace.kafka.transactions import (
 from headrace.model import TopicPartition
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.match.writer import MatchPiece, MatchWriters
-from headrace.queries.matched import Tick
+from headrace.queries.records.matched import Tick
 from headrace.sinks.api import CommitResult, PositionStore, SinkDriver, Transaction
 
 _LOG = logging.getLogger("headrace.queries")

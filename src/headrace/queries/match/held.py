@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import heapq
 import logging
 import os
@@ -20,6 +19,7 @@ from headrace.errors import QueryTextError, ReferenceRecreatedError
 from headrace.kafka.cluster import Cluster
 from headrace.model import EventSchema, OffsetRange, TopicPartition
 from headrace.pipelines.references.positions import ReferencePosition, live_positions
+from headrace.queries.hashing import HASH_BITS, text_hash
 from headrace.queries.language import check_query, parse_query
 from headrace.queries.language.tree import Expression
 from headrace.queries.match.rules import RuleSet
@@ -37,7 +37,6 @@ _LOG = logging.getLogger("headrace.queries")
 _MAX_HELD = 8
 _MAX_TEMPLATES = 10_000
 _MAX_FORMER_EXPIRIES = 1_000
-_HASH_BYTES = 8
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -169,7 +168,7 @@ class LiveQuery(msgspec.Struct, frozen=True, gc=False):
     def hash(self, query_id: str) -> int:
         """Returns a number of 64 bits: of its id, registration, revision and text."""
         name = f"{query_id} {self.registered_ms} {self.revision} {self.text}"
-        return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=_HASH_BYTES).digest())
+        return int(text_hash(name), 16)
 
 
 @dataclass(frozen=True)
@@ -212,7 +211,7 @@ class LiveQueries:
     @property
     def hash(self) -> str:
         """Hash of the queries that have a rule, in whatever order they came; 16 hex digits."""
-        return f"{self._hash % 2 ** (8 * _HASH_BYTES):0{2 * _HASH_BYTES}x}"
+        return f"{self._hash % 2**HASH_BITS:0{HASH_BITS // 4}x}"
 
     def query(self, query_id: str) -> LiveQuery:
         """Returns a query that has a rule."""

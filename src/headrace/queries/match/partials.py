@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.queries.aggregation import Aggregation, Places
+from headrace.queries.aggregate_functions import Aggregation, Places
 from headrace.queries.match.index import NumberArray, rows_with
 from headrace.queries.match.rules import Matches
 from headrace.queries.match.shape import QueryShape, ShapedResult

@@ -14,7 +14,6 @@ results of its own query, and nothing else: results and groups have the form tha
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,13 +24,14 @@ import msgspec
 
 from headrace.model.durations import microseconds
 from headrace.model.event import EventSchema
-from headrace.queries.aggregation import Aggregation, aggregation_of
+from headrace.queries.aggregate_functions import Aggregation, aggregation_of
 from headrace.queries.evaluation import (
     ARROW_TYPES,
     CompiledExpression,
     compile_expression,
     equality_of,
 )
+from headrace.queries.hashing import text_hash
 from headrace.queries.language import print_query
 from headrace.queries.language.expressions import MAX_LIST_VALUES
 from headrace.queries.language.functions import ValueType
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 Constants: TypeAlias = tuple[tuple[Any, ...], ...]
 """The constants of a rule: for each operand of its condition those that vary."""
 
-_KEY_BYTES = 8
 _TEXT = r"'(?:[^']|'')*+'"
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
 _BOOLEAN = r"(?:TRUE|FALSE)"
@@ -123,7 +122,7 @@ def compile_query(query: Query, schema: EventSchema) -> tuple[QueryShape, Consta
     rest = print_query(replace(query, where=None))
     named = "\n".join([rest, *(operand.shape for operand in operands)])
     shape = QueryShape(
-        key=hashlib.blake2b(named.encode(), digest_size=_KEY_BYTES).hexdigest(),
+        key=text_hash(named),
         operands=operands,
         indexed=_indexed(conditions, operands, schema),
         results=tuple(_shaped(result, schema) for result in query.results),

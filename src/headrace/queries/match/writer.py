@@ -15,7 +15,7 @@ from headrace.model.partitioning import partition_of_key
 from headrace.pipelines.references.positions import announced, announced_ms
 from headrace.queries.match.held import LiveQueries, RegistryReader
 from headrace.queries.match.partials import AddedToWindow, RowPlaces, added_to_windows
-from headrace.queries.matched import Group, WindowPartial, window_key
+from headrace.queries.records.matched import Group, WindowPartial, window_key
 from headrace.sinks.api import RejectedRow, SelectiveWriters
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from headrace.kafka.tail import TailedRecord
-from headrace.queries.decoding import decode_json
+from headrace.queries.records.decoding import decode_json
 from headrace.transfer.origin import Origin, origins
 
 REVISION = "headrace-query-revision"

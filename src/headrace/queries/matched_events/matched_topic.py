@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -10,8 +9,7 @@ from headrace.errors import MatchedEventsFormatError, TopicMissingError
 from headrace.kafka.client import ClientConfig, LiveTopic, describe
 from headrace.model import EventSchema, Json, Topic, TopicPartition
 from headrace.queries.declaration import StandingQueries
-
-_HASH_BYTES = 8
+from headrace.queries.hashing import text_hash
 
 
 @dataclass(frozen=True)
@@ -45,8 +43,7 @@ class MatchedTopic:
     @cached_property
     def schema_hash(self) -> str:
         """Hash of how an event is read, 16 hex digits; the same in all processes."""
-        read = repr((self.schema.fields, self.topic.event_time))
-        return hashlib.blake2b(read.encode(), digest_size=_HASH_BYTES).hexdigest()
+        return text_hash(repr((self.schema.fields, self.topic.event_time)))
 
     @property
     def group(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ import pyarrow as pa
 
 from headrace.queries.columns import ConstantLayout
 from headrace.queries.evaluation.equality import equated
+from headrace.queries.hashing import text_hash
 from headrace.queries.language.functions import ValueType
 from headrace.queries.language.tree import Expression
 from headrace.queries.match.held import EmittingQuery, LiveQueries, QueryIdentity, RegistryPoint
@@ -21,7 +21,6 @@ EVERY_EVENT = "*"
 """What rules without an equality are looked up by."""
 MAX_SHAPES = 500
 """Of queries that differ in more than constants: Spark compiles a condition for each."""
-_HASH_BYTES = 8
 _INTEGERS = (-(2**63), 2**63 - 1)
 
 
@@ -145,7 +144,7 @@ class EmittingRules:
 def hash_of(identities: Collection[QueryIdentity]) -> str:
     """Returns a hash of queries, 16 hex digits; the same in all processes."""
     named = "\n".join(map(repr, sorted(identities)))
-    return hashlib.blake2b(named.encode(), digest_size=_HASH_BYTES).hexdigest()
+    return text_hash(named)
 
 
 NO_QUERIES = hash_of(())

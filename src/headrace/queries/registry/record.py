@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from headrace.events.times import iso_milliseconds
-from headrace.queries.decoding import decode_json
+from headrace.queries.records.decoding import decode_json
 
 QUERY_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 QUERY_ID_WORDS = "1 to 100 letters, digits, '-' and '_'"

@@ -13,12 +13,12 @@ from headrace.model.event import event_schema
 from headrace.queries.aggregate.plan import Plans
 from headrace.queries.answer.silent import WatchedQueries
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.ended import WindowResults, decode_ended
 from headrace.queries.instance import owned as owned_module
 from headrace.queries.instance.owned import OwnedPartition
-from headrace.queries.matched import WindowPartial
-from headrace.queries.result import decode_result
-from headrace.queries.snapshots import Restored
+from headrace.queries.records.ended import WindowResults, decode_ended
+from headrace.queries.records.matched import WindowPartial
+from headrace.queries.records.result import decode_result
+from headrace.queries.records.snapshots import Restored
 
 QUERIES = StandingQueries("ads", partitions=1)
 SECOND_US = 1_000_000

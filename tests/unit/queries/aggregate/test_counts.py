@@ -14,7 +14,7 @@ from tests.unit.queries.aggregate.memory_partition import (
     tick,
 )
 
-from headrace.queries.aggregate.counts import TopicCounts, added_up
+from headrace.queries.records.counts import TopicCounts, added_up
 
 TWO, THREE = {"a": 2}, {"b": 3}
 

@@ -19,9 +19,9 @@ from tests.unit.queries.aggregate.memory_partition import (
 )
 from tests.unit.queries.pipeline import is_final
 
-from headrace.queries.answer.counts import ResultCounts
-from headrace.queries.ended import PartitionClocks, decode_ended
-from headrace.queries.matched import WindowPartial
+from headrace.queries.records.counts import ResultCounts
+from headrace.queries.records.ended import PartitionClocks, decode_ended
+from headrace.queries.records.matched import WindowPartial
 
 COUNTS = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 3), min_size=1, max_size=3)
 ADDED = st.builds(added, st.sampled_from(sorted(TEXTS)), st.integers(0, 3), COUNTS) | st.builds(

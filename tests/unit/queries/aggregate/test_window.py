@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from tests.unit.queries.aggregate.memory_partition import SCHEMAS, TEXTS, WINDOW_US, added
 
 from headrace.queries.aggregate.plan import Plans
-from headrace.queries.aggregate.window import OpenWindow, WindowId, time_text
-from headrace.queries.aggregation import PartialError
+from headrace.queries.aggregate.window import OpenWindow, time_text
+from headrace.queries.aggregate_functions import PartialError
 from headrace.queries.match.partials import facet_hash
+from headrace.queries.records.matched import WindowId
 
 BATCHES = st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 5)), max_size=5)
 

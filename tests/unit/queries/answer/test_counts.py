@@ -6,8 +6,9 @@ import logging
 
 import pytest
 
-from headrace.queries.answer.counts import PartitionResultCounts, ResultCounts
-from headrace.queries.ended import PartitionClocks, WindowResults
+from headrace.queries.answer.counts import PartitionResultCounts
+from headrace.queries.records.counts import ResultCounts
+from headrace.queries.records.ended import PartitionClocks, WindowResults
 
 
 def window(matches, *, partition=0, topic="views"):

@@ -13,15 +13,15 @@ from headrace.queries.aggregate.plan import Plans
 from headrace.queries.aggregate.window import time_text
 from headrace.queries.answer.partition import PartitionAnswers
 from headrace.queries.answer.silent import WatchedQueries
-from headrace.queries.ended import (
+from headrace.queries.records.ended import (
     COPY_AFTER_MS,
     PartitionClocks,
     WindowResults,
     decode_ended,
 )
+from headrace.queries.records.result import QueryResult, ResultKind
+from headrace.queries.records.snapshots import Restored, encode_silence
 from headrace.queries.registry.record import RegisteredQuery, encode_query
-from headrace.queries.result import QueryResult, ResultKind
-from headrace.queries.snapshots import Restored, encode_silence
 
 MINUTE = 60_000_000
 BASE = 1_700_000_040_000_000  # a full minute

@@ -15,15 +15,15 @@ from headrace.queries.aggregate.plan import Plans
 from headrace.queries.aggregate.window import time_text
 from headrace.queries.answer.silent import WatchedQueries
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.ended import COPY_AFTER_MS, PartitionClocks, WindowResults
 from headrace.queries.instance import owned as owned_module
 from headrace.queries.instance.owned import OwnedPartition
 from headrace.queries.instance.quiet import QUIET_MS
 from headrace.queries.instance.topic_ends import TopicEnd
-from headrace.queries.matched import WindowPartial
+from headrace.queries.records.ended import COPY_AFTER_MS, PartitionClocks, WindowResults
+from headrace.queries.records.matched import WindowPartial
+from headrace.queries.records.result import QueryResult, ResultKind
+from headrace.queries.records.snapshots import Restored
 from headrace.queries.registry.record import RegisteredQuery, encode_query
-from headrace.queries.result import QueryResult, ResultKind
-from headrace.queries.snapshots import Restored
 
 MINUTE = 60_000_000
 BASE = 1_700_000_040_000_000  # a full minute

@@ -26,12 +26,12 @@ from headrace.model.partitioning import partition_of_key
 from headrace.queries.aggregate.plan import Plans
 from headrace.queries.answer.silent import WatchedQueries
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.ended import PartitionClocks, decode_ended
 from headrace.queries.instance import owned as owned_module
 from headrace.queries.instance.owned import SNAPSHOT_SECONDS, OwnedPartition
-from headrace.queries.matched import Tick, WindowPartial
-from headrace.queries.result import ResultKind, decode_result
-from headrace.queries.snapshots import Restored
+from headrace.queries.records.ended import PartitionClocks, decode_ended
+from headrace.queries.records.matched import Tick, WindowPartial
+from headrace.queries.records.result import ResultKind, decode_result
+from headrace.queries.records.snapshots import Restored
 
 TOPICS = ("clicks", "views")
 HOUR_MS = 3_600_000

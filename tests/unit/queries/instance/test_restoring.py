@@ -12,7 +12,7 @@ from headrace.errors import SnapshotDamagedError
 from headrace.model import TopicPartition
 from headrace.queries.instance import restoring
 from headrace.queries.instance.restoring import read_snapshots
-from headrace.queries.snapshots import (
+from headrace.queries.records.snapshots import (
     SnapshotPosition,
     WindowPart,
     WindowSnapshot,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.queries.match.clicks import clicks, rule
 
-from headrace.queries.aggregation import aggregation_of
+from headrace.queries.aggregate_functions import aggregation_of
 from headrace.queries.language.tree import Aggregate
 from headrace.queries.match import partials as partials_module
 from headrace.queries.match.partials import RowPlaces, added_to_windows, facet_hash, limited

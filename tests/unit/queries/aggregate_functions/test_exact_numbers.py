@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.queries.aggregation.exact_numbers import square_root
+from headrace.queries.aggregate_functions.exact_numbers import square_root
 
 
 @given(mantissa=st.integers(2**52, 2**53 - 2), shift=st.integers(-1_000, 900))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple
 
-from headrace.queries.aggregation.aggregation import Aggregation, GroupedRows
-from headrace.queries.aggregation.exact_numbers import (
+from headrace.queries.aggregate_functions.aggregation import Aggregation, GroupedRows
+from headrace.queries.aggregate_functions.exact_numbers import (
     ExactTerms,
     quotient,
     rate,
@@ -16,7 +16,12 @@ from headrace.queries.aggregation.exact_numbers import (
     square_root,
     write_exact,
 )
-from headrace.queries.aggregation.partial import Partial, PartialError, read_integer, read_list
+from headrace.queries.aggregate_functions.partial import (
+    Partial,
+    PartialError,
+    read_integer,
+    read_list,
+)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.queries.aggregation import Places, aggregation_of
+from headrace.queries.aggregate_functions import Places, aggregation_of
 from headrace.queries.language.functions import ValueType
 from headrace.queries.language.tree import Aggregate, Path
 

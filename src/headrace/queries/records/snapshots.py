@@ -28,12 +28,10 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from headrace.queries.aggregate.counts import TopicCounts
-from headrace.queries.aggregate.window import WindowId
-from headrace.queries.answer.counts import ResultCounts
-from headrace.queries.decoding import decode_json
-from headrace.queries.ended import MatchesByPartition, PartitionClocks
-from headrace.queries.matched import Group, Tick
+from headrace.queries.records.counts import ResultCounts, TopicCounts
+from headrace.queries.records.decoding import decode_json
+from headrace.queries.records.ended import MatchesByPartition, PartitionClocks
+from headrace.queries.records.matched import Group, Tick, WindowId
 
 # A part is JSON in JSON, and takes up to twice its size: records have room for a megabyte.
 _PART_BYTES = 256 * 2**10
@@ -72,7 +70,7 @@ class WindowSnapshot(_OfWindow, frozen=True, kw_only=True):
     other: list[Any] | None
 
 
-class WindowEnded(_OfWindow, tag="ended", tag_field="kind", frozen=True, kw_only=True):
+class PublishMarker(_OfWindow, tag="ended", tag_field="kind", frozen=True, kw_only=True):
     """A marker: the results of a window that cover the records before ``offset`` are written.
 
     Attributes:
@@ -88,10 +86,10 @@ class WindowEnded(_OfWindow, tag="ended", tag_field="kind", frozen=True, kw_only
     events: int
 
 
-class EndedWindows(msgspec.Struct, tag="markers", tag_field="kind", frozen=True):
+class PublishMarkers(msgspec.Struct, tag="markers", tag_field="kind", frozen=True):
     """Markers of windows that ended some time ago."""
 
-    markers: list[WindowEnded]
+    markers: list[PublishMarker]
 
 
 class WindowPart(_OfWindow, tag="window", tag_field="kind", frozen=True, kw_only=True):
@@ -166,7 +164,7 @@ class QuerySilence(msgspec.Struct, tag="silence", tag_field="kind", frozen=True)
 
 
 SnapshotRecord: TypeAlias = (
-    WindowPart | WindowEnded | EndedWindows | SnapshotPosition | AnswerPosition | QuerySilence
+    WindowPart | PublishMarker | PublishMarkers | SnapshotPosition | AnswerPosition | QuerySilence
 )
 
 # Made at import: msgspec crashes where several threads are the first to decode a class.
@@ -200,10 +198,10 @@ def encode_snapshot(snapshot: WindowSnapshot) -> Iterator[bytes]:
         )
 
 
-def encode_markers(markers: Sequence[WindowEnded]) -> Iterator[bytes]:
+def encode_markers(markers: Sequence[PublishMarker]) -> Iterator[bytes]:
     """Yields the values of records with markers, many in each."""
     for at in range(0, len(markers), _MAX_ENTRIES):
-        yield msgspec.json.encode(EndedWindows(list(markers[at : at + _MAX_ENTRIES])))
+        yield msgspec.json.encode(PublishMarkers(list(markers[at : at + _MAX_ENTRIES])))
 
 
 def encode_silence(silence: Mapping[str, tuple[int, bool]]) -> Iterator[bytes]:
@@ -228,7 +226,7 @@ class Restored:
     """
 
     windows: dict[WindowId, WindowSnapshot] = field(default_factory=dict)
-    ended: dict[WindowId, WindowEnded] = field(default_factory=dict)
+    ended: dict[WindowId, PublishMarker] = field(default_factory=dict)
     position: SnapshotPosition | None = None
     answered: AnswerPosition | None = None
     silence: dict[str, tuple[int, bool]] = field(default_factory=dict)
@@ -250,16 +248,16 @@ class Restored:
                 self.answered = record
             elif isinstance(record, QuerySilence):
                 self.silence.update(record.silence)
-            elif isinstance(record, WindowEnded):
+            elif isinstance(record, PublishMarker):
                 self._take_marker(record)
                 self.ended_events[record.topic] += record.events
-            elif isinstance(record, EndedWindows):
+            elif isinstance(record, PublishMarkers):
                 for marker in record.markers:
                     self._take_marker(marker)
             else:
                 self._take_part(record)
 
-    def _take_marker(self, marker: WindowEnded) -> None:
+    def _take_marker(self, marker: PublishMarker) -> None:
         snapshot = self.windows.get(marker.id)
         # Another one is of a window that has begun anew.
         if snapshot is not None and snapshot.offset <= marker.offset:

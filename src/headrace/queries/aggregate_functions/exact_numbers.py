@@ -13,8 +13,13 @@ from datetime import timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.queries.aggregation.aggregation import GroupedRows, Integers, Numbers
-from headrace.queries.aggregation.partial import Partial, PartialError, read_integer, read_list
+from headrace.queries.aggregate_functions.aggregation import GroupedRows, Integers, Numbers
+from headrace.queries.aggregate_functions.partial import (
+    Partial,
+    PartialError,
+    read_integer,
+    read_list,
+)
 from headrace.queries.language.functions import ValueType
 
 # The smallest double is 2**-1074; a multiple of a step.

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.unit.queries.aggregation.rows import MINUTE, Row, aggregation, partials, value_of
+from tests.unit.queries.aggregate_functions.rows import MINUTE, Row, aggregation, partials, value_of
 
 from headrace.queries.language.functions import ValueType
 

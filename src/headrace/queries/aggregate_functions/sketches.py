@@ -14,13 +14,18 @@ from typing import Any
 import numpy as np
 from datasketches import hll_sketch, hll_union, kll_doubles_sketch, tgt_hll_type
 
-from headrace.queries.aggregation.aggregation import (
+from headrace.queries.aggregate_functions.aggregation import (
     Aggregation,
     GroupedRows,
     Integers,
     Numbers,
 )
-from headrace.queries.aggregation.partial import Partial, PartialError, read_bytes, write_bytes
+from headrace.queries.aggregate_functions.partial import (
+    Partial,
+    PartialError,
+    read_bytes,
+    write_bytes,
+)
 
 LG_K = 12
 KLL_K = 200

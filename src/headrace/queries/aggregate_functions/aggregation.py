@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.queries.aggregation.partial import Partial
+from headrace.queries.aggregate_functions.partial import Partial
 
 State = TypeVar("State")
 Integers = NDArray[np.int64]

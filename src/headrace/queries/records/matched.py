@@ -15,11 +15,12 @@ Values are JSON. Times are microseconds since 1970.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import msgspec
 
-from headrace.queries.decoding import decode_json
+from headrace.queries.hashing import text_hash
+from headrace.queries.records.decoding import decode_json
 
 Group: TypeAlias = tuple[tuple[Any, ...], tuple[Any, ...]]
 """Values of the facets, and a partial of each column of the result."""
@@ -52,6 +53,26 @@ class WindowPartial(msgspec.Struct, tag="add", tag_field="kind", frozen=True):
     groups: list[Group]
     other: list[Any] | None = None
     shape: str = ""
+
+
+class WindowId(NamedTuple):
+    """A window of a query, as it was registered and updated.
+
+    The hash is that of the text: two clients that update a query at the same moment give their
+    texts the same revision.
+    """
+
+    query: str
+    registered_ms: int
+    revision: int
+    begin_us: int
+    text_hash: str
+
+    @classmethod
+    def of(cls, partial: WindowPartial) -> Self:
+        """Returns the window that a partial is added to."""
+        place = partial.query, partial.registered_ms, partial.revision, partial.begin_us
+        return cls(*place, text_hash(partial.text))
 
 
 class Tick(msgspec.Struct, tag="tick", tag_field="kind", frozen=True):

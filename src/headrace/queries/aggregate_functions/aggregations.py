@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from headrace.queries.aggregation.aggregation import Aggregation
-from headrace.queries.aggregation.counts import CountAggregation, HistogramAggregation
-from headrace.queries.aggregation.exact_numbers import unit_bits
-from headrace.queries.aggregation.sketches import PercentileAggregation, UniqueCountAggregation
-from headrace.queries.aggregation.sums import (
+from headrace.queries.aggregate_functions.aggregation import Aggregation
+from headrace.queries.aggregate_functions.counts import CountAggregation, HistogramAggregation
+from headrace.queries.aggregate_functions.exact_numbers import unit_bits
+from headrace.queries.aggregate_functions.sketches import (
+    PercentileAggregation,
+    UniqueCountAggregation,
+)
+from headrace.queries.aggregate_functions.sums import (
     AverageAggregation,
     StddevAggregation,
     SumAggregation,
 )
-from headrace.queries.aggregation.values import ExtremeAggregation, LatestAggregation
+from headrace.queries.aggregate_functions.values import ExtremeAggregation, LatestAggregation
 from headrace.queries.language.functions import ValueType
 from headrace.queries.language.tree import Aggregate
 

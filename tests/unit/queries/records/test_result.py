@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.unit.queries.results import result
 
-from headrace.queries.result import decode_result, result_of
+from headrace.queries.records.result import decode_result, result_of
 
 RESULT = result(minute=1)
 VALUE = msgspec.json.encode(RESULT)

@@ -5,9 +5,15 @@ import math
 
 import msgspec
 import pytest
-from tests.unit.queries.aggregation.rows import MINUTE, Row, aggregation, partials, transferred
+from tests.unit.queries.aggregate_functions.rows import (
+    MINUTE,
+    Row,
+    aggregation,
+    partials,
+    transferred,
+)
 
-from headrace.queries.aggregation import PartialError
+from headrace.queries.aggregate_functions import PartialError
 from headrace.queries.language.functions import ValueType
 
 TEXT, INTEGER, NUMBER = ValueType.TEXT, ValueType.INTEGER, ValueType.NUMBER

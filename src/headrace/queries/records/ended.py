@@ -18,8 +18,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from headrace.queries.decoding import decode_json
-from headrace.queries.result import QueryResult, ResultKind
+from headrace.queries.records.decoding import decode_json
+from headrace.queries.records.result import QueryResult, ResultKind
 
 MatchesByPartition: TypeAlias = Mapping[int, Mapping[str, int]]
 """How many matches there are, by partition and topic of the events."""

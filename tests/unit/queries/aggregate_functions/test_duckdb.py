@@ -4,9 +4,9 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.unit.queries.aggregation.rows import MINUTE, accumulated, aggregation
+from tests.unit.queries.aggregate_functions.rows import MINUTE, accumulated, aggregation
 
-from headrace.queries.aggregation import Places
+from headrace.queries.aggregate_functions import Places
 from headrace.queries.language.functions import ValueType
 
 GROUPS, ROWS = 7, 5_000

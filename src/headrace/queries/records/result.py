@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from headrace.events.times import parse_time
-from headrace.queries.decoding import decode_json
+from headrace.queries.records.decoding import decode_json
 
 _LOG = logging.getLogger("headrace.queries")
 

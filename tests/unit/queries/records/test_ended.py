@@ -5,8 +5,8 @@ from datetime import timedelta
 import msgspec
 
 from headrace.queries import topics
-from headrace.queries.ended import COPY_AFTER_MS, WindowResults, decode_ended
-from headrace.queries.result import QueryResult, ResultKind
+from headrace.queries.records.ended import COPY_AFTER_MS, WindowResults, decode_ended
+from headrace.queries.records.result import QueryResult, ResultKind
 
 MEGABYTE = 2**20
 

@@ -11,9 +11,9 @@ from typing import cast
 
 import numpy as np
 
-from headrace.queries.aggregation.aggregation import Aggregation, GroupedRows
-from headrace.queries.aggregation.exact_numbers import rate
-from headrace.queries.aggregation.partial import Partial, read_integer, read_list
+from headrace.queries.aggregate_functions.aggregation import Aggregation, GroupedRows
+from headrace.queries.aggregate_functions.exact_numbers import rate
+from headrace.queries.aggregate_functions.partial import Partial, read_integer, read_list
 
 
 @dataclass(frozen=True)

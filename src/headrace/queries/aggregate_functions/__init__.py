@@ -5,8 +5,8 @@ rows of a batch -> Aggregation -> a partial per group -> Accumulator, from any b
 It imports Arrow, NumPy and DataSketches: import it where rows or partials are at hand.
 """
 
-from headrace.queries.aggregation.aggregation import Accumulator, Aggregation, Places
-from headrace.queries.aggregation.aggregations import aggregation_of
-from headrace.queries.aggregation.partial import Partial, PartialError
+from headrace.queries.aggregate_functions.aggregation import Accumulator, Aggregation, Places
+from headrace.queries.aggregate_functions.aggregations import aggregation_of
+from headrace.queries.aggregate_functions.partial import Partial, PartialError
 
 __all__ = ["Accumulator", "Aggregation", "Partial", "PartialError", "Places", "aggregation_of"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headrace.queries import snapshots as snapshots_module
-from headrace.queries.snapshots import (
+from headrace.queries.records import snapshots as snapshots_module
+from headrace.queries.records.snapshots import (
+    PublishMarker,
     Restored,
     SnapshotPosition,
-    WindowEnded,
     WindowSnapshot,
     encode_markers,
     encode_silence,
@@ -38,7 +38,7 @@ def snapshot(offset=3, *, query="a", begin_us=0, groups=1):
 
 
 def ended(offset=5, *, query="a"):
-    return WindowEnded(
+    return PublishMarker(
         query=query,
         registered_ms=0,
         revision=1,

@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.unit.queries.aggregation.rows import MINUTE, accumulated, aggregation
+from tests.unit.queries.aggregate_functions.rows import MINUTE, accumulated, aggregation
 
-from headrace.queries.aggregation import Places
+from headrace.queries.aggregate_functions import Places
 from headrace.queries.language.functions import ValueType
 
 NO_PLACES = Places(*np.zeros((3, 0), np.int64))

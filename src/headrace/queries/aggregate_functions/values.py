@@ -12,13 +12,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.events.times import iso_text
-from headrace.queries.aggregation.aggregation import (
+from headrace.queries.aggregate_functions.aggregation import (
     Aggregation,
     GroupedRows,
     Integers,
     Numbers,
 )
-from headrace.queries.aggregation.partial import Partial, read_integer, read_list, read_value
+from headrace.queries.aggregate_functions.partial import (
+    Partial,
+    read_integer,
+    read_list,
+    read_value,
+)
 from headrace.queries.language.functions import ValueType
 
 Scalar: TypeAlias = int | float | str | bool

@@ -7,7 +7,13 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.queries.aggregation.rows import MINUTE, Row, accumulated, aggregation, partials
+from tests.unit.queries.aggregate_functions.rows import (
+    MINUTE,
+    Row,
+    accumulated,
+    aggregation,
+    partials,
+)
 
 from headrace.queries.language.functions import ValueType
 
