@@ -14,7 +14,8 @@ from headrace.control.services import broker_config
 from headrace.control.sink_changes import SinkChange, sink_changes
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.brokers import describe_brokers
-from headrace.kafka.client import topic_ids
+from headrace.kafka.changelog import possible_replication
+from headrace.kafka.client import ClientConfig, topic_ids
 from headrace.kafka.topics import (
     Action,
     TopicChange,
@@ -26,7 +27,7 @@ from headrace.kafka.topics import (
 from headrace.model import Topic, TopicPartition
 from headrace.model.fault import Fault
 from headrace.pipelines.pipeline import Pipeline
-from headrace.queries.topics import ensure_query_topics
+from headrace.queries.topics import query_topic_changes, query_topics
 from headrace.sinks.api import Sink
 from headrace.workers import DeadLetters, Retry, RetryTopics, Skip, Stop, Worker
 from headrace.workers.policy import FailurePolicy
@@ -131,6 +132,8 @@ def make_plan(project: LoadedProject) -> Plan:
     try:
         config = broker_config(project.settings)
         live = topic_states(config, [topic.name for topic in topics])
+        changes = plan_topics(topics, live, read_keys(project.settings.state))
+        changes += _query_topic_changes(project, config)
         brokers = describe_brokers(config)
         warnings = (
             *identity_warnings(state.live for state in live.values()),
@@ -147,17 +150,13 @@ def make_plan(project: LoadedProject) -> Plan:
             ),
         )
     except BrokerUnreachableError as error:
-        changes = tuple(plan_topics(topics, {}))
-        return Plan(changes, routes, workers, broker_down=str(error), sinks=sinks, queries=queries)
-    changes = tuple(plan_topics(topics, live, read_keys(project.settings.state)))
-    return Plan(changes, routes, workers, warnings=warnings, sinks=sinks, queries=queries)
+        missing = tuple(plan_topics(topics, {}))
+        return Plan(missing, routes, workers, broker_down=str(error), sinks=sinks, queries=queries)
+    return Plan(tuple(changes), routes, workers, warnings=warnings, sinks=sinks, queries=queries)
 
 
 def apply_plan(project: LoadedProject) -> AppliedPlan:
     """Makes the changes that can be made, and returns the plan that was carried out.
-
-    It also creates the topics of standing queries that are missing, which are in no plan: what
-    needs them first creates them, too.
 
     Raises:
         BrokerUnreachableError: if the broker does not respond within 15 seconds.
@@ -168,14 +167,28 @@ def apply_plan(project: LoadedProject) -> AppliedPlan:
     names = [topic.name for topic in topics]
     keys = read_keys(project.settings.state)
     changes = plan_topics(topics, topic_states(config, names), keys)
+    changes += _query_topic_changes(project, config)
     apply_changes(config, changes)
-    for queries in project.standing_queries.values():
-        ensure_query_topics(config, queries)
     refused = {change.topic for change in changes if change.action is Action.REFUSED}
     kept = [topic for topic in topics if topic.name not in refused]
     # Kafka does not store the key of a topic: a later change of it is noticed by this.
     remember_keys(project.settings.state, kept, topic_ids(config, names))
     return AppliedPlan(tuple(changes), _routes(project), _workers(project))
+
+
+def _query_topic_changes(project: LoadedProject, config: ClientConfig) -> list[TopicChange]:
+    replication = possible_replication(config) if project.standing_queries else 1
+    names = [
+        topic.name
+        for queries in project.standing_queries.values()
+        for topic in query_topics(queries, replication)
+    ]
+    live = topic_states(config, names)
+    return [
+        change
+        for queries in project.standing_queries.values()
+        for change in query_topic_changes(queries, replication, live)
+    ]
 
 
 def project_topics(project: LoadedProject) -> list[Topic]:

@@ -143,13 +143,13 @@ class QueryStatusFolder:
     def read(self) -> list[QueryInstanceStatus]:
         """Returns what every instance on this machine wrote last, by name and instance.
 
-        An instance that was silent for 30 s has failed; where others here have its partitions, what
-        is known of these is theirs. A file that can't be read is left out.
+        An instance that was silent for 30 s has failed; where another one here has run since, what
+        is known of its partitions is that one's. A file that can't be read is left out.
         """
         paths = sorted(self._folder.glob("[!.]*.json"))
         written = (read_json(path, QueryInstanceStatus.from_json) for path in paths)
         statuses = [status.with_liveness() for status in written if status is not None]
-        return [_without_taken(status, statuses) for status in statuses]
+        return [_without_passed_on(status, statuses) for status in statuses]
 
     def forget(self, queries: str) -> None:
         """Removes what ended instances of these standing queries left."""
@@ -161,19 +161,16 @@ class QueryStatusFolder:
         return self._folder / f"{status.queries}.{status.instance}.json"
 
 
-def _without_taken(
+def _without_passed_on(
     status: QueryInstanceStatus, statuses: Iterable[QueryInstanceStatus]
 ) -> QueryInstanceStatus:
-    """Returns a status; of one that has failed, without partitions that others have taken."""
-    if status.state is not TransferState.FAILED:
-        return status
-    taken = {
-        number
+    """Returns a status; of an instance that has failed, without partitions if others ran since."""
+    has_successor = any(
+        other.queries == status.queries and other.updated_ms > status.updated_ms
         for other in statuses
-        if other.queries == status.queries and other.state not in _ENDED
-        for number in other.owned
-    }
-    return status.without_partitions() if taken & set(status.owned) else status
+    )
+    is_over = status.state is TransferState.FAILED and has_successor
+    return status.without_partitions() if is_over else status
 
 
 def query_exposition(status: QueryInstanceStatus) -> str:

@@ -52,14 +52,24 @@ def ensure_changelog(config: ClientConfig, name: str, kept: timedelta | None = N
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
     """
-    topic = Topic(
+    ensure_topics(config, [changelog_topic(name, possible_replication(config), kept)])
+
+
+def changelog_topic(name: str, replication: int, kept: timedelta | None = None) -> Topic:
+    """Returns such a topic as it is to be: one partition, compacted.
+
+    Args:
+        name: of the topic.
+        replication: how many replicas it has.
+        kept: about how long a value is, even the newest of its key; ``None``: for ever.
+    """
+    return Topic(
         name,
         compaction=True,
-        replication=possible_replication(config),
+        replication=replication,
         retention=kept,
         config=_SEGMENTS if kept is None else _SHORT_SEGMENTS,
     )
-    ensure_topics(config, [topic])
 
 
 def possible_replication(config: ClientConfig) -> int:

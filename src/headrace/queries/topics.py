@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 from headrace.errors import TopicChangeError
-from headrace.kafka.changelog import ensure_changelog, possible_replication
-from headrace.kafka.client import MAX_MESSAGE_BYTES, ClientConfig, describe
-from headrace.kafka.topics import ensure_topics
+from headrace.kafka.changelog import changelog_topic, possible_replication
+from headrace.kafka.client import MAX_MESSAGE_BYTES, ClientConfig, LiveTopic, describe
+from headrace.kafka.topics import Action, TopicChange, TopicState, ensure_topics, plan_topics
 from headrace.model import Topic
 from headrace.queries.declaration import StandingQueries
-from headrace.queries.registry.topic import ensure_registry_topic
+from headrace.queries.registry.topic import (
+    ensure_registry_topic,
+    registry_topic,
+    registry_topic_fault,
+)
 
 # Of what is read within seconds: so long may the stage behind it be away.
 _STAGE_RETENTION = timedelta(days=1)
@@ -20,6 +25,44 @@ _SHORT_SEGMENTS = {"segment.ms": "3600000"}
 _LARGE_POSITIONS = {"max.message.bytes": str(8 * 2**20)}
 
 
+def query_topics(queries: StandingQueries, replication: int) -> list[Topic]:
+    """Returns the topics of standing queries as they are to be, the registry first.
+
+    Args:
+        queries: whose topics they are.
+        replication: how many replicas each has.
+    """
+    return [
+        registry_topic(queries, replication),
+        changelog_topic(queries.positions_topic, replication),
+        *_stage_topics(queries, replication),
+    ]
+
+
+def query_topic_changes(
+    queries: StandingQueries, replication: int, live: Mapping[str, TopicState]
+) -> list[TopicChange]:
+    """Returns which topics are to be created, and why others can't be used.
+
+    Args:
+        queries: whose topics they are.
+        replication: how many replicas a new topic has.
+        live: the topics that there are, by name.
+    """
+    registry, *topics = query_topics(queries, replication)
+    missing = [topic for topic in (registry, *topics) if topic.name not in live]
+    changes = plan_topics(missing, {})
+    faults = {
+        topic.name: _partitions_fault(queries, topic, live[topic.name].live)
+        for topic in topics
+        if topic.name in live
+    }
+    if registry.name in live:
+        faults[registry.name] = registry_topic_fault(queries, registry, live[registry.name])
+    refused = [TopicChange(name, Action.REFUSED, fault) for name, fault in faults.items() if fault]
+    return changes + refused
+
+
 def ensure_query_topics(config: ClientConfig, queries: StandingQueries) -> None:
     """Creates the topics that are missing.
 
@@ -27,7 +70,17 @@ def ensure_query_topics(config: ClientConfig, queries: StandingQueries) -> None:
         BrokerUnreachableError: if the brokers do not answer.
         TopicChangeError: if Kafka refuses a topic, or one of them has another number of partitions.
     """
-    replication = possible_replication(config)
+    ensure_registry_topic(config, queries)
+    _, *topics = query_topics(queries, possible_replication(config))
+    ensure_topics(config, topics)
+    live = describe(config, [topic.name for topic in topics])
+    for topic in topics:
+        fault = _partitions_fault(queries, topic, live[topic.name])
+        if fault:
+            raise TopicChangeError(topic.name, fault)
+
+
+def _stage_topics(queries: StandingQueries, replication: int) -> list[Topic]:
     between = [
         Topic(
             name,
@@ -61,13 +114,13 @@ def ensure_query_topics(config: ClientConfig, queries: StandingQueries) -> None:
         compaction=True,
         config={"message.timestamp.type": "LogAppendTime", "segment.ms": "600000"},
     )
-    ensure_registry_topic(config, queries)
-    ensure_changelog(config, queries.positions_topic)
-    topics = [*between, snapshots, results, matched_events, leases]
-    ensure_topics(config, topics)
-    live = describe(config, [topic.name for topic in topics])
-    for topic in topics:
-        partitions = len(live[topic.name].all_partitions)
-        if partitions != topic.partitions:
-            reason = f"it has {partitions} partitions, and {queries.name!r} declares others"
-            raise TopicChangeError(topic.name, reason)
+    return [*between, snapshots, results, matched_events, leases]
+
+
+def _partitions_fault(queries: StandingQueries, topic: Topic, live: LiveTopic) -> str:
+    if live.partitions == topic.partitions:
+        return ""
+    return (
+        f"it has {live.partitions} partitions, and {queries.name!r} declares {topic.partitions}, "
+        f"which can't be changed: declare partitions={live.partitions}, or queries with a new name"
+    )

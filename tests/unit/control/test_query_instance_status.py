@@ -68,6 +68,14 @@ def test_what_an_instance_knew_goes_with_its_partitions_to_another(folder):
     assert (following.partitions, following.late_events) == (2, 5)
 
 
+def test_what_a_killed_instance_knew_does_not_come_back_when_its_successor_stops(folder):
+    before = int(STALE_AFTER_SECONDS * 1000)
+    folder.write(replace(STATUS, instance="killed", updated_ms=STATUS.updated_ms - before))
+    folder.write(replace(STATUS, instance="next", owned=(), state=TransferState.STOPPED))
+    killed, _ = folder.read()
+    assert (killed.partitions, killed.windows, killed.late_events) == (0, 0, 0)
+
+
 def test_statuses_of_ended_instances_go_with_the_next_start(folder):
     others = [
         replace(STATUS, queries="logs", state=TransferState.STOPPED),

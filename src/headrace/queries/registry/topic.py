@@ -13,7 +13,7 @@ from headrace.kafka.broker_errors import Meaning, delivery_failure, meaning, nee
 from headrace.kafka.changelog import possible_replication
 from headrace.kafka.client import ClientConfig, producer
 from headrace.kafka.range_reader import read_records
-from headrace.kafka.topics import ensure_topics, topic_states
+from headrace.kafka.topics import TopicState, ensure_topics, topic_states
 from headrace.model import OffsetRange, Topic, TopicPartition
 from headrace.model.durations import milliseconds
 from headrace.queries.declaration import StandingQueries
@@ -58,19 +58,31 @@ def ensure_registry_topic(config: ClientConfig, queries: StandingQueries) -> Non
     topic = registry_topic(queries, possible_replication(config))
     ensure_topics(config, [topic])
     state = topic_states(config, [topic.name])[topic.name]
+    fault = registry_topic_fault(queries, topic, state)
+    if fault:
+        raise TopicChangeError(topic.name, fault)
+
+
+def registry_topic_fault(queries: StandingQueries, topic: Topic, state: TopicState) -> str:
+    """Returns why a live topic can't be the registry, and what to do; empty if it can.
+
+    Args:
+        queries: whose registry it is.
+        topic: as it is to be.
+        state: as it is.
+    """
     if state.live.partitions != 1:
-        reason = f"it has {state.live.partitions} partitions, and a registry of queries has one"
-        raise TopicChangeError(topic.name, reason)
+        return f"it has {state.live.partitions} partitions, and a registry of queries has one"
     declared = topic.kafka_config
-    if any(state.config.get(name) != value for name, value in declared.items()):
-        actual = ", ".join(f"{name}={state.config.get(name)}" for name in declared)
-        needed = ",".join(f"{name}={value}" for name, value in declared.items())
-        reason = (
-            f"it has {actual}, which is not what max_ttl of {queries.name!r} needs. Correct "
-            f"max_ttl, or run kafka-configs.sh --alter --entity-type topics --entity-name "
-            f"{topic.name} --add-config {needed}"
-        )
-        raise TopicChangeError(topic.name, reason)
+    if all(state.config.get(name) == value for name, value in declared.items()):
+        return ""
+    actual = ", ".join(f"{name}={state.config.get(name)}" for name in declared)
+    needed = ",".join(f"{name}={value}" for name, value in declared.items())
+    return (
+        f"it has {actual}, which is not what max_ttl of {queries.name!r} needs. Correct max_ttl, "
+        "or run kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics "
+        f"--entity-name {topic.name} --add-config {needed}"
+    )
 
 
 def write_registry(config: ClientConfig, name: str, key: bytes, value: bytes | None) -> int:
