@@ -241,6 +241,14 @@ def test_only_the_newest_events_are_looked_at(project):
     assert explanation.unknown[0].startswith("what older events come to")
 
 
+def test_an_event_with_a_time_that_pipelines_reject_is_no_match(project):
+    project.register("a")
+    event = {"at": BEGIN.isoformat(), "country": "PL", "price": 1}
+    project.send(project.topic, event, event | {"at": "2999-01-01T00:00:00Z"}, partition=0)
+    sample = explain_query(project.loaded, "a").sample
+    assert (sample.events, sample.rejected, sample.newest_match) == (1, 1, BEGIN)
+
+
 def test_instances_are_shown_by_their_leases(project):
     def covered():
         slots = query_instances(project.loaded)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.events.times import microseconds_since_1970
 from headrace.kafka.client import ClientConfig, describe, watermarks
 from headrace.kafka.range_reader import read_records
 from headrace.model import EventSchema, OffsetRange, Topic, TopicPartition
 from headrace.pipelines.source.decode import decoder_for
+from headrace.pipelines.source.decode.checks import EventTimeBounds, RowChecks
 from headrace.queries.evaluation.kernels import Mask, is_true
 from headrace.queries.language.printer import print_expression
 from headrace.queries.language.tree import Query
@@ -126,8 +128,9 @@ def newest_events(
     max_events: int,
     registry: SchemaRegistrySettings | None = None,
 ) -> tuple[pa.Table, int]:
-    """Returns the newest events of a topic as columns, and how many records are none.
+    """Returns the newest events of a topic as columns, and how many records were rejected.
 
+    Rejected are records that are no events, and those with a time outside of the topic's bounds.
     They are the last records of each partition, about as many of each. Offsets have gaps, so there
     may be fewer than ``max_events``.
 
@@ -142,7 +145,7 @@ def newest_events(
     if live is not None:
         ranges = newest_ranges(watermarks(config, live.all_partitions), max_events)
         values = [record.value() for record in read_records(config, "headrace.explain", ranges)]
-    decoded = decoder.decode(values)
+    decoded = _row_checks(topic).applied(decoder.decode(values), len(values))
     return decoded.rows, len(decoded.rejected)
 
 
@@ -163,6 +166,14 @@ def newest_ranges(
         if size:
             ranges.append(OffsetRange(partition, end - size, end))
     return ranges
+
+
+def _row_checks(topic: Topic) -> RowChecks:
+    if topic.event_time is None:
+        return RowChecks(None, ())
+    earliest_us = microseconds_since_1970(topic.earliest_event_time)
+    latest_us = microseconds_since_1970(datetime.now(UTC) + topic.latest_ahead)
+    return RowChecks(EventTimeBounds(topic.event_time, earliest_us, latest_us), ())
 
 
 def _schema(topic: Topic) -> EventSchema:

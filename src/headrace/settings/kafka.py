@@ -182,7 +182,7 @@ def _embedded(embedded: Table) -> EmbeddedKafka:
     settings = EmbeddedKafka(
         brokers=embedded.integer("brokers", 1, most=MAX_BROKERS),
         ports=embedded.integers("ports"),
-        heap_mb=embedded.integer("heap_mb", 1024, least=128),
+        heap_mb=embedded.integer("heap_mb", 1024, least=256),
     )
     _check_ports(embedded, settings)
     return settings

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headrace.kafka.broker_errors import Meaning, delivery_failure, meaning
 from headrace.kafka.client import ClientConfig, consumer, producer
-from headrace.kafka.lost_brokers import IdleCheck
+from headrace.kafka.lost_brokers import BrokersLostError, IdleCheck
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.instance.leases import (
     LEASE_MS,
@@ -129,6 +129,10 @@ class LeaseHolder:
         while not self._ending.is_set():
             try:
                 self._hold()
+            except (LeaseUnseenError, BrokersLostError) as error:
+                self._failure = str(error)
+                _LOG.warning("Cannot renew the lease, retrying in %g s: %s", _RETRY_SECONDS, error)
+                self._ending.wait(_RETRY_SECONDS)
             except Exception as error:  # noqa: BLE001 - a thread that ended would leave the slot for good
                 self._failure = str(error) or type(error).__name__
                 _LOG.exception("Cannot renew the lease, retrying in %g s", _RETRY_SECONDS)
@@ -198,7 +202,7 @@ class LeaseHolder:
         elif own is not None:
             # A reader that gets nothing more would renew a slot for good that it can't use.
             if self._unread_renewals >= _RENEWALS:
-                raise LeaseUnseenError("renewals were sent, and none of them was read")
+                raise LeaseUnseenError("the brokers give back none of the renewals that were sent")
             self._unread_renewals += 1
             self._send(sender, own[0], self._claim)
         elif free:
