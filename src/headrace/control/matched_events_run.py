@@ -14,7 +14,7 @@ from headrace.control.query_registry import matched_topics
 from headrace.control.query_sample import newest_events
 from headrace.control.site_clusters import own_cluster
 from headrace.control.transfer_run import TransferRun, TransferRunOptions, matched_events_folder
-from headrace.errors import NotDeclaredError
+from headrace.errors import NotDeclaredError, QueriesUnmatchedError, QueryUnmatchedError
 from headrace.kafka.cluster import KafkaCluster
 from headrace.model import Topic
 from headrace.queries.declaration import StandingQueries
@@ -47,7 +47,9 @@ def matched_events_run(
         options: how it is to run.
 
     Raises:
-        NotDeclaredError: if no pipeline matches events of the topic with them.
+        QueriesUnmatchedError, QueryUnmatchedError: if no pipeline matches events, or those of the
+            topic, with them.
+        NotDeclaredError: if there is no such topic, or none of several is named.
         MatchedEventsFormatError: if its records are not JSON, one event each.
         BrokerUnreachableError: if the embedded broker was never started.
     """
@@ -81,9 +83,15 @@ def _matched(project: LoadedProject, queries: StandingQueries, topic: str | None
     topics = matched_topics(project, queries.name)
     if topic is None and len(topics) == 1:
         return next(iter(topics.values()))
+    if not topics:
+        raise QueriesUnmatchedError(queries.name)
+    matched = ", ".join(sorted(topics))
+    if topic is None:
+        raise NotDeclaredError("topic", "(none is named by --topic)", matched)
+    if known is None:
+        raise NotDeclaredError("topic", topic, matched)
     if topic not in topics:
-        kind = f"topic with MatchQueries({queries.name})"
-        raise NotDeclaredError(kind, topic or "", ", ".join(sorted(topics)) or "none")
+        raise QueryUnmatchedError(topic, queries.name, matched)
     return topics[topic]
 
 

@@ -16,7 +16,7 @@ from headrace.control.query_instance_status import (
 from headrace.control.query_registry import matched_topics
 from headrace.control.services import broker_config
 from headrace.control.transfer_run import TransferRunOptions
-from headrace.errors import NotDeclaredError
+from headrace.errors import QueriesUnmatchedError
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.instance.instance import AggregatorInstance, AggregatorStatus
 from headrace.runtime.prometheus import serving
@@ -87,12 +87,12 @@ def query_run(
     """Returns an instance of standing queries.
 
     Raises:
-        NotDeclaredError: if no pipeline matches events with them.
+        QueriesUnmatchedError: if no pipeline matches events with them.
         BrokerUnreachableError: if the embedded broker was never started.
     """
     topics = matched_topics(project, queries.name)
     if not topics:
-        raise NotDeclaredError("pipeline with MatchQueries of", queries.name, "none")
+        raise QueriesUnmatchedError(queries.name)
     schemas = {name: topic.schema for name, topic in topics.items() if topic.schema is not None}
     config = broker_config(project.settings, may_be_down=True)
     instance = AggregatorInstance(config, queries, schemas)

@@ -78,6 +78,7 @@ HeadraceError                         base
 │   ├── ReprocessRunningError
 │   ├── QueryIdTakenError             queries
 │   ├── QueryUnmatchedError
+│   ├── QueriesUnmatchedError
 │   ├── SnapshotDamagedError           the snapshots of windows do not fit together
 │   ├── MatchedRecordsDeletedError     retention was faster than the instances
 │   ├── MatchedEventsRunningError      matched events are sent already
@@ -234,6 +235,7 @@ from headrace.errors.queries import (
     MatchedEventsFormatError,
     MatchedEventsRunningError,
     MatchedRecordsDeletedError,
+    QueriesUnmatchedError,
     QueryIdTakenError,
     QueryInvalidError,
     QueryMissingError,
@@ -373,6 +375,7 @@ __all__ = [
     "ProfileStoreUnavailableError",
     "ProfileTableMissingError",
     "ProjectError",
+    "QueriesUnmatchedError",
     "QueryChangedError",
     "QueryIdTakenError",
     "QueryInvalidError",

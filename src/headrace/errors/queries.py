@@ -73,6 +73,19 @@ class QueryUnmatchedError(RefusedError):
 
 
 @dataclass(eq=False)
+class QueriesUnmatchedError(RefusedError):
+    """No pipeline matches events with the standing queries."""
+
+    code = "QUERIES_UNMATCHED"
+    queries: str
+
+    @property
+    def remedy(self) -> str:
+        pipeline = f'Pipeline("match-TOPIC", TOPIC, MatchQueries({self.queries}))'
+        return f"Declare {pipeline} for each topic, with the names of your module."
+
+
+@dataclass(eq=False)
 class MatchedEventsRunningError(RefusedError):
     """Matched events are sent already, or their positions were committed by another process."""
 

@@ -7,8 +7,14 @@ from tests.unit.queries.registry.flow import FLOW, write_project
 
 from headrace.control import load_project
 from headrace.control.matched_events_run import matched_events_run
+from headrace.control.query_run import query_run
 from headrace.control.transfer_run import TransferRunOptions
-from headrace.errors import MatchedEventsFormatError, NotDeclaredError
+from headrace.errors import (
+    MatchedEventsFormatError,
+    NotDeclaredError,
+    QueriesUnmatchedError,
+    QueryUnmatchedError,
+)
 from headrace.settings import load_settings
 
 TOPIC = 'Topic("clicks", event=Click'
@@ -29,9 +35,22 @@ def test_the_only_topic_that_is_matched_need_not_be_named(tmp_path, monkeypatch)
 
 
 def test_a_topic_that_is_not_matched_is_named_with_those_that_are(tmp_path, monkeypatch):
-    with pytest.raises(NotDeclaredError, match="clicks") as refused:
+    with pytest.raises(QueryUnmatchedError, match="clicks") as refused:
         run_of(tmp_path, monkeypatch, topic="views")
-    assert refused.value.name == "views"
+    assert refused.value.topic == "views"
+    with pytest.raises(NotDeclaredError, match="clicks") as unknown:
+        run_of(tmp_path, monkeypatch, topic="orders")
+    assert unknown.value.name == "orders"
+
+
+def test_without_a_pipeline_the_one_that_is_needed_is_named(tmp_path, monkeypatch):
+    flow = FLOW.replace("match_clicks =", "def unused():\n    return")
+    with pytest.raises(QueriesUnmatchedError) as refused:
+        run_of(tmp_path, monkeypatch, flow)
+    assert 'Pipeline("match-TOPIC", TOPIC, MatchQueries(ads))' in refused.value.remedy
+    project = load_project(load_settings(tmp_path, {}))
+    with pytest.raises(QueriesUnmatchedError):
+        query_run(project, project.standing_queries["ads"], TransferRunOptions())
 
 
 @pytest.mark.parametrize(
