@@ -31,6 +31,7 @@ from headrace.errors import QueryMissingError
 from headrace.kafka.client import admin, client_config, describe, producer
 from headrace.queries.instance.lease_holder import LeaseHolder
 from headrace.queries.records.matched import Tick
+from headrace.queries.records.snapshots import AnswerPosition, SnapshotPosition
 from headrace.queries.topics import ensure_query_topics
 from headrace.settings import KafkaSettings, load_settings
 
@@ -198,6 +199,18 @@ def test_an_explanation_reads_events_ticks_and_leases(project):
     assert (pipeline.has_query, pipeline.planned_at, pipeline.lag) == (True, BEGIN, 1)
     assert (pipeline.rules, pipeline.has_registered_rules) == ("", None)
     assert pipeline.event_time == BEGIN + timedelta(seconds=5)
+
+
+def test_an_explanation_adds_up_the_late_events_of_all_partitions(project):
+    project.register("a")
+    assert explain_query(project.loaded, "a").late_events is None
+    snapshots = project.declared.snapshots_topic
+    for partition, late in enumerate([{"a": 3, "b": 1}, {"b": 1}, {"a": 4}]):
+        position = SnapshotPosition(offset=1, base=0, event_us={}, late=late)
+        answered = AnswerPosition(first_offset=0, offset=0, passed_us={}, clocks={}, event_us={})
+        project.send(snapshots, position, answered, partition=partition)
+    assert explain_query(project.loaded, "a").late_events == 7
+    assert "7 events came after their window had closed" in project.command("explain", "a")
 
 
 def test_a_renewal_takes_no_query_from_a_pipeline(project):

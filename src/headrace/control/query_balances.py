@@ -146,7 +146,7 @@ def _reports(config: ClientConfig, queries: StandingQueries) -> dict[int, _Repor
 def _report(config: ClientConfig, queries: StandingQueries, number: int) -> _Report | None:
     matched = TopicPartition(queries.matched_topic, number)
     snapshots = TopicPartition(queries.snapshots_topic, number)
-    if (last := _last_positions(config, snapshots)) is None:
+    if (last := last_positions(config, snapshots)) is None:
         return None
     (position, written), (answered, answered_at) = last
     has_begun = any(each.begun for each in position.counts.values())
@@ -161,10 +161,20 @@ def _report(config: ClientConfig, queries: StandingQueries, number: int) -> _Rep
     )
 
 
-def _last_positions(
+def last_positions(
     config: ClientConfig, snapshots: TopicPartition
 ) -> tuple[tuple[SnapshotPosition, float], tuple[AnswerPosition, float]] | None:
-    """Returns the last ones, each with when it was written, in seconds since 1970."""
+    """Returns the last positions that an instance has written, each with when it did.
+
+    The times are seconds since 1970. None: there are none among the newest records.
+
+    Args:
+        config: librdkafka's settings of the cluster.
+        snapshots: the partition of the topic of snapshots.
+
+    Raises:
+        BrokerUnreachableError: if the brokers do not answer.
+    """
     position: tuple[SnapshotPosition, float] | None = None
     answered: tuple[AnswerPosition, float] | None = None
     for record in read_backwards(config, "headrace.reconcile", snapshots, _MAX_LOOK_OFFSETS):

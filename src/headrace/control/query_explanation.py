@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from headrace.control.batch_queries import BatchQueriesCheck
 from headrace.control.project import LoadedProject
+from headrace.control.query_balances import last_positions
 from headrace.control.query_instances import InstanceSlot, instance_slots
 from headrace.control.query_registry import (
     QueryEntry,
@@ -65,6 +66,8 @@ class QueryExplanation:
         sample: how the newest events of its topic fare with it; None: it can't be evaluated.
         pipelines: that match the events of its topic with it.
         instances: that add up and order its windows.
+        late_events: that came after their window had closed, as of the last snapshots, each counted
+            for every window that it was late for; None: there are no snapshots.
         unknown: what is not known, as sentences.
     """
 
@@ -72,7 +75,8 @@ class QueryExplanation:
     sample: QuerySample | None
     pipelines: tuple[MatchingPipeline, ...]
     instances: tuple[InstanceSlot, ...]
-    unknown: tuple[str, ...] = ()
+    late_events: int | None
+    unknown: tuple[str, ...]
 
 
 def explain_query(
@@ -104,7 +108,8 @@ def explain_query(
     sample = _sample(project, config, entry, max_events)
     pipelines = _pipelines(project, config, declared, entry)
     unknown = tuple(_unknown(entry, sample, pipelines, max_events))
-    return QueryExplanation(entry, sample, pipelines, tuple(instances), unknown)
+    late_events = _late_events(config, declared, query_id)
+    return QueryExplanation(entry, sample, pipelines, tuple(instances), late_events, unknown)
 
 
 @dataclass(frozen=True)
@@ -193,6 +198,15 @@ def _pipelines(
     latest = {partition.partition: end for partition, (_, end) in ends.items()}
     check = BatchQueriesCheck(config, declared, project.topics[topic])
     return tuple(_pipeline(name, ticks.get(name), latest, entry, check) for name in names)
+
+
+def _late_events(config: ClientConfig, declared: StandingQueries, query_id: str) -> int | None:
+    live = describe(config, [declared.snapshots_topic]).get(declared.snapshots_topic)
+    partitions = [] if live is None else live.all_partitions
+    reported = [last for each in partitions if (last := last_positions(config, each)) is not None]
+    if not reported:
+        return None
+    return sum(position.late.get(query_id, 0) for (position, _), _ in reported)
 
 
 def _matches(pipeline: Pipeline, declared: StandingQueries, topic: str) -> bool:

@@ -89,6 +89,7 @@ def cluster(monkeypatch):
         monkeypatch.setattr(module, "instance_slots", lambda *_: known.slots)
     monkeypatch.setattr(query_explanation, "_sample", lambda *_: known.sample)
     monkeypatch.setattr(query_explanation, "_pipelines", lambda *_: known.pipelines)
+    monkeypatch.setattr(query_explanation, "_late_events", lambda *_: 1_234)
     return known
 
 
@@ -179,12 +180,14 @@ def test_an_explanation_goes_from_the_registration_to_the_instances(query, clust
         "Groups among these matches: 7, of at most 1,000 in a window.",
         "match-clicks  yes            as registered    2026-05-01 10:00:00 UTC  2026-05-01 09:59:5",
         "01234567  host-1  0.5 s ago",
+        "1,234 events came after their window had closed.",
     ):
         assert line in text
     shown = json.loads(query("explain", "a", "--json"))
     assert shown["query"]["state"] == "live"
     assert shown["sample"]["candidates_per_match"] == 1
     assert (shown["pipelines"][0]["lag"], shown["uncovered"]) == (5, [])
+    assert shown["late_events"] == 1_234
 
 
 def test_an_explanation_says_what_is_not_known(query, cluster):
@@ -217,4 +220,6 @@ def test_an_instance_needs_a_pipeline_that_matches_events(query, tmp_path):
         (tmp_path / "headrace.toml").read_text().replace("modules = [", 'modules = ["other", ')
     )
     (tmp_path / "headrace.toml").write_text(settings)
-    assert "The project declares no such thing" in query("run", "--in", "logs", code=2)
+    assert 'Pipeline("match-TOPIC", TOPIC, MatchQueries(logs))' in query(
+        "run", "--in", "logs", code=3
+    )

@@ -60,6 +60,7 @@ class ShownExplanation:
             "pipelines": known.pipelines,
             "instances": known.instances,
             "uncovered": uncovered_partitions(known.instances),
+            "late_events": known.late_events,
             "unknown": known.unknown,
         }
 
@@ -81,6 +82,8 @@ def _explained(result: ShownExplanation, screen: Screen) -> None:
         _pipelines(known.pipelines, screen)
     screen.line("")
     _instances(known.instances, screen)
+    if known.late_events is not None:
+        screen.line(f"{known.late_events:,} events came after their window had closed.")
     for sentence in known.unknown:
         screen.line(f"[dim]Not known: {safe(sentence)}.")
 
