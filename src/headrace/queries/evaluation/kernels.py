@@ -30,8 +30,6 @@ _COMPARISONS: dict[str, Kernel] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
-# Each byte may be a place to compare at, which takes some 40 bytes.
-_MAX_BYTES_AT_ONCE = 2**20
 _ZERO = pa.scalar(0.0)
 _PART_OF_PATTERN = re.compile(r"%+|_|\\(.)|(.)", re.DOTALL)
 
@@ -150,64 +148,40 @@ def starts_with(texts: Datum, parts: Datum) -> Datum:
     """Returns whether texts begin with others."""
     if isinstance(parts, pa.Scalar):
         return pc.starts_with(texts, pattern=parts.as_py())
-    return _has_part(texts, parts, lambda excess: (np.zeros_like(excess), excess >= 0))
+    return _has_part(texts, parts, bytes.startswith)
 
 
 def ends_with(texts: Datum, parts: Datum) -> Datum:
     """Returns whether texts end with others."""
     if isinstance(parts, pa.Scalar):
         return pc.ends_with(texts, pattern=parts.as_py())
-    return _has_part(texts, parts, lambda excess: (excess, excess >= 0))
+    return _has_part(texts, parts, bytes.endswith)
 
 
 def contains(texts: Datum, parts: Datum) -> Datum:
     """Returns whether texts have others in them."""
     if isinstance(parts, pa.Scalar):
         return pc.match_substring(texts, pattern=parts.as_py())
-    return _has_part(texts, parts, lambda excess: (np.zeros_like(excess), excess + 1))
+    return _has_part(texts, parts, bytes.__contains__)
 
 
-def _has_part(
-    texts: Datum, parts: pa.Array, places: Callable[[_Integers], tuple[_Integers, Any]]
-) -> pa.Array:
-    """Compares byte by byte, at all places of many rows at once.
+def _has_part(texts: Datum, parts: pa.Array, has: Callable[[bytes, bytes], bool]) -> pa.Array:
+    """Looks once into each text for each of its parts.
 
-    Args:
-        texts: to look into.
-        parts: to look for.
-        places: returns, by how many bytes texts are longer than their parts, the first byte at
-            which a part may be, and how many bytes in a row are such places.
+    The search within ``bytes`` takes time that is linear in their length (two-way search).
     """
-    texts = expanded(texts, len(parts))
-    if len(texts) > 1 and texts.nbytes > _MAX_BYTES_AT_ONCE:
-        half = len(texts) // 2
-        halves = (texts[:half], parts[:half]), (texts[half:], parts[half:])
-        return pa.concat_arrays([_has_part(*pair, places) for pair in halves])
-    text_bytes, text_starts, text_sizes = _bytes(texts)
-    part_bytes, part_starts, part_sizes = _bytes(parts)
-    first, count = places(text_sizes - part_sizes)
-    count = np.maximum(count, 0).astype(np.int64)
-    rows = np.repeat(np.arange(len(parts)), count)
-    in_turn = np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
-    starts = (text_starts + first)[rows] + in_turn
-    contained = np.zeros(len(parts), np.bool_)
-    equal_bytes = 0
-    while len(rows):
-        is_whole = part_sizes[rows] == equal_bytes
-        contained[rows[is_whole]] = True
-        rows, starts = rows[~is_whole], starts[~is_whole]
-        is_equal = text_bytes[starts + equal_bytes] == part_bytes[part_starts[rows] + equal_bytes]
-        rows, starts = rows[is_equal], starts[is_equal]
-        equal_bytes += 1
-    both_valid = pc.and_(pc.is_valid(texts), pc.is_valid(parts))
-    return pc.if_else(both_valid, pa.array(contained), pa.scalar(None, pa.bool_()))
+    distinct_texts, text_codes = _encoded(expanded(texts, 1))
+    distinct_parts, part_codes = _encoded(parts)
+    pairs, places = np.unique(text_codes * len(distinct_parts) + part_codes, return_inverse=True)
+    contained: list[bool | None] = []
+    for pair in pairs.tolist():
+        text_code, part_code = divmod(pair, len(distinct_parts))
+        text, part = distinct_texts[text_code], distinct_parts[part_code]
+        contained.append(None if text is None or part is None else has(text, part))
+    return pa.array(contained, pa.bool_()).take(pa.array(places))
 
 
-def _bytes(texts: pa.Array) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], _Integers, _Integers]:
-    """Returns the bytes of all texts, where each text begins in them, and how long it is."""
-    if not len(texts):
-        return np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int64)
-    _, offsets, characters = texts.buffers()
-    ends = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    bounds = ends.astype(np.int64)
-    return np.frombuffer(characters or b"", np.uint8), bounds[:-1], np.diff(bounds)
+def _encoded(texts: pa.Array) -> tuple[list[bytes | None], _Integers]:
+    """Returns the bytes of the distinct texts, and of each text its number among them."""
+    encoded = texts.cast(pa.binary()).dictionary_encode(null_encoding="encode")
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
