@@ -52,8 +52,8 @@ from .project import Project
 from .queries.declaration import StandingQueries
 from .queries.match.sink import MatchQueries
 from .queries.matched_events.matched_event import MatchedEvent
-from .queries.registry.record import RegisteredQuery
 from .queries.records.result import QueryResult, ResultKind
+from .queries.registry.record import RegisteredQuery
 from .settings import Secret
 from .sinks.api import (
     CommitRejection,
