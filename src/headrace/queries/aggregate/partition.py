@@ -13,8 +13,8 @@ import msgspec
 from headrace.errors import QueryTextError
 from headrace.queries.aggregate.closing import REMEMBERED_MS
 from headrace.queries.aggregate.counts import PartitionCounts
-from headrace.queries.aggregate.plan import Plans
-from headrace.queries.aggregate.window import OpenWindow
+from headrace.queries.aggregate.plan import AggregatePlan, Plans
+from headrace.queries.aggregate.window import OpenWindow, time_text
 from headrace.queries.records.counts import TopicCounts
 from headrace.queries.records.ended import WindowResults
 from headrace.queries.records.matched import MatchedRecord, Tick, WindowId, WindowPartial
@@ -213,7 +213,7 @@ class PartitionAggregator:
     def _add(self, record: WindowPartial, offset: int, now_ms: int) -> None:
         window_id = WindowId.of(record)
         marker = self._ended.get(window_id)
-        plan = self._plans.of(record.text, record.shape)
+        plan = self._plan_of(record)
         ended_before = 0 if marker is None else marker.offset
         if offset < max(ended_before, self._covered.get(window_id, 0)):
             # It was added before: or not, where it is damaged.
@@ -232,6 +232,17 @@ class PartitionAggregator:
         self._changed.add(window_id)
         self._await_early(window)
         self.faulty.pop(record.query, None)
+
+    def _plan_of(self, record: WindowPartial | WindowSnapshot) -> AggregatePlan:
+        """Returns the plan by which a record can be added up.
+
+        Raises:
+            QueryTextError, ValueError: if there is none.
+        """
+        plan = self._plans.of(record.text, record.shape)
+        if record.types and record.types != plan.types:
+            raise ValueError(f"the fields of topic {plan.topic!r} had other types in the record")
+        return plan
 
     def _note_fault(self, query: str, error: Exception) -> None:
         if query not in self.faulty:
@@ -285,7 +296,9 @@ class PartitionAggregator:
 
     def _emit_early(self, window: OpenWindow, now_ms: int, output: WindowOutput) -> None:
         window.awaits_early, window.emitted_ms = False, now_ms
-        early = list(window.results(ResultKind.EARLY))
+        early = self._results(window, ResultKind.EARLY)
+        if early is None:
+            return
         output.windows.append(WindowResults(self._number, window.plan.topic, "", 0, early))
         self._covered[window.id] = self._covers(window)
         output.emitted.append(self._snapshot(window))
@@ -303,20 +316,23 @@ class PartitionAggregator:
 
     def _end(self, window: OpenWindow, now_ms: int, output: WindowOutput) -> None:
         closing, topic = window.plan.closing, window.plan.topic
-        result_us = closing.result_us(window.due_us, now_ms * 1000)
-        results = list(window.results(ResultKind.FINAL))
-        output.windows.append(
-            WindowResults(
-                self._number, topic, closing.ordered_by, result_us, results, window.events
+        counts, events = self._counts.of(topic), window.events
+        results = self._results(window, ResultKind.FINAL)
+        if results is None:
+            counts.faulty += events
+            events = 0
+        else:
+            result_us = closing.result_us(window.due_us, now_ms * 1000)
+            output.windows.append(
+                WindowResults(self._number, topic, closing.ordered_by, result_us, results, events)
             )
-        )
-        self._counts.of(topic).ended += window.events
+            counts.ended += events
         marker = PublishMarker(
             **window.id._asdict(),
             offset=self._covers(window),
             ended_ms=now_ms,
             topic=topic,
-            events=window.events,
+            events=events,
         )
         output.ended.append(marker)
         del self._windows[window.id]
@@ -325,6 +341,21 @@ class PartitionAggregator:
         # Of the others, event time says that they have ended, but not which records they have.
         if closing.needs_markers or marker.offset > self.offset:
             self._ended[window.id] = marker
+
+    def _results(self, window: OpenWindow, kind: ResultKind) -> list[QueryResult] | None:
+        """Returns the results of a window; None: they can't be made, and it is faulty.
+
+        An exception would end each instance that comes to the window.
+        """
+        try:
+            return list(window.results(kind))
+        except Exception as error:  # noqa: BLE001 - see above
+            _LOG.exception(
+                "Cannot make the results of query %s for the window that begins at %s, it has none",
+                *(window.id.query, time_text(window.id.begin_us)),
+            )
+            self._note_fault(window.id.query, error)
+            return None
 
     def _covers(self, window: OpenWindow) -> int:
         """Returns the offset that a window covers: after a restart, records may be behind it."""
@@ -336,6 +367,7 @@ class PartitionAggregator:
             offset=self._covers(window),
             text=window.text,
             shape=window.plan.shape,
+            types=window.plan.types,
             changed_ms=window.changed_ms,
             emitted_ms=window.emitted_ms,
             emission=window.emission,
@@ -346,7 +378,7 @@ class PartitionAggregator:
 
     def _restore(self, snapshot: WindowSnapshot) -> None:
         try:
-            plan = self._plans.of(snapshot.text, snapshot.shape)
+            plan = self._plan_of(snapshot)
             window_id = snapshot.id
             window = OpenWindow(window_id, snapshot.text, plan, snapshot.changed_ms)
             window.restore(snapshot.events, snapshot.groups, snapshot.other)

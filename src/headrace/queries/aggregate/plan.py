@@ -29,6 +29,7 @@ class AggregatePlan:
 
     Attributes:
         shape: key of the shape.
+        types: hash of the types of the values that facets and columns are made of.
         topic: of the events.
         aggregations: of the columns.
         facets: names of the facets, and whether each is a time.
@@ -43,6 +44,7 @@ class AggregatePlan:
     """
 
     shape: str
+    types: str
     topic: str
     aggregations: tuple[Aggregation[Any], ...]
     facets: tuple[tuple[str, bool], ...]
@@ -126,6 +128,7 @@ class Plans:
         facets, columns = types[: len(query.facets)], types[len(query.facets) :]
         plan = AggregatePlan(
             shape=shape.key,
+            types=shape.types,
             topic=query.topic,
             aggregations=tuple(result.aggregation for result in shape.results),
             facets=tuple((name, kind is ValueType.TIME) for name, kind in facets),

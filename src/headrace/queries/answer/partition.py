@@ -5,14 +5,16 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import msgspec
 
-from headrace.queries.aggregate.plan import AggregatePlan
+from headrace.events.times import microseconds_since_1970
 from headrace.queries.aggregate.window import time_text
 from headrace.queries.answer.counts import PartitionResultCounts
+from headrace.queries.answer.signals import QuerySignals
 from headrace.queries.answer.silent import WatchedQueries, WatchedQuery
 from headrace.queries.records.counts import ResultCounts
 from headrace.queries.records.ended import (
@@ -28,6 +30,8 @@ from headrace.queries.records.snapshots import AnswerPosition
 _LOG = logging.getLogger("headrace.queries")
 # So often, what is known of queries that have ended is forgotten.
 _FORGET_MS = 60_000
+# After a jump of time over months, so many of the windows of a query without events have a result.
+_MAX_EMPTY_WINDOWS = 1_000
 
 
 @dataclass(order=True, slots=True)
@@ -78,8 +82,7 @@ class PartitionAnswers:
         self._number, self._partitions, self._watched = number, partitions, watched
         self._clocks = dict(known.clocks)
         self._passed_us = dict(known.passed_us)
-        self._silence = dict(silence)
-        self._changed: set[str] = set()
+        self._signals = QuerySignals(silence)
         self._taken = known.offset
         self._began = None if position is None else position.began
         self._is_restored = position is None
@@ -128,6 +131,7 @@ class PartitionAnswers:
         # Its partition is late: its results come out of order.
         self._counts.take(record)
         self._counts.answer(record)
+        self._note_events(record)
         return record.results
 
     def copies(self, now_ms: int) -> Iterator[WindowResults]:
@@ -152,10 +156,7 @@ class PartitionAnswers:
 
     def changed_silence(self, *, all_queries: bool = False) -> dict[str, tuple[int, bool]]:
         """Returns what is known of queries where it has changed since the last call, or of all."""
-        changed, self._changed = self._changed, set()
-        if all_queries:
-            return dict(self._silence)
-        return {name: self._silence[name] for name in sorted(changed) if name in self._silence}
+        return self._signals.changed(all_queries=all_queries)
 
     @property
     def counts(self) -> dict[str, ResultCounts]:
@@ -230,9 +231,11 @@ class PartitionAnswers:
             if before_us is not None and reached_us <= before_us:
                 continue
             self._passed_us[topic] = reached_us
-            ended = [result for window in self._ended(topic, reached_us) for result in window]
-            empty = [] if before_us is None else list(self._empty(topic, before_us, now_ms, ended))
-            results += sorted([*ended, *empty], key=lambda result: result.end) if empty else ended
+            ended = list(self._ended(topic, reached_us))
+            silent = [] if before_us is None else self._silent(topic, before_us, now_ms, ended)
+            results += _in_order([result for window in ended for result in window.results], silent)
+            for window in ended:
+                self._note_events(window)
         self._forget(now_ms)
         return results
 
@@ -245,44 +248,65 @@ class PartitionAnswers:
         # A partition that has not caught up since its first start does not know the clock yet.
         return reached | ({"": clock_us} if clock_us else {})
 
-    def _ended(self, topic: str, reached_us: int) -> Iterator[list[QueryResult]]:
+    def _ended(self, topic: str, reached_us: int) -> Iterator[WindowResults]:
         waiting = self._waiting.get(topic, [])
         while waiting and waiting[0].due_us <= reached_us:
             window = heapq.heappop(waiting)
             del self._by_original[window.original]
             self._waiting_matches[window.record.topic] -= window.record.matches
             self._counts.answer(window.record)
-            yield window.record.results
-
-    def _empty(
-        self, topic: str, before_us: int, now_ms: int, ended: Iterable[QueryResult]
-    ) -> Iterator[QueryResult]:
-        """Yields results of the windows without events that have ended since ``before_us``."""
-        reached_us = self._passed_us[topic]
-        due = list(self._watched.ended(self._number, topic, before_us, reached_us, now_ms))
-        answered = {(_name(result), result.begin) for result in ended} if due else set()
-        for watched, begins in due:
-            yield from self._silent(watched, begins, answered)
+            yield window.record
 
     def _silent(
-        self, watched: WatchedQuery, begins: range, answered: set[tuple[str, str]]
+        self, topic: str, before_us: int, now_ms: int, ended: Collection[WindowResults]
+    ) -> list[QueryResult]:
+        """Returns the results of windows without events that have ended since ``before_us``."""
+        reached_us = self._passed_us[topic]
+        due = list(self._watched.ended(self._number, topic, before_us, reached_us, now_ms))
+        with_events = _begins_and_ends(ended, {watched.name for watched, _ in due})
+        results: list[QueryResult] = []
+        for watched, begins in due:
+            results += self._without_events(watched, begins, with_events.get(watched.name, {}))
+        shortened = [
+            begins
+            for watched, begins in due
+            if watched.plan.emits_empty and len(begins) > _MAX_EMPTY_WINDOWS
+        ]
+        if shortened:
+            _LOG.warning(
+                "Time went on from %s to %s at once: only the last %d windows without events of a "
+                "query have results; queries with more: %d",
+                *(time_text(before_us), time_text(reached_us), _MAX_EMPTY_WINDOWS, len(shortened)),
+            )
+        return results
+
+    def _without_events(
+        self, watched: WatchedQuery, begins: range, with_events: Mapping[int, int]
     ) -> Iterator[QueryResult]:
+        """Yields results of windows of a query.
+
+        Args:
+            watched: the query.
+            begins: of its windows that have ended.
+            with_events: begins and ends of those that had events.
+        """
         plan, name = watched.plan, watched.name
+        if plan.emits_empty:
+            for begin_us in begins[-_MAX_EMPTY_WINDOWS:]:
+                if begin_us not in with_events:
+                    yield _result_without_events(watched, begin_us, ResultKind.EMPTY)
         if not plan.loss_after:
             # A text before this one may have asked for it, and one after it may ask again.
-            self._silence.pop(name, None)
-        for begin_us in begins:
-            end_us = begin_us + plan.window_us
-            if (name, time_text(begin_us)) in answered:
-                if plan.loss_after:
-                    self._note_silence(name, end_us, is_told=False)
-                continue
-            if begin_us < watched.since_us:
-                continue
-            if plan.emits_empty:
-                yield _without_events(watched, begin_us, ResultKind.EMPTY)
-            if plan.loss_after and self._is_lost(name, plan, end_us):
-                yield _without_events(watched, begin_us, ResultKind.LOST)
+            self._signals.forget(name)
+        elif begins:
+            for begin_us in self._signals.lost(name, plan, begins, with_events.values()):
+                yield _result_without_events(watched, begin_us, ResultKind.LOST)
+
+    def _note_events(self, window: WindowResults) -> None:
+        """Notes that a query that asks for loss of signal had events in a window."""
+        result = window.results[0]
+        if self._watched.asks_for_loss(result.query, result.registered):
+            self._signals.note_events(_name(result), _microseconds(result.end))
 
     def _forget(self, now_ms: int) -> None:
         """Forgets what is known of queries that ask for no loss of signal any more."""
@@ -293,22 +317,10 @@ class PartitionAnswers:
         self._watched.forget_expired(self._written_ms)
         live = self._watched.live(self._number, now_ms)
         names = {watched.name for watched in live if watched.plan.loss_after}
-        self._silence = {name: known for name, known in self._silence.items() if name in names}
-
-    def _is_lost(self, name: str, plan: AggregatePlan, end_us: int) -> bool:
-        """Whether the window that ends then is the one that makes the loss of signal known."""
-        seen_us, is_told = self._silence.get(name, (end_us - plan.slide_us, False))
-        is_lost = not is_told and end_us - seen_us >= plan.loss_after * plan.slide_us
-        self._note_silence(name, seen_us, is_told=is_told or is_lost)
-        return is_lost
-
-    def _note_silence(self, name: str, seen_us: int, *, is_told: bool) -> None:
-        if self._silence.get(name) != (seen_us, is_told):
-            self._silence[name] = (seen_us, is_told)
-            self._changed.add(name)
+        self._signals.keep(names)
 
 
-def _without_events(watched: WatchedQuery, begin_us: int, kind: ResultKind) -> QueryResult:
+def _result_without_events(watched: WatchedQuery, begin_us: int, kind: ResultKind) -> QueryResult:
     registered, plan = watched.registered, watched.plan
     values = (each.accumulator().value(plan.window) for each in plan.aggregations)
     return QueryResult(
@@ -324,6 +336,35 @@ def _without_events(watched: WatchedQuery, begin_us: int, kind: ResultKind) -> Q
         values=dict(zip(plan.columns, values, strict=True)),
         events=0,
     )
+
+
+def _in_order(ended: list[QueryResult], silent: list[QueryResult]) -> list[QueryResult]:
+    """Returns results in order, of each query: by the ends of windows where some had no events."""
+    if not silent:
+        return ended
+    names = {_name(result) for result in silent}
+    others = [result for result in ended if _name(result) not in names]
+    mixed = [*(result for result in ended if _name(result) in names), *silent]
+    return others + sorted(mixed, key=lambda result: result.end)
+
+
+def _begins_and_ends(
+    windows: Collection[WindowResults], names: Collection[str]
+) -> dict[str, dict[int, int]]:
+    """Returns begins and ends of the windows of some queries, by name."""
+    by_name: dict[str, dict[int, int]] = {}
+    for window in windows:
+        result = window.results[0]
+        name = _name(result)
+        if name in names:
+            ends = by_name.setdefault(name, {})
+            ends[_microseconds(result.begin)] = _microseconds(result.end)
+    return by_name
+
+
+def _microseconds(text: str) -> int:
+    """Returns a time of a result, in microseconds since 1970."""
+    return microseconds_since_1970(datetime.fromisoformat(text))
 
 
 def _name(result: QueryResult) -> str:

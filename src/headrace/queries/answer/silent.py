@@ -15,6 +15,7 @@ from headrace.events.times import microseconds_since_1970
 from headrace.model.partitioning import partition_of_key
 from headrace.queries.aggregate.plan import AggregatePlan, Plans
 from headrace.queries.aggregate.window import time_text
+from headrace.queries.answer.signals import next_begin
 from headrace.queries.registry.record import RegisteredQuery, decode_query
 
 _LOG = logging.getLogger("headrace.queries")
@@ -22,8 +23,6 @@ _LOG = logging.getLogger("headrace.queries")
 _ASKS = re.compile(r"\b(EMPTY|LOSS)\b", re.IGNORECASE)
 # A query that has expired is known for so long: the clocks of instances differ.
 _EXPIRED_MS = 3_600_000
-# After a jump of time over months, so many of the windows without events have a result.
-_MAX_EMPTY_WINDOWS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,6 @@ class _Rhythm(NamedTuple):
         """Returns the begins of the windows that end after ``before_us``, and by ``reached_us``."""
         first = (before_us - self.length_us) // self.slide_us + 1
         last = (reached_us - self.length_us) // self.slide_us
-        first = max(first, last + 1 - _MAX_EMPTY_WINDOWS)
         return range(first * self.slide_us, (last + 1) * self.slide_us, self.slide_us)
 
 
@@ -133,6 +131,8 @@ class WatchedQueries:
     ) -> Iterator[tuple[WatchedQuery, range]]:
         """Yields the live queries of which windows have ended, with the begins of these.
 
+        Those that began before the query was registered are left out.
+
         Queries of which none has ended cost nothing.
 
         Args:
@@ -153,7 +153,21 @@ class WatchedQueries:
         for queries, begins in ended:
             for watched in queries:
                 if watched.registered.is_live(at):
-                    yield watched, begins
+                    first = max(begins.start, next_begin(watched.since_us, begins.step))
+                    yield watched, range(first, begins.stop, begins.step)
+
+    def asks_for_loss(self, query_id: str, registered: str) -> bool:
+        """Returns whether a query asks for loss of signal.
+
+        Args:
+            query_id: of the query.
+            registered: when it was registered first, as its results say.
+        """
+        with self._lock:
+            watched = self._watched.get(query_id.encode())
+        if watched is None or watched.registered_text != registered:
+            return False
+        return watched.plan.loss_after > 0
 
     def _queries_like(self, watched: WatchedQuery) -> dict[bytes, WatchedQuery]:
         """Returns those whose windows end at the same times, with results in the same partition."""

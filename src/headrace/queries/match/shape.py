@@ -107,6 +107,15 @@ class QueryShape:
     emits_events: bool = False
 
     @cached_property
+    def types(self) -> str:
+        """Hash of the types of the values that facets and columns of the results are made of.
+
+        They are those of the event class: another one may give the same text other types.
+        """
+        values = [*self.facets, *(result.argument for result in self.results)]
+        return text_hash(" ".join("" if each is None else each.type.name for each in values))
+
+    @cached_property
     def columns(self) -> frozenset[str]:
         """Columns of events that it is made of."""
         parts = [*self.operands, *self.facets]

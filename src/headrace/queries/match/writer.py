@@ -151,6 +151,7 @@ class MatchWriter:
                 groups,
                 added.other if is_last else None,
                 rule.shape.key,
+                rule.shape.types,
             )
             self._records.append((key.decode(), msgspec.Raw(msgspec.json.encode(partial))))
 

@@ -41,6 +41,8 @@ class WindowPartial(msgspec.Struct, tag="add", tag_field="kind", frozen=True):
         other: partials of groups beyond the query's limit, together; None: there are none.
         shape: key of the shape of the text; empty: readers parse the text.
         topic: of the events.
+        types: hash of the types of the values that facets and partials are made of; empty: not
+            known.
     """
 
     query: str
@@ -53,6 +55,7 @@ class WindowPartial(msgspec.Struct, tag="add", tag_field="kind", frozen=True):
     groups: list[Group]
     other: list[Any] | None = None
     shape: str = ""
+    types: str = ""
 
 
 class WindowId(NamedTuple):

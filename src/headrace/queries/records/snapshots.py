@@ -62,6 +62,7 @@ class WindowSnapshot(_OfWindow, frozen=True, kw_only=True):
     offset: int
     text: str
     shape: str = ""
+    types: str = ""
     changed_ms: int
     emitted_ms: int
     emission: int
@@ -77,7 +78,7 @@ class PublishMarker(_OfWindow, tag="ended", tag_field="kind", frozen=True, kw_on
         offset: that the results cover.
         ended_ms: when it ended, in milliseconds since 1970.
         topic: of the events.
-        events: in the window.
+        events: in the results.
     """
 
     offset: int

@@ -222,12 +222,14 @@ def test_windows_before_the_registration_have_no_results():
 
 
 @pytest.mark.parametrize("days", [1, 400])
-def test_a_jump_of_time_makes_a_thousand_results_at_most(days):
+def test_a_jump_of_time_makes_a_thousand_results_at_most(days, caplog):
     stage = Stage(EMPTY)
     stage.take(clocks(0, 0), clocks(1, 0))
     minutes = days * 1_440
     given = stage.take(clocks(0, minutes), clocks(1, minutes))
     assert len(given) == 1_000
+    [warning] = caplog.messages
+    assert "queries with more: 1" in warning
     assert given[-1] == named("w0", minutes - 1, "empty")
 
 
@@ -468,6 +470,46 @@ def test_loss_of_signal_is_named_after_a_jump_of_time():
     stage.take(clocks(0, 0), clocks(1, 0))
     kinds = [kind for _, _, kind in stage.take(clocks(0, 5_000), clocks(1, 5_000))]
     assert kinds == ["lost"]
+
+
+def test_loss_of_signal_is_known_of_all_windows_of_a_jump_of_time():
+    stage = Stage(LOSS)
+    stage.take(clocks(0, 0), clocks(1, 0))
+    assert stage.take(clocks(0, 10), clocks(1, 10)) == [named("w0", 1, "lost")]
+    given = stage.take(window("w0", 20), clocks(0, 5_000, matches=1), clocks(1, 5_000))
+    assert given == [named("w0", 20), named("w0", 22, "lost")]
+    assert stage.take(clocks(0, 6_000, matches=1), clocks(1, 6_000)) == []
+
+
+def test_events_of_windows_that_are_answered_late_are_a_signal():
+    stage = Stage(LOSS + " CLOSE BY CLOCK 0 seconds")
+    stage.take(clocks(0, 0), clocks(1, 0))
+    for minute in range(6):
+        late = window("w0", minute, ordered_by="")
+        both = clocks(0, 0, minute + 1), clocks(1, 0, minute + 1)
+        assert stage.take(*both, late) == [named("w0", minute)]
+    lost = stage.take(clocks(0, 0, 20), clocks(1, 0, 20))
+    assert lost == [named("w0", 7, "lost")]
+
+
+def test_events_of_windows_that_others_than_the_text_of_now_end_are_a_signal():
+    by_hour = LOSS.replace("1 minute", "1 hour")
+    stage = Stage(by_hour)
+    stage.take(clocks(0, 0), clocks(1, 0))
+    stage.take(window("w0", 5), clocks(0, 6), clocks(1, 6))
+    [(seen_us, is_reported)] = stage.answers.changed_silence().values()
+    assert (seen_us, is_reported) == (BASE + 6 * MINUTE, False)
+
+
+def test_windows_of_a_query_keep_their_order_beside_empty_ones_of_others():
+    stage = Stage(EMPTY + " CLOSE BY CLOCK 0 seconds")
+    stage.take(clocks(0, 0), clocks(1, 0))
+    quiet = [
+        msgspec.structs.replace(window("quiet", minute, ordered_by=""), due_us=BASE + place)
+        for place, minute in enumerate([5, 2])
+    ]
+    given = stage.take(*quiet, clocks(0, 0, 1), clocks(1, 0, 1))
+    assert given == [named("quiet", 5), named("quiet", 2), named("w0", 0, "empty")]
 
 
 def test_a_renewal_changes_nothing_and_an_update_begins_with_the_next_window():
