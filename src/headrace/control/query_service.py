@@ -102,8 +102,10 @@ class ProjectQueries:
         declared = declared_queries(self._project, registry)
         if not query.topic:
             raise QueryMissingError(query.document["id"], declared.name, "its record is faulty")
+        number = partition_of_key(query.document["id"].encode(), declared.partitions)
+        partition = TopicPartition(declared.results_topic, number)
         is_current = partial(self._is_current, declared.name, query.document)
-        return TopicCursor(self._reader, declared.results_topic, query.document, begin, is_current)
+        return TopicCursor(self._reader, partition, query.document, begin, is_current)
 
     def _is_current(self, registry: str, document: Mapping[str, Any]) -> bool:
         """Returns whether the id still belongs to the registration of a document."""
@@ -124,8 +126,8 @@ class ResultRange:
     """The results that are in the partition of a query.
 
     Attributes:
-        topic_id: of the topic, another one when it is created again; empty: there is no topic.
-        offsets: of the partition, from the first record to the end; empty if there is no topic.
+        topic_id: of the topic, another one when it is created again; empty: there is no partition.
+        offsets: of the partition, from the first record to the end; empty if there is none.
     """
 
     topic_id: str
@@ -140,7 +142,7 @@ class TopicCursor:
 
     Args:
         reader: of topics of results.
-        topic: that has them.
+        partition: that has them.
         document: of the query, with ``id`` and ``registered_at``.
         begin: where to begin.
         is_current: whether the id still belongs to this registration; asked where a result is of a
@@ -151,12 +153,12 @@ class TopicCursor:
     def __init__(
         self,
         reader: ResultReader,
-        topic: str,
+        partition: TopicPartition,
         document: Mapping[str, Any],
         begin: ResultsBegin,
         is_current: Callable[[], bool],
     ) -> None:
-        self._reader, self._topic, self._id = reader, topic, document["id"]
+        self._reader, self._partition, self._id = reader, partition, document["id"]
         self._is_current = is_current
         self._registered = datetime.fromisoformat(document["registered_at"])
         self._topic_id, self._step = "", _MIN_OFFSETS
@@ -208,9 +210,9 @@ class TopicCursor:
 
     def _known(self) -> ResultRange:
         """Returns what is there, of a later moment than the position if it lies before that."""
-        known = self._reader.known(self._topic, self._id)
+        known = self._reader.known(self._partition)
         if self._position > known.offsets.end:
-            known = self._reader.known(self._topic, self._id, asked_since=self._moved_at)
+            known = self._reader.known(self._partition, asked_since=self._moved_at)
         return known
 
 
@@ -245,13 +247,13 @@ class _Answer:
         asked_at: when the first request was sent, by the monotonic clock.
         answered_at: when the last answer came.
         topic_id: of the topic.
-        ranges: of all partitions, by number.
+        ranges: of all partitions.
     """
 
     asked_at: float
     answered_at: float
     topic_id: str
-    ranges: Sequence[OffsetRange]
+    ranges: Mapping[TopicPartition, OffsetRange]
 
 
 class ResultReader:
@@ -267,12 +269,11 @@ class ResultReader:
         self._lock = threading.Lock()
         self._answers: dict[str, _Answer] = {}
 
-    def known(self, topic: str, query_id: str, *, asked_since: float = 0.0) -> ResultRange:
-        """Returns what is in the partition with the results of a query.
+    def known(self, partition: TopicPartition, *, asked_since: float = 0.0) -> ResultRange:
+        """Returns what is in a partition.
 
         Args:
-            topic: that has the results.
-            query_id: of the query.
+            partition: with the results of a query.
             asked_since: a moment of the monotonic clock; brokers are asked again if they were last
                 asked before.
 
@@ -280,6 +281,7 @@ class ResultReader:
             AuthorizationError: if an ACL is missing.
             BrokerUnreachableError: if the brokers do not answer.
         """
+        topic = partition.topic
         answer = self._answers.get(topic)
         if (
             answer is None
@@ -287,9 +289,8 @@ class ResultReader:
             or time.monotonic() - answer.answered_at > _OFFSETS_SECONDS
         ):
             answer = self._newest(topic, self._ask(topic))
-        if not answer.ranges:
-            return ResultRange("", OffsetRange(TopicPartition(topic, 0), 0, 0))
-        partition = partition_of_key(query_id.encode(), len(answer.ranges))
+        if partition not in answer.ranges:
+            return ResultRange("", OffsetRange(partition, 0, 0))
         return ResultRange(answer.topic_id, answer.ranges[partition])
 
     def read(self, range_: OffsetRange, take: Callable[[Record], bool]) -> bool:
@@ -323,9 +324,9 @@ class ResultReader:
         config, asked_at = broker_config(self._settings), time.monotonic()
         live = describe(config, [topic]).get(topic)
         if live is None:
-            return _Answer(asked_at, time.monotonic(), "", ())
+            return _Answer(asked_at, time.monotonic(), "", {})
         known = watermarks(config, live.all_partitions)
-        ranges = [OffsetRange(each, *known[each]) for each in live.all_partitions]
+        ranges = {each: OffsetRange(each, *known[each]) for each in live.all_partitions}
         return _Answer(asked_at, time.monotonic(), live.topic_id, ranges)
 
 
