@@ -24,20 +24,26 @@ from headrace.control.query_results import newest_results
 from headrace.control.services import broker_config
 from headrace.errors import QueryMissingError
 from headrace.events.times import iso_milliseconds
-from headrace.ingest.queries.backend import KnownQuery, Registration, ResultPage, ResultsBegin
+from headrace.ingest.queries.backend import (
+    KnownQuery,
+    Registration,
+    ResultList,
+    ResultPage,
+    ResultsBegin,
+)
 from headrace.kafka.client import consumer, describe, watermarks
 from headrace.kafka.range_reader import Record, read_ranges
 from headrace.model import OffsetRange, TopicPartition
 from headrace.model.partitioning import partition_of_key
 from headrace.queries.language import parse_query
-from headrace.queries.records.result import QueryResult, result_of
+from headrace.queries.records.result import QueryResult, decode_result, result_of
 from headrace.queries.registry.record import RegisteredQuery
 from headrace.settings import Settings
 
 MAX_SCANNED_RECORDS = 200_000
 """A list of results is made of so many of the newest records of their partition."""
 
-_MAX_HTTP_RESULTS = 20_000
+_MAX_LIST_RESULTS, _MAX_LIST_BYTES = 20_000, 16 * 2**20
 _PAGE_BYTES = 262_144
 # Of the offsets that a page looks at: few while most of them are of the query, which would be read
 # in vain beyond the end of the page, and many where the query has few of the records.
@@ -94,9 +100,8 @@ class ProjectQueries:
     def query(self, registry: str | None, query_id: str) -> KnownQuery:
         return _known(self._registry(registry).entry(query_id))
 
-    def results(self, registry: str | None, query: KnownQuery, limit: int) -> Sequence[bytes]:
-        cursor = self.cursor(registry, query, "earliest")
-        return [msgspec.json.encode(result) for result in cursor.newest(limit)]
+    def results(self, registry: str | None, query: KnownQuery, limit: int) -> ResultList:
+        return self.cursor(registry, query, "earliest").newest(limit)
 
     def cursor(self, registry: str | None, query: KnownQuery, begin: ResultsBegin) -> TopicCursor:
         declared = declared_queries(self._project, registry)
@@ -190,20 +195,22 @@ class TopicCursor:
         is_end = page.is_over or self._position == offsets.end
         return ResultPage(page.results, self._position, is_end, page.is_over)
 
-    def newest(self, limit: int) -> list[QueryResult]:
+    def newest(self, limit: int) -> ResultList:
         """Returns the newest result of each group, among the newest records of the partition."""
         known = self._known().offsets
         begin = max(known.start, known.end - MAX_SCANNED_RECORDS)
-        newest: deque[QueryResult] = deque(maxlen=_MAX_HTTP_RESULTS)
+        newest = _NewestResults()
 
         def take(record: Record) -> bool:
             result = result_of(self._id, record.key(), record.value())
             if result is not None and _registered(result) == self._registered:
-                newest.append(result)
+                newest.add(msgspec.json.encode(result))
             return True
 
         self._reader.read(OffsetRange(known.partition, begin, known.end), take)
-        return newest_results(newest, limit)
+        counting = newest_results(map(decode_result, newest.results), _MAX_LIST_RESULTS)
+        is_cut = newest.is_cut or begin > known.start or len(counting) > limit
+        return ResultList([msgspec.json.encode(each) for each in counting[-limit:]], is_cut)
 
     def _move(self, position: int) -> None:
         self._position, self._moved_at = position, time.monotonic()
@@ -214,6 +221,23 @@ class TopicCursor:
         if self._position > known.offsets.end:
             known = self._reader.known(self._partition, asked_since=self._moved_at)
         return known
+
+
+class _NewestResults:
+    """Keeps the newest results as JSON, up to a number and a size of all together."""
+
+    def __init__(self) -> None:
+        self.results: deque[bytes] = deque()
+        self.is_cut = False
+        self._bytes = 0
+
+    def add(self, result: bytes) -> None:
+        """Adds a result that is newer than all before it."""
+        self.results.append(result)
+        self._bytes += len(result)
+        while len(self.results) > _MAX_LIST_RESULTS or self._bytes > _MAX_LIST_BYTES:
+            self._bytes -= len(self.results.popleft())
+            self.is_cut = True
 
 
 class _Page:

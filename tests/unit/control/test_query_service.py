@@ -23,7 +23,7 @@ from headrace.errors import ExtraMissingError, QueryMissingError
 from headrace.kafka.client import LiveTopic
 from headrace.model import OffsetRange, TopicPartition
 from headrace.model.partitioning import partition_of_key
-from headrace.queries.records.result import QueryResult, ResultKind
+from headrace.queries.records.result import QueryResult, ResultKind, decode_result
 from headrace.settings import load_settings
 
 NOW = datetime(2026, 5, 1, 10, 0, 0, 250_000, tzinfo=UTC)
@@ -147,7 +147,7 @@ def test_a_result_of_another_program_with_a_wrong_time_is_passed(reader, registe
     results = cursor(reader)
     page = results.read()
     assert (minutes(page), page.position) == ([(0, 1), (2, 2)], 3)
-    assert len(results.newest(10)) == 2
+    assert len(results.newest(10).results) == 2
 
 
 @pytest.mark.parametrize(
@@ -362,8 +362,9 @@ def test_the_list_has_the_newest_result_of_each_group_of_this_registration(reade
     for minute in range(4):
         reader.add("a", minute)
     reader.add("a", 2, emission=2)
-    newest = cursor(reader).newest(3)
-    assert [(result.begin[14:16], result.emission) for result in newest] == [
+    results, is_cut = cursor(reader).newest(3)
+    assert is_cut
+    assert [(result.begin[14:16], result.emission) for result in map(decode_result, results)] == [
         ("01", 1),
         ("02", 2),
         ("03", 1),
@@ -374,8 +375,26 @@ def test_the_list_looks_at_the_newest_records_alone(reader, monkeypatch):
     monkeypatch.setattr(query_service, "MAX_SCANNED_RECORDS", 3)
     for minute in range(10):
         reader.add("a", minute)
-    assert len(cursor(reader).newest(100)) == 3
+    results, is_cut = cursor(reader).newest(100)
+    assert (len(results), is_cut) == (3, True)
     assert reader.reads == [(7, 10)]
+
+
+def test_a_list_that_is_whole_is_not_cut(reader):
+    for minute in range(3):
+        reader.add("a", minute)
+    assert not cursor(reader).newest(3).is_cut
+
+
+@pytest.mark.parametrize("limit", ["_MAX_LIST_RESULTS", "_MAX_LIST_BYTES"])
+def test_a_list_has_the_newest_results_up_to_a_number_and_a_size(reader, monkeypatch, limit):
+    for minute in range(4):
+        reader.add("a", minute)
+    limits = {"_MAX_LIST_RESULTS": 2, "_MAX_LIST_BYTES": 2 * len(reader.stored[0].content)}
+    monkeypatch.setattr(query_service, limit, limits[limit])
+    results, is_cut = cursor(reader).newest(100)
+    assert [decode_result(result).begin[14:16] for result in results] == ["02", "03"]
+    assert is_cut
 
 
 def test_registered_queries_are_documents_with_topic_and_offset(load, topic):
