@@ -251,7 +251,7 @@ class QueryRegistry:
             raise QueryInvalidError("id", chosen, f"possible are {QUERY_ID_WORDS}")
         now = _now()
         query = self._with_text(RegisteredQuery(chosen, "", "", 1, now, now, None), text)
-        query = replace(query, expires_at=self._expiry(now, ttl))
+        query = replace(query, expires_at=self._expiry(now, ttl), text_changed_at=now)
         with self._lock:
             table = self._followed.table(self._config)
             live, next_offset = _live(table, chosen, now), table.next_offset
@@ -265,8 +265,12 @@ class QueryRegistry:
             if is_taken and (live is not None or is_other):
                 raise QueryIdTakenError(chosen, before.revision)
             # Another client has registered the id since: of both, the first time counts.
-            revision = before.revision + is_taken
-            return replace(query, revision=revision, registered_at=before.registered_at)
+            return replace(
+                query,
+                revision=before.revision + is_taken,
+                registered_at=before.registered_at,
+                text_changed_at=now if is_taken else before.text_changed_at,
+            )
 
         return self._write(change, live, next_offset)
 
@@ -294,8 +298,13 @@ class QueryRegistry:
             if text is not None and is_updated:
                 checked_query(self._project, text, is_new=True)
             # A query that is only renewed goes on with its windows.
-            revision = before.revision + is_updated
-            return replace(renewed, revision=revision, updated_at=now, expires_at=expires_at)
+            return replace(
+                renewed,
+                revision=before.revision + is_updated,
+                updated_at=now,
+                expires_at=expires_at,
+                text_changed_at=now if is_updated else before.text_changed_at,
+            )
 
         return self._write(change, live, next_offset)
 

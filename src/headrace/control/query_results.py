@@ -18,6 +18,7 @@ from headrace.kafka.range_reader import read_records
 from headrace.kafka.tail import follow
 from headrace.model import OffsetRange, TopicPartition
 from headrace.model.partitioning import partition_of_key
+from headrace.queries.declaration import StandingQueries
 from headrace.queries.records.result import QueryResult, ResultKind, result_of
 from headrace.queries.registry.record import QUERY_ID
 
@@ -103,18 +104,18 @@ def find_results(
         RecordsUnreadableError: if records are damaged.
     """
     chosen = options or ResultOptions()
-    topic = declared_queries(project, queries).results_topic
+    declared = declared_queries(project, queries)
     registry = QueryRegistry(project, queries)
     missing, ended = _missing(registry, query_id), registry.ended(query_id)
     if missing is not None and not QUERY_ID.fullmatch(query_id):
         raise missing
     config = broker_config(project.settings)
-    partition = results_partition(config, topic, query_id)
+    partition = results_partition(config, declared, query_id)
     if partition is None:
         if missing is not None:
             raise missing
         if chosen.follow:
-            raise TopicMissingError(topic)
+            raise TopicMissingError(declared.results_topic)
         return QueryResults(iter(()), ended)
     begin, end = watermarks(config, [partition])[partition]
     known = _between(config, OffsetRange(partition, begin, end), query_id)
@@ -130,12 +131,14 @@ def find_results(
     return QueryResults(iter(newest_results(known, chosen.limit or MAX_LISTED_RESULTS)), ended)
 
 
-def results_partition(config: ClientConfig, topic: str, query_id: str) -> TopicPartition | None:
-    """Returns the partition that has the results of a query; None: there is no such topic."""
+def results_partition(
+    config: ClientConfig, queries: StandingQueries, query_id: str
+) -> TopicPartition | None:
+    """Returns the partition that has the results of a query; None: there is none yet."""
+    topic = queries.results_topic
+    place = TopicPartition(topic, partition_of_key(query_id.encode(), queries.partitions))
     live = describe(config, [topic]).get(topic)
-    if live is None:
-        return None
-    return TopicPartition(topic, partition_of_key(query_id.encode(), live.partitions))
+    return place if live is not None and place in live.all_partitions else None
 
 
 def newest_results(

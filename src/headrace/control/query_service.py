@@ -24,20 +24,26 @@ from headrace.control.query_results import newest_results
 from headrace.control.services import broker_config
 from headrace.errors import QueryMissingError
 from headrace.events.times import iso_milliseconds
-from headrace.ingest.queries.backend import KnownQuery, Registration, ResultPage, ResultsBegin
+from headrace.ingest.queries.backend import (
+    KnownQuery,
+    Registration,
+    ResultList,
+    ResultPage,
+    ResultsBegin,
+)
 from headrace.kafka.client import consumer, describe, watermarks
 from headrace.kafka.range_reader import Record, read_ranges
 from headrace.model import OffsetRange, TopicPartition
 from headrace.model.partitioning import partition_of_key
 from headrace.queries.language import parse_query
-from headrace.queries.records.result import QueryResult, result_of
+from headrace.queries.records.result import QueryResult, decode_result, result_of
 from headrace.queries.registry.record import RegisteredQuery
 from headrace.settings import Settings
 
 MAX_SCANNED_RECORDS = 200_000
 """A list of results is made of so many of the newest records of their partition."""
 
-_MAX_HTTP_RESULTS = 20_000
+_MAX_LIST_RESULTS, _MAX_LIST_BYTES = 20_000, 16 * 2**20
 _PAGE_BYTES = 262_144
 # Of the offsets that a page looks at: few while most of them are of the query, which would be read
 # in vain beyond the end of the page, and many where the query has few of the records.
@@ -94,16 +100,17 @@ class ProjectQueries:
     def query(self, registry: str | None, query_id: str) -> KnownQuery:
         return _known(self._registry(registry).entry(query_id))
 
-    def results(self, registry: str | None, query: KnownQuery, limit: int) -> Sequence[bytes]:
-        cursor = self.cursor(registry, query, "earliest")
-        return [msgspec.json.encode(result) for result in cursor.newest(limit)]
+    def results(self, registry: str | None, query: KnownQuery, limit: int) -> ResultList:
+        return self.cursor(registry, query, "earliest").newest(limit)
 
     def cursor(self, registry: str | None, query: KnownQuery, begin: ResultsBegin) -> TopicCursor:
         declared = declared_queries(self._project, registry)
         if not query.topic:
             raise QueryMissingError(query.document["id"], declared.name, "its record is faulty")
+        number = partition_of_key(query.document["id"].encode(), declared.partitions)
+        partition = TopicPartition(declared.results_topic, number)
         is_current = partial(self._is_current, declared.name, query.document)
-        return TopicCursor(self._reader, declared.results_topic, query.document, begin, is_current)
+        return TopicCursor(self._reader, partition, query.document, begin, is_current)
 
     def _is_current(self, registry: str, document: Mapping[str, Any]) -> bool:
         """Returns whether the id still belongs to the registration of a document."""
@@ -124,8 +131,8 @@ class ResultRange:
     """The results that are in the partition of a query.
 
     Attributes:
-        topic_id: of the topic, another one when it is created again; empty: there is no topic.
-        offsets: of the partition, from the first record to the end; empty if there is no topic.
+        topic_id: of the topic, another one when it is created again; empty: there is no partition.
+        offsets: of the partition, from the first record to the end; empty if there is none.
     """
 
     topic_id: str
@@ -140,7 +147,7 @@ class TopicCursor:
 
     Args:
         reader: of topics of results.
-        topic: that has them.
+        partition: that has them.
         document: of the query, with ``id`` and ``registered_at``.
         begin: where to begin.
         is_current: whether the id still belongs to this registration; asked where a result is of a
@@ -151,12 +158,12 @@ class TopicCursor:
     def __init__(
         self,
         reader: ResultReader,
-        topic: str,
+        partition: TopicPartition,
         document: Mapping[str, Any],
         begin: ResultsBegin,
         is_current: Callable[[], bool],
     ) -> None:
-        self._reader, self._topic, self._id = reader, topic, document["id"]
+        self._reader, self._partition, self._id = reader, partition, document["id"]
         self._is_current = is_current
         self._registered = datetime.fromisoformat(document["registered_at"])
         self._topic_id, self._step = "", _MIN_OFFSETS
@@ -188,30 +195,49 @@ class TopicCursor:
         is_end = page.is_over or self._position == offsets.end
         return ResultPage(page.results, self._position, is_end, page.is_over)
 
-    def newest(self, limit: int) -> list[QueryResult]:
+    def newest(self, limit: int) -> ResultList:
         """Returns the newest result of each group, among the newest records of the partition."""
         known = self._known().offsets
         begin = max(known.start, known.end - MAX_SCANNED_RECORDS)
-        newest: deque[QueryResult] = deque(maxlen=_MAX_HTTP_RESULTS)
+        newest = _NewestResults()
 
         def take(record: Record) -> bool:
             result = result_of(self._id, record.key(), record.value())
             if result is not None and _registered(result) == self._registered:
-                newest.append(result)
+                newest.add(msgspec.json.encode(result))
             return True
 
         self._reader.read(OffsetRange(known.partition, begin, known.end), take)
-        return newest_results(newest, limit)
+        counting = newest_results(map(decode_result, newest.results), _MAX_LIST_RESULTS)
+        is_cut = newest.is_cut or begin > known.start or len(counting) > limit
+        return ResultList([msgspec.json.encode(each) for each in counting[-limit:]], is_cut)
 
     def _move(self, position: int) -> None:
         self._position, self._moved_at = position, time.monotonic()
 
     def _known(self) -> ResultRange:
         """Returns what is there, of a later moment than the position if it lies before that."""
-        known = self._reader.known(self._topic, self._id)
+        known = self._reader.known(self._partition)
         if self._position > known.offsets.end:
-            known = self._reader.known(self._topic, self._id, asked_since=self._moved_at)
+            known = self._reader.known(self._partition, asked_since=self._moved_at)
         return known
+
+
+class _NewestResults:
+    """Keeps the newest results as JSON, up to a number and a size of all together."""
+
+    def __init__(self) -> None:
+        self.results: deque[bytes] = deque()
+        self.is_cut = False
+        self._bytes = 0
+
+    def add(self, result: bytes) -> None:
+        """Adds a result that is newer than all before it."""
+        self.results.append(result)
+        self._bytes += len(result)
+        while len(self.results) > _MAX_LIST_RESULTS or self._bytes > _MAX_LIST_BYTES:
+            self._bytes -= len(self.results.popleft())
+            self.is_cut = True
 
 
 class _Page:
@@ -245,13 +271,13 @@ class _Answer:
         asked_at: when the first request was sent, by the monotonic clock.
         answered_at: when the last answer came.
         topic_id: of the topic.
-        ranges: of all partitions, by number.
+        ranges: of all partitions.
     """
 
     asked_at: float
     answered_at: float
     topic_id: str
-    ranges: Sequence[OffsetRange]
+    ranges: Mapping[TopicPartition, OffsetRange]
 
 
 class ResultReader:
@@ -267,12 +293,11 @@ class ResultReader:
         self._lock = threading.Lock()
         self._answers: dict[str, _Answer] = {}
 
-    def known(self, topic: str, query_id: str, *, asked_since: float = 0.0) -> ResultRange:
-        """Returns what is in the partition with the results of a query.
+    def known(self, partition: TopicPartition, *, asked_since: float = 0.0) -> ResultRange:
+        """Returns what is in a partition.
 
         Args:
-            topic: that has the results.
-            query_id: of the query.
+            partition: with the results of a query.
             asked_since: a moment of the monotonic clock; brokers are asked again if they were last
                 asked before.
 
@@ -280,6 +305,7 @@ class ResultReader:
             AuthorizationError: if an ACL is missing.
             BrokerUnreachableError: if the brokers do not answer.
         """
+        topic = partition.topic
         answer = self._answers.get(topic)
         if (
             answer is None
@@ -287,9 +313,8 @@ class ResultReader:
             or time.monotonic() - answer.answered_at > _OFFSETS_SECONDS
         ):
             answer = self._newest(topic, self._ask(topic))
-        if not answer.ranges:
-            return ResultRange("", OffsetRange(TopicPartition(topic, 0), 0, 0))
-        partition = partition_of_key(query_id.encode(), len(answer.ranges))
+        if partition not in answer.ranges:
+            return ResultRange("", OffsetRange(partition, 0, 0))
         return ResultRange(answer.topic_id, answer.ranges[partition])
 
     def read(self, range_: OffsetRange, take: Callable[[Record], bool]) -> bool:
@@ -323,9 +348,9 @@ class ResultReader:
         config, asked_at = broker_config(self._settings), time.monotonic()
         live = describe(config, [topic]).get(topic)
         if live is None:
-            return _Answer(asked_at, time.monotonic(), "", ())
+            return _Answer(asked_at, time.monotonic(), "", {})
         known = watermarks(config, live.all_partitions)
-        ranges = [OffsetRange(each, *known[each]) for each in live.all_partitions]
+        ranges = {each: OffsetRange(each, *known[each]) for each in live.all_partitions}
         return _Answer(asked_at, time.monotonic(), live.topic_id, ranges)
 
 

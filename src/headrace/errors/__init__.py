@@ -81,6 +81,7 @@ HeadraceError                         base
 │   ├── QueriesUnmatchedError
 │   ├── SnapshotDamagedError           the snapshots of windows do not fit together
 │   ├── MatchedRecordsDeletedError     retention was faster than the instances
+│   ├── QueryTopicRecreatedError       offsets in the snapshots are those of a deleted topic
 │   ├── MatchedEventsRunningError      matched events are sent already
 │   └── MatchedEventsFormatError       matched events can't be sent of the records of this topic
 ├── StepError                         pipelines: a step of the user raised an error; never retried
@@ -240,6 +241,7 @@ from headrace.errors.queries import (
     QueryInvalidError,
     QueryMissingError,
     QueryTextError,
+    QueryTopicRecreatedError,
     QueryUnmatchedError,
     SnapshotDamagedError,
 )
@@ -381,6 +383,7 @@ __all__ = [
     "QueryInvalidError",
     "QueryMissingError",
     "QueryTextError",
+    "QueryTopicRecreatedError",
     "QueryUnmatchedError",
     "RangeExpiredError",
     "RecordRejectedError",

@@ -120,6 +120,28 @@ class MatchedRecordsDeletedError(RefusedError):
 
 
 @dataclass(eq=False)
+class QueryTopicRecreatedError(RefusedError):
+    """A topic of standing queries was deleted and created again since the snapshots were written.
+
+    The offsets in the snapshots mean other records now.
+    """
+
+    code = "QUERY_TOPIC_RECREATED"
+    topic: str
+    snapshot_topic_id: str
+    live_topic_id: str
+    snapshots: str
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "To go on with the new topic, stop all instances, and delete the records of all "
+            f"partitions of {self.snapshots} with Kafka's kafka-delete-records.sh: windows that "
+            "are open are lost, and results of records that are still there are written once more."
+        )
+
+
+@dataclass(eq=False)
 class MatchedEventsFormatError(RefusedError):
     """Matched events can't be sent of the records of this topic."""
 

@@ -204,6 +204,18 @@ def test_an_update_renews_a_query_and_counts(project, clock):
     assert registered_query(project, "a").query == changed
 
 
+def test_renewals_keep_the_time_since_when_a_query_has_its_text(project, clock, write_between):
+    register_query(project, COUNT, query_id="a")
+    clock.advance(minutes=1)
+    assert register_query(project, COUNT, query_id="a").text_changed_at == NOW
+    updated = update_query(project, "a", SUM)
+    clock.advance(minutes=1)
+    for renewed in (update_query(project, "a"), update_query(project, "a", SUM)):
+        assert renewed.text_changed_at == updated.updated_at == NOW + timedelta(minutes=1)
+    write_between(lambda: update_query(project, "a", COUNT))
+    assert update_query(project, "a").text_changed_at == clock.now
+
+
 def test_a_renewal_that_always_meets_an_update_is_written_five_times(project, topic, monkeypatch):
     query = register_query(project, COUNT, query_id="a")
     revisions = itertools.count(2)

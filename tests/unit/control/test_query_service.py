@@ -22,12 +22,14 @@ from headrace.control.query_service import (
 from headrace.errors import ExtraMissingError, QueryMissingError
 from headrace.kafka.client import LiveTopic
 from headrace.model import OffsetRange, TopicPartition
-from headrace.queries.records.result import QueryResult, ResultKind
+from headrace.model.partitioning import partition_of_key
+from headrace.queries.records.result import QueryResult, ResultKind, decode_result
 from headrace.settings import load_settings
 
 NOW = datetime(2026, 5, 1, 10, 0, 0, 250_000, tzinfo=UTC)
 COUNT = "SELECT count(*) FROM clicks"
 RESULTS = TopicPartition("ads.results", 1)
+RESULTS_PARTITIONS = 2
 
 
 @pytest.fixture
@@ -91,7 +93,7 @@ class MemoryReader:
         self.stored.append(StoredRecord(self.end, key, value))
         self.end += 1
 
-    def known(self, topic, query_id, *, asked_since=None):
+    def known(self, partition, *, asked_since=None):
         end = self.end if asked_since or self.cached_end is None else self.cached_end
         return ResultRange(self.topic_id, OffsetRange(RESULTS, min(self.start, end), end))
 
@@ -111,7 +113,7 @@ def reader():
 
 def cursor(reader, begin="earliest", is_current=lambda: False):
     document = {"id": "a", "registered_at": "2026-05-01T10:00:00.250Z"}
-    return TopicCursor(reader, "ads.results", document, begin, is_current)
+    return TopicCursor(reader, RESULTS, document, begin, is_current)
 
 
 def minutes(page):
@@ -145,7 +147,7 @@ def test_a_result_of_another_program_with_a_wrong_time_is_passed(reader, registe
     results = cursor(reader)
     page = results.read()
     assert (minutes(page), page.position) == ([(0, 1), (2, 2)], 3)
-    assert len(results.newest(10)) == 2
+    assert len(results.newest(10).results) == 2
 
 
 @pytest.mark.parametrize(
@@ -218,10 +220,11 @@ def test_a_cursor_from_the_latest_knows_its_topic(reader):
 
 
 class Brokers:
-    """What brokers say of a topic with one partition, in place of what asks them."""
+    """What brokers say of a topic whose partitions are alike, in place of what asks them."""
 
     def __init__(self, monkeypatch):
         self.now, self.end, self.asks = 100.0, 0, 0
+        self.partitions = RESULTS_PARTITIONS
         self.meanwhile = lambda: None
         monkeypatch.setattr(query_service, "broker_config", lambda settings: {})
         monkeypatch.setattr(query_service, "describe", self._describe)
@@ -230,7 +233,9 @@ class Brokers:
 
     def _describe(self, config, topics):
         self.asks += 1
-        return {} if self.end is None else {topic: LiveTopic(topic, "id", 1, 1) for topic in topics}
+        if self.end is None:
+            return {}
+        return {topic: LiveTopic(topic, "id", self.partitions, 1) for topic in topics}
 
     def _watermarks(self, config, partitions):
         ends, meanwhile = dict.fromkeys(partitions, (0, self.end)), self.meanwhile
@@ -245,7 +250,7 @@ def brokers(monkeypatch):
 
 
 def known_end(results, **asked):
-    return results.known("ads.results", "a", **asked).offsets.end
+    return results.known(RESULTS, **asked).offsets.end
 
 
 def test_ends_are_asked_for_twice_per_second(brokers):
@@ -280,8 +285,20 @@ def test_an_answer_that_was_asked_for_earlier_replaces_no_later_one(brokers):
 
 def test_a_topic_that_is_missing_has_no_results(brokers):
     brokers.end = None
-    known = ResultReader(None).known("ads.results", "a")
+    known = ResultReader(None).known(RESULTS)
     assert (known.topic_id, known.offsets.span) == ("", 0)
+
+
+def test_results_are_in_the_declared_partition_though_the_topic_has_more(load, topic, brokers):
+    queries = ProjectQueries(load())
+    brokers.end = 0
+    registered = queries.register(None, COUNT, "a", None).query
+    places = []
+    for partitions in (8, 16):
+        brokers.partitions, brokers.now = partitions, brokers.now + 1
+        results = queries.cursor(None, registered, "earliest")
+        places.append(results._known().offsets.partition)
+    assert places == [TopicPartition("ads.results", partition_of_key(b"a", 8))] * 2
 
 
 def test_a_page_has_an_end_in_bytes_and_offsets(reader, monkeypatch):
@@ -345,8 +362,9 @@ def test_the_list_has_the_newest_result_of_each_group_of_this_registration(reade
     for minute in range(4):
         reader.add("a", minute)
     reader.add("a", 2, emission=2)
-    newest = cursor(reader).newest(3)
-    assert [(result.begin[14:16], result.emission) for result in newest] == [
+    results, is_cut = cursor(reader).newest(3)
+    assert is_cut
+    assert [(result.begin[14:16], result.emission) for result in map(decode_result, results)] == [
         ("01", 1),
         ("02", 2),
         ("03", 1),
@@ -357,8 +375,26 @@ def test_the_list_looks_at_the_newest_records_alone(reader, monkeypatch):
     monkeypatch.setattr(query_service, "MAX_SCANNED_RECORDS", 3)
     for minute in range(10):
         reader.add("a", minute)
-    assert len(cursor(reader).newest(100)) == 3
+    results, is_cut = cursor(reader).newest(100)
+    assert (len(results), is_cut) == (3, True)
     assert reader.reads == [(7, 10)]
+
+
+def test_a_list_that_is_whole_is_not_cut(reader):
+    for minute in range(3):
+        reader.add("a", minute)
+    assert not cursor(reader).newest(3).is_cut
+
+
+@pytest.mark.parametrize("limit", ["_MAX_LIST_RESULTS", "_MAX_LIST_BYTES"])
+def test_a_list_has_the_newest_results_up_to_a_number_and_a_size(reader, monkeypatch, limit):
+    for minute in range(4):
+        reader.add("a", minute)
+    limits = {"_MAX_LIST_RESULTS": 2, "_MAX_LIST_BYTES": 2 * len(reader.stored[0].content)}
+    monkeypatch.setattr(query_service, limit, limits[limit])
+    results, is_cut = cursor(reader).newest(100)
+    assert [decode_result(result).begin[14:16] for result in results] == ["02", "03"]
+    assert is_cut
 
 
 def test_registered_queries_are_documents_with_topic_and_offset(load, topic):

@@ -18,7 +18,7 @@ _MAX_AGE_SECONDS = 7200
 _VARY: Header = (b"vary", b"origin")
 _EXPOSED: Header = (
     b"access-control-expose-headers",
-    b"x-request-id, retry-after, headrace-spooled",
+    b"x-request-id, retry-after, headrace-spooled, headrace-results-cut",
 )
 _PREFLIGHT: tuple[Header, ...] = (
     (b"access-control-allow-methods", b"GET, HEAD, POST"),

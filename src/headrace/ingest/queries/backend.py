@@ -31,6 +31,18 @@ class Registration(NamedTuple):
     is_new: bool
 
 
+class ResultList(NamedTuple):
+    """The newest results of a query.
+
+    Attributes:
+        results: JSON of each, without line breaks; those of the newest window come last.
+        is_cut: whether there can be older ones.
+    """
+
+    results: Sequence[bytes]
+    is_cut: bool
+
+
 @dataclass(frozen=True, slots=True)
 class ResultPage:
     """Some results of a query, in the order of their topic.
@@ -128,10 +140,8 @@ class QueryBackend(Protocol):
         """
         ...
 
-    def results(self, registry: str | None, query: KnownQuery, limit: int) -> Sequence[bytes]:
-        """Returns the newest results of a query as JSON, the newest result of each group.
-
-        Those of the newest window come last.
+    def results(self, registry: str | None, query: KnownQuery, limit: int) -> ResultList:
+        """Returns the newest results of a query, the newest result of each group.
 
         Raises:
             QueryMissingError: if the record of the query can't be read.

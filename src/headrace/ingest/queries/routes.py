@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
@@ -44,6 +45,7 @@ _MAX_TTL_SECONDS = 1e10  # what a timedelta can hold; the registry has a limit o
 _NUMBER_CHARACTERS = 10
 _EVENT_ID = re.compile(r"-1|\d{1,18}", re.ASCII)
 _NDJSON = b"application/x-ndjson"
+_CUT = (b"headrace-results-cut", b"true")
 
 Result = TypeVar("Result")
 
@@ -182,13 +184,15 @@ class QueryRoutes:
             return await self._stream(request, token, query_id)
         registry, limit = _registry(request), _limit(request)
         query = await self._query(token, registry, query_id)
-        results = await self._call(
+        results, is_cut = await self._call(
             self._backend.results, registry, query, limit, threads=self._readers
         )
         if _NDJSON in accept:
             lines = b"".join(result + b"\n" for result in results)
-            return Answer(HTTPStatus.OK, lines, ((b"content-type", _NDJSON),))
-        return Answer(HTTPStatus.OK, b'{"results":[' + b",".join(results) + b"]}")
+            answer = Answer(HTTPStatus.OK, lines, ((b"content-type", _NDJSON),))
+        else:
+            answer = Answer(HTTPStatus.OK, b'{"results":[' + b",".join(results) + b"]}")
+        return replace(answer, headers=(*answer.headers, _CUT)) if is_cut else answer
 
     async def _stream(self, request: Request, token: Token, query_id: str) -> ResultStream:
         registry, begin = _registry(request), _begin(request)

@@ -66,6 +66,7 @@ class PartitionAggregator:
 
     Attributes:
         offset: of the next record.
+        topic_id: of the topic that the offset is of; empty: not known.
         late: late events, by query; of queries beyond ten thousand under an empty name.
         faulty: records that can't be added, by query, with the last reason; of a thousand queries.
     """
@@ -86,7 +87,7 @@ class PartitionAggregator:
         self._clock_ms = 0
         position = restored.position or SnapshotPosition(0, 0, {}, {})
         self._counts = PartitionCounts(position.counts, restored.ended_events)
-        self.offset = position.offset
+        self.offset, self.topic_id = position.offset, position.topic_id
         # What others have been told does not go back, though records are taken once more.
         told_us = restored.answered.event_us if restored.answered else {}
         self._event_us = {**position.event_us, **told_us}
@@ -197,7 +198,9 @@ class PartitionAggregator:
             self._forget(now_ms)
         ticks = list(self._ticks.values())
         late = dict(self.late)
-        return SnapshotPosition(self.offset, base, self.event_us, late, ticks, self.counts)
+        return SnapshotPosition(
+            self.offset, base, self.event_us, late, ticks, self.counts, self.topic_id
+        )
 
     def remembered(self) -> list[PublishMarker]:
         """Returns the markers of windows that ended by the clock not long ago."""

@@ -67,6 +67,7 @@ class PartitionAnswers:
 
     Attributes:
         offset: of the next record.
+        topic_id: of the topic that the offset is of; empty: not known.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class PartitionAnswers:
         self._taken = known.offset
         self._began = None if position is None else position.began
         self._is_restored = position is None
-        self.offset = known.first_offset
+        self.offset, self.topic_id = known.first_offset, known.topic_id
         self._waiting: dict[str, list[_WaitingWindow]] = {}
         self._by_original: dict[int, _WaitingWindow] = {}
         self._waiting_matches: Counter[str] = Counter()
@@ -185,6 +186,7 @@ class PartitionAnswers:
             since_ms,
             sent,
             self.counts,
+            self.topic_id,
         )
 
     def _log_lost(self) -> None:

@@ -190,11 +190,10 @@ class WatchedQueries:
             return None
         if not (plan.emits_empty or plan.loss_after):
             return None
-        since = registered.registered_at if registered.revision == 1 else registered.updated_at
         watched = WatchedQuery(
             registered,
             plan,
-            microseconds_since_1970(since),
+            microseconds_since_1970(_since(registered)),
             partition_of_key(key, self._partitions),
             time_text(microseconds_since_1970(registered.registered_at)),
         )
@@ -203,3 +202,10 @@ class WatchedQueries:
         if known is not None and known.version == watched.version:
             return replace(watched, since_us=known.since_us)
         return watched
+
+
+def _since(registered: RegisteredQuery) -> datetime:
+    """Returns when a query was given its text, as its record says."""
+    if registered.revision == 1:
+        return registered.registered_at
+    return registered.text_changed_at or registered.updated_at

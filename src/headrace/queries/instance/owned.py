@@ -244,8 +244,9 @@ class OwnedPartition:
         with_copies: bool,
     ) -> Iterator[ProducerRecord]:
         for result in answered:
-            value = msgspec.json.encode(result)
-            yield ProducerRecord(self._queries.results_topic, result.query.encode(), value, ())
+            key, value = result.query.encode(), msgspec.json.encode(result)
+            partition = partition_of_key(key, self._queries.partitions)
+            yield ProducerRecord(self._queries.results_topic, key, value, (), partition)
         for each in output:
             yield from self._ended_windows(each)
         if with_copies:

@@ -7,7 +7,11 @@ from collections.abc import Mapping
 
 import confluent_kafka
 
-from headrace.errors import MatchedRecordsDeletedError, RecordsUnreadableError
+from headrace.errors import (
+    MatchedRecordsDeletedError,
+    QueryTopicRecreatedError,
+    RecordsUnreadableError,
+)
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.cluster import KafkaCluster
 from headrace.model import TopicPartition
@@ -33,6 +37,7 @@ def place_stages(
 
     Raises:
         MatchedRecordsDeletedError: if the next matched record is not there any more.
+        QueryTopicRecreatedError: if the offsets are those of a topic that was deleted.
         RecordsUnreadableError: if there are fewer records than were taken.
     """
     places = []
@@ -41,8 +46,12 @@ def place_stages(
         for number, partition in owned.items():
             place, stage = TopicPartition(topic, number), partition.stage(topic)
             first, latest = live.earliest[number], live.latest[number]
+            if stage.topic_id not in {"", live.topic_id}:
+                ids = stage.topic_id, live.topic_id
+                raise QueryTopicRecreatedError(topic, *ids, queries.snapshots_topic)
+            stage.topic_id = live.topic_id
             if stage.offset > latest:
-                reason = f"it ends at {latest}: it was deleted and created again"
+                reason = f"it ends at {latest}: it was truncated, or deleted and created again"
                 raise RecordsUnreadableError(str(place), stage.offset, reason)
             if stage.offset < first:
                 if partition.is_new:

@@ -19,6 +19,7 @@ from headrace.kafka.transactions import (
     TransactionUnsettledError,
 )
 from headrace.model import TopicPartition
+from headrace.model.partitioning import partition_of_key
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.match.writer import MatchPiece, MatchWriters
 from headrace.queries.records.matched import Tick
@@ -111,8 +112,11 @@ class MatchDriver(SinkDriver):
     ) -> Iterator[ProducerRecord]:
         topic = self._queries.matched_topic
         for piece in pieces:
-            for key, value in piece.records:
-                yield ProducerRecord(topic, key.encode(), bytes(value), ())
+            for name, value in piece.records:
+                key = name.encode()
+                # Of the declared ones: instances read no partition that was added to the topic.
+                partition = partition_of_key(key, self._queries.partitions)
+                yield ProducerRecord(topic, key, bytes(value), (), partition)
         events = events_by_partition(pieces)
         # A checkpoint that takes over commits positions before its first batch.
         for partition in range(self._queries.partitions if transaction.positions else 0):

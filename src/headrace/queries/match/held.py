@@ -32,6 +32,7 @@ from headrace.queries.match.shape import (
     operands_of,
 )
 from headrace.queries.registry.record import RegisteredQuery, decode_query
+from headrace.queries.registry.topic import MAX_IDLE_SECONDS
 
 _LOG = logging.getLogger("headrace.queries")
 _MAX_HELD = 8
@@ -106,6 +107,7 @@ class RegistryReader:
             RecordsDeletedError: if Kafka deletes records while they are read.
             BrokerUnreachableError: if the broker does not respond.
         """
+        now = time.monotonic()
         held = _held(os.getpid(), self.pipeline, self.topic, self.schema, position.topic_id)
         try:
             if held.position != position or at_ms < held.at_ms:
@@ -114,7 +116,7 @@ class RegistryReader:
         except BaseException:
             held.begin_anew(LiveQueries(self.topic, self.schema))
             raise
-        held.position, held.at_ms = position, at_ms
+        held.position, held.at_ms, held.read_at = position, at_ms, now
         return held.queries
 
     def _read_on(self, held: _Held, position: ReferencePosition, at_ms: int) -> None:
@@ -126,6 +128,7 @@ class RegistryReader:
         goes_on = (
             at_ms >= held.at_ms
             # Of queries that were cancelled since, Kafka may have deleted the tombstone.
+            and time.monotonic() - held.read_at <= MAX_IDLE_SECONDS
             and all(end >= live.earliest[p] for p, end in at.partitions.items())
             and at.leads_to(position, self.cluster, self.registry)
         )
@@ -334,11 +337,12 @@ def _now_ms() -> int:
 
 @dataclass
 class _Held:
-    """The queries of this process, and where they stand."""
+    """The queries of this process, where they stand, and when they were read."""
 
     queries: LiveQueries
     position: ReferencePosition
     at_ms: int = 0
+    read_at: float = 0.0
 
     def begin_anew(self, queries: LiveQueries) -> None:
         """Puts queries at no position in the place of those that it has."""

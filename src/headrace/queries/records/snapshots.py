@@ -112,6 +112,7 @@ class SnapshotPosition(msgspec.Struct, tag="position", tag_field="kind", frozen=
         late: late events, by query.
         ticks: the last one of each topic, of which no other may come for long.
         counts: what has become of the matches, by topic.
+        topic_id: of the matched topic; empty: not known.
     """
 
     offset: int
@@ -120,6 +121,7 @@ class SnapshotPosition(msgspec.Struct, tag="position", tag_field="kind", frozen=
     late: Mapping[str, int]
     ticks: list[Tick] = []
     counts: Mapping[str, TopicCounts] = {}
+    topic_id: str = ""
 
 
 class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=True):
@@ -140,6 +142,7 @@ class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=Tr
             and topic.
         counts: what has become of the matches in the windows of this partition of the results, by
             topic.
+        topic_id: of the topic of ended windows; empty: not known.
     """
 
     first_offset: int
@@ -151,6 +154,7 @@ class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=Tr
     since_ms: int = 0
     sent: MatchesByPartition = {}
     counts: Mapping[str, ResultCounts] = {}
+    topic_id: str = ""
 
 
 class QuerySilence(msgspec.Struct, tag="silence", tag_field="kind", frozen=True):

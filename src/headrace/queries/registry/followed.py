@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
+
 from headrace.kafka.client import ClientConfig, describe, earliest_offsets, high_watermarks
 from headrace.kafka.range_reader import read_records
 from headrace.model import OffsetRange, TopicPartition
 from headrace.queries.registry.table import ParseText, QueryTable
+from headrace.queries.registry.topic import MAX_IDLE_SECONDS
 
 
 class FollowedRegistry:
     """The registered queries of a topic; each time that they are asked for, it is read to its end.
 
-    What was read is kept, so that only later records are read. Used by one thread at a time.
+    What was read is kept for an hour, so that only later records are read. Used by one thread at a
+    time.
 
     Args:
         name: of the topic.
@@ -23,6 +27,7 @@ class FollowedRegistry:
         self._partition = TopicPartition(name, 0)
         self._topic_id = ""
         self._table = QueryTable(parse)
+        self._read_at = 0.0
 
     def table(self, config: ClientConfig) -> QueryTable:
         """Returns the queries that the topic has now; none: it is missing.
@@ -34,13 +39,15 @@ class FollowedRegistry:
             AuthorizationError: if an ACL is missing.
             BrokerUnreachableError: if the brokers do not answer.
         """
+        now = time.monotonic()
         name = self._partition.topic
         live = describe(config, [name]).get(name)
         topic_id = "" if live is None else live.topic_id
-        if topic_id != self._topic_id:
+        if topic_id != self._topic_id or now - self._read_at > MAX_IDLE_SECONDS:
             self._table, self._topic_id = QueryTable(self._parse), topic_id
         if live is not None:
             self._read(config)
+        self._read_at = now
         return self._table
 
     def _read(self, config: ClientConfig) -> None:

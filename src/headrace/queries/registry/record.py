@@ -35,6 +35,7 @@ class RegisteredQuery:
         shape: key of the shape of its text; None: readers parse the text.
         constants: that vary, of each operand of the condition, with times in microseconds since
             1970, and a tuple for the list of an ``IN``; None: readers parse the text.
+        text_changed_at: when it was given its text, to the millisecond; None: not known.
         offset: of its record; -1: it has not been written. The value of the record lacks it.
     """
 
@@ -47,6 +48,7 @@ class RegisteredQuery:
     expires_at: _Time | None
     shape: str | None = None
     constants: tuple[tuple[_Constant, ...], ...] | None = None
+    text_changed_at: _Time | None = None
     offset: int = field(default=-1, compare=False)
 
     def is_live(self, at: datetime) -> bool:
@@ -57,7 +59,7 @@ class RegisteredQuery:
 # Made at import: msgspec crashes where several threads are the first to decode a class.
 _VALUE = msgspec.json.Decoder(RegisteredQuery)
 _MEMBERS = [each.name for each in fields(RegisteredQuery) if each.name != "offset"]
-_OPTIONAL = {"shape", "constants"}
+_OPTIONAL = {"shape", "constants", "text_changed_at"}
 
 
 def encode_query(query: RegisteredQuery) -> tuple[bytes, bytes]:

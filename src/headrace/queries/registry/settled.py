@@ -43,9 +43,9 @@ def _after(query: RegisteredQuery | None, record: RegisteredQuery) -> Registered
         return record
     if record.revision < query.revision:
         return replace(query, updated_at=record.updated_at, expires_at=record.expires_at)
-    is_clash = record.revision == query.revision and record.text != query.text
-    return replace(
-        record,
-        registered_at=query.registered_at,
-        revision=record.revision + is_clash,
-    )
+    registered_at = query.registered_at
+    if record.revision > query.revision:
+        return replace(record, registered_at=registered_at)
+    if record.text != query.text:
+        return replace(record, registered_at=registered_at, revision=record.revision + 1)
+    return replace(record, registered_at=registered_at, text_changed_at=query.text_changed_at)

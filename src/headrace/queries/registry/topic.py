@@ -19,6 +19,13 @@ from headrace.model.durations import milliseconds
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.registry.record import RegisteredQuery, decode_query
 
+MAX_IDLE_SECONDS = 3_600.0
+"""What was read longer ago is read anew: a query that was cancelled since may have no tombstone.
+
+Compaction removes the tombstone after the lag and ``delete.retention.ms`` of the topic, a day each,
+and does not move the first offset.
+"""
+
 _SEND_SECONDS = 30.0
 # Compaction spares the open segment: with the default of a week it does nothing.
 _COMPACTED_SEGMENT = timedelta(hours=1)

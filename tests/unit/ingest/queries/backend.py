@@ -3,7 +3,7 @@
 import json
 
 from headrace.errors import QueryIdTakenError, QueryMissingError, QueryTextError
-from headrace.ingest.queries.backend import KnownQuery, Registration, ResultPage
+from headrace.ingest.queries.backend import KnownQuery, Registration, ResultList, ResultPage
 
 
 class MemoryBackend:
@@ -46,7 +46,8 @@ class MemoryBackend:
 
     def results(self, registry, query, limit):
         self._called("results", registry, limit)
-        return [json.dumps({"n": number}).encode() for number in range(limit)][:3]
+        results = [json.dumps({"n": number}).encode() for number in range(3)]
+        return ResultList(results[:limit], is_cut=limit < len(results))
 
     def cursor(self, registry, query, begin):
         self._called("cursor", registry)

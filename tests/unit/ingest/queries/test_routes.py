@@ -224,9 +224,11 @@ def test_results_are_an_array_or_lines(asked):
     status, headers, document = asked("/v1/queries/a/results?limit=2", method="GET")
     assert (status, headers[b"content-type"]) == (200, b"application/json")
     assert document == {"results": [{"n": 0}, {"n": 1}]}
+    assert headers[b"headrace-results-cut"] == b"true"
     _, headers, lines = asked("/v1/queries/a/results", method="GET", accept="application/x-ndjson")
     assert headers[b"content-type"] == b"application/x-ndjson"
     assert lines == '{"n": 0}\n{"n": 1}\n{"n": 2}\n'
+    assert b"headrace-results-cut" not in headers
 
 
 @pytest.mark.parametrize("limit", ["0", "10001", "-1", "x", "", "9" * 5000])

@@ -162,6 +162,14 @@ def test_all_that_is_known_of_silence_is_behind_the_base(monkeypatch):
     assert silence_in(owned.write(after_seconds=SNAPSHOT_SECONDS)) == {}
 
 
+def test_results_are_in_the_declared_partition_of_their_query(monkeypatch):
+    owned = Owned(monkeypatch, *[EMPTY] * 20)
+    owned.pass_minutes(0)
+    owned.pass_minutes(1)
+    results = [record for record in owned.written if record.topic == "ads.results"]
+    assert [record.partition for record in results] == [0] * 20
+
+
 def ended_window(query="q"):
     result = QueryResult(
         query=query,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from tests.unit.queries.match.clicks import CLICKS
 from tests.unit.queries.pipeline import REGISTERED, registration
 
 from headrace.errors import ReferenceRecreatedError
+from headrace.queries.match import held
 from headrace.queries.match.held import RegistryReader, milliseconds_since_1970
 from headrace.queries.registry.record import RegisteredQuery, encode_query
+from headrace.queries.registry.topic import MAX_IDLE_SECONDS
 from headrace.testing.memory import MemoryCluster
 
 COUNT = "SELECT count(*) FROM clicks"
@@ -116,6 +120,19 @@ def test_tombstones_that_retention_deletes_bring_no_query_back(cluster, reader):
     cancel(cluster, "cancelled")
     put(cluster, "q2")
     cluster.delete_before(TOPIC, 0, 2)
+    assert live_at(reader, reader.end()) == {"q2"}
+
+
+def test_tombstones_that_compaction_removes_bring_no_query_back(cluster, reader, monkeypatch):
+    clock = SimpleNamespace(monotonic=lambda: 0.0, time_ns=time.time_ns)
+    monkeypatch.setattr(held, "time", clock)
+    put(cluster, "cancelled")
+    assert live_at(reader, reader.end()) == {"cancelled"}
+    cancel(cluster, "cancelled")
+    put(cluster, "q2")
+    for offset in (0, 1):
+        del cluster._topics[TOPIC].partitions[0][offset]
+    clock.monotonic = lambda: 2 * MAX_IDLE_SECONDS
     assert live_at(reader, reader.end()) == {"q2"}
 
 

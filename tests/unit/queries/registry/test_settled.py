@@ -47,6 +47,12 @@ def test_two_texts_never_have_one_revision():
     assert settled_query(QUERY, [UPDATED, other]) == replace(other, revision=3)
 
 
+def test_a_registration_of_the_same_text_leaves_the_time_since_when_it_is_there():
+    known, again = (replace(each, text_changed_at=each.updated_at) for each in (QUERY, REGISTERED))
+    assert settled_query(known, [again]).text_changed_at == QUERY.updated_at
+    assert settled_query(known, [replace(again, text=SUM)]).text_changed_at == again.updated_at
+
+
 def test_an_expired_query_is_no_earlier_registration():
     at = NOW + timedelta(hours=2)
     anew = replace(QUERY, registered_at=at, updated_at=at)
