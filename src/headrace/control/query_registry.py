@@ -391,8 +391,9 @@ class QueryRegistry:
         if ttl is not None and ttl <= timedelta(0):
             raise QueryInvalidError("ttl", str(ttl), "it must be above zero")
         if ttl is not None and limit is not None and ttl > limit:
-            reason = f"max_ttl of {self._queries.name!r} is {limit}: renew the query before it ends"
-            raise QueryInvalidError("ttl", str(ttl), reason)
+            most = f"max_ttl of {self._queries.name!r} is {_seconds_text(limit)}"
+            reason = f"{most}; renew the query before it ends"
+            raise QueryInvalidError("ttl", _seconds_text(ttl), reason)
         lifetime = limit if ttl is None else ttl
         try:
             return None if lifetime is None else now + lifetime
@@ -501,6 +502,10 @@ def _meant(query_id: str, known: Iterable[str]) -> str:
 
 def _random_id() -> str:
     return "".join(secrets.choice(_RANDOM_ID_CHARACTERS) for _ in range(_RANDOM_ID_LENGTH))
+
+
+def _seconds_text(duration: timedelta) -> str:
+    return f"{duration} ({duration.total_seconds():,g} s)"
 
 
 def _now() -> datetime:

@@ -147,7 +147,7 @@ def test_the_id_of_an_expired_query_is_free(project, clock):
         ({"ttl": timedelta(0)}, "it must be above zero"),
         (
             {"ttl": timedelta(minutes=61)},
-            "is 1:00:00: renew the query before it ends",
+            r"is 1:00:00 \(3,600 s\); renew the query before it ends",
         ),
         ({"ttl": 60}, "expected a timedelta"),
     ],

@@ -221,13 +221,16 @@ class QueryRoutes:
             )
             request.received_bytes = share.sent_bytes
             await self._gate.admit(token, 1, len(body))
+            if not body:
+                detail = "the body is empty; send {} where there is nothing to say"
+                raise refused(HTTPStatus.BAD_REQUEST, "bad-query", detail)
             try:
                 return _REQUEST.decode(body)
             except (ValueError, RecursionError) as error:
                 raise refused(
                     HTTPStatus.BAD_REQUEST,
                     "bad-query",
-                    f"the body is no JSON of query, id and ttl_seconds: {error}",
+                    f"the body has to be a JSON object of query, id and ttl_seconds: {error}",
                 ) from None
 
     async def _admit(self, token: Token, scope: TokenScope) -> None:

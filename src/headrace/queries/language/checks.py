@@ -167,7 +167,9 @@ class ExpressionTypes:
         field = self._field(path)
         if field is None or field.type not in _TYPES:
             kind = "nothing" if field is None else f"a {field.type.value}"
-            raise UnfitError(path, f"{path} is {kind}, which queries can't use")
+            fields = [] if field is None else [f"{path}.{each.name}" for each in field.fields]
+            way_out = f"; its fields are {', '.join(fields)}" if fields else ""
+            raise UnfitError(path, f"{path} is {kind}, which queries can't use{way_out}")
         return _TYPES[field.type]
 
     def _field(self, path: Path) -> EventField | None:
@@ -382,7 +384,9 @@ class _Check:
         self._between(query, "WINDOW", query.window, _MIN_WINDOW, _MAX_WINDOW)
         self._between(query, "SLIDE BY", query.slide, _MIN_WINDOW, query.window)
         if query.window % query.slide:
-            raise self._error(query, "SLIDE BY", "WINDOW is a multiple of SLIDE BY")
+            window, slide = print_duration(query.window), print_duration(query.slide)
+            reason = f"WINDOW has to be a multiple of SLIDE BY, and {window} is none of {slide}"
+            raise self._error(query, "SLIDE BY", reason)
         if query.window // query.slide > MAX_WINDOWS_OF_EVENT:
             reason = f"an event is in at most {MAX_WINDOWS_OF_EVENT} windows; SLIDE BY is too short"
             raise self._error(query, "SLIDE BY", reason)
