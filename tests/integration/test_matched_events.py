@@ -199,6 +199,7 @@ def test_what_is_missing_or_too_many_is_told(project):
     (status,) = json.loads(project.run("status").stdout)["matched_events"]
     looked_at = sum(project.committed().values())
     assert (status["read"], status["records"]) == (looked_at, 6)
+    assert status["lag_records"] == project.balance().lag
     assert (project.balance().state, project.balance().matches) == ("balanced", looked_at)
     project.send(2)
     project.commit(0, offset=4)

@@ -220,7 +220,11 @@ class EventEmitter:
         """
         if self._running is not None:
             start = self._find_start()
-            self._count_sent(start, self._commit(start.positions))
+            positions = self._commit(start.positions)
+            ends = self._running.source_ends()
+            lags = {source.path: max(ends[source] - positions[source].offset, 0) for source in ends}
+            self._status = replace(self._status, lags=lags)
+            self._count_sent(start, positions)
 
     def _find_start(self) -> MatchStart:
         if self._running is not None:
