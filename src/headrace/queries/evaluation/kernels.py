@@ -111,14 +111,14 @@ def is_in(values: Datum, lists: Datum) -> Datum:
     if isinstance(lists, pa.Scalar):
         contained = pc.is_in(values, value_set=lists.values)
     else:
-        values = expanded(values, len(lists))
         contained = _is_in_list_of_row(values, lists)
     return pc.if_else(pc.is_valid(values), contained, pa.scalar(None, pa.bool_()))
 
 
-def _is_in_list_of_row(values: pa.Array, lists: pa.ListArray) -> pa.Array:
+def _is_in_list_of_row(values: Datum, lists: pa.ListArray) -> pa.Array:
     rows = pc.list_parent_indices(lists)
-    is_equal = pc.equal(pc.take(values, rows), pc.list_flatten(lists))
+    of_items = values if isinstance(values, pa.Scalar) else pc.take(values, rows)
+    is_equal = pc.equal(of_items, pc.list_flatten(lists))
     contained = np.zeros(len(lists), np.bool_)
     contained[pc.filter(rows, is_equal).to_numpy()] = True
     return pa.array(contained)
