@@ -6,9 +6,11 @@ a limit: about 3 kB for ``uniqueCount``, 8 kB for ``percentile``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -109,7 +111,9 @@ class PercentileAggregation(Aggregation[kll_doubles_sketch]):
         # The library's quantiles of the ranks 0 and 1 are estimates.
         if self.percentage in {0, 100}:
             return float(state.get_max_value() if self.percentage else state.get_min_value())
-        return float(state.get_quantile(self.percentage / 100, inclusive=True))
+        # Half a value less than the share, which may be too large as a double: 55 / 100 * 100 is.
+        number = math.ceil(Fraction(str(self.percentage)) * state.n / 100)
+        return float(state.get_quantile((number - 0.5) / state.n, inclusive=True))
 
 
 def _hashable(value: str | float) -> str | int | float:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
+
+from headrace.queries.language.patterns import Piece, pieces_of, texts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-Piece: TypeAlias = "list[str | int]"
-"""What stands between ``%``: texts, and numbers of any characters."""
-
-_PART = re.compile(r"%+|_+|(?:\\.|[^%_\\])+", re.DOTALL)
-_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 # Java calls itself for each part of a group, and a stack has room for some thousands.
 _PARTS_OF_GROUP = 50
 
@@ -28,7 +25,7 @@ def matches(texts: Column, pattern: str) -> Column:
         pattern: that has been checked.
     """
     pieces = pieces_of(pattern)
-    match ["".join(map(str, piece)) for piece in pieces] if _are_texts(pieces) else []:
+    match texts_of(pieces):
         case [text]:
             return texts == text
         case [start, ""]:
@@ -38,23 +35,6 @@ def matches(texts: Column, pattern: str) -> Column:
         case ["", part, ""]:
             return texts.contains(part)
     return texts.rlike(regular_expression(pieces))
-
-
-def pieces_of(pattern: str) -> list[Piece]:
-    """Returns what stands between the ``%`` of a pattern, and before and behind them."""
-    pieces: list[Piece] = [[]]
-    for part in _PART.findall(pattern):
-        if part.startswith("%"):
-            pieces.append([])
-        elif part.startswith("_"):
-            pieces[-1].append(len(part))
-        else:
-            pieces[-1].append(_ESCAPED.sub(r"\1", part))
-    return pieces
-
-
-def _are_texts(pieces: Sequence[Piece]) -> bool:
-    return all(isinstance(part, str) for piece in pieces for part in piece)
 
 
 def regular_expression(pieces: Sequence[Piece]) -> str:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.event import EventSchema
-from headrace.queries.evaluation import kernels
+from headrace.queries.evaluation import kernels, patterns
 from headrace.queries.evaluation.constants import Constant, constant_beside, equal_constants
 from headrace.queries.evaluation.expression import (
     ARROW_TYPES,
@@ -140,7 +140,7 @@ class _Compiler:
 
     @of.register
     def _(self, like: Like) -> Operation:
-        name, matches = f"LIKE {like.pattern!r} ", kernels.like(like.pattern)
+        name, matches = f"LIKE {like.pattern!r} ", patterns.like(like.pattern)
         return _applied(name, matches, _BOOLEAN, self.of(like.operand))
 
     @of.register

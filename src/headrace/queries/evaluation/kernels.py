@@ -5,7 +5,6 @@ They are null where an operand is, if their docstrings do not say otherwise.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any, TypeAlias
@@ -31,7 +30,6 @@ _COMPARISONS: dict[str, Kernel] = {
     ">=": pc.greater_equal,
 }
 _ZERO = pa.scalar(0.0)
-_PART_OF_PATTERN = re.compile(r"%+|_|\\(.)|(.)", re.DOTALL)
 
 
 def expanded(values: Datum, length: int) -> pa.Array:
@@ -111,32 +109,17 @@ def is_in(values: Datum, lists: Datum) -> Datum:
     if isinstance(lists, pa.Scalar):
         contained = pc.is_in(values, value_set=lists.values)
     else:
-        values = expanded(values, len(lists))
         contained = _is_in_list_of_row(values, lists)
     return pc.if_else(pc.is_valid(values), contained, pa.scalar(None, pa.bool_()))
 
 
-def _is_in_list_of_row(values: pa.Array, lists: pa.ListArray) -> pa.Array:
+def _is_in_list_of_row(values: Datum, lists: pa.ListArray) -> pa.Array:
     rows = pc.list_parent_indices(lists)
-    is_equal = pc.equal(pc.take(values, rows), pc.list_flatten(lists))
+    of_items = values if isinstance(values, pa.Scalar) else pc.take(values, rows)
+    is_equal = pc.equal(of_items, pc.list_flatten(lists))
     contained = np.zeros(len(lists), np.bool_)
     contained[pc.filter(rows, is_equal).to_numpy()] = True
     return pa.array(contained)
-
-
-def like(pattern: str) -> Kernel:
-    """Returns the match of whole texts with a pattern; ``_`` is a code point.
-
-    Arrow's own ``match_like`` takes some backslashes of a pattern that begins with ``%`` twice.
-    """
-    expression = "".join(map(_regular_expression, _PART_OF_PATTERN.finditer(pattern)))
-    return partial(pc.match_substring_regex, pattern=f"(?s)^{expression}$")
-
-
-def _regular_expression(part: re.Match[str]) -> str:
-    if part[0] == "_":
-        return "."
-    return ".*" if part[0].startswith("%") else re.escape(part[1] or part[2])
 
 
 def length(texts: Datum) -> Datum:

@@ -36,7 +36,7 @@ from headrace.queries.language.tree import (
     Query,
     Result,
 )
-from headrace.queries.language.words import QueryText
+from headrace.queries.language.words import QueryText, quoted_text
 
 MAX_RESULTS = 20
 MAX_FACETS = 5
@@ -46,6 +46,9 @@ MAX_BUCKETS = 100
 MAX_LOSS_WINDOWS = 1_000
 MAX_WILDCARDS = 100
 """Of ``%`` in a pattern, and of ``_``."""
+MAX_CONSTANT_LENGTH = 1_000
+"""Characters of a constant text that is not compared: a pattern, or an argument."""
+_MAX_SHOWN = 40
 _MIN_WINDOW, _MAX_WINDOW = timedelta(seconds=1), timedelta(days=1)
 _MAX_LATENESS = timedelta(days=1)
 _MAX_CLOSING = timedelta(hours=1)
@@ -119,6 +122,22 @@ class UnfitError(Exception):
     def __init__(self, node: Node, reason: str) -> None:
         super().__init__(reason)
         self.node, self.reason = node, reason
+
+
+def require_short(expression: Expression, role: str) -> None:
+    """Looks whether an expression, if it is a constant text, is short enough for its role.
+
+    Raises:
+        UnfitError: if it is too long.
+    """
+    text = expression.value if isinstance(expression, Literal) else None
+    if isinstance(text, str) and len(text) > MAX_CONSTANT_LENGTH:
+        shown = quoted_text(text[:_MAX_SHOWN] + "…")
+        reason = (
+            f"{shown} has {len(text):,} characters, and a constant text of {role} has at most "
+            f"{MAX_CONSTANT_LENGTH:,}; shorten it, or compare a field with it by = or IN"
+        )
+        raise UnfitError(expression, reason)
 
 
 class ExpressionTypes:
@@ -232,6 +251,7 @@ class ExpressionTypes:
     @of.register
     def _(self, like: Like) -> ValueType:
         self.require(like.operand, ValueType.TEXT, "LIKE")
+        require_short(Literal(like.pattern, position=like.position), "LIKE")
         for wildcard in "%_":
             if like.pattern.count(wildcard) > MAX_WILDCARDS:
                 reason = f"at most {MAX_WILDCARDS} `{wildcard}` are possible in a pattern"
@@ -266,6 +286,7 @@ class ExpressionTypes:
             raise UnfitError(call, f"{call.function} takes {count} argument(s)")
         for argument, expected in zip(call.arguments, function.arguments, strict=True):
             self.require(argument, expected, call.function)
+            require_short(argument, call.function)
         return function.returns
 
     def _connected(self, operands: Iterable[Expression], role: str) -> ValueType:
@@ -328,6 +349,7 @@ class _Check:
                 self._aggregate(result.aggregate)
             for facet in query.facets:
                 self._types.of(facet.expression)
+                require_short(facet.expression, "FACET")
             if query.where is not None:
                 self._types.require(query.where, _BOOLEAN, "WHERE")
             self._counts(query)
@@ -345,6 +367,7 @@ class _Check:
         if aggregate.argument is None:
             return
         actual = self._types.of(aggregate.argument)
+        require_short(aggregate.argument, aggregate.function)
         is_wrong = {
             Argument.NUMBERS: not actual.is_numeric,
             Argument.ORDERED: actual is _BOOLEAN,

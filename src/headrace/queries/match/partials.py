@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.queries.aggregate_functions import Aggregation, Places
+from headrace.queries.evaluation import CompiledExpression
 from headrace.queries.match.index import NumberArray, rows_with
 from headrace.queries.match.rules import Matches
 from headrace.queries.match.shape import QueryShape, ShapedResult
@@ -171,6 +172,59 @@ class _WindowPairs:
 
 
 @dataclass(frozen=True)
+class _RowValues:
+    """The values of an expression; one without columns has one value, which is not repeated.
+
+    Attributes:
+        values: of the expression.
+        numbers: number of the value of each row.
+    """
+
+    values: pa.Array
+    numbers: NumberArray
+
+    @classmethod
+    def of(cls, expression: CompiledExpression, rows: pa.Table) -> _RowValues:
+        """Evaluates an expression."""
+        if expression.columns:
+            return cls(expression.evaluate(rows), np.arange(rows.num_rows))
+        return cls(expression.evaluate(rows.slice(0, 1)), np.zeros(rows.num_rows, np.int64))
+
+    @property
+    def are_texts(self) -> bool:
+        return bool(pa.types.is_string(self.values.type))
+
+    def cut(self) -> _RowValues:
+        """Texts without what is beyond their length limit; other values as they are.
+
+        Of cut texts, the least is the cut one of the least: what is before another stays before
+        it, or equals it.
+        """
+        if not self.are_texts:
+            return self
+        return replace(self, values=pc.utf8_slice_codeunits(self.values, 0, MAX_TEXT_LENGTH))
+
+    def plain(self) -> _RowValues:
+        """Values as JSON has them: times as microseconds since 1970."""
+        is_time = pa.types.is_timestamp(self.values.type)
+        return replace(self, values=self.values.cast(pa.int64())) if is_time else self
+
+    def codes(self) -> NumberArray:
+        """Returns a number for each row: equal values have equal ones."""
+        encoded = self.values.dictionary_encode()
+        codes: NumberArray = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
+        return codes.astype(np.int64)[self.numbers]
+
+    def sizes(self) -> NumberArray:
+        """Returns how many bytes the value of each row has."""
+        return value_bytes(self.values)[self.numbers]
+
+    def take(self, rows: NumberArray) -> pa.Array:
+        """Returns the values of some rows."""
+        return self.values.take(pa.array(self.numbers[rows]))
+
+
+@dataclass(frozen=True)
 class _Grouping:
     """Pairs in groups: of one rule, one window, and the same values of facets.
 
@@ -180,7 +234,7 @@ class _Grouping:
         firsts: a pair of each group.
         pair_slots: slot of the rule, of each pair.
         pair_begins: begin of the window, of each pair.
-        facets: values of each facet, of each row that matches.
+        facets: values of each facet, of the rows that match.
     """
 
     rows: NumberArray
@@ -188,12 +242,12 @@ class _Grouping:
     firsts: NumberArray
     pair_slots: NumberArray
     pair_begins: NumberArray
-    facets: tuple[pa.Array, ...]
+    facets: tuple[_RowValues, ...]
 
     @classmethod
     def of(cls, pairs: _WindowPairs, shape: QueryShape, columns: pa.Table) -> _Grouping:
-        facets = tuple(_plain(_cut(facet.evaluate(columns))) for facet in shape.facets)
-        codes = (_codes(facet)[pairs.rows] for facet in reversed(facets))
+        facets = tuple(_RowValues.of(facet, columns).cut().plain() for facet in shape.facets)
+        codes = (facet.codes()[pairs.rows] for facet in reversed(facets))
         keys = [*codes, pairs.begins, pairs.slots]
         order = np.lexsort(keys)
         is_first = np.zeros(len(order), bool)
@@ -218,7 +272,7 @@ class _Grouping:
 
     def facet_values(self) -> list[tuple[Any, ...]]:
         """Values of the facets, of each group."""
-        firsts = pa.array(self.rows[self.firsts])
+        firsts = self.rows[self.firsts]
         columns = [facet.take(firsts).to_pylist() for facet in self.facets]
         return list(zip(*columns, strict=True)) if columns else [()] * self.count
 
@@ -240,14 +294,14 @@ def _partials(
         groups, rows = groups[is_counted[rows]], rows[is_counted[rows]]
     values, parts = None, [slice(None)]
     if result.argument is not None:
-        values = result.argument.evaluate(columns)
-        values = _cut(values) if result.aggregation.keeps_values else values
-        if pa.types.is_string(values.type):
-            parts = list(divided(value_bytes(values)[rows])) or parts
+        values = _RowValues.of(result.argument, columns)
+        values = values.cut() if result.aggregation.keeps_values else values
+        if values.are_texts:
+            parts = list(divided(values.sizes()[rows])) or parts
     partials = []
     for part in parts:
         numbers = rows[part]
-        taken = None if values is None else values.take(pa.array(numbers))
+        taken = None if values is None else values.take(numbers)
         of_rows = Places(places.time_us[numbers], places.partition[numbers], places.offset[numbers])
         partials.append(result.aggregation.partials(taken, groups[part], grouping.count, of_rows))
     return _merged(result.aggregation, partials, grouping.count)
@@ -264,30 +318,6 @@ def _merged(
         for accumulator, partial in zip(accumulators, part, strict=True):
             accumulator.add(partial)
     return [accumulator.partial() for accumulator in accumulators]
-
-
-def _cut(values: pa.Array) -> pa.Array:
-    """Texts without what is beyond their length limit; other values as they are.
-
-    Of cut texts, the least is the cut one of the least: what is before another stays before it, or
-    equals it.
-    """
-    if not pa.types.is_string(values.type):
-        return values
-    return pc.utf8_slice_codeunits(values, 0, MAX_TEXT_LENGTH)
-
-
-def _codes(values: pa.Array) -> NumberArray:
-    encoded = values.dictionary_encode()
-    codes: NumberArray = (
-        encoded.indices.fill_null(len(encoded.dictionary)).to_numpy().astype(np.int64)
-    )
-    return codes
-
-
-def _plain(values: pa.Array) -> pa.Array:
-    """Values as JSON has them: times as microseconds since 1970."""
-    return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
 
 
 def _aggregations(shape: QueryShape) -> list[Aggregation[Any]]:

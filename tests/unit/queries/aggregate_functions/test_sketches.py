@@ -1,6 +1,7 @@
 """Estimates of many values are within the bounds of their sketches, in any batches."""
 
 import itertools
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -64,6 +65,18 @@ def test_a_percentile_of_few_values_is_exact_in_any_batches(percentage):
     of = aggregation("percentile", ValueType.INTEGER, percentage)
     batches = [pa.array(values[start : start + 9]) for start in range(0, 200, 9)]
     assert accumulator_of(of, batches).value(MINUTE) == max(1, 2 * percentage)
+
+
+PERCENTAGES = [*map(str, range(1, 101)), "1.1", "12.5", "33.3", "55.55", "99.5", "99.9", "99.99"]
+
+
+@pytest.mark.parametrize("percentage", PERCENTAGES)
+def test_a_percentile_of_few_values_is_the_smallest_that_is_not_less_than_its_share(percentage):
+    of = aggregation("percentile", ValueType.INTEGER, float(percentage))
+    for count in range(1, 201):
+        [partial] = of.partials(pa.array(range(1, count + 1)), np.zeros(count, int), 1, NO_PLACES)
+        is_enough = (n for n in range(1, count + 1) if n * 100 >= Decimal(percentage) * count)
+        assert accumulated(of, [partial]).value(MINUTE) == next(is_enough)
 
 
 @pytest.mark.parametrize(("function", "limit"), [("uniqueCount", 3_500), ("percentile", 9_000)])

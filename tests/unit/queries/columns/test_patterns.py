@@ -1,24 +1,7 @@
 """Patterns are expressions that Java can match without a deep stack."""
 
-import pytest
-
-from headrace.queries.columns.patterns import pieces_of, regular_expression
-
-
-@pytest.mark.parametrize(
-    ("pattern", "pieces"),
-    [
-        ("", [[]]),
-        ("men", [["men"]]),
-        ("%", [[], []]),
-        ("%%a%%", [[], ["a"], []]),
-        ("a__b%_", [["a", 2, "b"], [1]]),
-        ("\\%\\_\\\\\\a", [["%_\\a"]]),
-        ("a\n%\\\n", [["a\n"], ["\n"]]),
-    ],
-)
-def test_a_pattern_is_divided_at_each_run_of_percent_signs(pattern, pieces):
-    assert pieces_of(pattern) == pieces
+from headrace.queries.columns.patterns import regular_expression
+from headrace.queries.language.patterns import pieces_of
 
 
 def test_no_group_has_more_than_fifty_parts():

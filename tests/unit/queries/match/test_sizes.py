@@ -29,6 +29,8 @@ class Visit:
 
 SCHEMA = event_schema(Visit)
 ARRAY_BYTES = 2**31
+POOLS = []
+"""Of arrays that outlive a test."""
 
 
 def visits(count, *, page="p", name="n"):
@@ -85,6 +87,51 @@ def test_long_arguments_of_many_windows_are_added_up_in_parts(aggregate):
     ]
     assert sum(each.events for each in added) == 60 * 4_160
     assert len(added) == len({each.begin_us for each in added}) == 60
+
+
+def peak_bytes(act):
+    """Returns how many bytes Arrow holds at most for an act."""
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    POOLS.append(pool)
+    pa.set_memory_pool(pool)
+    try:
+        act()
+    finally:
+        pa.set_memory_pool(before)
+    return pool.max_memory()
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["startsWith('{text}', page)", "upper('{text}') IN ('a', 'b')", "lower('{text}') = 'a'"],
+)
+def test_a_constant_argument_is_not_repeated_for_each_row_and_rule(condition):
+    rows = visits(10_000).combine_chunks()
+    text = "\u4e2d" * 1_000
+    queries = rules(*[f"page = 'p' AND {condition.format(text=text)}"] * 3)
+    assert 3 * len(text.encode()) * rows.num_rows > 80_000_000
+    assert peak_bytes(lambda: list(queries.matches(rows))) < 8_000_000
+
+
+@pytest.mark.parametrize("select", ["latest('{text}')", "count(*)"])
+def test_a_constant_of_a_result_or_a_facet_is_repeated_in_parts_at_most(select, monkeypatch):
+    monkeypatch.setattr(sizes_module, "MAX_BYTES", 4_000_000)
+    rows = visits(20_000).combine_chunks()
+    zeros = pa.array([0] * rows.num_rows).to_numpy()
+    places = RowPlaces(zeros, zeros, zeros)
+    text = "\u4e2d" * 1_000
+    facets = f"FACET '{text}' AS x, lower('{text}') AS y"
+    queries = rules("number = 1", select=select.format(text=text), window=f"1 minute {facets}")
+
+    def add_up():
+        for matches in queries.matches(rows):
+            [added] = added_to_windows(rows, places, matches)
+            assert [facets for facets, _ in added.groups] == [(text, text)]
+            assert added.events == rows.num_rows
+
+    assert len(text.encode()) * rows.num_rows == 60_000_000
+    assert peak_bytes(add_up) < 20_000_000
 
 
 def calls(monkeypatch):

@@ -1,0 +1,107 @@
+"""Patterns of ``LIKE`` on Arrow arrays and scalars, in time that is linear in the texts' length.
+
+A search with regular expressions is not: where ``_`` follows ``%``, RE2 goes through a text once
+for each character of the pattern, and takes seconds for a long one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.queries.evaluation.kernels import Datum, Kernel, Mask, expanded
+from headrace.queries.language.patterns import Piece, pieces_of, texts_of
+
+_CodePoints: TypeAlias = np.ndarray[Any, np.dtype[np.uint32 | np.uint8]]
+# So many code points are in the cache of a processor.
+_MAX_BYTES_AT_ONCE = 2**18
+
+
+def like(pattern: str) -> Kernel:
+    """Returns the match of whole texts with a pattern; ``_`` is a code point."""
+    pieces = pieces_of(pattern)
+    match texts_of(pieces):
+        case [text]:
+            return lambda texts: pc.equal(texts, pa.scalar(text))
+        case [start, ""]:
+            return partial(pc.starts_with, pattern=start)
+        case ["", end]:
+            return partial(pc.ends_with, pattern=end)
+        case ["", part, ""]:
+            return partial(pc.match_substring, pattern=part)
+    placed = [_PlacedPiece(piece) for piece in pieces]
+    return lambda texts: _like(texts, placed)
+
+
+class _PlacedPiece:
+    """What stands between ``%``, with the places of its characters.
+
+    Attributes:
+        length: in code points.
+        code_points: of its texts, each with its place.
+    """
+
+    def __init__(self, piece: Piece) -> None:
+        self.length = 0
+        self.code_points: list[tuple[int, int]] = []
+        for part in piece:
+            if isinstance(part, str):
+                self.code_points += enumerate(map(ord, part), self.length)
+            self.length += part if isinstance(part, int) else len(part)
+
+    def begins(self, code_points: _CodePoints) -> Mask:
+        """Returns whether it begins at each code point, and behind the last one."""
+        begins = np.zeros(len(code_points) + 1, np.bool_)
+        count = max(0, len(begins) - self.length)
+        begins[:count] = True
+        for place, code_point in self.code_points:
+            begins[:count] &= code_points[place : place + count] == code_point
+            if not begins.any():
+                break
+        return begins
+
+
+def _like(texts: Datum, pieces: Sequence[_PlacedPiece]) -> Datum:
+    if isinstance(texts, pa.Scalar):
+        return _like(expanded(texts, 1), pieces)[0]
+    if len(texts) > 1 and texts.nbytes > _MAX_BYTES_AT_ONCE:
+        half = len(texts) // 2
+        return pa.concat_arrays([_like(texts[:half], pieces), _like(texts[half:], pieces)])
+    is_matched = pa.array(_matches(pc.fill_null(texts, ""), pieces))
+    return pc.if_else(pc.is_valid(texts), is_matched, pa.scalar(None, pa.bool_()))
+
+
+def _matches(texts: pa.StringArray, pieces: Sequence[_PlacedPiece]) -> Mask:
+    """Looks for the pieces in turn, in all texts at once.
+
+    A piece has as many characters wherever it matches: the first place is as good as any later.
+    """
+    code_points = _code_points("".join(texts.to_pylist()))
+    lengths = pc.utf8_length(texts).to_numpy().astype(np.int64)
+    ends = np.cumsum(lengths)
+    begins = ends - lengths
+    first, *others = pieces
+    is_matched: Mask = first.begins(code_points)[begins]
+    places = begins + first.length
+    if not others:
+        is_matched &= places == ends
+        return is_matched
+    *between, last = others
+    for piece in between:
+        starts = np.append(np.flatnonzero(piece.begins(code_points)), len(code_points) + 1)
+        places = starts.take(np.searchsorted(starts, places), mode="clip") + piece.length
+    last_places = ends - last.length
+    fits = places <= last_places
+    is_matched &= fits & last.begins(code_points)[np.where(fits, last_places, 0)]
+    return is_matched
+
+
+def _code_points(text: str) -> _CodePoints:
+    if text.isascii():
+        return np.frombuffer(text.encode(), np.uint8)
+    return np.frombuffer(text.encode("utf-32-le"), np.uint32)
