@@ -97,18 +97,17 @@ class PartitionAnswers:
         """How many windows wait."""
         return len(self._by_original)
 
-    def take(
-        self, record: EndedRecord, offset: int, now_ms: int, written_ms: int
-    ) -> list[QueryResult]:
+    def take(self, record: EndedRecord, offset: int, written_ms: int) -> list[QueryResult]:
         """Takes the next record, and returns the results that follow.
 
         Args:
             record: of the topic of ended windows.
             offset: of the record.
-            now_ms: the clock, in milliseconds since 1970.
-            written_ms: when the record was written, in milliseconds since 1970.
+            written_ms: when the record was written, by the clock of the brokers, in milliseconds
+                since 1970: an instance whose clock is ahead for a moment takes no query for one
+                that has expired.
         """
-        self._written_ms = max(self._written_ms, written_ms)
+        self._written_ms = written_ms
         if self._began is None:
             self._began = self.offset
         is_known = offset < self._taken
@@ -117,7 +116,7 @@ class PartitionAnswers:
             self._log_lost()
         self.offset = offset + 1
         if isinstance(record, PartitionClocks):
-            return [] if is_known else self._take_clocks(record, now_ms)
+            return [] if is_known else self._take_clocks(record)
         if record.is_early:
             return [] if is_known else record.results
         passed_us = self._passed_us.get(record.ordered_by)
@@ -217,7 +216,7 @@ class PartitionAnswers:
         else:
             window.offset, window.written_ms, window.is_copied = offset, written_ms, False
 
-    def _take_clocks(self, clocks: PartitionClocks, now_ms: int) -> list[QueryResult]:
+    def _take_clocks(self, clocks: PartitionClocks) -> list[QueryResult]:
         before = self._clocks.get(clocks.partition)
         if before is None and self._began == 0:
             before = PartitionClocks(clocks.partition, {}, 0)  # it had sent nothing
@@ -232,11 +231,11 @@ class PartitionAnswers:
                 continue
             self._passed_us[topic] = reached_us
             ended = list(self._ended(topic, reached_us))
-            silent = [] if before_us is None else self._silent(topic, before_us, now_ms, ended)
+            silent = [] if before_us is None else self._silent(topic, before_us, ended)
             results += _in_order([result for window in ended for result in window.results], silent)
             for window in ended:
                 self._note_events(window)
-        self._forget(now_ms)
+        self._forget()
         return results
 
     def _reached(self) -> dict[str, int]:
@@ -258,11 +257,11 @@ class PartitionAnswers:
             yield window.record
 
     def _silent(
-        self, topic: str, before_us: int, now_ms: int, ended: Collection[WindowResults]
+        self, topic: str, before_us: int, ended: Collection[WindowResults]
     ) -> list[QueryResult]:
         """Returns the results of windows without events that have ended since ``before_us``."""
-        reached_us = self._passed_us[topic]
-        due = list(self._watched.ended(self._number, topic, before_us, reached_us, now_ms))
+        reached_us, at_ms = self._passed_us[topic], self._written_ms
+        due = list(self._watched.ended(self._number, topic, before_us, reached_us, at_ms))
         with_events = _begins_and_ends(ended, {watched.name for watched, _ in due})
         results: list[QueryResult] = []
         for watched, begins in due:
@@ -308,14 +307,13 @@ class PartitionAnswers:
         if self._watched.asks_for_loss(result.query, result.registered):
             self._signals.note_events(_name(result), _microseconds(result.end))
 
-    def _forget(self, now_ms: int) -> None:
+    def _forget(self) -> None:
         """Forgets what is known of queries that ask for no loss of signal any more."""
-        if 0 <= now_ms - self._forgot_ms < _FORGET_MS:
+        if 0 <= self._written_ms - self._forgot_ms < _FORGET_MS:
             return
-        self._forgot_ms = now_ms
-        # By the clock of the brokers: one that is ahead for a moment forgets no live query.
+        self._forgot_ms = self._written_ms
         self._watched.forget_expired(self._written_ms)
-        live = self._watched.live(self._number, now_ms)
+        live = self._watched.live(self._number, self._written_ms)
         names = {watched.name for watched in live if watched.plan.loss_after}
         self._signals.keep(names)
 

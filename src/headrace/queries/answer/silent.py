@@ -140,7 +140,7 @@ class WatchedQueries:
             ordered_by: the topic whose event time ends the windows; empty: the clock does.
             before_us: the windows have ended after this time,
             reached_us: and by this one.
-            at_ms: the clock, in milliseconds since 1970.
+            at_ms: the time, in milliseconds since 1970.
         """
         with self._lock:
             rhythms = self._rhythms.get((partition, ordered_by), {})

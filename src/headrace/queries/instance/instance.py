@@ -276,7 +276,7 @@ class AggregatorInstance:
             elif meaning(error) not in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
                 raise KafkaException(error)
             return
-        value, now_ms = message.value() or b"", _now_ms()
+        value = message.value() or b""
         owned, offset = self._owned[_number(message)], _offset(message)
         is_ended = message.topic() == self._queries.ended_topic
         if is_ended:
@@ -287,9 +287,9 @@ class AggregatorInstance:
             _LOG.error("%s is left out: it is no record of headrace: %s", _place(message), error)
             return
         if isinstance(record, WindowResults | PartitionClocks):
-            owned.take_ended(record, offset, now_ms, message.timestamp()[1])
+            owned.take_ended(record, offset, message.timestamp()[1])
         else:
-            owned.take(record, offset, now_ms)
+            owned.take(record, offset, _now_ms())
             self._records += 1
 
     def _has(self, partitions: range | None) -> bool:

@@ -186,7 +186,7 @@ class MemoryPartition:
         ended = self.topics.get(QUERIES.ended_topic, [])
         for number in range(self.owned.answers.offset, len(ended)):
             record = decode_ended(ended[number])
-            self.owned.take_ended(record, number, self.now_ms, self.now_ms)
+            self.owned.take_ended(record, number, self.now_ms)
 
     def advance(self, milliseconds):
         self.now_ms += milliseconds

@@ -170,7 +170,7 @@ class Cluster:
         topic = self.queries.ended_topic
         log = self.log(topic, number)
         for at, value in self.records(topic, number, log, owned.answers.offset, ended):
-            owned.take_ended(decode_ended(value), at, self.now_ms, self.now_ms)
+            owned.take_ended(decode_ended(value), at, self.now_ms)
         owned.end_by_clock(self.now_ms)
 
     def go_on(self, number):
