@@ -11,7 +11,7 @@ from datetime import datetime
 
 import msgspec
 
-from headrace.events.times import microseconds_since_1970
+from headrace.events.times import LATEST_US, microseconds_since_1970
 from headrace.queries.aggregate.window import time_text
 from headrace.queries.answer.counts import PartitionResultCounts
 from headrace.queries.answer.signals import QuerySignals
@@ -107,7 +107,8 @@ class PartitionAnswers:
                 since 1970: an instance whose clock is ahead for a moment takes no query for one
                 that has expired.
         """
-        self._written_ms = written_ms
+        if 0 <= written_ms <= LATEST_US // 1000:  # others may write times of another unit
+            self._written_ms = written_ms
         if self._began is None:
             self._began = self.offset
         is_known = offset < self._taken
@@ -123,7 +124,7 @@ class PartitionAnswers:
         if passed_us is None or record.due_us > passed_us:
             if not is_known:
                 self._count_waiting(record)
-            self._wait(record, offset, written_ms)
+            self._wait(record, offset)
             return []
         if is_known or record.original is not None:
             return []  # it was answered before
@@ -205,8 +206,9 @@ class PartitionAnswers:
         if not was_taken and record.original not in self._by_original:
             self._counts.take_copy(record)
 
-    def _wait(self, record: WindowResults, offset: int, written_ms: int) -> None:
+    def _wait(self, record: WindowResults, offset: int) -> None:
         original = offset if record.original is None else record.original
+        written_ms = self._written_ms
         window = self._by_original.get(original)
         if window is None:
             window = _WaitingWindow(record.due_us, original, record, offset, written_ms)
@@ -362,7 +364,7 @@ def _begins_and_ends(
 
 def _microseconds(text: str) -> int:
     """Returns a time of a result, in microseconds since 1970."""
-    return microseconds_since_1970(datetime.fromisoformat(text))
+    return microseconds_since_1970(datetime.fromisoformat(text.upper()))
 
 
 def _name(result: QueryResult) -> str:

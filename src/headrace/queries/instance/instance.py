@@ -34,8 +34,8 @@ from headrace.queries.instance.starts import (
     place_stages,
 )
 from headrace.queries.instance.topic_ends import TopicEnds
-from headrace.queries.records.ended import PartitionClocks, WindowResults, decode_ended
-from headrace.queries.records.matched import decode_matched
+from headrace.queries.records.ended import EndedRecord, PartitionClocks, WindowResults, decode_ended
+from headrace.queries.records.matched import MatchedRecord, decode_matched
 from headrace.queries.topics import ensure_query_topics
 
 _LOG = logging.getLogger("headrace.queries")
@@ -282,7 +282,9 @@ class AggregatorInstance:
         if is_ended:
             reader_check.received(_number(message))
         try:
-            record = decode_ended(value) if is_ended else decode_matched(value)
+            record: EndedRecord | MatchedRecord = (
+                decode_ended(value, self._queries.partitions) if is_ended else decode_matched(value)
+            )
         except ValueError as error:
             _LOG.error("%s is left out: it is no record of headrace: %s", _place(message), error)
             return

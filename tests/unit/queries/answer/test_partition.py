@@ -266,7 +266,7 @@ class KilledStage:
         """Writes a transaction; others write some records in front of its copies."""
         copies = list(self.answers.copies(self.now_ms))
         self.send(others)
-        self.log += [(decode_ended(msgspec.json.encode(copy)), self.now_ms) for copy in copies]
+        self.log += [(decode_ended(msgspec.json.encode(copy), 2), self.now_ms) for copy in copies]
         self.copies += len(copies)
         self.snapshots.append(msgspec.json.encode(self.answers.position({}, 1, {})))
         self.snapshots += encode_silence(self.answers.changed_silence())
@@ -620,6 +620,16 @@ def test_events_while_a_query_did_not_ask_for_loss_of_signal_begin_its_silence_a
         begun = [window("w0", each) for each in range(minute, minute + 7)] if minute == 1 else []
         given = stage.take(*begun, clocks(0, minute + 7), clocks(1, minute + 7))
     assert given == [named("w0", 9, "lost")]
+
+
+def test_a_record_whose_time_is_of_another_unit_changes_no_time():
+    stage = Stage(EMPTY)
+    stage.take(clocks(0, 0), clocks(1, 0))
+    nanoseconds = NOW_MS * 1_000_000
+    given = stage.take(clocks(0, 1), clocks(1, 1), written_ms=nanoseconds)
+    assert given == [named("w0", 0, "empty")]
+    stage.take(window("q", 5), written_ms=-1)
+    assert list(stage.answers.copies(NOW_MS)) == []
 
 
 def test_windows_before_1970_are_in_order():
