@@ -588,6 +588,13 @@ def test_a_query_has_results_until_it_has_expired_when_a_record_was_written():
     assert again == named("w0", 1, "empty")
 
 
+def test_what_queries_that_were_cancelled_had_in_common_is_forgotten():
+    queries = watched(*(EMPTY.replace("1 minute", f"{n} minutes") for n in range(1, 9)))
+    for number in range(8):
+        queries.take(f"w{number}".encode(), None)
+    assert not any(queries._rhythms.values())
+
+
 def test_silence_is_noted_of_queries_that_ask_for_loss_of_signal_alone():
     stage = Stage(EMPTY, LOSS)
     stage.take(clocks(0, 0), clocks(1, 0))
