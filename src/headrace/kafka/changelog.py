@@ -151,11 +151,14 @@ class ChangelogFollower:
     """Reads a changelog from its earliest offset, then what is added, on a thread of its own.
 
     It waits for a topic that does not exist yet, and outlives the broker's absence: what was read
-    stays valid meanwhile.
+    stays valid meanwhile. Where it reads the topic again from the beginning, as after the topic was
+    deleted and created again, keys that are not there any more are deleted once the end is reached.
     """
 
     def __init__(self, config: ClientConfig, name: str, on_record: OnRecord) -> None:
         self._config, self._name, self._on_record = config, name, on_record
+        # Of the values that were handed over.
+        self._keys: set[bytes] = set()
         self._ready = threading.Event()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"follow {name}", daemon=True)
@@ -205,31 +208,51 @@ class ChangelogFollower:
         reader.assign(
             [confluent_kafka.TopicPartition(p.topic, p.partition, earliest) for p in partitions]
         )
-        unread = {partition.partition for partition in partitions}
+        unread, missing = {partition.partition for partition in partitions}, set(self._keys)
         idle_check = IdleCheck(self._config)
         try:
             while not self._ending.is_set():
                 message = reader.poll(_POLL_SECONDS)
                 idle_check.check(reader, has_received=message is not None)
                 if message is not None:
-                    self._take(message, unread)
+                    self._take(message, unread, missing)
         finally:
             reader.close()
 
-    def _take(self, message: confluent_kafka.Message, unread: set[int]) -> None:
+    def _take(
+        self, message: confluent_kafka.Message, unread: set[int], missing: set[bytes]
+    ) -> None:
+        """Takes a message.
+
+        Args:
+            message: the next one.
+            unread: partitions of which the end has not been reached.
+            missing: keys known from before, of which no record has come.
+        """
         error = message.error()
         if error is None:
             if message.key() is not None:
+                missing.discard(message.key())
                 self._hand_over(message.key(), message.value())
         elif meaning(error) is Meaning.END:
             unread.discard(message.partition())
-            if not unread and not self._ready.is_set():
-                _LOG.info("%s is read to its end, and followed", self._name)
-                self._ready.set()
+            if not unread:
+                self._end_reached(missing)
         elif meaning(error) not in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
             raise KafkaException(error)
 
+    def _end_reached(self, missing: set[bytes]) -> None:
+        while missing:
+            self._hand_over(missing.pop(), None)
+        if not self._ready.is_set():
+            _LOG.info("%s is read to its end, and followed", self._name)
+            self._ready.set()
+
     def _hand_over(self, key: bytes, value: bytes | None) -> None:
+        if value is None:
+            self._keys.discard(key)
+        else:
+            self._keys.add(key)
         try:
             self._on_record(key, value)
         except Exception:  # noqa: BLE001 - those behind it must be read

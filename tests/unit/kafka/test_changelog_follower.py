@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from confluent_kafka import KafkaError
 
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka import changelog, lost_brokers
@@ -22,6 +23,16 @@ class Message:
 
     def value(self):
         return self._value
+
+
+class End:
+    """The end of a partition."""
+
+    def error(self):
+        return KafkaError(KafkaError._PARTITION_EOF)
+
+    def partition(self):
+        return 0
 
 
 class Reader:
@@ -94,6 +105,40 @@ def test_a_client_that_has_lost_all_brokers_is_replaced(follow, monkeypatch, cap
     follow([None, Message(b"a", b"1")], lambda *_: done.set())
     assert done.wait(30)
     assert "the client reaches no broker" in caplog.text
+
+
+def test_keys_that_are_gone_where_the_topic_is_read_again_are_deleted(follow):
+    table, done = {}, threading.Event()
+
+    def take(key, value):
+        table[key] = value
+        if key == b"last":
+            done.set()
+
+    before = [Message(b"kept", b"1"), Message(b"gone", b"1"), Message(b"deleted", None), End()]
+    after = [Message(b"kept", b"2"), End(), Message(b"new", b"2"), End(), Message(b"last", b"2")]
+    follow([*before, RuntimeError("the topic was deleted"), *after], take)
+    assert done.wait(30)
+    assert table == {
+        b"kept": b"2",
+        b"gone": None,
+        b"deleted": None,
+        b"new": b"2",
+        b"last": b"2",
+    }
+
+
+def test_keys_are_kept_until_the_topic_is_read_to_its_end_again(follow):
+    taken, done = [], threading.Event()
+
+    def take(key, value):
+        taken.append((key, value))
+        if key == b"last":
+            done.set()
+
+    follow([Message(b"a", b"1"), RuntimeError("of the client"), Message(b"last", b"2")], take)
+    assert done.wait(30)
+    assert taken == [(b"a", b"1"), (b"last", b"2")]
 
 
 def test_a_topic_whose_end_is_not_reached_in_time_is_named(follow):

@@ -11,6 +11,8 @@ from headrace.queries.language.tree import ClosedBy, Query
 
 # Windows that ended by the clock are known for so long: what comes for them is late.
 REMEMBERED_MS = 3_600_000
+# A topic may have no batch, whose time says that windows ended long ago: then for so long.
+MAX_REMEMBERED_MS = 24 * 3_600_000
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,14 @@ class WindowClosing(abc.ABC):
     def ordered_by(self) -> str:
         """The topic whose event time ends windows, and orders them; empty: the clock does."""
         return ""
+
+    def marker_due_us(self, due_us: int) -> int | None:  # noqa: ARG002
+        """Returns when a window was to end, if its marker is needed until :func:`is_long_over`.
+
+        Args:
+            due_us: when the window was to end.
+        """
+        return None
 
     def due_us(self, end_us: int, changed_us: int) -> int:  # noqa: ARG002
         """Returns when a window ends, by the time of :attr:`ordered_by`.
@@ -61,7 +71,8 @@ class WindowClosing(abc.ABC):
         Args:
             due_us: when it is to end.
             event_us: the time of the topic's events; None: not known.
-            planned_us: when the last batch of the topic was planned; None: there was none.
+            planned_us: when the last batch of the topic was planned, and no later than now; None:
+                there was none.
         """
 
 
@@ -89,7 +100,11 @@ class ClockClosing(WindowClosing):
         By the time of the batch: an instance that was away takes records of long ago. Windows that
         ended later have markers.
         """
-        return planned_us is not None and due_us + REMEMBERED_MS * 1000 <= planned_us
+        return is_long_over(due_us, planned_us)
+
+    def marker_due_us(self, due_us: int) -> int | None:
+        """See :class:`WindowClosing`."""
+        return due_us
 
 
 class QuietTimeClosing(WindowClosing):
@@ -106,6 +121,16 @@ class QuietTimeClosing(WindowClosing):
     def has_ended(self, due_us: int, event_us: int | None, planned_us: int | None) -> bool:  # noqa: ARG002
         """Returns False: an event begins a window at any time."""
         return False
+
+
+def is_long_over(due_us: int, planned_us: int | None) -> bool:
+    """Returns whether a window that ends by the clock was to end so long before a batch.
+
+    Args:
+        due_us: when the window was to end.
+        planned_us: when the batch was planned; None: there was none.
+    """
+    return planned_us is not None and due_us + REMEMBERED_MS * 1000 <= planned_us
 
 
 def closing_of(query: Query) -> WindowClosing:

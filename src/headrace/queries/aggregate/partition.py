@@ -5,13 +5,13 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import msgspec
 
 from headrace.errors import QueryTextError
-from headrace.queries.aggregate.closing import REMEMBERED_MS
+from headrace.queries.aggregate.closing import MAX_REMEMBERED_MS, REMEMBERED_MS, is_long_over
 from headrace.queries.aggregate.counts import PartitionCounts
 from headrace.queries.aggregate.plan import AggregatePlan, Plans
 from headrace.queries.aggregate.window import OpenWindow, time_text
@@ -225,7 +225,7 @@ class PartitionAggregator:
         window = self._windows.get(window_id)
         if window is None:
             window = OpenWindow(window_id, record.text, plan, now_ms)
-            if marker is not None or self._has_ended(window):
+            if marker is not None or self._has_ended(window, now_ms):
                 self._count_late(record)
                 return
             window.add(record, now_ms)
@@ -258,12 +258,16 @@ class PartitionAggregator:
         self.late[record.query if is_known else ""] += record.events
         self._counts.of(record.topic).late += record.events
 
-    def _has_ended(self, window: OpenWindow) -> bool:
+    def _has_ended(self, window: OpenWindow, now_ms: int) -> bool:
         """Whether a window that is not open, and has no marker, has ended."""
         closing = window.plan.closing
-        tick = self._ticks.get(closing.topic)
-        planned_us = None if tick is None else tick.planned_ms * 1000
+        planned_us = self._planned_us(closing.topic, now_ms)
         return closing.has_ended(window.due_us, self._event_us.get(closing.topic), planned_us)
+
+    def _planned_us(self, topic: str, now_ms: int) -> int | None:
+        """When the last batch of a topic was planned: the clock of a pipeline may be ahead."""
+        tick = self._ticks.get(topic)
+        return None if tick is None else min(tick.planned_ms, now_ms) * 1000
 
     def _open(self, window: OpenWindow) -> None:
         self._windows[window.id] = window
@@ -336,6 +340,7 @@ class PartitionAggregator:
             ended_ms=now_ms,
             topic=topic,
             events=events,
+            due_us=closing.marker_due_us(window.due_us),
         )
         output.ended.append(marker)
         del self._windows[window.id]
@@ -396,18 +401,26 @@ class PartitionAggregator:
         self._covered[window.id] = snapshot.offset
 
     def _forget(self, now_ms: int) -> None:
-        """Forgets the markers of windows that ended long ago: the oldest come first.
+        """Forgets the markers of windows that ended long ago."""
+        for window_id in list(self._over(now_ms)):
+            del self._ended[window_id]
+
+    def _over(self, now_ms: int) -> Iterator[WindowId]:
+        """Yields the windows whose markers are needed no more: the oldest come first.
 
         A marker whose records are still to come, after a restart, is kept however old it is.
         """
-        for window_id in _older(self._ended.values(), now_ms - REMEMBERED_MS, self.offset):
-            del self._ended[window_id]
+        for marker in self._ended.values():
+            if marker.ended_ms > now_ms - REMEMBERED_MS:
+                return
+            if marker.offset <= self.offset and self._is_long_over(marker, now_ms):
+                yield marker.id
 
+    def _is_long_over(self, marker: PublishMarker, now_ms: int) -> bool:
+        """Whether events of the window are late, or begin it anew, without its marker, too.
 
-def _older(markers: Iterable[PublishMarker], than_ms: int, offset: int) -> list[WindowId]:
-    older = []
-    for marker in markers:
-        if marker.ended_ms > than_ms or marker.offset > offset:
-            break
-        older.append(marker.id)
-    return older
+        The clock of this instance alone may be ahead for a moment.
+        """
+        if marker.due_us is None or marker.ended_ms <= now_ms - MAX_REMEMBERED_MS:
+            return True
+        return is_long_over(marker.due_us, self._planned_us(marker.topic, now_ms))

@@ -11,7 +11,7 @@ from datetime import datetime
 
 import msgspec
 
-from headrace.events.times import microseconds_since_1970
+from headrace.events.times import LATEST_US, microseconds_since_1970
 from headrace.queries.aggregate.window import time_text
 from headrace.queries.answer.counts import PartitionResultCounts
 from headrace.queries.answer.signals import QuerySignals
@@ -98,18 +98,18 @@ class PartitionAnswers:
         """How many windows wait."""
         return len(self._by_original)
 
-    def take(
-        self, record: EndedRecord, offset: int, now_ms: int, written_ms: int
-    ) -> list[QueryResult]:
+    def take(self, record: EndedRecord, offset: int, written_ms: int) -> list[QueryResult]:
         """Takes the next record, and returns the results that follow.
 
         Args:
             record: of the topic of ended windows.
             offset: of the record.
-            now_ms: the clock, in milliseconds since 1970.
-            written_ms: when the record was written, in milliseconds since 1970.
+            written_ms: when the record was written, by the clock of the brokers, in milliseconds
+                since 1970: an instance whose clock is ahead for a moment takes no query for one
+                that has expired.
         """
-        self._written_ms = max(self._written_ms, written_ms)
+        if 0 <= written_ms <= LATEST_US // 1000:  # others may write times of another unit
+            self._written_ms = written_ms
         if self._began is None:
             self._began = self.offset
         is_known = offset < self._taken
@@ -118,14 +118,14 @@ class PartitionAnswers:
             self._log_lost()
         self.offset = offset + 1
         if isinstance(record, PartitionClocks):
-            return [] if is_known else self._take_clocks(record, now_ms)
+            return [] if is_known else self._take_clocks(record)
         if record.is_early:
             return [] if is_known else record.results
         passed_us = self._passed_us.get(record.ordered_by)
         if passed_us is None or record.due_us > passed_us:
             if not is_known:
                 self._count_waiting(record)
-            self._wait(record, offset, written_ms)
+            self._wait(record, offset)
             return []
         if is_known or record.original is not None:
             return []  # it was answered before
@@ -208,8 +208,9 @@ class PartitionAnswers:
         if not was_taken and record.original not in self._by_original:
             self._counts.take_copy(record)
 
-    def _wait(self, record: WindowResults, offset: int, written_ms: int) -> None:
+    def _wait(self, record: WindowResults, offset: int) -> None:
         original = offset if record.original is None else record.original
+        written_ms = self._written_ms
         window = self._by_original.get(original)
         if window is None:
             window = _WaitingWindow(record.due_us, original, record, offset, written_ms)
@@ -219,7 +220,7 @@ class PartitionAnswers:
         else:
             window.offset, window.written_ms, window.is_copied = offset, written_ms, False
 
-    def _take_clocks(self, clocks: PartitionClocks, now_ms: int) -> list[QueryResult]:
+    def _take_clocks(self, clocks: PartitionClocks) -> list[QueryResult]:
         before = self._clocks.get(clocks.partition)
         if before is None and self._began == 0:
             before = PartitionClocks(clocks.partition, {}, 0)  # it had sent nothing
@@ -234,11 +235,11 @@ class PartitionAnswers:
                 continue
             self._passed_us[topic] = reached_us
             ended = list(self._ended(topic, reached_us))
-            silent = [] if before_us is None else self._silent(topic, before_us, now_ms, ended)
+            silent = [] if before_us is None else self._silent(topic, before_us, ended)
             results += _in_order([result for window in ended for result in window.results], silent)
             for window in ended:
                 self._note_events(window)
-        self._forget(now_ms)
+        self._forget()
         return results
 
     def _reached(self) -> dict[str, int]:
@@ -260,11 +261,11 @@ class PartitionAnswers:
             yield window.record
 
     def _silent(
-        self, topic: str, before_us: int, now_ms: int, ended: Collection[WindowResults]
+        self, topic: str, before_us: int, ended: Collection[WindowResults]
     ) -> list[QueryResult]:
         """Returns the results of windows without events that have ended since ``before_us``."""
-        reached_us = self._passed_us[topic]
-        due = list(self._watched.ended(self._number, topic, before_us, reached_us, now_ms))
+        reached_us, at_ms = self._passed_us[topic], self._written_ms
+        due = list(self._watched.ended(self._number, topic, before_us, reached_us, at_ms))
         with_events = _begins_and_ends(ended, {watched.name for watched, _ in due})
         results: list[QueryResult] = []
         for watched, begins in due:
@@ -310,14 +311,13 @@ class PartitionAnswers:
         if self._watched.asks_for_loss(result.query, result.registered):
             self._signals.note_events(_name(result), _microseconds(result.end))
 
-    def _forget(self, now_ms: int) -> None:
+    def _forget(self) -> None:
         """Forgets what is known of queries that ask for no loss of signal any more."""
-        if 0 <= now_ms - self._forgot_ms < _FORGET_MS:
+        if 0 <= self._written_ms - self._forgot_ms < _FORGET_MS:
             return
-        self._forgot_ms = now_ms
-        # By the clock of the brokers: one that is ahead for a moment forgets no live query.
+        self._forgot_ms = self._written_ms
         self._watched.forget_expired(self._written_ms)
-        live = self._watched.live(self._number, now_ms)
+        live = self._watched.live(self._number, self._written_ms)
         names = {watched.name for watched in live if watched.plan.loss_after}
         self._signals.keep(names)
 
@@ -366,7 +366,7 @@ def _begins_and_ends(
 
 def _microseconds(text: str) -> int:
     """Returns a time of a result, in microseconds since 1970."""
-    return microseconds_since_1970(datetime.fromisoformat(text))
+    return microseconds_since_1970(datetime.fromisoformat(text.upper()))
 
 
 def _name(result: QueryResult) -> str:

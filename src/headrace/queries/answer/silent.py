@@ -50,6 +50,11 @@ class WatchedQuery:
         return f"{self.registered.id} {self.registered_text}"
 
     @property
+    def place(self) -> tuple[int, str]:
+        """Partition of the results, and what orders them."""
+        return self.partition, self.plan.closing.ordered_by
+
+    @property
     def version(self) -> tuple[str, datetime, int, str]:
         """What a renewal leaves as it is."""
         registered = self.registered
@@ -140,14 +145,14 @@ class WatchedQueries:
             ordered_by: the topic whose event time ends the windows; empty: the clock does.
             before_us: the windows have ended after this time,
             reached_us: and by this one.
-            at_ms: the clock, in milliseconds since 1970.
+            at_ms: the time, in milliseconds since 1970.
         """
         with self._lock:
             rhythms = self._rhythms.get((partition, ordered_by), {})
             ended = [
                 (list(queries.values()), begins)
                 for rhythm, queries in rhythms.items()
-                if queries and (begins := rhythm.begins(before_us, reached_us))
+                if (begins := rhythm.begins(before_us, reached_us))
             ]
         at = datetime.fromtimestamp(at_ms / 1000, UTC)
         for queries, begins in ended:
@@ -171,13 +176,18 @@ class WatchedQueries:
 
     def _queries_like(self, watched: WatchedQuery) -> dict[bytes, WatchedQuery]:
         """Returns those whose windows end at the same times, with results in the same partition."""
-        place = watched.partition, watched.plan.closing.ordered_by
-        return self._rhythms.setdefault(place, {}).setdefault(_Rhythm.of(watched.plan), {})
+        rhythms = self._rhythms.setdefault(watched.place, {})
+        return rhythms.setdefault(_Rhythm.of(watched.plan), {})
 
     def _remove(self, key: bytes) -> None:
         watched = self._watched.pop(key, None)
-        if watched is not None:
-            del self._queries_like(watched)[key]
+        if watched is None:
+            return
+        place, rhythm = watched.place, _Rhythm.of(watched.plan)
+        queries = self._rhythms[place][rhythm]
+        del queries[key]
+        if not queries:
+            del self._rhythms[place][rhythm]
 
     def _read(self, key: bytes, value: bytes) -> WatchedQuery | None:
         try:

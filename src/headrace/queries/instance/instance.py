@@ -34,8 +34,8 @@ from headrace.queries.instance.starts import (
     place_stages,
 )
 from headrace.queries.instance.topic_ends import TopicEnds
-from headrace.queries.records.ended import PartitionClocks, WindowResults, decode_ended
-from headrace.queries.records.matched import decode_matched
+from headrace.queries.records.ended import EndedRecord, PartitionClocks, WindowResults, decode_ended
+from headrace.queries.records.matched import MatchedRecord, decode_matched
 from headrace.queries.topics import ensure_query_topics
 
 _LOG = logging.getLogger("headrace.queries")
@@ -276,20 +276,22 @@ class AggregatorInstance:
             elif meaning(error) not in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
                 raise KafkaException(error)
             return
-        value, now_ms = message.value() or b"", _now_ms()
+        value = message.value() or b""
         owned, offset = self._owned[_number(message)], _offset(message)
         is_ended = message.topic() == self._queries.ended_topic
         if is_ended:
             reader_check.received(_number(message))
         try:
-            record = decode_ended(value) if is_ended else decode_matched(value)
+            record: EndedRecord | MatchedRecord = (
+                decode_ended(value, self._queries.partitions) if is_ended else decode_matched(value)
+            )
         except ValueError as error:
             _LOG.error("%s is left out: it is no record of headrace: %s", _place(message), error)
             return
         if isinstance(record, WindowResults | PartitionClocks):
-            owned.take_ended(record, offset, now_ms, message.timestamp()[1])
+            owned.take_ended(record, offset, message.timestamp()[1])
         else:
-            owned.take(record, offset, now_ms)
+            owned.take(record, offset, _now_ms())
             self._records += 1
 
     def _has(self, partitions: range | None) -> bool:

@@ -130,9 +130,9 @@ class OwnedPartition:
             self._quiet.take(record, _monotonic_ms())
         self._keep(self.aggregator.take(record, offset, now_ms))
 
-    def take_ended(self, record: EndedRecord, offset: int, now_ms: int, written_ms: int) -> None:
+    def take_ended(self, record: EndedRecord, offset: int, written_ms: int) -> None:
         """Takes the next record of the ended windows; ``written_ms`` is its timestamp."""
-        self._answered += self.answers.take(record, offset, now_ms, written_ms)
+        self._answered += self.answers.take(record, offset, written_ms)
 
     def end_by_clock(self, now_ms: int) -> None:
         """Ends what ends by the clock, unless records are to be taken before."""

@@ -18,8 +18,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from headrace.events.times import EARLIEST_US, LATEST_US
 from headrace.queries.records.decoding import decode_json
-from headrace.queries.records.result import QueryResult, ResultKind
+from headrace.queries.records.result import QueryResult, ResultKind, check_times
 
 MatchesByPartition: TypeAlias = Mapping[int, Mapping[str, int]]
 """How many matches there are, by partition and topic of the events."""
@@ -103,10 +104,25 @@ EndedRecord: TypeAlias = WindowResults | PartitionClocks
 _RECORD: msgspec.json.Decoder[EndedRecord] = msgspec.json.Decoder(EndedRecord)
 
 
-def decode_ended(value: bytes) -> EndedRecord:
+def decode_ended(value: bytes, partitions: int) -> EndedRecord:
     """Returns the record with this value.
+
+    Args:
+        value: of the record.
+        partitions: how many the matched topic has.
 
     Raises:
         ValueError: if it is none.
     """
-    return decode_json(_RECORD, value)
+    record = decode_json(_RECORD, value)
+    if record.partition not in range(partitions):
+        raise ValueError(f"there is no partition {record.partition}")
+    if isinstance(record, PartitionClocks):
+        for time_us in (*record.event_us.values(), record.clock_us):
+            if not EARLIEST_US <= time_us <= LATEST_US:
+                raise ValueError(f"{time_us} is no time in microseconds since 1970")
+    elif not record.results:
+        raise ValueError("a window without results")
+    else:
+        check_times(record.results[0])  # those of all others are the same
+    return record

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.events.times import parse_time
+from headrace.events.times import readable_microseconds
 from headrace.queries.records.decoding import decode_json
 
 _LOG = logging.getLogger("headrace.queries")
@@ -77,11 +77,20 @@ def decode_result(value: bytes) -> QueryResult:
         ValueError: if it is none. The message names the member that is wrong.
     """
     result = decode_json(_RESULT, value)
+    check_times(result)
+    return result
+
+
+def check_times(result: QueryResult) -> None:
+    """Checks the times of a result that another program may have written.
+
+    Raises:
+        ValueError: if one is none. The message names the member that is wrong.
+    """
     for name in ("registered", "begin", "end"):
         time = getattr(result, name)
-        if parse_time(time) is None:
+        if readable_microseconds(time) is None:
             raise ValueError(f"{name} is {time!r:.100}, expected a time with a time zone")
-    return result
 
 
 def result_of(query_id: str, key: bytes | None, value: bytes | None) -> QueryResult | None:

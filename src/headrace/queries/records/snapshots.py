@@ -79,12 +79,14 @@ class PublishMarker(_OfWindow, tag="ended", tag_field="kind", frozen=True, kw_on
         ended_ms: when it ended, in milliseconds since 1970.
         topic: of the events.
         events: in the results.
+        due_us: when it was to end, if the clock says so; None: events or quiet time do.
     """
 
     offset: int
     ended_ms: int
     topic: str
     events: int
+    due_us: int | None = None
 
 
 class PublishMarkers(msgspec.Struct, tag="markers", tag_field="kind", frozen=True):

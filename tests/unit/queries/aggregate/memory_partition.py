@@ -165,7 +165,8 @@ class MemoryPartition:
     @property
     def ended(self):
         """Results of ended windows, and early ones, in the order in which they were written."""
-        records = map(decode_ended, self.topics.get(QUERIES.ended_topic, []))
+        values = self.topics.get(QUERIES.ended_topic, [])
+        records = (decode_ended(value, QUERIES.partitions) for value in values)
         windows = (record for record in records if isinstance(record, WindowResults))
         return [result for window in windows for result in window.results]
 
@@ -185,8 +186,8 @@ class MemoryPartition:
             self.owned.take(self.records[number], number, self.now_ms)
         ended = self.topics.get(QUERIES.ended_topic, [])
         for number in range(self.owned.answers.offset, len(ended)):
-            record = decode_ended(ended[number])
-            self.owned.take_ended(record, number, self.now_ms, self.now_ms)
+            record = decode_ended(ended[number], QUERIES.partitions)
+            self.owned.take_ended(record, number, self.now_ms)
 
     def advance(self, milliseconds):
         self.now_ms += milliseconds

@@ -185,6 +185,7 @@ def test_windows_that_ended_while_the_clock_was_ahead_keep_no_others(partition):
     partition.advance(100_000)
     partition.take(added("quiet", 0, {"a": 1}))
     partition.advance(110_000)
+    partition.take(tick_of("clicks", None, planned_ms=2 * HOUR_MS))
     assert [marker.query for marker in aggregator.remembered()] == ["clock", "quiet"]
     aggregator.position(0, 105_000 + HOUR_MS)
     assert [marker.query for marker in aggregator.remembered()] == ["quiet"]
@@ -284,15 +285,46 @@ def test_an_early_result_comes_at_once_where_none_was_due_for_long(partition):
 
 @pytest.mark.parametrize("planned_ms", [0, 13_000, 3_612_999])
 def test_an_event_begins_a_window_of_the_clock_within_an_hour_of_its_end(partition, planned_ms):
+    partition.now_ms = 2 * HOUR_MS
     partition.take(tick_of("clicks", None, planned_ms=planned_ms), added("clock", 0, {"a": 1}))
     assert partition.aggregator.windows == 1
     assert late(partition) == {}
 
 
 def test_an_event_is_late_an_hour_after_its_window_ended_by_the_clock(partition):
+    partition.now_ms = 2 * HOUR_MS
     partition.take(tick_of("clicks", None, planned_ms=3_613_000), added("clock", 0, {"a": 1}))
     assert partition.aggregator.windows == 0
     assert late(partition) == {"clock": 1}
+
+
+def test_a_pipeline_whose_clock_is_ahead_makes_no_event_late(partition):
+    partition.take(tick_of("clicks", None, planned_ms=2 * HOUR_MS), added("clock", 0, {"a": 1}))
+    partition.advance(13_000)
+    assert finals(partition) == [("clock", 0, 1)]
+    assert late(partition) == {}
+
+
+@pytest.mark.parametrize("planned_ms", [None, 20_000])
+def test_an_instance_whose_clock_is_ahead_for_a_moment_forgets_no_window(partition, planned_ms):
+    partition.take(added("clock", 0, {"a": 1}))
+    partition.advance(13_000)
+    if planned_ms is not None:
+        partition.take(tick_of("clicks", None, planned_ms=planned_ms))
+    partition.aggregator.position(0, 3 * HOUR_MS)
+    partition.take(added("clock", 0, {"a": 1}))
+    partition.advance(30_000)
+    assert finals(partition) == [("clock", 0, 1)]
+    assert late(partition) == {"clock": 1}
+
+
+def test_a_window_of_a_topic_without_batches_is_forgotten_after_a_day(partition):
+    partition.take(added("clock", 0, {"a": 1}))
+    partition.advance(13_000)
+    partition.aggregator.position(0, 13_000 + 24 * HOUR_MS - 1)
+    assert len(partition.aggregator.remembered()) == 1
+    partition.aggregator.position(0, 13_000 + 24 * HOUR_MS)
+    assert partition.aggregator.remembered() == []
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ class Owned:
         reached_us = BASE + minutes * MINUTE
         clocks = PartitionClocks(0, {"clicks": reached_us}, reached_us)
         offset = self.partition.answers.offset
-        self.partition.take_ended(clocks, offset, NOW_MS, NOW_MS)
+        self.partition.take_ended(clocks, offset, NOW_MS)
         return self.write(after_seconds=after_seconds)
 
     def write(self, *, now_ms=NOW_MS, after_seconds=1.0):
@@ -134,7 +134,7 @@ def test_queries_that_ask_for_empty_windows_alone_have_no_silence(monkeypatch):
     owned.pass_minutes(0)
     for offset, watched in enumerate(owned.watched.live(0, NOW_MS), start=1):
         window = ended_window(watched.registered.id)
-        owned.partition.take_ended(window, offset, NOW_MS, NOW_MS)
+        owned.partition.take_ended(window, offset, NOW_MS)
     assert sum(map(len, owned.pass_minutes(2))) < 1_000
     assert owned.partition.results == 2 * MANY
 
@@ -194,7 +194,7 @@ def copies_in(owned):
 
 def test_a_window_that_waits_for_long_is_written_to_its_partition_with_the_position(monkeypatch):
     owned = Owned(monkeypatch, partitions=2)
-    owned.partition.take_ended(ended_window(), 0, NOW_MS, NOW_MS)
+    owned.partition.take_ended(ended_window(), 0, NOW_MS)
     owned.write(now_ms=NOW_MS + COPY_AFTER_MS - 1, after_seconds=SNAPSHOT_SECONDS)
     assert copies_in(owned) == []
     owned.write(now_ms=NOW_MS + COPY_AFTER_MS, after_seconds=SNAPSHOT_SECONDS)
@@ -211,7 +211,7 @@ def test_a_transaction_has_no_more_copies_than_it_has_time_for(monkeypatch):
     monkeypatch.setattr(owned_module, "_MAX_TRANSACTION_BYTES", 1_000)
     owned = Owned(monkeypatch, partitions=2)
     for offset in range(10):
-        owned.partition.take_ended(ended_window(), offset, NOW_MS, NOW_MS)
+        owned.partition.take_ended(ended_window(), offset, NOW_MS)
     numbers = []
     while owned.write(now_ms=NOW_MS + COPY_AFTER_MS, after_seconds=SNAPSHOT_SECONDS) and copies_in(
         owned
@@ -273,11 +273,11 @@ def test_markers_stay_while_records_are_to_be_taken(monkeypatch):
     owned.write(now_ms=NOW_MS + HOUR_MS, after_seconds=SNAPSHOT_SECONDS)
     owned.start()
     owned.partition.catch_up_to(2)
-    owned.write(now_ms=NOW_MS + 3 * HOUR_MS)
+    owned.write(now_ms=NOW_MS + 26 * HOUR_MS)
     assert len(owned.partition.aggregator.remembered()) == 1
     closed_by_clock(1, owned)
     assert owned.partition.aggregator.late == {"q": 1}
-    owned.write(now_ms=NOW_MS + 3 * HOUR_MS, after_seconds=SNAPSHOT_SECONDS)
+    owned.write(now_ms=NOW_MS + 26 * HOUR_MS, after_seconds=SNAPSHOT_SECONDS)
     assert owned.partition.aggregator.remembered() == []
 
 

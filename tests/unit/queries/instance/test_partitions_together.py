@@ -56,7 +56,8 @@ class Producer:
                 partition = partition_of_key(record.key, cluster.queries.partitions)
             log = cluster.log(record.topic, partition)
             if record.topic == cluster.queries.ended_topic:
-                cluster.maybe_lose(record.topic, partition, len(log), decode_ended(record.value))
+                ended = decode_ended(record.value, cluster.queries.partitions)
+                cluster.maybe_lose(record.topic, partition, len(log), ended)
             log.append(record.value)
 
     def close(self):
@@ -170,7 +171,7 @@ class Cluster:
         topic = self.queries.ended_topic
         log = self.log(topic, number)
         for at, value in self.records(topic, number, log, owned.answers.offset, ended):
-            owned.take_ended(decode_ended(value), at, self.now_ms, self.now_ms)
+            owned.take_ended(decode_ended(value, self.queries.partitions), at, self.now_ms)
         owned.end_by_clock(self.now_ms)
 
     def go_on(self, number):

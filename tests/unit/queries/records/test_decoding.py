@@ -12,7 +12,9 @@ DEEP = b'{"kind":"tick","x":' + b"[" * 3_000 + b"]" * 3_000 + b"}"
 
 
 @pytest.mark.parametrize("value", [DEEP, b"", b"{", b"null", b'{"kind":"other"}'])
-@pytest.mark.parametrize("decode", [decode_matched, decode_ended, decode_result])
+@pytest.mark.parametrize(
+    "decode", [decode_matched, lambda value: decode_ended(value, 1), decode_result]
+)
 def test_a_value_that_is_no_record_is_an_error_of_values(decode, value):
     with pytest.raises(ValueError, match=r"."):
         decode(value)

@@ -3,9 +3,15 @@
 from datetime import timedelta
 
 import msgspec
+import pytest
 
 from headrace.queries import topics
-from headrace.queries.records.ended import COPY_AFTER_MS, WindowResults, decode_ended
+from headrace.queries.records.ended import (
+    COPY_AFTER_MS,
+    PartitionClocks,
+    WindowResults,
+    decode_ended,
+)
 from headrace.queries.records.result import QueryResult, ResultKind
 
 MEGABYTE = 2**20
@@ -37,7 +43,7 @@ def test_a_window_with_much_text_is_sent_in_parts_that_have_all_results_once():
     encoded = [msgspec.json.encode(part) for part in parts]
     assert len(parts) > 1
     assert max(map(len, encoded)) < MEGABYTE
-    decoded = [decode_ended(value) for value in encoded]
+    decoded = [decode_ended(value, 4) for value in encoded]
     assert [each for part in decoded for each in part.results] == results
     assert {(part.partition, part.topic, part.due_us) for part in decoded} == {(3, "views", 7)}
     assert [part.matches for part in decoded] == [900, *[0] * (len(parts) - 1)]
@@ -50,3 +56,19 @@ def test_a_window_is_written_once_more_after_half_the_retention_of_the_topic():
 def test_a_small_window_is_one_record():
     window = window_of([result("PL"), result("DE")])
     assert list(window.parts()) == [window]
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (window_of([]), "without results"),
+        (window_of([msgspec.structs.replace(result("PL"), end="soon")]), "end is 'soon'"),
+        (msgspec.structs.replace(window_of([result("PL")]), partition=4), "no partition 4"),
+        (PartitionClocks(-1, {}, 0), "no partition -1"),
+        (PartitionClocks(0, {"views": 10**30}, 0), "is no time"),
+        (PartitionClocks(0, {}, -(10**30)), "is no time"),
+    ],
+)
+def test_what_no_instance_has_written_is_no_record(record, reason):
+    with pytest.raises(ValueError, match=reason):
+        decode_ended(msgspec.json.encode(record), 4)
