@@ -50,6 +50,7 @@ _PAGE_BYTES = 262_144
 _MIN_OFFSETS, _MAX_OFFSETS = 256, 16_384
 _SILENCE_SECONDS = 10.0
 _OFFSETS_SECONDS = 0.5
+_REGISTRATION_SECONDS = 15.0
 # A range ends where the page does; what was fetched beyond is thrown away.
 _READING = {
     "fetch.wait.max.ms": "50",
@@ -109,18 +110,16 @@ class ProjectQueries:
             raise QueryMissingError(query.document["id"], declared.name, "its record is faulty")
         number = partition_of_key(query.document["id"].encode(), declared.partitions)
         partition = TopicPartition(declared.results_topic, number)
-        is_current = partial(self._is_current, declared.name, query.document)
-        return TopicCursor(self._reader, partition, query.document, begin, is_current)
+        registered_at = partial(self._registered_at, declared.name, query.document["id"])
+        return TopicCursor(self._reader, partition, query.document, begin, registered_at)
 
-    def _is_current(self, registry: str, document: Mapping[str, Any]) -> bool:
-        """Returns whether the id still belongs to the registration of a document."""
+    def _registered_at(self, registry: str, query_id: str) -> datetime | None:
+        """Returns when the query that has an id now was registered; None: there is none."""
         try:
-            query = self._registry(registry).entry(document["id"]).query
+            query = self._registry(registry).entry(query_id).query
         except QueryMissingError:
-            return False
-        return (
-            query is not None and iso_milliseconds(query.registered_at) == document["registered_at"]
-        )
+            return None
+        return None if query is None else query.registered_at
 
     def _registry(self, name: str | None) -> QueryRegistry:
         return self._registries[declared_queries(self._project, name).name]
@@ -150,9 +149,10 @@ class TopicCursor:
         partition: that has them.
         document: of the query, with ``id`` and ``registered_at``.
         begin: where to begin.
-        is_current: whether the id still belongs to this registration; asked where a result is of a
-            later one. Of two clients that register one id at the same moment, the later one may
-            have results until its record is corrected.
+        registered_at: returns when the query that has the id now was registered; None: there is
+            none. It is asked where a result is of a later registration than this one: of two
+            clients that register one id at the same moment, the later one may have results until
+            its record is corrected. Where there are no results, it is asked every 15 seconds.
     """
 
     def __init__(
@@ -161,10 +161,10 @@ class TopicCursor:
         partition: TopicPartition,
         document: Mapping[str, Any],
         begin: ResultsBegin,
-        is_current: Callable[[], bool],
+        registered_at: Callable[[], datetime | None],
     ) -> None:
         self._reader, self._partition, self._id = reader, partition, document["id"]
-        self._is_current = is_current
+        self._registered_at, self._asked_at = registered_at, time.monotonic()
         self._registered = datetime.fromisoformat(document["registered_at"])
         self._topic_id, self._step = "", _MIN_OFFSETS
         self._move(begin if isinstance(begin, int) else 0)
@@ -185,10 +185,12 @@ class TopicCursor:
         self._topic_id = known.topic_id or self._topic_id
         if self._position > offsets.end:
             return ResultPage((), self._position, is_end=True)
+        if self._position == offsets.end and self._is_registered_anew():
+            return ResultPage((), self._position, is_end=True, is_over=True)
         # Retention may have removed what was next.
         begin = max(self._position, offsets.start)
         range_ = OffsetRange(offsets.partition, begin, min(begin + self._step, offsets.end))
-        page = _Page(self._id, self._registered, self._is_current)
+        page = _Page(self._id, self._registered, self._registered_at)
         is_whole = self._reader.read(range_, page.take)
         self._step = min(2 * self._step, _MAX_OFFSETS) if is_whole else _MIN_OFFSETS
         self._move(range_.end if is_whole else page.position)
@@ -211,6 +213,14 @@ class TopicCursor:
         counting = newest_results(map(decode_result, newest.results), _MAX_LIST_RESULTS)
         is_cut = newest.is_cut or begin > known.start or len(counting) > limit
         return ResultList([msgspec.json.encode(each) for each in counting[-limit:]], is_cut)
+
+    def _is_registered_anew(self) -> bool:
+        """Returns whether the id belongs to another registration now; asks from time to time."""
+        now = time.monotonic()
+        if now - self._asked_at < _REGISTRATION_SECONDS:
+            return False
+        self._asked_at = now
+        return self._registered_at() not in {None, self._registered}
 
     def _move(self, position: int) -> None:
         self._position, self._moved_at = position, time.monotonic()
@@ -243,10 +253,15 @@ class _NewestResults:
 class _Page:
     """Gathers results of one registration until there are enough, or another one begins."""
 
-    def __init__(self, query_id: str, registered: datetime, is_current: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        query_id: str,
+        registered: datetime,
+        registered_at: Callable[[], datetime | None],
+    ) -> None:
         self._id, self._registered = query_id, registered
         # Once a page: what it reads was written, and so registered, before that.
-        self._is_current = cache(is_current)
+        self._registered_at = cache(registered_at)
         self._left_bytes = _PAGE_BYTES
         self.results: list[tuple[int, bytes]] = []
         self.position, self.is_over = 0, False
@@ -255,7 +270,7 @@ class _Page:
         """Takes a record, and returns whether the next one is to be taken, too."""
         result = result_of(self._id, record.key(), record.value())
         is_later = result is not None and _registered(result) > self._registered
-        self.is_over = is_later and not self._is_current()
+        self.is_over = is_later and self._registered_at() != self._registered
         self.position = record.offset() + 1
         if result is not None and _registered(result) == self._registered:
             self.results.append((record.offset(), msgspec.json.encode(result)))

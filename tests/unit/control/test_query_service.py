@@ -1,8 +1,10 @@
 """What the HTTP service is told of queries and their results, without Kafka."""
 
+import itertools
 import json
 import pickle
 import sys
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -111,9 +113,9 @@ def reader():
     return MemoryReader()
 
 
-def cursor(reader, begin="earliest", is_current=lambda: False):
+def cursor(reader, begin="earliest", registered_at=lambda: None):
     document = {"id": "a", "registered_at": "2026-05-01T10:00:00.250Z"}
-    return TopicCursor(reader, RESULTS, document, begin, is_current)
+    return TopicCursor(reader, RESULTS, document, begin, registered_at)
 
 
 def minutes(page):
@@ -332,7 +334,7 @@ def test_results_of_a_registration_that_was_corrected_are_passed(reader):
     for minute in (2, 3):
         reader.add("a", minute, registered=later)
     reader.add("a", 4)
-    page = cursor(reader, is_current=lambda: asks.append(1) or True).read()
+    page = cursor(reader, registered_at=lambda: asks.append(1) or NOW).read()
     assert (minutes(page), page.is_over, page.position) == ([(0, 1), (3, 4)], False, 4)
     assert len(asks) == 1
 
@@ -355,6 +357,25 @@ def test_a_stream_ends_when_the_id_belongs_to_another_registration(load, topic, 
     assert is_over()
     queries.register(None, COUNT, "a", None)
     assert is_over()
+
+
+def test_a_stream_ends_soon_after_the_id_is_registered_anew_though_that_has_no_result(
+    load, topic, reader, monkeypatch
+):
+    queries = ProjectQueries(load())
+    queries._reader = reader
+    results = queries.cursor(None, queries.register(None, COUNT, "a", None).query, "earliest")
+    seconds = itertools.count(time.monotonic() + 60, 60)
+    monkeypatch.setattr(query_service.time, "monotonic", lambda: next(seconds))
+    assert not results.read().is_over
+    queries.cancel(None, "a")
+    assert not results.read().is_over
+    queries.register(None, COUNT, "a", None)
+    reader.add("a", 1)
+    page = results.read()
+    assert (minutes(page), page.is_over) == ([(0, 1)], False)
+    page = results.read()
+    assert (page.results, page.position, page.is_over) == ((), 1, True)
 
 
 def test_the_list_has_the_newest_result_of_each_group_of_this_registration(reader):

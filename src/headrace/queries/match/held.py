@@ -145,8 +145,8 @@ class RegistryReader:
                 held.queries.apply(record.key(), record.value())
 
 
-QueryIdentity: TypeAlias = tuple[str, int, str]
-"""Id of a query, when it was registered first, and its text."""
+QueryIdentity: TypeAlias = tuple[str, int, int, str]
+"""Id of a query, when it was registered first, its revision, and its text."""
 
 
 class LiveQuery(msgspec.Struct, frozen=True, gc=False):
@@ -166,7 +166,7 @@ class LiveQuery(msgspec.Struct, frozen=True, gc=False):
 
     def identity(self, query_id: str) -> QueryIdentity:
         """Returns what tells it from others, whose matches are others."""
-        return query_id, self.registered_ms, self.text
+        return query_id, self.registered_ms, self.revision, self.text
 
     def hash(self, query_id: str) -> int:
         """Returns a number of 64 bits: of its id, registration, revision and text."""

@@ -52,6 +52,15 @@ def test_queries_that_were_updated_renewed_cancelled_or_are_none_leave_no_trace(
     assert queries.hash == hash_of({"a": OTHER}, revision=2)
 
 
+def test_a_query_that_has_its_former_text_again_is_another_one_and_a_renewed_one_is_not():
+    queries = live_queries({"a": f"{COUNT} MATCHED EVENTS EMIT"}, CLICKS, topic="clicks")
+    before = queries.emitting_identities()
+    queries.apply(*registration("a", f"{COUNT} MATCHED EVENTS EMIT", topic="clicks"))
+    assert queries.emitting_identities() == before
+    queries.apply(*registration("a", f"{COUNT} MATCHED EVENTS EMIT", topic="clicks", revision=3))
+    assert queries.emitting_identities() != before
+
+
 def test_an_expired_query_leaves_no_trace():
     queries = LiveQueries("clicks", CLICKS)
     ends = REGISTERED + timedelta(seconds=1)

@@ -40,7 +40,7 @@ def matched(start, rules, schema="schema"):
 
 
 def rules(*queries, offset=5):
-    rows = tuple({"identity": (query, 1, "SELECT")} for query in queries)
+    rows = tuple({"identity": (query, 1, 1, "SELECT")} for query in queries)
     return EmittingRules((), (), rows, RegistryPoint("registry", offset, 1_000), "hash")
 
 
