@@ -18,8 +18,9 @@ Times and the ways in which windows end are in :mod:`~headrace.queries.aggregate
 
 Guarantees:
 - A window has one final result, after any crash; it is the one that a run without crashes has,
-  where it ends by event time. One that ended by quiet time begins anew with events that come more
-  than an hour after that, and has another final result.
+  where it ends by event time; ``percentile`` of more than 200 values may differ within its bound.
+  One that ended by quiet time begins anew with events that come more than an hour after that, and
+  has another final result.
 - A window that ended by event time has every event that came before the tick that ended it. What
   comes later is counted as late, by query.
 - Two instances of one partition: the earlier one can write no more.

@@ -68,7 +68,7 @@ class Aggregation(abc.ABC, Generic[State]):
     """An aggregate of rows in groups.
 
     It is frozen, and may be used by several threads. Its partials merge in any order; the same
-    rows in other batches give the same value.
+    rows in other batches give the same value, but for ``percentile`` of more than 200 values.
     """
 
     keeps_values: ClassVar[bool] = False

@@ -66,7 +66,11 @@ class UniqueCountAggregation(Aggregation[hll_union]):
         return state
 
     def value(self, state: hll_union | None, window: timedelta) -> Partial:  # noqa: ARG002
-        return 0 if state is None else round(state.get_estimate())
+        if state is None:
+            return 0
+        # The estimate of a sketch depends on the order of its values; that of two merged does not.
+        merged = self.merge(self.merge(hll_union(LG_K), state), state)
+        return round(float(merged.get_estimate()))
 
 
 @dataclass(frozen=True)

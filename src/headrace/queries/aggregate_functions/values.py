@@ -95,8 +95,10 @@ class PlacedValue(NamedTuple):
 class LatestAggregation(Aggregation[PlacedValue]):
     """The value of the event with the newest time; null without one.
 
-    Of events with one time, the one in the greatest partition, at the greatest offset, counts. Its
-    partial is ``[value, time, partition, offset]``, with times in microseconds since 1970.
+    Of events with one time, the one in the greatest partition, at the greatest offset, counts; of
+    those that are in one record, the one with the greatest value, where texts are compared by their
+    bytes. Its partial is ``[value, time, partition, offset]``, with times in microseconds since
+    1970.
 
     Attributes:
         value_type: of the argument.
@@ -108,7 +110,7 @@ class LatestAggregation(Aggregation[PlacedValue]):
 
     def partials_of(self, rows: GroupedRows) -> Iterable[Partial]:
         places = (rows.places.time_us, rows.places.partition, rows.places.offset)
-        latest = _latest_rows(rows.groups, len(rows.counts), places)
+        latest = _latest_rows(rows, places)
         values = rows.scalars().take(pa.array(latest)).to_pylist()
         columns = (column[latest].tolist() for column in places)
         return [list(items) for items in zip(values, *columns, strict=True)]
@@ -122,21 +124,24 @@ class LatestAggregation(Aggregation[PlacedValue]):
         return [state.value, *state.place]
 
     def merge(self, state: PlacedValue, added: PlacedValue) -> PlacedValue:
-        return max(state, added, key=lambda latest: latest.place)
+        return max(state, added)
 
     def value(self, state: PlacedValue | None, window: timedelta) -> Partial:  # noqa: ARG002
         return None if state is None else _json_value(state.value, self.value_type)
 
 
-def _latest_rows(groups: Integers, group_count: int, places: Iterable[Integers]) -> Integers:
-    """Returns the index of the row of each group whose place is the greatest."""
-    rows = np.arange(len(groups))
+def _latest_rows(rows: GroupedRows, places: Iterable[Integers]) -> Integers:
+    """Returns the index of the row of each group with the greatest place, and then value."""
+    groups, group_count = rows.groups, len(rows.counts)
+    latest = np.arange(len(groups))
     for numbers in places:
-        greatest = _extremes(np.maximum, numbers[rows], groups[rows], group_count)
-        rows = rows[numbers[rows] == greatest[groups[rows]]]
-    latest = np.empty(group_count, np.int64)
-    latest[groups[rows]] = rows
-    return latest
+        greatest = _extremes(np.maximum, numbers[latest], groups[latest], group_count)
+        latest = latest[numbers[latest] == greatest[groups[latest]]]
+    if len(latest) > group_count:
+        latest = latest[pc.sort_indices(rows.scalars().take(pa.array(latest))).to_numpy()]
+    of_groups = np.empty(group_count, np.int64)
+    of_groups[groups[latest]] = latest  # the last one of each group stays
+    return of_groups
 
 
 def _extremes(extreme: np.ufunc, numbers: Numbers, groups: Integers, group_count: int) -> Numbers:

@@ -176,8 +176,8 @@ class _Conversion:
         digits = str(node.this)
         if digits.isdecimal():
             significant = digits.lstrip("0") or "0"
-            # Python takes no integer of more than 4,300 digits.
-            if len(significant) > _MAX_DIGITS or int(significant) > _MAX_INTEGER:
+            # Python takes no integer of more than 4,300 digits. The least has no counterpart.
+            if len(significant) > _MAX_DIGITS or int(significant) > _MAX_INTEGER + negative:
                 raise self._error(node, f"{digits[:_MAX_SHOWN]} does not fit into 64 bits")
             whole = int(significant)
             return Literal(-whole if negative else whole, position=position)

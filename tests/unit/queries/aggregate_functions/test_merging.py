@@ -34,13 +34,13 @@ VALUES = {
 
 @st.composite
 def batches(draw, value_type):
-    """Draws batches of rows, each with a place of its own."""
+    """Draws batches of rows; those of one record have one place, but for their times."""
     values = st.one_of(st.none(), VALUES[value_type])
     listed = draw(st.lists(st.tuples(values, st.integers(0, GROUPS - 1)), max_size=30))
     times = draw(st.lists(st.integers(-2, 2), min_size=len(listed), max_size=len(listed)))
     rows = [
-        Row(value, group, (time, offset % 2, offset))
-        for offset, ((value, group), time) in enumerate(zip(listed, times, strict=True))
+        Row(value, group, (time, number // 4 % 2, number // 4))
+        for number, ((value, group), time) in enumerate(zip(listed, times, strict=True))
     ]
     cuts = sorted(draw(st.lists(st.integers(0, len(rows)), max_size=4)))
     rows = draw(st.permutations(rows))
@@ -73,11 +73,13 @@ def exact_average(values):
     return nearest(sum(map(Fraction, values)) / len(values)) if values else None
 
 
-def texts_or_numbers(extreme):
-    def by_bytes(value):
-        return value.encode() if isinstance(value, str) else value
+def in_order(value):
+    """Returns what a value is compared by: of a text, its bytes."""
+    return value.encode() if isinstance(value, str) else value
 
-    return lambda values: extreme(values, key=by_bytes, default=None)
+
+def texts_or_numbers(extreme):
+    return lambda values: extreme(values, key=in_order, default=None)
 
 
 def buckets(values):
@@ -139,7 +141,7 @@ def test_the_latest_of_all_batches_is_that_of_the_newest_event(value_type, data,
         counted = [
             row for rows in parts for row in rows if row.group == group and row.value is not None
         ]
-        newest = max(counted, key=lambda row: row.place, default=None)
+        newest = max(counted, key=lambda row: (row.place, in_order(row.value)), default=None)
         if newest is None:
             assert accumulator.value(MINUTE) is None
         elif value_type is TIME:

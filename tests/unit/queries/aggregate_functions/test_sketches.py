@@ -35,6 +35,24 @@ def test_a_count_of_different_values_is_close_and_that_of_few_exact(kind, count)
     assert accumulator_of(of, batches[::-1]).value(MINUTE) == value
 
 
+@pytest.mark.parametrize("count", [380, 390, 2_000, 20_000])
+def test_a_count_of_different_values_does_not_depend_on_order_or_batches(count):
+    of = aggregation("uniqueCount", ValueType.INTEGER)
+    values = set()
+    for seed, batches in itertools.product(range(3), [1, 2, 20]):
+        ordered = np.random.default_rng(seed).permutation(count)
+        parts = [
+            of.partials(pa.array(batch), np.zeros(len(batch), int), 1, NO_PLACES)
+            for batch in np.array_split(ordered, batches)
+        ]
+        accumulator = accumulated(of, itertools.chain(*parts))
+        values |= {
+            accumulator.value(MINUTE),
+            accumulated(of, [accumulator.partial()]).value(MINUTE),
+        }
+    assert len(values) == 1
+
+
 def test_a_snapshot_of_a_sketch_has_its_value():
     of = aggregation("uniqueCount", ValueType.INTEGER)
     accumulator = accumulator_of(of, [pa.array(range(5_000)), pa.array(range(4_000, 9_000))])

@@ -3,7 +3,14 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.unit.queries.aggregate_functions.rows import MINUTE, Row, aggregation, partials, value_of
+from tests.unit.queries.aggregate_functions.rows import (
+    MINUTE,
+    Row,
+    accumulated,
+    aggregation,
+    partials,
+    value_of,
+)
 
 from headrace.queries.language.functions import ValueType
 
@@ -115,6 +122,20 @@ def test_the_latest_value_is_that_of_the_greatest_time_partition_and_offset():
     ]
     assert partials(of, TEXT, rows) == [["newest", 2, 1, 8]]
     assert partials(of, TEXT, rows[::-1]) == [["newest", 2, 1, 8]]
+
+
+@pytest.mark.parametrize(
+    ("value_type", "values"),
+    [(TEXT, ["a", "\uffff", "😀"]), (BOOLEAN, [False, True]), (INTEGER, [-3, 2])],
+)
+def test_the_latest_value_of_one_record_is_the_greatest_in_any_batches(value_type, values):
+    of = aggregation("latest", value_type)
+    rows = [Row(value, 0, (1, 2, 3)) for value in values]
+    for ordered in (rows, rows[::-1]):
+        [partial] = partials(of, value_type, ordered)
+        assert partial == [values[-1], 1, 2, 3]
+        parts = [partial for row in ordered for partial in partials(of, value_type, [row])]
+        assert accumulated(of, parts).value(MINUTE) == values[-1]
 
 
 def test_each_group_has_its_own_partial():

@@ -40,7 +40,7 @@ NAMES = st.one_of(
 PATHS = st.lists(NAMES, min_size=1, max_size=6).map(lambda names: Path(tuple(names)))
 LITERALS = st.one_of(
     TEXTS,
-    st.integers(-(2**63) + 1, 2**63 - 1),
+    st.integers(-(2**63), 2**63 - 1),
     st.floats(allow_nan=False, allow_infinity=False).filter(lambda x: x != 0 or str(x) == "0.0"),
     st.booleans(),
 ).map(Literal)
