@@ -108,7 +108,7 @@ class ClockClosing(WindowClosing):
 
 
 class QuietTimeClosing(WindowClosing):
-    """A window ends when no event of the query has come for so long, by the clock."""
+    """A window ends when no event of it has come for so long, by the clock."""
 
     def due_us(self, end_us: int, changed_us: int) -> int:  # noqa: ARG002
         """See :class:`WindowClosing`."""

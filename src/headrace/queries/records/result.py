@@ -34,9 +34,9 @@ class ResultKind(enum.StrEnum):
 class QueryResult(msgspec.Struct, frozen=True):
     """A group of a window of a query.
 
-    A group may have several results, of which the one with the greatest ``emission`` counts:
-    readers drop others with the same ``query``, ``registered``, ``revision``, ``begin``,
-    ``facets`` and ``is_other``. One of the kind ``lost`` is of the signal, and stands beside them.
+    Results with the same ``query``, ``registered``, ``revision`` and ``begin`` are of one window,
+    of which those of the greatest ``emission`` count; of several of these with the same ``facets``
+    and ``is_other``, the first. One of the kind ``lost`` is of the signal, and stands beside them.
 
     Attributes:
         query: its id.

@@ -163,11 +163,15 @@ class MemoryPartition:
         return [decode_result(value) for value in self.topics.get(QUERIES.results_topic, [])]
 
     @property
+    def ended_records(self):
+        """Records of ended windows, and clocks, in the order in which they were written."""
+        values = self.topics.get(QUERIES.ended_topic, [])
+        return [decode_ended(value, QUERIES.partitions) for value in values]
+
+    @property
     def ended(self):
         """Results of ended windows, and early ones, in the order in which they were written."""
-        values = self.topics.get(QUERIES.ended_topic, [])
-        records = (decode_ended(value, QUERIES.partitions) for value in values)
-        windows = (record for record in records if isinstance(record, WindowResults))
+        windows = (record for record in self.ended_records if isinstance(record, WindowResults))
         return [result for window in windows for result in window.results]
 
     @property

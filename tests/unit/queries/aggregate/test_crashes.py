@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.queries.aggregate.memory_partition import (
     BY_EVENT_TIME,
-    QUERIES,
     SECOND_US,
     TEXTS,
     MemoryPartition,
@@ -20,7 +19,7 @@ from tests.unit.queries.aggregate.memory_partition import (
 from tests.unit.queries.pipeline import is_final
 
 from headrace.queries.records.counts import ResultCounts
-from headrace.queries.records.ended import PartitionClocks, decode_ended
+from headrace.queries.records.ended import PartitionClocks
 from headrace.queries.records.matched import WindowPartial
 
 COUNTS = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 3), min_size=1, max_size=3)
@@ -168,7 +167,7 @@ def test_an_instance_that_stops_ends_what_ends_by_the_clock_before_it_shows_the_
     partition.write()
     partition.now_ms = 13_100
     partition.stop()
-    *_, window, clocks = map(decode_ended, partition.topics[QUERIES.ended_topic])
+    *_, window, clocks = partition.ended_records
     assert [result.events for result in window.results] == [5]
     assert window.due_us <= clocks.clock_us
 
@@ -237,7 +236,7 @@ def test_a_snapshot_of_an_instance_that_catches_up_covers_what_its_windows_have(
 
 def told_seconds(partition):
     """Returns how far the clock is at most that other partitions were told."""
-    records = map(decode_ended, partition.topics[QUERIES.ended_topic])
+    records = partition.ended_records
     clocks = [each.clock_us for each in records if isinstance(each, PartitionClocks)]
     return max(clocks) / SECOND_US
 
