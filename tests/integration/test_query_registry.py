@@ -198,9 +198,12 @@ def test_two_updates_to_one_text_have_one_revision(load, name, config, write_bet
     project = load()
     ours, theirs = QueryRegistry(project), QueryRegistry(project)
     ours.register(COUNT, "a")
-    write_between(lambda: theirs.update("a", f"{COUNT} LIMIT 7"))
-    ours.update("a", f"{COUNT} LIMIT 7")
-    assert [each for each, _ in revisions_and_texts(name, config, "a")] == [1, 2, 2]
+    updates = []
+    write_between(lambda: updates.append(theirs.update("a", f"{COUNT} LIMIT 7")))
+    updates.append(ours.update("a", f"{COUNT} LIMIT 7"))
+    # The last record has the time of the first update.
+    assert [each for each, _ in revisions_and_texts(name, config, "a")] == [1, 2, 2, 2]
+    assert updates[0].text_changed_at == updates[1].text_changed_at
 
 
 def test_a_query_expires_by_the_clock(load):

@@ -1,4 +1,4 @@
-"""Where topics of events end now, asked on a thread of its own."""
+"""Where topics of events end now, asked on threads of its own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TopicEnds:
     """Asks for the ends of topics once a second. Its methods are called on any thread.
 
     A topic that is missing, or that has a partition without a leader, is not known, and harms no
-    other.
+    other: each is asked for on a thread of its own, which waits for its brokers alone.
 
     Args:
         live: returns a topic as it is now; None: a transaction is open in it, whose events come
@@ -39,11 +39,13 @@ class TopicEnds:
     """
 
     def __init__(self, live: Callable[[str], LivePositions | None], topics: Iterable[str]) -> None:
-        self._live, self._topics = live, sorted(topics)
+        self._live = live
         self._answers: dict[str, TopicEnd] = {}
         self._lock = threading.Lock()
         self._ending = threading.Event()
-        threading.Thread(target=self._run, name="topic ends", daemon=True).start()
+        for topic in topics:
+            name = f"end of {topic}"
+            threading.Thread(target=self._run, args=(topic,), name=name, daemon=True).start()
 
     def take(self) -> dict[str, TopicEnd]:
         """Returns what was answered last since the last call, by topic.
@@ -59,14 +61,13 @@ class TopicEnds:
         """Asks no more. A request that is under way is not waited for."""
         self._ending.set()
 
-    def _run(self) -> None:
+    def _run(self, topic: str) -> None:
         while not self._ending.wait(_ASK_SECONDS):
-            for topic in self._topics:
-                asked_ms = time.monotonic_ns() // 1_000_000
-                live = self._ask(topic)
-                with self._lock:
-                    was_unknown = topic in self._answers and self._answers[topic].live is None
-                    self._answers[topic] = TopicEnd(None if was_unknown else live, asked_ms)
+            asked_ms = time.monotonic_ns() // 1_000_000
+            live = self._ask(topic)
+            with self._lock:
+                was_unknown = topic in self._answers and self._answers[topic].live is None
+                self._answers[topic] = TopicEnd(None if was_unknown else live, asked_ms)
 
     def _ask(self, topic: str) -> LivePositions | None:
         try:
