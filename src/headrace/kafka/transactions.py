@@ -40,12 +40,15 @@ class TransactionUnsettledError(Exception):
         super().__init__(reason)
 
 
-def finish_step(step: Callable[[float], None], seconds: float) -> None:
+def finish_step(
+    step: Callable[[float], None], seconds: float, on_wait: Callable[[], None] = lambda: None
+) -> None:
     """Repeats a step of a transaction until it is done: a further call continues it.
 
     Args:
         step: takes a time-out in seconds, such as ``Producer.commit_transaction``.
         seconds: limit of all calls together.
+        on_wait: is called each second in which the brokers do not answer.
 
     Raises:
         KafkaException: if it failed, or was not done in time.
@@ -57,6 +60,7 @@ def finish_step(step: Callable[[float], None], seconds: float) -> None:
         except KafkaException as error:
             if not error.args[0].retriable() or time.monotonic() > deadline:
                 raise
+            on_wait()
 
 
 class TransactionalProducer:
@@ -66,12 +70,23 @@ class TransactionalProducer:
     transaction follows one that was given up by the same producer, so none of its late records
     can come into another transaction.
 
+    Args:
+        config: librdkafka's settings of the cluster.
+        transactional_id: of its transactions.
+        on_wait: is called each second in which the brokers do not answer.
+
     Raises:
         TransactionUnsettledError: if no broker answers.
         TransactionFencedError: if another producer began with the id at the same time.
     """
 
-    def __init__(self, config: ClientConfig, transactional_id: str) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        transactional_id: str,
+        on_wait: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._on_wait = on_wait
         limit = str(TRANSACTION_SECONDS * 1000)
         self._producer = producer(
             config,
@@ -132,7 +147,7 @@ class TransactionalProducer:
 
     def _finish(self, step: Callable[[float], None]) -> None:
         try:
-            finish_step(step, TRANSACTION_SECONDS)
+            finish_step(step, TRANSACTION_SECONDS, self._on_wait)
         except KafkaException as error:
             raise self._named(error) from error
 

@@ -14,6 +14,7 @@ from headrace.kafka.transactions import (
     TransactionalProducer,
     TransactionFencedError,
     TransactionUnsettledError,
+    finish_step,
 )
 
 FATAL = KafkaError(KafkaError._FATAL)
@@ -67,3 +68,14 @@ def test_a_producer_that_another_one_has_fenced_says_so(monkeypatch, failures, f
     records = [ProducerRecord("clicks", b"k", b"value", ())] * 2
     with pytest.raises(raised, match=re.escape((fatal or FATAL).str()) if not failures else None):
         TransactionalProducer({}, "id").send(records)
+
+
+def test_each_second_without_an_answer_is_reported():
+    waits = []
+
+    def commit(_):
+        if len(waits) < 3:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, retriable=True))
+
+    finish_step(commit, 60.0, lambda: waits.append(None))
+    assert len(waits) == 3

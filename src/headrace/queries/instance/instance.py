@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import confluent_kafka
@@ -112,7 +113,7 @@ class AggregatorInstance:
         self._ending = threading.Event()
         self._uncovered: tuple[int, ...] = ()
         self._records = self._results = self._failures = 0
-        self._waiting = "it begins"
+        self._waiting = "it is starting"
 
     def stop(self) -> None:
         """Ends it: what is there is written first. From any thread."""
@@ -212,9 +213,12 @@ class AggregatorInstance:
             self._close()
 
     def _wait(self, reason: str, observe: Observe) -> None:
+        self._show_waiting(reason, observe)
+        self._ending.wait(_WAIT_SECONDS)
+
+    def _show_waiting(self, reason: str, observe: Observe) -> None:
         self._waiting = reason
         observe(self.status())
-        self._ending.wait(_WAIT_SECONDS)
 
     def _run(
         self, lease: LeaseHolder, partitions: range, ends: TopicEnds, observe: Observe
@@ -223,9 +227,13 @@ class AggregatorInstance:
         for partition in partitions:
             lease.heartbeat()
             self._owned[partition] = OwnedPartition(
-                self._config, self._queries, partition, self._plans, self._watched
+                self._config,
+                self._queries,
+                partition,
+                self._plans,
+                self._watched,
+                partial(self._show_waiting, "the brokers do not answer", observe),
             )
-        self._waiting = ""
         reader = consumer(self._config, "headrace.aggregate", _READING)
         try:
             reader.assign(place_stages(self._config, self._queries, self._owned))
@@ -259,7 +267,7 @@ class AggregatorInstance:
                 now_ms = _now_ms()
                 owned.end_by_clock(now_ms)
                 owned.write(now_ms, lease.heartbeat)
-            self._failures = 0
+            self._failures, self._waiting = 0, ""
             observe(self.status())
 
     def _take(self, message: confluent_kafka.Message, reader_check: ReaderCheck) -> None:

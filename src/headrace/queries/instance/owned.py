@@ -52,6 +52,7 @@ class OwnedPartition:
         partition: number of the partition, of all topics.
         plans: of the texts of queries.
         watched: queries that have results of windows without events.
+        on_wait: is called each second in which the brokers do not answer.
 
     Attributes:
         aggregator: of the windows.
@@ -74,12 +75,13 @@ class OwnedPartition:
         partition: int,
         plans: Plans,
         watched: WatchedQueries,
+        on_wait: Callable[[], None] = lambda: None,
     ) -> None:
         self._config, self._queries, self._partition = config, queries, partition
         self._snapshots = TopicPartition(queries.snapshots_topic, partition)
         # First: who had the partition before can write no more, so the snapshots stay as they are.
         name = f"headrace.{queries.name}.aggregate.{partition}"
-        self._producer = TransactionalProducer(config, name)
+        self._producer = TransactionalProducer(config, name, on_wait)
         restored = read_snapshots(config, self._snapshots)
         self.aggregator = PartitionAggregator(partition, plans, restored)
         self.answers = PartitionAnswers(

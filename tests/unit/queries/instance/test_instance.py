@@ -93,3 +93,19 @@ def test_an_instance_begins_anew_where_ended_windows_are_deleted_before_they_are
     seen = []
     instance._run_or_wait(SimpleNamespace(partitions=range(1)), None, seen.append)
     assert seen == ["the record at offset 9 of ads.ended[3] is deleted"]
+
+
+def test_an_instance_says_that_it_waits_while_a_transaction_gets_no_answer(monkeypatch):
+    """The thread that observes is the one that waits."""
+    instance, reasons = AggregatorInstance({}, StandingQueries("ads", partitions=1), {}), []
+
+    def started(*arguments):
+        on_wait = arguments[-1]
+        on_wait()
+        raise BrokerUnreachableError("b", "it does not answer")
+
+    monkeypatch.setattr(instance_module, "OwnedPartition", started)
+    lease = SimpleNamespace(heartbeat=lambda: None)
+    with pytest.raises(BrokerUnreachableError):
+        instance._run(lease, range(1), None, lambda status: reasons.append(status.waiting))
+    assert reasons == ["the brokers do not answer"]
