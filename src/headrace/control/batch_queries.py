@@ -1,4 +1,4 @@
-"""Whether a batch was matched with the queries that were registered then."""
+"""Checks whether a batch was matched with the queries that were registered at the time."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from headrace.queries.records.matched import Tick
 
 
 class BatchQueriesCheck:
-    """Compares the hashes of queries that batches had with the registry.
+    """Compares the hashes of the queries that batches had with the registry.
 
     Args:
         config: librdkafka's settings of the cluster.
-        queries: that are registered.
-        topic: of the events.
+        queries: the declared standing queries.
+        topic: the topic of the events.
     """
 
     def __init__(self, config: ClientConfig, queries: StandingQueries, topic: Topic) -> None:
         self._cluster, self._queries, self._topic = KafkaCluster(config), queries, topic
 
     def had_registered(self, pipeline: str, tick: Tick) -> bool | None:
-        """Returns whether a batch had the queries that were registered; None: not known.
+        """Returns whether a batch had the registered queries; `None` if unknown.
 
-        Kafka does not keep what was registered for long. So it is known that it had others where
-        none has changed since, and not longer than the records of queries are kept for certain.
+        The registry is compacted, so earlier records are deleted. The answer is `False` only if no
+        query has changed since the batch, and `None` once records of live queries may be deleted.
 
         Args:
-            pipeline: that has matched the batch.
-            tick: of the batch.
+            pipeline: name of the pipeline that matched the batch.
+            tick: the tick of the batch.
 
         Raises:
             BrokerUnreachableError: if the brokers do not answer.
@@ -53,6 +53,6 @@ class BatchQueriesCheck:
         return None if end.offset > tick.registry_offset else False
 
     def _is_old(self, tick: Tick) -> bool:
-        """Whether Kafka may have deleted records of queries that were live then."""
+        """Returns whether Kafka may have deleted records of queries that the batch had."""
         ttl = self._queries.max_ttl
         return ttl is not None and tick.planned_ms + milliseconds(ttl) < time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""The queries whose matched events are sent on: those of a moment, and those of now."""
+"""Reads the queries whose matched events are sent on, as of a committed position or of now."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _EMIT = "`headrace query emit`"
 
 
 class UnknownBalanceError(Exception):
-    """It is not known whether matched events balance; its text says why."""
+    """Raised if it is not known whether matched events balance; the message says why."""
 
 
 class EmittingQueries:
     """Reads the queries of a topic of events.
 
     Args:
-        matched: the topic, and the standing queries.
+        matched: the topic of events and the standing queries.
     """
 
     def __init__(self, matched: MatchedTopic) -> None:
@@ -35,14 +35,14 @@ class EmittingQueries:
         )
 
     def rules(self, committed: Collection[MatchedQueries]) -> RuleSet | None:
-        """Returns the queries that events were matched with; None: none of them sends events on.
+        """Returns the queries that events were matched with; `None` if no query sends events on.
 
         Args:
-            committed: with the positions of partitions.
+            committed: the queries that were committed with the positions of partitions.
 
         Raises:
-            UnknownBalanceError: if they can't be told.
-            ReferenceRecreatedError: if the topic of queries is made again meanwhile.
+            UnknownBalanceError: if the queries can't be determined.
+            ReferenceRecreatedError: if the topic of queries is created again meanwhile.
             RecordsDeletedError: if Kafka deletes records of queries meanwhile.
             BrokerUnreachableError: if the brokers do not answer.
         """
@@ -60,7 +60,8 @@ class EmittingQueries:
         now = self._end()
         if now is None or now.topic_id != last.registry.topic_id:
             raise UnknownBalanceError(f"topic {self._reader.registry} was made again")
-        # Kafka deletes records of queries that were renewed since.
+        # Kafka may have deleted records of queries that were renewed since: then the queries of now
+        # may be the same.
         for point in (last.registry, now):
             queries = self._reader.at(point)
             if hash_of(queries.emitting_identities()) == last.hash:
@@ -74,12 +75,12 @@ class EmittingQueries:
         )
 
     def asks_now(self) -> bool:
-        """Whether a live query asks for matched events. Raises as :meth:`rules`."""
+        """Returns whether a live query asks for matched events. Raises as :meth:`rules`."""
         now = self._end()
         return now is not None and bool(self._reader.at(now).emitting_identities())
 
     def _end(self) -> RegistryPoint | None:
-        """The end of the topic of queries; None: it is missing."""
+        """Returns the end of the topic of queries; `None` if the topic does not exist."""
         try:
             return self._reader.end()
         except TopicMissingError:

@@ -38,7 +38,7 @@ from headrace.queries.matched_events.recount import MatchedEventCounts, recount
 from headrace.queries.matched_events.sent import RecordedMatches
 
 MAX_EVENTS = 1_000_000
-"""Of a topic, the newest are looked at; fewer, where they have more matches than that."""
+"""The greatest number of newest events of a topic that are compared, and of their matches."""
 
 _GROUP = "headrace.reconcile"
 
@@ -49,15 +49,16 @@ class MatchedEventsBalance:
 
     Attributes:
         queries: name of the standing queries.
-        topic: of the events.
-        state: whether each match is in the topic of matched events once.
-        events: that were compared.
-        matches: of them, as they are found here.
-        in_topic: records of them in the topic of matched events.
-        lag: offsets behind the positions that `query emit` has committed, which are not compared.
-        skipped: offsets that were gone before it looked at them, since its first start.
-        differences: where some are missing or too many, by partition of the topic of events.
-        unknown: what is not known, as sentences; empty: nothing.
+        topic: name of the topic of the events.
+        state: whether each match is in the topic of matched events exactly once.
+        events: number of events that were compared.
+        matches: number of their matches, as they are found here.
+        in_topic: number of their records in the topic of matched events.
+        lag: offsets after the positions that `query emit` has committed; they are not compared.
+        skipped: offsets that Kafka had deleted before `query emit` read them, since its first
+            start.
+        differences: missing and surplus records, by partition of the topic of events.
+        unknown: what is not known, as sentences; empty if everything is known.
     """
 
     queries: str
@@ -75,7 +76,7 @@ class MatchedEventsBalance:
 def balance_matched_events(
     project: LoadedProject, queries: Iterable[StandingQueries]
 ) -> tuple[MatchedEventsBalance, ...]:
-    """Returns the balances of topics of which matched events are sent on.
+    """Returns the balances of the topics whose matched events are sent on.
 
     Raises:
         AuthorizationError: if an ACL is missing.
@@ -91,7 +92,7 @@ def balance_matched_events(
 def _balance(
     project: LoadedProject, declared: StandingQueries, topic: Topic
 ) -> Iterator[MatchedEventsBalance]:
-    """Yields the balance of a topic, if there are queries with MATCHED EVENTS EMIT."""
+    """Yields the balance of a topic if it has queries with MATCHED EVENTS EMIT."""
     try:
         balance = _Comparison(project, declared, topic).balance()
     except (
@@ -112,8 +113,7 @@ def _balance(
 class _Comparison:
     """The comparison of one topic. Used once.
 
-    A partition of which it is not known whether it balances is left out: the differences of others
-    are shown.
+    Partitions whose balance is unknown are left out, so differences of other partitions are shown.
     """
 
     def __init__(self, project: LoadedProject, declared: StandingQueries, topic: Topic) -> None:
@@ -125,12 +125,12 @@ class _Comparison:
         self._unknown: list[str] = []
 
     def balance(self) -> MatchedEventsBalance | None:
-        """Returns the balance; None: no event was matched for a query that sends it on.
+        """Returns the balance; `None` if no query sends matched events on.
 
         Raises:
-            UnknownBalanceError: if nothing of it is known.
+            UnknownBalanceError: if the balance is unknown for all partitions.
         """
-        # Positions before queries: what they were matched with is registered by then.
+        # Positions are read before queries, so the queries of a position are registered by then.
         positions = self._positions()
         queries = {source: at.queries for source, at in positions.items() if at.queries}
         if not queries:
@@ -167,7 +167,7 @@ class _Comparison:
         )
 
     def _positions(self) -> dict[TopicPartition, MatchedPosition]:
-        """The positions of all partitions; of those that were not looked at, without queries."""
+        """Returns the positions of all partitions, without queries where nothing was matched."""
         name, target = self._matched.topic.name, self._matched.queries.matched_events_topic
         live = describe(self._config, [name, target])
         if name not in live:
@@ -199,7 +199,7 @@ class _Comparison:
         queries: Mapping[TopicPartition, MatchedQueries],
         rules: RuleSet,
     ) -> dict[TopicPartition, MatchedEventCounts]:
-        """What comes of the events of ranges, by partition; unknown ones are left out."""
+        """Returns counts for ranges of events, by partition; unknown partitions are left out."""
         recorded = {
             range_.partition: RecordedMatches(range_, MAX_EVENTS // len(ranges))
             for range_ in ranges
@@ -244,7 +244,7 @@ class _Comparison:
         return decoder_for(topic.record_format, topic.schema, self._settings.schema_registry)
 
     def _is_deleted(self, events: OffsetRange, scan_from: int) -> bool:
-        """Whether Kafka has deleted some of the events now, or of what they have sent."""
+        """Returns whether Kafka has deleted some of the events or of their records since."""
         source, target = events.partition, self._matched.target(events.partition)
         firsts = earliest_offsets(self._config, [source, target])
         return firsts[source] > events.start or firsts[target] > scan_from

@@ -1,4 +1,4 @@
-"""Reads events that match standing queries, as `headrace query emit` sends them."""
+"""Reads the matched events that `headrace query emit` has sent."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ def matched_events(
     *,
     queries: str | None = None,
 ) -> Iterator[MatchedEvent]:
-    """Returns matched events; no consumer group is joined, and no offset committed.
+    """Returns matched events, without joining a consumer group or committing offsets.
 
-    Events of one query that were in one partition come in order of their offsets.
+    Events of one query and one partition come in the order of their offsets.
 
     Args:
-        project: that declares the standing queries.
-        query_id: whose events; None: of all queries, also of those that are registered later.
+        project: the project that declares the standing queries.
+        query_id: id of the query; `None` for the events of all queries, including queries that are
+            registered later.
         options: where to begin and end.
-        queries: name of the StandingQueries; None: the only ones that are declared.
+        queries: name of the StandingQueries; `None` if the project declares only one.
 
     Raises:
         QueryMissingError: if the id is unknown.

@@ -1,4 +1,4 @@
-"""Runs a process that sends matched events, which needs Spark."""
+"""Runs a process that sends matched events; it needs Spark."""
 
 from __future__ import annotations
 
@@ -38,19 +38,20 @@ def matched_events_run(
     topic: str | None,
     options: TransferRunOptions,
 ) -> TransferRun[EmitterStatus]:
-    """Returns a process that sends the events of a topic that match.
+    """Returns a process that sends the matched events of a topic.
 
     Args:
-        project: that declares the topic and the standing queries.
-        queries: that are matched.
-        topic: whose events; None: of the only topic that is matched with them.
-        options: how it is to run.
+        project: the project that declares the topic and the standing queries.
+        queries: the standing queries.
+        topic: name of the topic of events; `None` for the only topic that is matched with the
+            queries.
+        options: options of the run.
 
     Raises:
-        QueriesUnmatchedError, QueryUnmatchedError: if no pipeline matches events, or those of the
-            topic, with them.
-        NotDeclaredError: if there is no such topic, or none of several is named.
-        MatchedEventsFormatError: if its records are not JSON, one event each.
+        QueriesUnmatchedError: if no pipeline matches events with the queries.
+        QueryUnmatchedError: if no pipeline matches the topic's events with the queries.
+        NotDeclaredError: if there is no such topic, or several topics and no name is given.
+        MatchedEventsFormatError: if the topic's records are not JSON with one event each.
         BrokerUnreachableError: if the embedded broker was never started.
     """
     settings = project.settings
@@ -96,7 +97,7 @@ def _matched(project: LoadedProject, queries: StandingQueries, topic: str | None
 
 
 def _session(settings: Settings, topic: Topic) -> AbstractContextManager[SparkSession]:
-    """A session with the cores that real-time mode takes: one for each partition, and more."""
+    """Returns a Spark session; a local one has at least two cores per partition, for real time."""
     master = settings.spark.master
     if _LOCAL.fullmatch(master):
         master = f"local[{max(os.cpu_count() or 1, 2 * topic.partitions)}]"

@@ -1,4 +1,4 @@
-"""Compares what pipelines have matched with what instances have added up."""
+"""Compares the matches that pipelines have sent with those that instances have added up."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from headrace.queries.records.snapshots import (
     decode_snapshot_record,
 )
 
-# An instance writes its position every 5 s; but while it writes all windows, as many records as
-# there are windows come first.
+# An instance writes its position every 5 s. Where it writes a snapshot of every open window first,
+# there are as many records between two positions as there are windows.
 _MAX_LOOK_OFFSETS = 20_000_000
 _OLD_SECONDS = 60.0
 _CATCHING_UP = "an instance that has begun anew takes records that its windows have already"
@@ -38,14 +38,13 @@ class QueryBalance:
 
     Attributes:
         queries: name of the standing queries.
-        topic: of the events.
+        topic: name of the topic of the events.
         state: whether every match is accounted for.
-        counts: what has become of them, since the first snapshots of the partitions.
-        in_results: of windows whose results are written.
-        waiting: of windows that have ended, and are on their way to their place among the results;
-            None: not known.
-        differences: where matches are missing or too many, by partition.
-        unknown: why it is not known whether they balance, as a sentence; empty: it is known.
+        counts: matches by what became of them, since the first snapshots of the partitions.
+        in_results: matches in windows whose results are written.
+        waiting: matches in closed windows whose results are not written yet; `None` if unknown.
+        differences: missing and surplus matches, by partition.
+        unknown: why it is not known whether the matches balance, as a sentence; empty if it is.
     """
 
     queries: str
@@ -61,7 +60,7 @@ class QueryBalance:
 def balance_queries(
     project: LoadedProject, queries: Iterable[StandingQueries]
 ) -> tuple[QueryBalance, ...]:
-    """Returns the balances of standing queries; unknown ones where brokers do not answer.
+    """Returns the balances of standing queries; they are unknown if the brokers do not answer.
 
     Raises:
         AuthorizationError: if an ACL is missing.
@@ -84,7 +83,7 @@ def query_balances(
 ) -> Iterator[QueryBalance]:
     """Yields the balance of each topic whose events are matched.
 
-    It is as of the last snapshots of the instances, which are some seconds old.
+    Balances are as of the instances' last snapshots, which are some seconds old.
 
     Raises:
         AuthorizationError: if an ACL is missing.
@@ -117,13 +116,13 @@ def query_balances(
 
 @dataclass(frozen=True)
 class _Report:
-    """What an instance has written last of a partition.
+    """The last positions that an instance has written for a partition.
 
     Attributes:
-        counts: of matches, by topic of the events, as of the last snapshot.
-        answered: how far the results are.
-        is_behind: whether the snapshot is old, and there are records that no instance has taken.
-        is_open: whether its last records are of a batch whose tick is not behind them.
+        counts: counts of matches by topic of the events, as of the last snapshot.
+        answered: position of the results.
+        is_behind: whether the snapshot is old and matched records follow it that are not read.
+        is_open: whether the last matched records belong to a batch without a tick.
         is_old: whether the position of the results is old.
     """
 
@@ -135,7 +134,7 @@ class _Report:
 
 
 def _reports(config: ClientConfig, queries: StandingQueries) -> dict[int, _Report]:
-    """Returns the reports of the partitions that an instance has ever had, by number."""
+    """Returns the reports by partition number; none for partitions without a snapshot."""
     topics = (queries.snapshots_topic, queries.matched_topic)
     if not describe(config, topics).keys() >= set(topics):
         return {}
@@ -164,13 +163,13 @@ def _report(config: ClientConfig, queries: StandingQueries, number: int) -> _Rep
 def last_positions(
     config: ClientConfig, snapshots: TopicPartition
 ) -> tuple[tuple[SnapshotPosition, float], tuple[AnswerPosition, float]] | None:
-    """Returns the last positions that an instance has written, each with when it did.
+    """Returns the last positions that an instance has written, and when it wrote each.
 
-    The times are seconds since 1970. None: there are none among the newest records.
+    Times are in seconds since 1970. Returns `None` if a position is not among the newest records.
 
     Args:
         config: librdkafka's settings of the cluster.
-        snapshots: the partition of the topic of snapshots.
+        snapshots: a partition of the snapshots topic.
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
@@ -189,7 +188,7 @@ def last_positions(
 
 
 def _decoded(record: Record) -> SnapshotRecord | None:
-    """Returns what a record is; None: another program has written it."""
+    """Returns a decoded record; `None` if another program has written it."""
     try:
         return decode_snapshot_record(record.value() or b"")
     except ValueError:
@@ -201,7 +200,7 @@ def _is_old(written: float) -> bool:
 
 
 def _has_records(config: ClientConfig, partition: TopicPartition, start: int) -> bool:
-    """Whether there are records from an offset on: others are those of ends of transactions."""
+    """Returns whether records follow an offset; transaction markers take offsets as well."""
     _, end = watermarks(config, [partition])[partition]
     untaken = OffsetRange(partition, start, end)
     return next(read_records(config, "headrace.reconcile", [untaken]), None) is not None
@@ -228,7 +227,7 @@ def _missing(hop: Hop, missing: int, partition: TopicPartition) -> Iterator[Imba
 
 
 def _on_the_way(reports: Mapping[int, _Report], topic: str) -> Counter[int]:
-    """Returns the matches in ended windows that were sent and not taken, by partition."""
+    """Returns the matches in closed windows that were sent and not yet read, by partition."""
     on_the_way: Counter[int] = Counter()
     for number, sender in reports.items():
         for target, matches in sender.answered.sent.items():

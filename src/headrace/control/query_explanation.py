@@ -1,4 +1,4 @@
-"""Explains why a standing query gives what it gives. It reads alone, and needs no Spark."""
+"""Explains the results of a standing query. It only reads topics, and needs no Spark."""
 
 from __future__ import annotations
 
@@ -34,18 +34,17 @@ _MAX_LOOK_OFFSETS = 100_000
 
 @dataclass(frozen=True)
 class MatchingPipeline:
-    """A pipeline that matches the events of a query's topic, as its last batch says.
+    """A pipeline that matches the events of a query's topic, as of its last batch.
 
     Attributes:
-        pipeline: its name.
-        has_query: whether its last batch had the query with the text that it has now; None: not
-            known.
-        planned_at: when that batch was planned; None: it is not among the newest records.
-        rules: hash of the queries that its last batch with events had; empty: not known.
-        has_registered_rules: whether these are the queries that were registered then; None: not
-            known, as some have changed since.
-        event_time: how far the time of the topic's events was; None: not known.
-        lag: offsets from its positions to the ends of the topic; None: not known.
+        pipeline: name of the pipeline.
+        has_query: whether the last batch had the query with its current text; `None` if unknown.
+        planned_at: when that batch was planned; `None` if its tick is not among the newest records.
+        rules: hash of the queries that the last batch with events had; empty if unknown.
+        has_registered_rules: whether the batch had the queries that were registered when it was
+            planned; `None` if unknown, for example because queries have changed since.
+        event_time: event clock of the topic; `None` if unknown.
+        lag: offsets from the batch's positions to the ends of the topic; `None` if unknown.
     """
 
     pipeline: str
@@ -62,12 +61,12 @@ class QueryExplanation:
     """What is known of a query, from its registration to its results.
 
     Attributes:
-        entry: of the registry, with state and lifetime.
-        sample: how the newest events of its topic fare with it; None: it can't be evaluated.
-        pipelines: that match the events of its topic with it.
-        instances: that add up and order its windows.
-        late_events: that came after their window had closed, as of the last snapshots, each counted
-            for every window that it was late for; None: there are no snapshots.
+        entry: the query's entry in the registry, with state and lifetime.
+        sample: how many of the topic's newest events match; `None` if it can't be evaluated.
+        pipelines: pipelines that match the events of the query's topic.
+        instances: slots of the instances that add up windows and write results.
+        late_events: events that came after their window had closed, as of the last snapshots, each
+            counted for every window that it was late for; `None` if there are no snapshots.
         unknown: what is not known, as sentences.
     """
 
@@ -86,13 +85,14 @@ def explain_query(
     max_events: int = DEFAULT_EVENTS,
     queries: str | None = None,
 ) -> QueryExplanation:
-    """Returns why a query gives what it gives.
+    """Returns an explanation of a query's results.
 
     Args:
-        project: that declares the query's topic and the pipelines that match its events.
-        query_id: of a registered query.
-        max_events: how many of the newest events are looked at.
-        queries: name of the standing queries; None: the only ones that are declared.
+        project: the project that declares the query's topic and the pipelines that match its
+            events.
+        query_id: id of a registered query.
+        max_events: the greatest number of newest events to evaluate.
+        queries: name of the standing queries; `None` if the project declares only one.
 
     Raises:
         QueryMissingError: if the id is unknown.
@@ -114,12 +114,12 @@ def explain_query(
 
 @dataclass(frozen=True)
 class LastTicks:
-    """What a pipeline has said last in a partition of the matched topic.
+    """The last ticks of a pipeline in a partition of the matched topic.
 
     Attributes:
-        last: its last tick.
-        with_rules: the last one of a batch with events, which says which queries it had; None: it
-            is not among the newest records.
+        last: the last tick.
+        with_rules: the last tick of a batch with events, which has the hash of the batch's
+            queries; `None` if it is not among the newest records.
     """
 
     last: Tick
@@ -129,15 +129,15 @@ class LastTicks:
 def last_ticks(
     config: ClientConfig, partition: TopicPartition, topic: str, pipelines: Iterable[str]
 ) -> dict[str, LastTicks]:
-    """Returns the last ticks of each pipeline, looked for from the end of a partition backwards.
+    """Returns the last ticks of each pipeline, read from the end of a partition backwards.
 
-    Pipelines without one among the newest 100,000 offsets are left out.
+    Pipelines without a tick among the newest 100,000 offsets are left out.
 
     Args:
         config: librdkafka's settings of the cluster.
-        partition: of the matched topic; each one has all ticks.
-        topic: whose events were matched.
-        pipelines: names of those that are looked for.
+        partition: a partition of the matched topic; every partition has all ticks.
+        topic: name of the topic whose events were matched.
+        pipelines: names of the pipelines to look for.
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
@@ -238,11 +238,11 @@ def _pipeline(
 
 
 def _has_query(entry: QueryEntry, registry_offset: int) -> bool | None:
-    """Returns whether a batch had the query; None: the record that it may have had is deleted.
+    """Returns whether a batch had the query's text; `None` if Kafka may have deleted the record.
 
     Args:
-        entry: of the query.
-        registry_offset: of the next record of the registry, which the batch lacks.
+        entry: the query's entry in the registry.
+        registry_offset: offset of the first registry record that the batch had not read.
     """
     if entry.first is None:
         return None

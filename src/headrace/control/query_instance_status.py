@@ -1,4 +1,4 @@
-"""How instances of standing queries are doing, for others on this machine and for Prometheus."""
+"""The status of instances of standing queries, for `headrace status` and for Prometheus."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ _FIGURES = (
 
 @dataclass(frozen=True)
 class QueryInstanceStatus:
-    """Counts since the instance began, and how things stand. Names are those of the metrics.
+    """Counts since an instance started, and its state. Names are those of the metrics.
 
     Attributes:
         queries: name of the standing queries.
-        state: of the instance; a spare waits.
+        state: state of the instance; a spare is waiting.
         instance: host and process id.
-        reason: why it waits, or has failed.
-        records: matched records that it has taken.
-        results: that it has written.
-        windows: that are open.
+        reason: why the instance is waiting or has failed.
+        records: matched records that the instance has read.
+        results: results that it has written.
+        windows: open windows.
         owned: numbers of the partitions that it has.
         uncovered: numbers of the partitions that no instance has.
         late: late events, by query.
-        unbalanced: matches that are missing or too many, by topic, as of its last snapshots.
-        event_ms: the time of events that it has reached, by topic, in milliseconds since 1970.
+        unbalanced: number of missing and surplus matches by topic, as of the last snapshots.
+        event_ms: event clock by topic, in milliseconds since 1970.
         faulty: queries whose records can't be added up, with the reason.
-        updated_ms: when this was written.
+        updated_ms: when this status was written, in milliseconds since 1970.
     """
 
     queries: str
@@ -63,7 +63,7 @@ class QueryInstanceStatus:
 
     @property
     def partitions(self) -> int:
-        """Returns how many partitions it has."""
+        """Returns how many partitions the instance has."""
         return len(self.owned)
 
     @property
@@ -73,12 +73,12 @@ class QueryInstanceStatus:
 
     @property
     def late_events(self) -> int:
-        """Returns how many events came for windows that had ended."""
+        """Returns how many events came for windows that had closed."""
         return sum(self.late.values())
 
     @property
     def unbalanced_events(self) -> int:
-        """Returns how many matches are missing or too many."""
+        """Returns the number of missing and surplus matches."""
         return sum(self.unbalanced.values())
 
     @property
@@ -88,7 +88,7 @@ class QueryInstanceStatus:
 
     @property
     def behind_seconds(self) -> dict[str, float]:
-        """Returns how far the time of events is behind the clock, by topic; below 0: ahead."""
+        """Returns by how much event clocks lag behind real time, by topic; negative if ahead."""
         return {
             topic: (self.updated_ms - event_ms) / 1000 for topic, event_ms in self.event_ms.items()
         }
@@ -106,7 +106,7 @@ class QueryInstanceStatus:
         return cls(**known | numbers | {"state": TransferState(values["state"])})
 
     def with_liveness(self) -> QueryInstanceStatus:
-        """Returns it as failed if it was silent for 30 s without having ended."""
+        """Returns the status; as failed if the instance wrote none for 30 s and did not stop."""
         silent_seconds = time.time() - self.updated_ms / 1000
         if self.state in _ENDED or silent_seconds < STALE_AFTER_SECONDS:
             return self
@@ -114,7 +114,7 @@ class QueryInstanceStatus:
         return replace(self, state=TransferState.FAILED, reason=reason)
 
     def without_partitions(self) -> QueryInstanceStatus:
-        """Returns what it has done, without partitions and what is known of them."""
+        """Returns the status without partitions and the figures that belong to them."""
         return QueryInstanceStatus(
             self.queries,
             self.state,
@@ -130,21 +130,21 @@ class QueryStatusFolder:
     """One JSON file per instance under ``.headrace/status/queries``, for ``headrace status``.
 
     Args:
-        settings: of the project.
+        settings: the project's settings.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._folder = settings.state / "status" / "queries"
 
     def write(self, status: QueryInstanceStatus) -> None:
-        """Replaces the instance's file whole, if the disk takes it."""
+        """Replaces the instance's file; if the disk fails, the old file stays."""
         write_passing(self._path(status), status.to_json())
 
     def read(self) -> list[QueryInstanceStatus]:
-        """Returns what every instance on this machine wrote last, by name and instance.
+        """Returns the last status of every instance on this machine, by name and instance.
 
-        An instance that was silent for 30 s has failed; where another one here has run since, what
-        is known of its partitions is that one's. A file that can't be read is left out.
+        An instance that wrote none for 30 s has failed. If another instance has run here since,
+        the failed one is shown without partitions. A file that can't be read is left out.
         """
         paths = sorted(self._folder.glob("[!.]*.json"))
         written = (read_json(path, QueryInstanceStatus.from_json) for path in paths)
@@ -152,7 +152,7 @@ class QueryStatusFolder:
         return [_without_passed_on(status, statuses) for status in statuses]
 
     def forget(self, queries: str) -> None:
-        """Removes what ended instances of these standing queries left."""
+        """Removes the files of stopped and failed instances of these standing queries."""
         for status in self.read():
             if status.queries == queries and status.state in _ENDED:
                 self._path(status).unlink(missing_ok=True)
@@ -164,7 +164,7 @@ class QueryStatusFolder:
 def _without_passed_on(
     status: QueryInstanceStatus, statuses: Iterable[QueryInstanceStatus]
 ) -> QueryInstanceStatus:
-    """Returns a status; of an instance that has failed, without partitions if others ran since."""
+    """Returns a status; without partitions if the instance failed and another has run since."""
     has_successor = any(
         other.queries == status.queries and other.updated_ms > status.updated_ms
         for other in statuses
@@ -176,7 +176,7 @@ def _without_passed_on(
 def query_exposition(status: QueryInstanceStatus) -> str:
     """Returns every metric of an instance, in the text format that Prometheus reads.
 
-    A topic without an event time yet has no sample.
+    A topic whose event clock is unknown has no sample.
     """
     labels = {"queries": status.queries, "instance": status.instance}
     lines: list[str] = []

@@ -1,4 +1,4 @@
-"""Which instances have which partitions of standing queries, as their leases say."""
+"""Reads from leases which instances have which partitions of standing queries."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ from headrace.model import OffsetRange
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.instance.leases import LEASE_MS, Lease, LeaseTable, read_claim, slots_of
 
-# A lease that was not renewed for so long is lost; spares take it after half of that time.
+# Partitions are shown as uncovered if their lease was not renewed for twice the time after which
+# spares take it.
 UNCOVERED_MS = 2 * LEASE_MS
 
 
 @dataclass(frozen=True)
 class InstanceSlot:
-    """Partitions that one instance has, or that wait for one.
+    """Partitions that one instance has, or that wait for an instance.
 
     Attributes:
         slot: number of the slot.
         partitions: numbers of its partitions.
-        holder: id of the instance that had it last; empty: none had it, or it was given back.
-        host: where that instance runs.
-        renewal_age_seconds: since it renewed the lease, by the broker's time of the renewal and the
-            clock of this host; None: no instance has it.
-        is_covered: whether an instance has it.
+        holder: id of the last instance with the slot; empty if there was none or it was given back.
+        host: host of that instance.
+        renewal_age_seconds: time since the last renewal of the lease, from the broker's timestamp
+            to the clock of this host; `None` if there is no lease.
+        is_covered: whether an instance has the slot.
     """
 
     slot: int
@@ -49,7 +50,7 @@ class InstanceSlot:
 def query_instances(project: LoadedProject, *, queries: str | None = None) -> list[InstanceSlot]:
     """Returns the slots of standing queries, in order, with the instances that have them.
 
-    A spare has no slot, and is not known.
+    Spares have no slot and are not returned.
 
     Raises:
         NotDeclaredError: if there are no such standing queries.
@@ -63,12 +64,12 @@ def query_instances(project: LoadedProject, *, queries: str | None = None) -> li
 def instance_slots(
     config: ClientConfig, queries: StandingQueries, now_ms: int
 ) -> list[InstanceSlot]:
-    """Returns the slots at a time. Raises as :func:`query_instances`.
+    """Returns the slots of standing queries at a time. Raises as :func:`query_instances`.
 
     Args:
         config: librdkafka's settings of the cluster.
-        queries: whose slots these are.
-        now_ms: milliseconds since 1970.
+        queries: the standing queries.
+        now_ms: the time, in milliseconds since 1970.
     """
     slots = slots_of(queries.partitions, queries.partitions_per_instance)
     table = _leases(config, queries.leases_topic, len(slots))

@@ -1,4 +1,4 @@
-"""Registered standing queries of a project: registered, updated, cancelled, listed."""
+"""Registers, updates, cancels and lists the standing queries of a project."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ _MAX_COMPARED_IDS = 1_000
 _MAX_WRITES = 5
 _CANCELLED = "it was cancelled; register it again"
 _RANDOM_ID_LENGTH = 12
-# No dash or underscore: a word of the command line, and one that a double click selects.
+# No dash or underscore: an id is not taken for an option, and a double click selects all of it.
 _RANDOM_ID_CHARACTERS = string.ascii_lowercase + string.digits
 
 _Change: TypeAlias = Callable[[RegisteredQuery | None], RegisteredQuery]
-"""Returns what is written where a query is live, or (None) the id is free; refuses by an error."""
+"""Returns the query to write, given the live query (`None` if the id is free), or raises."""
 
 
 class QueryState(StrEnum):
-    """Whether a registered query is answered.
+    """The state of a registered query.
 
     ======= ======================================================
-    live    it is answered
+    live    the query has results
     expired its time to live has passed
-    faulty  its record is no query that fits its topic
+    faulty  its record holds no query that fits its topic
     ======= ======================================================
     """
 
@@ -77,12 +77,12 @@ class QueryEntry:
     """An entry of the registry.
 
     Attributes:
-        id: of the query.
-        state: whether it is answered.
-        offset: of its record.
-        query: what is registered; None: the record can't be read.
-        reason: what is wrong with it; empty: nothing.
-        first: the first record with its text; None: the record can't be read.
+        id: id of the query.
+        state: whether the query is live, expired or faulty.
+        offset: offset of its newest record.
+        query: the registered query; `None` if the record can't be read.
+        reason: why the query is faulty; empty if it is not.
+        first: the first record with the query's text; `None` if the record can't be read.
     """
 
     id: str
@@ -95,17 +95,17 @@ class QueryEntry:
 
 @dataclass(frozen=True)
 class CancelledQuery:
-    """A query that was cancelled, with the offset of the record that says so."""
+    """A query that was cancelled, with the offset of its tombstone."""
 
     id: str
     offset: int
 
 
 def declared_queries(project: LoadedProject, name: str | None) -> StandingQueries:
-    """Returns declared standing queries by name; None: those of the only declaration.
+    """Returns declared standing queries by name; `None` returns the only declaration.
 
     Raises:
-        NotDeclaredError: if there are none of that name, or several to choose from.
+        NotDeclaredError: if no declaration has the name, or no name is given and there are several.
     """
     declared = project.standing_queries
     if name is None and len(declared) == 1:
@@ -117,7 +117,7 @@ def declared_queries(project: LoadedProject, name: str | None) -> StandingQuerie
 
 
 def matched_topics(project: LoadedProject, name: str) -> dict[str, Topic]:
-    """Returns the topics by name whose events a pipeline matches with these standing queries."""
+    """Returns the topics whose events a pipeline matches with these standing queries, by name."""
     return {
         source.topic.name: source.topic
         for pipeline in project.pipelines.values()
@@ -136,23 +136,23 @@ def register_query(
 ) -> RegisteredQuery:
     """Registers a query, and returns it with the offset of its record.
 
-    A live query with the same id and text is renewed: its time to live begins anew, its revision
-    stays. Clients that register one new id at the same time all succeed: ``registered_at`` is that
-    of the first record. Of different texts about one topic, that of the record with the greater
-    offset counts, and has the greater revision.
+    A live query with the same id and text is renewed: its time to live begins again, its revision
+    stays. Clients that register one new id at the same time all succeed, and ``registered_at`` is
+    that of the first record. If their texts differ and are about one topic, the text of the record
+    with the greater offset counts, and has the greater revision.
 
     Args:
-        project: that declares the topic and a pipeline that matches its events.
-        text: of the query.
-        queries: name of the standing queries; None: the only ones that are declared.
-        query_id: up to 100 letters, digits, ``-`` and ``_``; None: a random one.
-        ttl: how long it lives if it is not updated; None: as long as possible.
+        project: the project that declares the topic and a pipeline that matches its events.
+        text: text of the query.
+        queries: name of the standing queries; `None` if the project declares only one.
+        query_id: id of up to 100 letters, digits, ``-`` and ``_``; `None` for a random id.
+        ttl: time to live after registration and each update; `None` for the longest possible.
 
     Raises:
         QueryTextError: if the text is no query, or does not fit its topic.
-        QueryInvalidError: if the id or the time to live is not possible.
-        QueryIdTakenError: if a live query with another text has the id, or is given another text
-            while it is renewed.
+        QueryInvalidError: if the id or the time to live is invalid.
+        QueryIdTakenError: if a live query with another text has the id, or another client changes
+            the text while the query is renewed.
         QueryUnmatchedError: if no pipeline matches the events of the topic.
         NotDeclaredError: if there are no such standing queries.
         BrokerUnreachableError: if the brokers do not answer.
@@ -169,15 +169,15 @@ def update_query(
     *,
     queries: str | None = None,
 ) -> RegisteredQuery:
-    """Renews a live query, with another text if there is one: then its revision is one more.
+    """Renews a live query, optionally with another text; a changed text increments its revision.
 
-    Without a text, the query keeps the text that another client gives it at the same time.
+    Without a text, the query keeps a text that another client gives it at the same time.
 
-    Raises what :func:`register_query` does but for QueryIdTakenError.
+    Raises the errors of :func:`register_query` other than QueryIdTakenError.
 
     Raises:
         QueryMissingError: if no live query has the id, or it is cancelled at the same time.
-        QueryInvalidError: if the text is about another topic, too.
+        QueryInvalidError: also if the text is about another topic.
     """
     return QueryRegistry(project, queries).update(query_id, text, ttl)
 
@@ -185,7 +185,7 @@ def update_query(
 def cancel_query(
     project: LoadedProject, *query_ids: str, queries: str | None = None
 ) -> list[CancelledQuery]:
-    """Cancels queries, or none if one of the ids is unknown; also expired and faulty ones.
+    """Cancels live, expired and faulty queries, or none if one of the ids is unknown.
 
     Raises:
         QueryMissingError: if an id is unknown.
@@ -198,8 +198,8 @@ def cancel_query(
 def registered_queries(project: LoadedProject, *, queries: str | None = None) -> list[QueryEntry]:
     """Returns all entries of the registry, the earliest registration first.
 
-    Live queries are checked against the project, some thousands of them in a second. Records that
-    can't be read come last.
+    Live queries are checked against the project, some thousands per second. Records that can't be
+    read come last.
 
     Raises:
         NotDeclaredError: if there are no such standing queries.
@@ -211,7 +211,7 @@ def registered_queries(project: LoadedProject, *, queries: str | None = None) ->
 def registered_query(
     project: LoadedProject, query_id: str, *, queries: str | None = None
 ) -> QueryEntry:
-    """Returns the entry of a query, checked against the project.
+    """Returns the registry's entry of a query, checked against the project.
 
     Raises:
         QueryMissingError: if the id is unknown.
@@ -224,12 +224,12 @@ def registered_query(
 class QueryRegistry:
     """The registry of one declaration of standing queries, on the project's cluster.
 
-    What was read of its topic is kept, so that a call reads what was written since the one before.
-    Methods are called on any thread, and raise what the functions of this module do.
+    Records that were read are kept in memory, so each call reads only records that are new since
+    the last call. Methods are thread-safe and raise the errors of this module's functions.
 
     Args:
-        project: that declares the standing queries.
-        name: of the standing queries; None: the only ones that are declared.
+        project: the project that declares the standing queries.
+        name: name of the standing queries; `None` if the project declares only one.
     """
 
     def __init__(self, project: LoadedProject, name: str | None = None) -> None:
@@ -264,7 +264,7 @@ class QueryRegistry:
             is_other = before.topic != query.topic or before.revision > 1
             if is_taken and (live is not None or is_other):
                 raise QueryIdTakenError(chosen, before.revision)
-            # Another client has registered the id since: of both, the first time counts.
+            # Another client has registered the id meanwhile: the earlier registered_at counts.
             return replace(
                 query,
                 revision=before.revision + is_taken,
@@ -291,13 +291,13 @@ class QueryRegistry:
                 raise QueryMissingError(query_id, self._queries.name, _CANCELLED)
             renewed = self._with_text(before, before.text if text is None else text)
             if renewed.topic != before.topic:
-                # Who may read its results may read events of this topic, and perhaps of no other.
+                # A token that may read the query's results may lack access to the other topic.
                 reason = f"an update keeps the topic, {before.topic!r}: register another query"
                 raise QueryInvalidError("topic", renewed.topic, reason)
             is_updated = renewed.text != before.text
             if text is not None and is_updated:
                 checked_query(self._project, text, is_new=True)
-            # A query that is only renewed goes on with its windows.
+            # A renewal without a new text keeps the query's open windows.
             return replace(
                 renewed,
                 revision=before.revision + is_updated,
@@ -349,7 +349,7 @@ class QueryRegistry:
             return QueryEntry(query_id, QueryState.FAULTY, fault.offset, reason=fault.reason)
 
     def ended(self, query_id: str) -> str:
-        """Returns why a query has no further results, as a sentence; empty: it may have some."""
+        """Returns why a query has no further results, as a sentence; empty if it may have some."""
         with self._lock:
             table = self._followed.table(self._config)
             query, is_cancelled = table.query(query_id), table.is_cancelled(query_id)
@@ -363,7 +363,7 @@ class QueryRegistry:
         return f"Query {query_id!r} {how}: it has no further results." if how else ""
 
     def _with_text(self, query: RegisteredQuery, text: str) -> RegisteredQuery:
-        """Returns the query with a text, as the printer writes it, and what readers take of it."""
+        """Returns the query with a text in the printer's form, its topic, shape and constants."""
         from headrace.queries.match.shape import compile_query
 
         tree = self._parse(text)
@@ -384,7 +384,7 @@ class QueryRegistry:
         )
 
     def _expiry(self, now: datetime, ttl: timedelta | None) -> datetime | None:
-        """Returns when a query ends that is written now; None: when it is cancelled."""
+        """Returns when a query that is written now expires; `None` if it never does."""
         limit = self._queries.max_ttl
         if ttl is not None and not is_a(ttl, timedelta):
             raise QueryInvalidError("ttl", repr(ttl), "expected a timedelta")
@@ -405,20 +405,20 @@ class QueryRegistry:
     ) -> RegisteredQuery:
         """Writes a changed query, and returns it with the offset of its record.
 
-        Records of other clients may have come after what was read. The change is then made of the
-        query that they leave, and written again if it differs. If it is refused for that query,
-        what they have written is written again: a tombstone, or another text. So it is where they
-        have seen a record of this client, and cancelled the query or given it another text since.
-        Of two clients, the one that writes later sees the record of the other. After five records,
-        the last one stays as it is.
+        Other clients may write records between the read and the write. Then the change is applied
+        to the query that their records leave, and written again if the result differs. If the
+        change is refused for that query, the other clients' query, or tombstone, is written again;
+        also if they had seen a record of this client before they cancelled the query or changed its
+        text. Of two clients, the one that writes later sees the other's record. After five writes,
+        the last record stays as it is.
 
         Args:
-            change: returns what is written.
-            live: the live query that was read; None: the id is free.
-            next_offset: behind the last record that was read.
+            change: returns the query to write.
+            live: the live query that was read; `None` if the id is free.
+            next_offset: offset after the last record that was read.
 
         Raises:
-            HeadraceError: if the change is refused, for the query that was read or a later one.
+            HeadraceError: if the change is refused for the query that was read or for a later one.
         """
         query, revision = change(live), None
         ensure_registry_topic(self._config, self._queries)
@@ -445,7 +445,7 @@ class QueryRegistry:
         return written
 
     def _write_back(self, query_id: str, live: RegisteredQuery | None, next_offset: int) -> None:
-        """Writes a query, or a tombstone, behind a record of this client that must not count."""
+        """Writes a query, or a tombstone, after a record of this client that must not count."""
         for _ in range(_MAX_WRITES):
             written, offset = live, self._write_record(query_id, live)
             live = settled_query(live, self._records(query_id, range(next_offset, offset)))
@@ -454,18 +454,18 @@ class QueryRegistry:
             next_offset = offset + 1
 
     def _write_record(self, query_id: str, query: RegisteredQuery | None) -> int:
-        """Writes a query, or (None) a tombstone; returns the offset."""
+        """Writes a query, or a tombstone if it is `None`, and returns the record's offset."""
         value = None if query is None else encode_query(query)[1]
         name = self._queries.queries_topic
         return write_registry(self._config, name, query_id.encode(), value)
 
     def _records(self, query_id: str, offsets: range) -> list[RegisteredQuery | None]:
-        """Returns the records of an id between two offsets; None is a tombstone."""
+        """Returns the records of an id in a range of offsets; `None` for a tombstone."""
         name = self._queries.queries_topic
         return list(query_records(self._config, name, query_id, offsets))
 
     def _missing(self, table: QueryTable, query_id: str) -> QueryMissingError:
-        """Returns the error for an id that no query has that is what is needed."""
+        """Returns an error that says why an id is unusable: expired, faulty, cancelled, unknown."""
         query, fault = table.query(query_id), table.faulty.get(query_id)
         if query is not None:
             reason = f"it expired at {query.expires_at}; register it again"
@@ -509,6 +509,6 @@ def _seconds_text(duration: timedelta) -> str:
 
 
 def _now() -> datetime:
-    """Returns the time to the millisecond, as records have it."""
+    """Returns the current time in whole milliseconds, the precision of records."""
     now = datetime.now(UTC)
     return now.replace(microsecond=now.microsecond // 1000 * 1000)

@@ -23,30 +23,30 @@ from headrace.queries.records.result import QueryResult, ResultKind, result_of
 from headrace.queries.registry.record import QUERY_ID
 
 MAX_LISTED_RESULTS = 100_000
-# Results that are looked at together: of several windows even of the largest LIMIT.
+# The least number of results to process at once: several windows even at the largest LIMIT.
 _MIN_RESULTS_AT_ONCE = 20_000
-# Of groups that may have another result: those of the newest windows.
+# Groups whose newest emission is kept in memory; groups of the oldest windows are dropped first.
 _MAX_FOLLOWED_GROUPS = 100_000
 
 ResultStart: TypeAlias = Literal["earliest", "latest"]
-"""The first results that are there; those that come from now on."""
+"""Start at the first result that Kafka still has, or read only results from now on."""
 
 WindowKey: TypeAlias = tuple[str, int, str, bool]
-"""When the query was registered, its revision, when the window begins, and whether it is lost."""
+"""The query's registration time and revision, the window's start, and whether it is a loss."""
 
 GroupKey: TypeAlias = tuple[WindowKey, bytes, bool]
-"""The window, the facets as JSON, and whether it is the group of all others."""
+"""The window, the facets as JSON, and whether the group holds the events beyond LIMIT."""
 
 
 @dataclass(frozen=True)
 class ResultOptions:
-    """Which results are read.
+    """Options of reading results.
 
     Attributes:
-        follow: wait for more, for ever.
+        follow: whether to wait for new results until the caller stops.
         start: where to begin; without ``follow``, always at the earliest.
-        limit: the newest so many; with ``follow``, it ends after so many. None: the newest 100,000;
-            with ``follow``, no limit.
+        limit: greatest number of results: the newest or, with ``follow``, the first. `None` means
+            100,000 or, with ``follow``, no limit.
     """
 
     follow: bool = False
@@ -59,8 +59,8 @@ class QueryResults:
     """The results of a query.
 
     Attributes:
-        results: as they are read.
-        ended: why there will be no further ones, as a sentence; empty: there may be some.
+        results: results, read as the caller iterates.
+        ended: why there will be no further results, as a sentence; empty if there may be some.
     """
 
     results: Iterator[QueryResult]
@@ -74,7 +74,7 @@ def query_results(
     *,
     queries: str | None = None,
 ) -> Iterator[QueryResult]:
-    """Returns the results of :func:`find_results`, and raises what it does."""
+    """Returns the results of :func:`find_results`, and raises its errors."""
     return find_results(project, query_id, options, queries=queries).results
 
 
@@ -85,20 +85,20 @@ def find_results(
     *,
     queries: str | None = None,
 ) -> QueryResults:
-    """Returns the results of a query; no consumer group is joined, and no offset committed.
+    """Returns the results of a query, without joining a consumer group or committing offsets.
 
     =============== ============================================================================
-    without follow  the newest result of each group, by the ends of windows, the newest last
-    with follow     each result once, as it comes: one with a greater ``emission`` replaces
-                    those of its window before it
+    without follow  the newest result of each group, sorted by the ends of windows, newest last
+    with follow     each result once, as it is written; a result with a greater ``emission``
+                    replaces earlier results of its window
     =============== ============================================================================
 
-    Results of a query that has expired or was cancelled are there until Kafka deletes them.
+    Results of an expired or cancelled query can be read until Kafka deletes them.
 
     Raises:
-        QueryMissingError: if the id is unknown, and there are no results of it.
+        QueryMissingError: if the id is unknown and has no results.
         NotDeclaredError: if there are no such standing queries.
-        TopicMissingError: if there is no topic of results to follow.
+        TopicMissingError: if there is no results topic to follow.
         AuthorizationError: if an ACL is missing.
         BrokerUnreachableError: if the brokers do not answer.
         RecordsUnreadableError: if records are damaged.
@@ -134,7 +134,7 @@ def find_results(
 def results_partition(
     config: ClientConfig, queries: StandingQueries, query_id: str
 ) -> TopicPartition | None:
-    """Returns the partition that has the results of a query; None: there is none yet."""
+    """Returns the partition that has the results of a query; `None` if it does not exist."""
     topic = queries.results_topic
     place = TopicPartition(topic, partition_of_key(query_id.encode(), queries.partitions))
     live = describe(config, [topic]).get(topic)
@@ -144,16 +144,16 @@ def results_partition(
 def newest_results(
     results: Iterable[QueryResult], limit: int = MAX_LISTED_RESULTS
 ) -> list[QueryResult]:
-    """Returns the newest results that count, by the ends of their windows, the newest last.
+    """Returns the newest valid results, sorted by the ends of their windows, newest last.
 
-    Of each window those of its greatest ``emission`` count: with another emission, a group may have
-    become one of the others. Results of one window keep their order.
+    Only results with the greatest ``emission`` of their window are valid, as a group may have moved
+    into the group of events beyond LIMIT since. Results of one window keep their order.
 
-    Memory is bounded: while they are read, it keeps four times as many as the limit, or 40,000.
+    Memory is bounded: at most four times as many results as the limit, or 40,000, are kept.
 
     Args:
-        results: in the order of their topic.
-        limit: how many are returned at most.
+        results: results in the order of their topic.
+        limit: the greatest number of results to return.
     """
     at_once = max(2 * limit, _MIN_RESULTS_AT_ONCE)
     coming = iter(results)
@@ -173,20 +173,20 @@ def _counting(results: Iterable[QueryResult]) -> list[QueryResult]:
     counting = (
         result for result in newest.values() if result.emission == emissions[window_key(result)]
     )
-    # Windows begin and end at whole seconds, so that their texts are in the order of time.
+    # Windows begin and end at whole seconds, so their ends sort as texts in the order of time.
     return sorted(counting, key=lambda result: result.end)
 
 
 def unrepeated(results: Iterable[QueryResult]) -> Iterator[QueryResult]:
-    """Yields results without those that an earlier one with the same or a greater emission covers.
+    """Yields results with a greater emission than all earlier results of their group.
 
-    It knows the groups of 100,000 results.
+    The newest emissions of 100,000 groups are kept in memory.
     """
     emissions: dict[GroupKey, int] = {}
     for result in results:
         group = _group_key(result)
         newest = emissions.pop(group, -1)
-        # Behind the others: the groups of the oldest windows are forgotten first.
+        # Reinserted at the end: the group that was updated longest ago is dropped first.
         emissions[group] = max(result.emission, newest)
         if len(emissions) > _MAX_FOLLOWED_GROUPS:
             del emissions[next(iter(emissions))]
@@ -195,9 +195,9 @@ def unrepeated(results: Iterable[QueryResult]) -> Iterator[QueryResult]:
 
 
 def window_key(result: QueryResult) -> WindowKey:
-    """Returns what the results of one window have in common.
+    """Returns the key that the results of one window have in common.
 
-    A loss of signal is a window of its own: it says more than that the window is empty.
+    A loss of signal has a key of its own, so it does not replace the result of an empty window.
     """
     is_lost = result.kind is ResultKind.LOST
     return result.registered, result.revision, result.begin, is_lost

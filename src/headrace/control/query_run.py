@@ -1,4 +1,4 @@
-"""Runs an instance of standing queries in this process, and shows others how it is doing."""
+"""Runs an instance of standing queries in this process, and publishes its status."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _OBSERVE_SECONDS = 1.0
 
 
 class QueryRun:
-    """One instance in this process, with its status for others to see. Used once.
+    """One instance in this process, and the publisher of its status. Used once.
 
     Args:
-        instance: that is to run.
-        folder: of its status.
-        options: how it is to run.
+        instance: the instance to run.
+        folder: the folder of its status file.
+        options: options of the run, such as the port of the metrics.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class QueryRun:
         self._instance, self._folder, self._options = instance, folder, options
 
     def stop(self) -> None:
-        """Ends it: what is there is written first. From any thread."""
+        """Stops the instance after it has written its windows. Callable from any thread."""
         self._instance.stop()
 
     def run(self, observe: Callable[[QueryInstanceStatus], None]) -> None:
-        """Runs it until it is stopped; ``observe`` is called every second and at the end.
+        """Runs the instance until it is stopped; calls ``observe`` every second and at the end.
 
         Raises:
             ServerStartError: if the port of the metrics is taken.
@@ -84,7 +84,7 @@ class QueryRun:
 def query_run(
     project: LoadedProject, queries: StandingQueries, options: TransferRunOptions
 ) -> QueryRun:
-    """Returns an instance of standing queries.
+    """Returns an instance of standing queries that is ready to run.
 
     Raises:
         QueriesUnmatchedError: if no pipeline matches events with them.
@@ -100,7 +100,7 @@ def query_run(
 
 
 def instance_status(status: AggregatorStatus) -> QueryInstanceStatus:
-    """Returns what others see of the status of an instance."""
+    """Returns the status of an instance in the form that is published."""
     return QueryInstanceStatus(
         queries=status.queries,
         state=TransferState.WAITING if status.waiting else TransferState.RUNNING,

@@ -1,4 +1,4 @@
-"""How the newest events of a topic fare with a query: operand by operand, as the index looks."""
+"""Evaluates a query on the newest events of a topic, operand by operand as the index does."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class OperandFigures:
     """One operand of a query's condition.
 
     Attributes:
-        text: of the operand.
-        reached: events that it is evaluated on: those that met all operands before it.
-        met: events of those that meet it.
-        is_lookup: whether the query is looked up by it.
+        text: text of the operand.
+        reached: number of events that met all operands before it.
+        met: number of these events that meet the operand.
+        is_lookup: whether the index looks the query up by this operand.
     """
 
     text: str
@@ -49,20 +49,20 @@ class OperandFigures:
 
 @dataclass(frozen=True)
 class QuerySample:
-    """What the newest events of a topic come to with a query.
+    """Figures of a query on the newest events of its topic.
 
     Attributes:
-        events: that were looked at.
-        rejected: records that are no events of the topic.
-        untimed: events without an event time, which are in no window.
-        operands: of the condition, in the order in which they are looked at.
-        lookup: the operand that the query is looked up by; empty: by none, and every event is
-            looked at.
-        candidates: events that the query is compared with.
-        matches: events that match.
-        newest_match: the newest event time among the matches; None: there are none.
-        groups: different values of the facets among the matches; None: the query has no facets.
-        max_groups: limit of groups of a window.
+        events: number of events that the query was evaluated on.
+        rejected: number of records that were rejected.
+        untimed: number of events without an event time, which are in no window.
+        operands: operands of the condition, in the order of evaluation.
+        lookup: the operand that the index looks the query up by; empty if there is none, and every
+            event is a candidate.
+        candidates: number of events that the query is compared with.
+        matches: number of events that match.
+        newest_match: the newest event time of the matches; `None` if there are no matches.
+        groups: number of groups that the matches have; `None` if the query has no facets.
+        max_groups: limit of groups in a window.
     """
 
     events: int
@@ -78,24 +78,24 @@ class QuerySample:
 
     @property
     def candidate_share(self) -> float | None:
-        """Returns the share of events that the query is compared with; None: there are none."""
+        """Returns the share of events that are candidates; `None` if no event has an event time."""
         timed = self.events - self.untimed
         return self.candidates / timed if timed else None
 
     @property
     def candidates_per_match(self) -> float | None:
-        """Returns how many events it is compared with for each match; None: none matches."""
+        """Returns the number of candidates per match; `None` if there are no matches."""
         return self.candidates / self.matches if self.matches else None
 
 
 def sample_query(rows: pa.Table, query: Query, topic: Topic, rejected: int = 0) -> QuerySample:
-    """Returns how events fare with a query.
+    """Returns the figures of a query on events.
 
     Args:
         rows: the events, with the columns of the topic's event class.
-        query: that fits the topic.
-        topic: with an event class and an event time.
-        rejected: records that are no events.
+        query: a query that fits the topic.
+        topic: a topic with an event class and an event time.
+        rejected: number of records that were rejected.
     """
     schema = _schema(topic)
     shape, constants = compile_query(query, schema)
@@ -128,11 +128,11 @@ def newest_events(
     max_events: int,
     registry: SchemaRegistrySettings | None = None,
 ) -> tuple[pa.Table, int]:
-    """Returns the newest events of a topic as columns, and how many records were rejected.
+    """Returns the newest events of a topic as columns, and the number of rejected records.
 
-    Rejected are records that are no events, and those with a time outside of the topic's bounds.
-    They are the last records of each partition, about as many of each. Offsets have gaps, so there
-    may be fewer than ``max_events``.
+    Rejected records are no events, or their event time is outside of the topic's bounds. The newest
+    records of each partition are read, about as many from each. Offsets have gaps, so there may be
+    fewer than ``max_events``.
 
     Raises:
         AuthorizationError: if an ACL is missing.
@@ -152,11 +152,11 @@ def newest_events(
 def newest_ranges(
     marks: dict[TopicPartition, tuple[int, int]], max_offsets: int
 ) -> list[OffsetRange]:
-    """Returns the ends of partitions, as many offsets of each as there are and room is for.
+    """Returns the newest offsets of partitions, up to a total that they share evenly.
 
     Args:
         marks: the earliest and the latest offset of each partition.
-        max_offsets: of all ranges.
+        max_offsets: greatest number of offsets in all ranges.
     """
     ranges: list[OffsetRange] = []
     by_size = sorted(marks.items(), key=lambda item: item[1][1] - item[1][0])
@@ -183,7 +183,7 @@ def _schema(topic: Topic) -> EventSchema:
 
 
 def _lookup(shape: QueryShape, constants: Constants, rows: pa.Table) -> int | None:
-    """Returns the number of the operand that the index chooses by these rows; None: none."""
+    """Returns the number of the operand that the index chooses for rows; `None` if it uses none."""
     rules = RuleSet()
     rules.put(Rule("", shape, constants))
     [(_, operand)] = rules.lookups(rows)
@@ -191,7 +191,7 @@ def _lookup(shape: QueryShape, constants: Constants, rows: pa.Table) -> int | No
 
 
 def _place(shape: QueryShape, number: int, lookup: int | None) -> tuple[int, int]:
-    """Returns what operands are ordered by: of a query in no index, those without constants."""
+    """Returns the sort key of an operand: the lookup is first, or else those without constants."""
     is_first = number == lookup
     if lookup is None:
         is_first = not shape.operands[number].constant_types
@@ -201,7 +201,7 @@ def _place(shape: QueryShape, number: int, lookup: int | None) -> tuple[int, int
 def _figures(
     texts: Sequence[str], met: Sequence[Mask], order: Iterable[int], lookup: int | None, rows: int
 ) -> tuple[list[OperandFigures], Mask]:
-    """Returns the figures of operands in their order, and the rows that meet all of them."""
+    """Returns the figures of operands in a given order, and the mask of rows that meet them all."""
     matching = np.ones(rows, np.bool_)
     figures = []
     for number in order:

@@ -1,4 +1,4 @@
-"""The registered queries of a project, and their results, for its HTTP service."""
+"""Gives the HTTP service access to the registered queries of a project and their results."""
 
 from __future__ import annotations
 
@@ -41,31 +41,31 @@ from headrace.queries.registry.record import RegisteredQuery
 from headrace.settings import Settings
 
 MAX_SCANNED_RECORDS = 200_000
-"""A list of results is made of so many of the newest records of their partition."""
+"""The greatest number of newest records of a partition that are read for a list of results."""
 
 _MAX_LIST_RESULTS, _MAX_LIST_BYTES = 20_000, 16 * 2**20
 _PAGE_BYTES = 262_144
-# Of the offsets that a page looks at: few while most of them are of the query, which would be read
-# in vain beyond the end of the page, and many where the query has few of the records.
+# Offsets that one read of a page covers: few while most records belong to the query, as records
+# beyond the end of the page are read in vain, and many while few records belong to it.
 _MIN_OFFSETS, _MAX_OFFSETS = 256, 16_384
 _SILENCE_SECONDS = 10.0
 _OFFSETS_SECONDS = 0.5
 _REGISTRATION_SECONDS = 15.0
-# A range ends where the page does; what was fetched beyond is thrown away.
+# Reading ends with the page: records that were fetched beyond it are discarded.
 _READING = {
     "fetch.wait.max.ms": "50",
     "queued.max.messages.kbytes": "2048",
-    # Of compressed batches: one of these may be many times as large in memory.
+    # Bytes of compressed batches, which may be many times as large in memory.
     "fetch.message.max.bytes": "131072",
-    "fetch.queue.backoff.ms": "10",  # by default a queue that is full is filled again after 1 s
+    "fetch.queue.backoff.ms": "10",  # by default a full queue is refilled only after 1 s
 }
 
 
 def load_project_queries(settings: Settings) -> ProjectQueries:
-    """Returns the queries of a project, loaded in this process.
+    """Loads a project in this process and returns its queries.
 
     Raises:
-        ProjectError: if the project is not valid.
+        ProjectError: if the project is invalid.
     """
     return ProjectQueries(load_project(settings))
 
@@ -114,7 +114,7 @@ class ProjectQueries:
         return TopicCursor(self._reader, partition, query.document, begin, registered_at)
 
     def _registered_at(self, registry: str, query_id: str) -> datetime | None:
-        """Returns when the query that has an id now was registered; None: there is none."""
+        """Returns when the query that has an id now was registered; `None` if there is no query."""
         try:
             query = self._registry(registry).entry(query_id).query
         except QueryMissingError:
@@ -127,11 +127,13 @@ class ProjectQueries:
 
 @dataclass(frozen=True, slots=True)
 class ResultRange:
-    """The results that are in the partition of a query.
+    """The offsets of the partition that has the results of a query.
 
     Attributes:
-        topic_id: of the topic, another one when it is created again; empty: there is no partition.
-        offsets: of the partition, from the first record to the end; empty if there is none.
+        topic_id: id of the topic, which changes when the topic is created again; empty if the
+            partition does not exist.
+        offsets: offsets of the partition from the first record to the end; empty if the partition
+            does not exist.
     """
 
     topic_id: str
@@ -139,20 +141,20 @@ class ResultRange:
 
 
 class TopicCursor:
-    """A place among the results of one registration of a query.
+    """A position in the results of one registration of a query.
 
-    It goes back only when the topic was created again, to its first result. Brokers and other
-    processes may say an end that lies before the position: then the cursor waits where it is.
+    The cursor goes back only if the topic was created again, to its first result. A broker or
+    another process may report an end before the position: then the cursor waits where it is.
 
     Args:
-        reader: of topics of results.
-        partition: that has them.
-        document: of the query, with ``id`` and ``registered_at``.
+        reader: the reader of results topics.
+        partition: the partition that has the results.
+        document: the query's document, with ``id`` and ``registered_at``.
         begin: where to begin.
-        registered_at: returns when the query that has the id now was registered; None: there is
-            none. It is asked where a result is of a later registration than this one: of two
-            clients that register one id at the same moment, the later one may have results until
-            its record is corrected. Where there are no results, it is asked every 15 seconds.
+        registered_at: returns when the query that has the id now was registered; `None` if there
+            is no query. It is called when a result belongs to a later registration: of two clients
+            that register one id at the same moment, the later one may have results until its record
+            is corrected. While there are no results, it is called every 15 seconds.
     """
 
     def __init__(
@@ -187,7 +189,7 @@ class TopicCursor:
             return ResultPage((), self._position, is_end=True)
         if self._position == offsets.end and self._is_registered_anew():
             return ResultPage((), self._position, is_end=True, is_over=True)
-        # Retention may have removed what was next.
+        # Retention may have deleted the records at the position.
         begin = max(self._position, offsets.start)
         range_ = OffsetRange(offsets.partition, begin, min(begin + self._step, offsets.end))
         page = _Page(self._id, self._registered, self._registered_at)
@@ -198,7 +200,7 @@ class TopicCursor:
         return ResultPage(page.results, self._position, is_end, page.is_over)
 
     def newest(self, limit: int) -> ResultList:
-        """Returns the newest result of each group, among the newest records of the partition."""
+        """Returns the newest result of each group from the newest records of the partition."""
         known = self._known().offsets
         begin = max(known.start, known.end - MAX_SCANNED_RECORDS)
         newest = _NewestResults()
@@ -215,7 +217,7 @@ class TopicCursor:
         return ResultList([msgspec.json.encode(each) for each in counting[-limit:]], is_cut)
 
     def _is_registered_anew(self) -> bool:
-        """Returns whether the id belongs to another registration now; asks from time to time."""
+        """Returns whether the id belongs to another registration now; checked every 15 seconds."""
         now = time.monotonic()
         if now - self._asked_at < _REGISTRATION_SECONDS:
             return False
@@ -226,7 +228,7 @@ class TopicCursor:
         self._position, self._moved_at = position, time.monotonic()
 
     def _known(self) -> ResultRange:
-        """Returns what is there, of a later moment than the position if it lies before that."""
+        """Returns the partition's offsets, asked for anew if they end before the position."""
         known = self._reader.known(self._partition)
         if self._position > known.offsets.end:
             known = self._reader.known(self._partition, asked_since=self._moved_at)
@@ -234,7 +236,7 @@ class TopicCursor:
 
 
 class _NewestResults:
-    """Keeps the newest results as JSON, up to a number and a size of all together."""
+    """Keeps the newest results as JSON, up to a number of results and a total size."""
 
     def __init__(self) -> None:
         self.results: deque[bytes] = deque()
@@ -242,7 +244,7 @@ class _NewestResults:
         self._bytes = 0
 
     def add(self, result: bytes) -> None:
-        """Adds a result that is newer than all before it."""
+        """Adds a result that is newer than all results before it."""
         self.results.append(result)
         self._bytes += len(result)
         while len(self.results) > _MAX_LIST_RESULTS or self._bytes > _MAX_LIST_BYTES:
@@ -251,7 +253,7 @@ class _NewestResults:
 
 
 class _Page:
-    """Gathers results of one registration until there are enough, or another one begins."""
+    """Gathers results of one registration until the page is full or another registration begins."""
 
     def __init__(
         self,
@@ -260,14 +262,15 @@ class _Page:
         registered_at: Callable[[], datetime | None],
     ) -> None:
         self._id, self._registered = query_id, registered
-        # Once a page: what it reads was written, and so registered, before that.
+        # One call per page is enough: its records were written, and their queries registered,
+        # before the call.
         self._registered_at = cache(registered_at)
         self._left_bytes = _PAGE_BYTES
         self.results: list[tuple[int, bytes]] = []
         self.position, self.is_over = 0, False
 
     def take(self, record: Record) -> bool:
-        """Takes a record, and returns whether the next one is to be taken, too."""
+        """Adds a record's result, and returns whether the page takes the next record as well."""
         result = result_of(self._id, record.key(), record.value())
         is_later = result is not None and _registered(result) > self._registered
         self.is_over = is_later and self._registered_at() != self._registered
@@ -280,13 +283,13 @@ class _Page:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What brokers said of a topic; no ranges: there is no such topic.
+    """The offsets of a topic as brokers reported them.
 
     Attributes:
         asked_at: when the first request was sent, by the monotonic clock.
-        answered_at: when the last answer came.
-        topic_id: of the topic.
-        ranges: of all partitions.
+        answered_at: when the last response came, by the monotonic clock.
+        topic_id: id of the topic.
+        ranges: offsets of all partitions; empty if the topic does not exist.
     """
 
     asked_at: float
@@ -296,10 +299,10 @@ class _Answer:
 
 
 class ResultReader:
-    """Reads topics of results, for many cursors: on each thread with one consumer.
+    """Reads results topics for many cursors, with one consumer per thread.
 
-    The ends of a topic are asked for twice per second, however many cursors look at them, and again
-    for a cursor whose position they do not reach.
+    The ends of a topic are fetched at most twice per second for all cursors together, and again for
+    a cursor whose position is beyond them.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -309,12 +312,12 @@ class ResultReader:
         self._answers: dict[str, _Answer] = {}
 
     def known(self, partition: TopicPartition, *, asked_since: float = 0.0) -> ResultRange:
-        """Returns what is in a partition.
+        """Returns the offsets of a partition.
 
         Args:
-            partition: with the results of a query.
-            asked_since: a moment of the monotonic clock; brokers are asked again if they were last
-                asked before.
+            partition: a partition of a results topic.
+            asked_since: a time of the monotonic clock; brokers are asked again if they were last
+                asked before it.
 
         Raises:
             AuthorizationError: if an ACL is missing.
@@ -333,16 +336,16 @@ class ResultReader:
         return ResultRange(answer.topic_id, answer.ranges[partition])
 
     def read(self, range_: OffsetRange, take: Callable[[Record], bool]) -> bool:
-        """Hands over the records of a range, and returns whether all of them were taken.
+        """Passes the records of a range to a function; returns whether it took all of them.
 
         Args:
-            range_: what is read.
-            take: gets each record, and returns whether it takes the next one, too.
+            range_: the offsets to read.
+            take: called with each record; returns whether to continue with the next record.
         """
         if range_.span == 0:
             return True
         config = broker_config(self._settings)
-        # It is not used again after an error: it may tell some of them only once.
+        # A consumer is not used again after an error: it may report some errors only once.
         reader, self._of_thread.reader = getattr(self._of_thread, "reader", None), None
         reader = reader or consumer(config, "headrace.results", _READING)
         chunks = read_ranges(reader, [range_], config, silence_limit_seconds=_SILENCE_SECONDS)
@@ -352,7 +355,7 @@ class ResultReader:
         return is_whole
 
     def _newest(self, topic: str, answer: _Answer) -> _Answer:
-        """Keeps an answer, unless another thread has asked later; returns the one that is kept."""
+        """Keeps an answer unless another thread has asked later; returns the kept answer."""
         with self._lock:
             kept = self._answers.get(topic)
             if kept is None or kept.asked_at < answer.asked_at:

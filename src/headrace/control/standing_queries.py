@@ -1,4 +1,4 @@
-"""Standing queries, checked against the topics of a project."""
+"""Checks standing queries against the topics of a project."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class CheckedQuery:
     """A query that fits the events of its topic.
 
     Attributes:
-        query: its tree.
-        columns: of its results, by name, those of facets first.
+        query: tree of the query.
+        columns: types of the columns of its results by name, those of facets first.
     """
 
     query: Query
@@ -34,22 +34,22 @@ class CheckedQuery:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Returns what the text means that a reader may not expect, as sentences."""
+        """Returns notes on what a reader may not expect of the query, as sentences."""
         if self.query.loss_after and self.query.facets:
             return (_LOSS_OF_WHOLE_QUERY,)
         return ()
 
 
 def checked_query(project: LoadedProject, text: str, *, is_new: bool = False) -> CheckedQuery:
-    """Returns the query that a text is.
+    """Returns the query of a text.
 
     Args:
-        project: that declares its topic.
-        text: of the query.
-        is_new: whether it was not registered before, see :func:`check_query`.
+        project: the project that declares the query's topic.
+        text: text of the query.
+        is_new: whether the text was not registered before, see :func:`check_query`.
 
     Raises:
-        QueryTextError: if it is none, or does not fit the topic that it names.
+        QueryTextError: if the text is no query, or does not fit the topic that it names.
     """
     query = parse_query(text)
     schema = _schema(project, query, text)
@@ -59,7 +59,7 @@ def checked_query(project: LoadedProject, text: str, *, is_new: bool = False) ->
 
 
 def _check(query: Query, schema: EventSchema, text: str, *, is_new: bool) -> None:
-    """Refuses what does not fit, and says how a text is written where a name does not fit."""
+    """Checks a query; where an unknown name is in double quotes, the error shows single quotes."""
     try:
         check_query(query, schema, text, is_new=is_new)
     except QueryTextError as error:
@@ -71,7 +71,7 @@ def _check(query: Query, schema: EventSchema, text: str, *, is_new: bool) -> Non
 
 
 def _check_printed(query: Query, text: str) -> None:
-    """Refuses what instances could not read: they get the query as the printer writes it."""
+    """Refuses a query that is too large in the printer's form, which instances parse."""
     try:
         parse_query(print_query(query))
     except QueryTextError as error:

@@ -1,4 +1,4 @@
-"""What must hold for declared standing queries before anything starts."""
+"""Checks declared standing queries before anything starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_PARTITIONS = 64
 
 
 def standing_query_faults(queries: StandingQueries) -> Iterator[Fault]:
-    """Everything wrong with one declaration of standing queries by itself."""
+    """Yields the faults of one declaration of standing queries by itself."""
     if not is_a(queries.name, str) or not NAME.fullmatch(queries.name):
         message = f"{queries.name!r} is not a name of standing queries"
         yield Fault(message, f"{NAME_WORDS}: it names topics")
