@@ -1,4 +1,4 @@
-"""Standing queries over HTTP: registered, listed, cancelled, and their results as a stream.
+"""Serves standing queries over HTTP: registers, lists and cancels them, and streams results.
 
-backend (what the project knows of queries) <- routes -> stream, and refusals for what fails
+backend (access to the project's queries) <- routes -> stream, and refusals for errors
 """

@@ -1,4 +1,4 @@
-"""What the routes of standing queries ask: an interface, since queries are a layer above."""
+"""The interface by which routes access standing queries, which are in a higher layer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 ResultsBegin: TypeAlias = int | Literal["earliest", "latest"]
-"""The offset of the first result; or the first ones that are there; or those from now on."""
+"""Start at an offset, at the first result that Kafka still has, or only with results from now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +16,8 @@ class KnownQuery:
     """A query of the registry.
 
     Attributes:
-        topic: that it is about; empty: its record can't be read.
-        document: what clients see of it, as JSON has it.
+        topic: name of the topic that the query is about; empty if its record can't be read.
+        document: the query as clients see it, as JSON values.
     """
 
     topic: str
@@ -25,7 +25,7 @@ class KnownQuery:
 
 
 class Registration(NamedTuple):
-    """A query that was registered, and whether it is new: otherwise it was renewed."""
+    """A registered query, and whether it is new or was renewed."""
 
     query: KnownQuery
     is_new: bool
@@ -35,8 +35,8 @@ class ResultList(NamedTuple):
     """The newest results of a query.
 
     Attributes:
-        results: JSON of each, without line breaks; those of the newest window come last.
-        is_cut: whether there can be older ones.
+        results: results as JSON without line breaks; those of the newest window come last.
+        is_cut: whether older results may exist.
     """
 
     results: Sequence[bytes]
@@ -48,10 +48,10 @@ class ResultPage:
     """Some results of a query, in the order of their topic.
 
     Attributes:
-        results: offset and JSON of each, without line breaks.
+        results: offset and JSON, without line breaks, of each result.
         position: offset of the record that is read next.
-        is_end: no further record is there now.
-        is_over: the id belongs to another registration now, and no result of this one will follow.
+        is_end: whether there is no further record at the moment.
+        is_over: whether no result will follow, as the id belongs to another registration now.
     """
 
     results: Sequence[tuple[int, bytes]]
@@ -61,30 +61,30 @@ class ResultPage:
 
 
 class ResultCursor(Protocol):
-    """A place among the results of a query; used by one thread at a time."""
+    """A position in the results of a query; used by one thread at a time."""
 
     @property
     def position(self) -> int:
-        """Offset of the record that is read next."""
+        """The offset of the record that is read next."""
         ...
 
     def read(self) -> ResultPage:
-        """Returns the next results that are there, about 256 KiB of them; waits for none."""
+        """Returns the next available results, about 256 KiB, without waiting for more."""
         ...
 
 
 class QueryBackend(Protocol):
     """The registered queries of a project, and their results.
 
-    Methods block while Kafka is asked, are called on several threads at a time, and know no tokens.
-    ``registry`` is the name of declared standing queries; None: the only ones.
+    Methods block while they wait for Kafka, are called on several threads at a time, and check no
+    tokens. ``registry`` is the name of declared standing queries; `None` if there is only one.
 
-    What they raise beside what is listed, HeadraceError or KafkaException, means that Kafka does
-    not answer or refuses; a change may have been made all the same.
+    Any HeadraceError or KafkaException that is not listed means that Kafka does not answer or
+    refuses; the change may still have been made.
     """
 
     def topic(self, text: str) -> str:
-        """Returns the topic that a text is about, which may not be there.
+        """Returns the name of the topic that a text is about; the topic may not exist.
 
         Raises:
             QueryTextError: if the text is no query.
@@ -97,7 +97,9 @@ class QueryBackend(Protocol):
         """Registers a query, or renews a live one with the same id and text.
 
         Raises:
-            QueryTextError, QueryInvalidError, QueryUnmatchedError: if it can't be registered.
+            QueryTextError: if the text is no query, or does not fit its topic.
+            QueryInvalidError: if the id or the time to live is invalid.
+            QueryUnmatchedError: if no pipeline matches the events of the topic.
             QueryIdTakenError: if a live query with another text has the id.
             NotDeclaredError: if there are no such standing queries.
         """
@@ -106,9 +108,9 @@ class QueryBackend(Protocol):
     def update(
         self, registry: str | None, query_id: str, text: str | None, ttl: timedelta | None
     ) -> KnownQuery:
-        """Renews a live query, with another text if there is one; then its revision is one more.
+        """Renews a live query, optionally with another text, which increments its revision.
 
-        Raises what :meth:`register` does but for QueryIdTakenError.
+        Raises the errors of :meth:`register` other than QueryIdTakenError.
 
         Raises:
             QueryMissingError: if no live query has the id.
@@ -141,7 +143,7 @@ class QueryBackend(Protocol):
         ...
 
     def results(self, registry: str | None, query: KnownQuery, limit: int) -> ResultList:
-        """Returns the newest results of a query, the newest result of each group.
+        """Returns the newest result of each group of a query, up to a limit.
 
         Raises:
             QueryMissingError: if the record of the query can't be read.
@@ -149,7 +151,7 @@ class QueryBackend(Protocol):
         ...
 
     def cursor(self, registry: str | None, query: KnownQuery, begin: ResultsBegin) -> ResultCursor:
-        """Returns a place among the results of a query, as it is registered now.
+        """Returns a position in the results of the query's current registration.
 
         Raises:
             QueryMissingError: if the record of the query can't be read.
@@ -158,4 +160,4 @@ class QueryBackend(Protocol):
 
 
 QueryLoader: TypeAlias = Callable[[], QueryBackend]
-"""Makes the backend in a worker's process; it is pickled on its way there."""
+"""Makes the backend in a worker's process; the loader is pickled to get there."""

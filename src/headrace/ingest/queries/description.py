@@ -1,4 +1,4 @@
-"""The routes of standing queries in OpenAPI."""
+"""Describes the routes of standing queries in OpenAPI."""
 
 from __future__ import annotations
 
@@ -74,15 +74,15 @@ _STATUSES = ("400", "401", "403", "404", "405", "429", "431", "500", "503")
 
 
 def query_schemas() -> JsonObject:
-    """Returns the schemas of queries, by name."""
+    """Returns the OpenAPI schemas of queries, by name."""
     return {"StandingQuery": _QUERY}
 
 
 def query_paths(refusals: Mapping[str, JsonObject]) -> JsonObject:
-    """Returns the paths of standing queries.
+    """Returns the OpenAPI paths of standing queries.
 
     Args:
-        refusals: responses of refused requests, by status.
+        refusals: responses to refused requests, by status.
     """
     query = _json({"$ref": "#/components/schemas/StandingQuery"})
     listed = {"type": "array", "items": {"$ref": "#/components/schemas/StandingQuery"}}

@@ -1,4 +1,4 @@
-"""Errors of standing queries as answers."""
+"""Turns errors of standing queries into HTTP responses."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _MEMBERS = {"ttl": "ttl_seconds", "topic": "query"}
 
 
 def refusal(error: Exception) -> RefusedRequestError:
-    """Returns the answer to a request whose error this is.
+    """Returns the response to a request that raised an error.
 
-    Errors of Kafka name hosts and users, which clients need not know: the log has them.
+    Errors of Kafka are only logged, as they name hosts and users.
     """
     match error:
         case QueryTextError():
@@ -51,18 +51,18 @@ def refusal(error: Exception) -> RefusedRequestError:
 
 
 def bad_query(field: str, detail: str) -> RefusedRequestError:
-    """Returns the refusal of a value of a request, whose member is named."""
+    """Returns the refusal of an invalid value in a request, with the name of its member."""
     answer = refused(HTTPStatus.UNPROCESSABLE_ENTITY, "bad-query", detail)
     answer.members = {"field": field}
     return answer
 
 
 def no_such_query(query_id: str) -> RefusedRequestError:
-    """Returns the refusal of an id; whether another token could see the query is not said."""
+    """Returns the refusal of an id; it hides whether another token could see the query."""
     detail = f"no query {query_id[:100]!r} is registered for a topic of this token, or it expired"
     return refused(HTTPStatus.NOT_FOUND, "no-such-query", detail)
 
 
 def queries_unavailable(detail: str) -> RefusedRequestError:
-    """Returns the refusal while Kafka can't be asked."""
+    """Returns the refusal of a request while Kafka is not available."""
     return refused(HTTPStatus.SERVICE_UNAVAILABLE, "queries-unavailable", detail, RETRY_AFTER)

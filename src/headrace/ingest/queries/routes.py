@@ -1,4 +1,4 @@
-"""The routes of standing queries, below ``/v1/queries``."""
+"""Routes HTTP requests for standing queries, below ``/v1/queries``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from headrace.settings import IngestSettings
 
 PREFIX = "/v1/queries"
 MAX_STREAMS, MAX_TOKEN_STREAMS = 100, 10
-"""Streams of results in one process: of all tokens, and of one token."""
+"""The greatest numbers of result streams in one process: of all tokens, and of one token."""
 MAX_RESULTS = 10_000
 
 _RESULTS_SUFFIX = "results"
@@ -51,7 +51,7 @@ Result = TypeVar("Result")
 
 
 class QueryRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a registration, or of an update."""
+    """The body of a request that registers or updates a query."""
 
     query: str | None = None
     id: str | None = None
@@ -59,11 +59,11 @@ class QueryRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     @property
     def ttl(self) -> timedelta | None:
-        """The lifetime; None: as long as possible."""
+        """The time to live; `None` for the longest possible."""
         return None if self.ttl_seconds is None else timedelta(seconds=self.ttl_seconds)
 
 
-# Made at import: msgspec crashes where several threads are the first to decode a class.
+# Made at import: msgspec crashes if several threads decode a class for the first time at once.
 _REQUEST = msgspec.json.Decoder(QueryRequest)
 
 
@@ -71,8 +71,8 @@ class QueryRoutes:
     """Answers requests for standing queries.
 
     A token sees and changes all queries of its topics, also those of other tokens. Each request is
-    charged as one event, with the bytes of its body. Kafka is asked on threads of their own: what
-    waits for it delays no event.
+    charged as one event, with the bytes of its body. Calls to Kafka have threads of their own, so
+    they do not delay events.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class QueryRoutes:
         self._backend, self._gate = backend, gate
         self._kafka_answers, self._count_streams = kafka_answers, count_streams
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="queries")
-        # Results take longer to read: a registration does not wait for them.
+        # Results take longer to read, so registrations do not wait for these threads.
         self._readers = ThreadPoolExecutor(_THREADS, thread_name_prefix="results")
         limits = BodyLimits(
             _MAX_BODY_BYTES, _MAX_BODY_BYTES, settings.max_ratio, settings.body_seconds
@@ -98,11 +98,11 @@ class QueryRoutes:
         self._draining = asyncio.Event()
 
     def drain(self) -> None:
-        """Ends the streams of results; their clients resume at another process or host."""
+        """Ends the result streams; clients resume them at another process or host."""
         self._draining.set()
 
     def close(self) -> None:
-        """Ends the threads once what they do is done."""
+        """Lets the threads end after their current calls; calls that have not begun are dropped."""
         for threads in (self._threads, self._readers):
             threads.shutdown(wait=False, cancel_futures=True)
 
@@ -110,7 +110,7 @@ class QueryRoutes:
         """Answers a request whose path begins with :data:`PREFIX`.
 
         Raises:
-            RefusedRequestError: if it is refused.
+            RefusedRequestError: if the request is refused.
         """
         query_id, *rest = request.path.removeprefix(PREFIX).removeprefix("/").split("/")
         if rest not in ([], [_RESULTS_SUFFIX]) or (rest and not query_id):
@@ -157,7 +157,7 @@ class QueryRoutes:
             raise bad_query("id", "id is in the path, and can't be changed")
         query = await self._query(token, registry, query_id)
         if body.query is not None and await self._topic(body.query) != query.topic:
-            # Who follows the results may read those of this topic, and perhaps of no other.
+            # A token that follows the query's results may lack access to the other topic.
             detail = f"an update keeps the topic, {query.topic!r}: register another query"
             raise bad_query("query", detail)
         updated = await self._call(self._backend.update, registry, query_id, body.query, body.ttl)
@@ -206,7 +206,7 @@ class QueryRoutes:
             return ResultStream(cursor, request.receive, life)
 
     async def _body(self, request: Request, token: Token) -> QueryRequest:
-        """Returns the body of a request that changes queries, once its token is charged."""
+        """Returns the body of a request that changes queries, after charging its token."""
         self._gate.may(token, TokenScope.WRITE_QUERIES)
         self._gate.refuse_limited(token)
         if is_lines(request.header(b"content-type")):
@@ -259,7 +259,7 @@ class QueryRoutes:
         *arguments: Any,
         threads: ThreadPoolExecutor | None = None,
     ) -> Result:
-        """Calls the backend on a thread; refuses at once what Kafka could not answer now."""
+        """Calls the backend on a thread, or refuses at once if Kafka is away or many calls wait."""
         if not self._kafka_answers():
             raise queries_unavailable("Kafka does not answer; nothing was done")
         if self._waiting >= _MAX_WAITING:
@@ -276,7 +276,7 @@ class QueryRoutes:
 
     @contextlib.contextmanager
     def _stream_of(self, token: Token) -> Iterator[Callable[[], None]]:
-        """Counts a stream; gives what uncounts it, which is called here if it does not begin."""
+        """Counts a stream, and yields a function that uncounts it; does so itself on an error."""
         if self._streams.total() >= MAX_STREAMS:
             detail = f"{MAX_STREAMS} streams of results are open in this process"
             raise refused(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded", detail, RETRY_AFTER)
@@ -298,7 +298,7 @@ class QueryRoutes:
 
 
 def _registry(request: Request) -> str | None:
-    """Returns the name of standing queries that the address names; None: the only ones."""
+    """Returns the name of standing queries in the URL; `None` if it has none."""
     return _parameter(request, "in")
 
 
@@ -312,7 +312,7 @@ def _limit(request: Request) -> int:
 
 
 def _begin(request: Request) -> ResultsBegin:
-    """Returns where a stream begins: behind the last event of the client, if it had one."""
+    """Returns where a stream begins: after the client's last event, if it names one."""
     last = request.header(b"last-event-id")
     if last:
         if _EVENT_ID.fullmatch(last):

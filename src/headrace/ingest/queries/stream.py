@@ -1,4 +1,4 @@
-"""Results of a query as server-sent events."""
+"""Streams the results of a query as server-sent events."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from headrace.ingest.queries.backend import ResultCursor, ResultPage
 _LOG = logging.getLogger("headrace.ingest")
 HEARTBEAT_SECONDS = 15.0
 _POLL_SECONDS = 1.0
-# A client that takes nothing for so long is given up.
+# The stream ends if a client does not accept data for this time.
 _SEND_SECONDS = 30.0
 _END_SECONDS = 1.0
-# A slow client holds a page of results, and the server holds some of these pieces.
+# While a client is slow, memory holds its page of results and a few pieces in the server's buffer.
 _PIECE_BYTES = 65_536
 _HEADERS: tuple[Header, ...] = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
-    # nginx would keep events until its buffer is full.
+    # Without this header, nginx holds events back until its buffer is full.
     (b"x-accel-buffering", b"no"),
 )
 
 
 @dataclass(frozen=True)
 class StreamLife:
-    """What a stream needs of the service.
+    """The parts of the service that a stream needs.
 
     Attributes:
-        threads: that read results.
-        draining: is set when the service ends.
-        is_allowed: whether the token of the client is still valid; asked before each read.
-        ended: is called once, when the stream has ended.
+        threads: threads that read results.
+        draining: event that is set when the service shuts down.
+        is_allowed: returns whether the client's token is still valid; called before each read.
+        ended: called once, when the stream has ended.
     """
 
     threads: ThreadPoolExecutor
@@ -51,14 +51,14 @@ class StreamLife:
 
 
 class ResultStream:
-    """An answer that lasts until the client, the service, the token or the registration ends.
+    """A response that ends with the connection, the service, the token or the registration.
 
-    Each result is an event, whose id is its offset in the topic. Each heartbeat, and the beginning,
-    has the id of the last record that was read, so that the client resumes there: without a gap,
-    and without reading what is between again.
+    Each result is an event whose id is its offset in the topic. The first message and each
+    heartbeat have the id of the last record that was read, so that a client resumes without a gap
+    and without reading records again.
 
-    While Kafka does not answer, the stream waits. Results are read when the client has taken those
-    before them, so that a slow one is as far behind as it likes.
+    While Kafka does not answer, the stream waits. Results are read only after the client has
+    accepted the results before them, so a slow client may lag behind without a limit.
     """
 
     status = HTTPStatus.OK
@@ -118,7 +118,7 @@ class ResultStream:
                 await asyncio.sleep(_POLL_SECONDS)
 
     async def _next_page(self, send: Send) -> ResultPage:
-        """Returns the next results; heartbeats are sent while it waits for them."""
+        """Returns the next results; sends heartbeats while it waits for them."""
         loop = asyncio.get_running_loop()
         reading = loop.run_in_executor(self._life.threads, self._read)
         while True:
@@ -137,7 +137,7 @@ class ResultStream:
 
     async def _beat(self, send: Send) -> None:
         self._beat_at = asyncio.get_running_loop().time() + HEARTBEAT_SECONDS
-        # An id without data makes no event: the client keeps it for Last-Event-ID.
+        # An id without data is not dispatched as an event; the client keeps it for Last-Event-ID.
         await self._piece(send, f": heartbeat\nid: {self._sent_id}\n\n".encode())
 
     async def _piece(self, send: Send, piece: bytes) -> None:
@@ -150,7 +150,7 @@ class ResultStream:
 
 
 def _pieces(page: ResultPage) -> Iterator[bytes]:
-    """Yields whole events, together about as many bytes as a piece has."""
+    """Yields the page's events in pieces of about 64 KiB; no event is divided."""
     piece = bytearray()
     for offset, result in page.results:
         piece += b"id: %d\ndata: %b\n\n" % (offset, result)
