@@ -28,8 +28,8 @@ class BatchQueriesCheck:
     def had_registered(self, pipeline: str, tick: Tick) -> bool | None:
         """Returns whether a batch had the registered queries; `None` if unknown.
 
-        The registry is compacted, so earlier records are deleted. The answer is `False` only if no
-        query has changed since the batch, and `None` once records of live queries may be deleted.
+        Kafka deletes earlier records of the registry. The answer is `False` only if no query has
+        changed since the batch, and `None` once records of queries of that time may be deleted.
 
         Args:
             pipeline: name of the pipeline that matched the batch.

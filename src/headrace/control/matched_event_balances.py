@@ -167,7 +167,7 @@ class _Comparison:
         )
 
     def _positions(self) -> dict[TopicPartition, MatchedPosition]:
-        """Returns the positions of all partitions, without queries where nothing was matched."""
+        """Returns all partitions' positions, without queries where `query emit` has none yet."""
         name, target = self._matched.topic.name, self._matched.queries.matched_events_topic
         live = describe(self._config, [name, target])
         if name not in live:
@@ -185,7 +185,7 @@ class _Comparison:
         """Checks that no query asks for matched events.
 
         Raises:
-            UnknownBalanceError, MatchedEventsFormatError, TopicMissingError: if one does.
+            UnknownBalanceError, MatchedEventsFormatError, TopicMissingError: if a query does.
         """
         if not self._queries.asks_now():
             return

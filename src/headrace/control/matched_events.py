@@ -25,7 +25,7 @@ def matched_events(
         project: the project that declares the standing queries.
         query_id: id of the query; `None` for the events of all queries, including queries that are
             registered later.
-        options: where to begin and end.
+        options: start and end of the read.
         queries: name of the StandingQueries; `None` if the project declares only one.
 
     Raises:

@@ -97,7 +97,7 @@ def _matched(project: LoadedProject, queries: StandingQueries, topic: str | None
 
 
 def _session(settings: Settings, topic: Topic) -> AbstractContextManager[SparkSession]:
-    """Returns a Spark session; a local one has at least two cores per partition, for real time."""
+    """Returns a Spark session; if local, with at least two cores per partition for real time."""
     master = settings.spark.master
     if _LOCAL.fullmatch(master):
         master = f"local[{max(os.cpu_count() or 1, 2 * topic.partitions)}]"

@@ -28,6 +28,7 @@ from headrace.queries.records.snapshots import (
 # An instance writes its position every 5 s. Where it writes a snapshot of every open window first,
 # there are as many records between two positions as there are windows.
 _MAX_LOOK_OFFSETS = 20_000_000
+# A position is old if no newer position was written for this time.
 _OLD_SECONDS = 60.0
 _CATCHING_UP = "an instance that has begun anew takes records that its windows have already"
 
@@ -40,7 +41,7 @@ class QueryBalance:
         queries: name of the standing queries.
         topic: name of the topic of the events.
         state: whether every match is accounted for.
-        counts: matches by what became of them, since the first snapshots of the partitions.
+        counts: counts of sent, late, faulty and added matches since the first snapshots.
         in_results: matches in windows whose results are written.
         waiting: matches in closed windows whose results are not written yet; `None` if unknown.
         differences: missing and surplus matches, by partition.
@@ -134,7 +135,7 @@ class _Report:
 
 
 def _reports(config: ClientConfig, queries: StandingQueries) -> dict[int, _Report]:
-    """Returns the reports by partition number; none for partitions without a snapshot."""
+    """Returns reports by partition number, without partitions that no instance has written for."""
     topics = (queries.snapshots_topic, queries.matched_topic)
     if not describe(config, topics).keys() >= set(topics):
         return {}

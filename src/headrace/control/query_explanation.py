@@ -39,7 +39,8 @@ class MatchingPipeline:
     Attributes:
         pipeline: name of the pipeline.
         has_query: whether the last batch had the query with its current text; `None` if unknown.
-        planned_at: when that batch was planned; `None` if its tick is not among the newest records.
+        planned_at: time when that batch was planned; `None` if its tick is not among the newest
+            records.
         rules: hash of the queries that the last batch with events had; empty if unknown.
         has_registered_rules: whether the batch had the queries that were registered when it was
             planned; `None` if unknown, for example because queries have changed since.
@@ -62,7 +63,7 @@ class QueryExplanation:
 
     Attributes:
         entry: the query's entry in the registry, with state and lifetime.
-        sample: how many of the topic's newest events match; `None` if it can't be evaluated.
+        sample: figures of the query on its topic's newest events; `None` if it can't be evaluated.
         pipelines: pipelines that match the events of the query's topic.
         instances: slots of the instances that add up windows and write results.
         late_events: events that came after their window had closed, as of the last snapshots, each

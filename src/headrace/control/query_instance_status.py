@@ -43,7 +43,7 @@ class QueryInstanceStatus:
         unbalanced: number of missing and surplus matches by topic, as of the last snapshots.
         event_ms: event clock by topic, in milliseconds since 1970.
         faulty: queries whose records can't be added up, with the reason.
-        updated_ms: when this status was written, in milliseconds since 1970.
+        updated_ms: time when this status was written, in milliseconds since 1970.
     """
 
     queries: str

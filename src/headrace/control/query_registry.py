@@ -105,7 +105,7 @@ def declared_queries(project: LoadedProject, name: str | None) -> StandingQuerie
     """Returns declared standing queries by name; `None` returns the only declaration.
 
     Raises:
-        NotDeclaredError: if no declaration has the name, or no name is given and there are several.
+        NotDeclaredError: if none has the name, or no name is given and there is not exactly one.
     """
     declared = project.standing_queries
     if name is None and len(declared) == 1:
@@ -146,7 +146,7 @@ def register_query(
         text: text of the query.
         queries: name of the standing queries; `None` if the project declares only one.
         query_id: id of up to 100 letters, digits, ``-`` and ``_``; `None` for a random id.
-        ttl: time to live after registration and each update; `None` for the longest possible.
+        ttl: time to live if the query is not updated; `None` for the longest possible.
 
     Raises:
         QueryTextError: if the text is no query, or does not fit its topic.
@@ -225,7 +225,8 @@ class QueryRegistry:
     """The registry of one declaration of standing queries, on the project's cluster.
 
     Records that were read are kept in memory, so each call reads only records that are new since
-    the last call. Methods are thread-safe and raise the errors of this module's functions.
+    the last call. Methods may be called on any thread; they raise the errors of this module's
+    functions.
 
     Args:
         project: the project that declares the standing queries.

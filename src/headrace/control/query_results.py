@@ -25,7 +25,7 @@ from headrace.queries.registry.record import QUERY_ID
 MAX_LISTED_RESULTS = 100_000
 # The least number of results to process at once: several windows even at the largest LIMIT.
 _MIN_RESULTS_AT_ONCE = 20_000
-# Groups whose newest emission is kept in memory; groups of the oldest windows are dropped first.
+# Groups whose newest emission is kept in memory; those updated longest ago are dropped first.
 _MAX_FOLLOWED_GROUPS = 100_000
 
 ResultStart: TypeAlias = Literal["earliest", "latest"]
@@ -44,7 +44,7 @@ class ResultOptions:
 
     Attributes:
         follow: whether to wait for new results until the caller stops.
-        start: where to begin; without ``follow``, always at the earliest.
+        start: start of the results; without ``follow``, always the earliest result.
         limit: greatest number of results: the newest or, with ``follow``, the first. `None` means
             100,000 or, with ``follow``, no limit.
     """

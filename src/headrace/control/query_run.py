@@ -23,7 +23,7 @@ from headrace.runtime.prometheus import serving
 from headrace.transfer.status import TransferState
 
 _LOG = logging.getLogger("headrace.queries")
-_OBSERVE_SECONDS = 1.0
+_OBSERVE_SECONDS = 1.0  # the status is published at this interval
 
 
 class QueryRun:
@@ -41,7 +41,7 @@ class QueryRun:
         self._instance, self._folder, self._options = instance, folder, options
 
     def stop(self) -> None:
-        """Stops the instance after it has written its windows. Callable from any thread."""
+        """Stops the instance once it has written a snapshot. May be called on any thread."""
         self._instance.stop()
 
     def run(self, observe: Callable[[QueryInstanceStatus], None]) -> None:

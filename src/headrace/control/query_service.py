@@ -48,8 +48,9 @@ _PAGE_BYTES = 262_144
 # Offsets that one read of a page covers: few while most records belong to the query, as records
 # beyond the end of the page are read in vain, and many while few records belong to it.
 _MIN_OFFSETS, _MAX_OFFSETS = 256, 16_384
-_SILENCE_SECONDS = 10.0
-_OFFSETS_SECONDS = 0.5
+_SILENCE_SECONDS = 10.0  # reading fails if no record comes for this time
+_OFFSETS_SECONDS = 0.5  # offsets that are older than this are fetched again
+# While there are no results, a cursor checks at this interval whether the id is registered anew.
 _REGISTRATION_SECONDS = 15.0
 # Reading ends with the page: records that were fetched beyond it are discarded.
 _READING = {
@@ -150,7 +151,7 @@ class TopicCursor:
         reader: the reader of results topics.
         partition: the partition that has the results.
         document: the query's document, with ``id`` and ``registered_at``.
-        begin: where to begin.
+        begin: offset to begin at, or earliest or latest.
         registered_at: returns when the query that has the id now was registered; `None` if there
             is no query. It is called when a result belongs to a later registration: of two clients
             that register one id at the same moment, the later one may have results until its record
@@ -286,8 +287,8 @@ class _Answer:
     """The offsets of a topic as brokers reported them.
 
     Attributes:
-        asked_at: when the first request was sent, by the monotonic clock.
-        answered_at: when the last response came, by the monotonic clock.
+        asked_at: time of the first request, by the monotonic clock.
+        answered_at: time of the last response, by the monotonic clock.
         topic_id: id of the topic.
         ranges: offsets of all partitions; empty if the topic does not exist.
     """

@@ -19,10 +19,11 @@ from headrace.ingest.queries.backend import ResultCursor, ResultPage
 
 _LOG = logging.getLogger("headrace.ingest")
 HEARTBEAT_SECONDS = 15.0
+# At the end of the results, the next read begins after this time.
 _POLL_SECONDS = 1.0
 # The stream ends if a client does not accept data for this time.
 _SEND_SECONDS = 30.0
-_END_SECONDS = 1.0
+_END_SECONDS = 1.0  # the time to send the final message
 # While a client is slow, memory holds its page of results and a few pieces in the server's buffer.
 _PIECE_BYTES = 65_536
 _HEADERS: tuple[Header, ...] = (
