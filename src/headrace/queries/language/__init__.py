@@ -1,4 +1,4 @@
-"""The language of standing queries: its text, its tree and its types.
+"""The language of standing queries: texts, trees and types.
 
 words -> parser, expressions -> tree -> printer
                                      -> checks, with the schema of a topic

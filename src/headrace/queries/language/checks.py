@@ -1,4 +1,4 @@
-"""Whether a query fits the events of its topic, and is within the limits of all queries."""
+"""Checks whether a query fits the events of its topic, and is within the limits of queries."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ MAX_WINDOWS_OF_EVENT = 60
 MAX_BUCKETS = 100
 MAX_LOSS_WINDOWS = 1_000
 MAX_WILDCARDS = 100
-"""Of ``%`` in a pattern, and of ``_``."""
+"""The greatest number of ``%`` in a pattern, and of ``_``."""
 MAX_CONSTANT_LENGTH = 1_000
-"""Characters of a constant text that is not compared: a pattern, or an argument."""
+"""The greatest number of characters of a constant that is a pattern or an argument."""
 _MAX_SHOWN = 40
 _MIN_WINDOW, _MAX_WINDOW = timedelta(seconds=1), timedelta(days=1)
 _MAX_LATENESS = timedelta(days=1)
@@ -70,14 +70,15 @@ _OF_LITERALS = {
 
 
 def check_query(query: Query, schema: EventSchema, text: str, *, is_new: bool = False) -> None:
-    """Looks every name up, and every type.
+    """Checks the names of fields, the types and the limits of a query.
 
     Args:
-        query: to check.
-        schema: of the events of its topic.
-        text: of the query, to say where a fault is.
-        is_new: whether it was not registered before. Then texts are refused that a field, of which
-            all values are declared, can't have: a query goes on where they are declared no longer.
+        query: the query.
+        schema: schema of the topic's events.
+        text: text of the query, for the places of errors.
+        is_new: whether the query was not registered before. Only then, a text is refused that is
+            not among the declared values of its field, so that a registered query stays valid when
+            a value is no longer declared.
 
     Raises:
         QueryTextError: if a field is unknown, types do not go together, or a limit is exceeded.
@@ -89,8 +90,8 @@ def result_types(query: Query, schema: EventSchema) -> dict[str, ValueType]:
     """Returns the types of the columns of a result by their names, those of facets first.
 
     Args:
-        query: that has been checked.
-        schema: of the events of its topic.
+        query: a query that has been checked.
+        schema: schema of the topic's events.
     """
     types = ExpressionTypes(schema)
     facets = {_facet_name(each): types.of(each.expression) for each in query.facets}
@@ -108,7 +109,7 @@ def _result_name(result: Result) -> str:
 
 
 def time_literal(text: str) -> datetime | None:
-    """Returns the time that a text is: ``2026-05-01T10:00:00Z``; None: it is none."""
+    """Returns the time of a text such as ``2026-05-01T10:00:00Z``; `None` if it is no time."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -117,7 +118,7 @@ def time_literal(text: str) -> datetime | None:
 
 
 class UnfitError(Exception):
-    """A part of a query does not fit; ``node`` says where."""
+    """Raised if a part of a query, ``node``, does not fit the schema or the limits."""
 
     def __init__(self, node: Node, reason: str) -> None:
         super().__init__(reason)
@@ -125,10 +126,10 @@ class UnfitError(Exception):
 
 
 def require_short(expression: Expression, role: str) -> None:
-    """Looks whether an expression, if it is a constant text, is short enough for its role.
+    """Checks that an expression, if it is a constant text, is short enough for its role.
 
     Raises:
-        UnfitError: if it is too long.
+        UnfitError: if the text is too long.
     """
     text = expression.value if isinstance(expression, Literal) else None
     if isinstance(text, str) and len(text) > MAX_CONSTANT_LENGTH:
@@ -144,8 +145,8 @@ class ExpressionTypes:
     """The types of expressions on the events of a topic.
 
     Args:
-        schema: of the events.
-        only_possible: whether texts are refused that a field with declared values can't have.
+        schema: schema of the events.
+        only_possible: whether texts that are not among the declared values of a field are refused.
     """
 
     def __init__(self, schema: EventSchema, *, only_possible: bool = False) -> None:
@@ -156,7 +157,7 @@ class ExpressionTypes:
         """Returns the type of an expression.
 
         Raises:
-            UnfitError: if it has none.
+            UnfitError: if the expression has no type.
         """
         raise TypeError(type(expression))
 
@@ -170,10 +171,10 @@ class ExpressionTypes:
         return self.of(aggregate.argument)
 
     def require(self, expression: Expression, expected: ValueType, role: str) -> None:
-        """Looks whether an expression has a type; a number may be an integer.
+        """Checks that an expression has a type; integers are accepted as numbers.
 
         Raises:
-            UnfitError: if it has another one.
+            UnfitError: if the expression has another type.
         """
         actual = self.of(expression)
         fits = actual.is_numeric if expected is ValueType.NUMBER else actual is expected
@@ -192,10 +193,10 @@ class ExpressionTypes:
         return _TYPES[field.type]
 
     def _field(self, path: Path) -> EventField | None:
-        """Returns the field that a path leads to; None: the path has no names.
+        """Returns the field at a path; `None` if the path has no names.
 
         Raises:
-            UnfitError: if there is none.
+            UnfitError: if there is no such field.
         """
         fields, field = self._schema.fields, None
         for name in path.names:
@@ -310,7 +311,7 @@ class ExpressionTypes:
             raise UnfitError(right, reason)
 
     def _require_possible(self, path: Expression, text: Expression) -> None:
-        """Refuses a text that a field, of which all values are declared, can't have."""
+        """Refuses a text that is not among the declared values of a field."""
         if not (self._only_possible and isinstance(path, Path) and isinstance(text, Literal)):
             return
         field = self._field(path)
@@ -422,7 +423,7 @@ class _Check:
             self._between(query, "EMIT", query.early, _MIN_WINDOW, query.window)
 
     def _closing(self, query: Query) -> None:
-        """Refuses clauses that mean nothing for windows that end in this way."""
+        """Refuses clauses that have no meaning with the query's way to close windows."""
         by = query.closing.by
         without_events = "ends with its last event, so none is without events"
         meaningless = {
@@ -445,7 +446,7 @@ class _Check:
                 raise self._error(query, clause, reason)
 
     def _size(self, query: Query) -> None:
-        """Refuses what would need gigabytes, or more results than can be written."""
+        """Refuses a query that needs too much memory or has too many early results per second."""
         for clause, reason in QuerySize(query).faults():
             raise self._error(query, clause, reason)
 

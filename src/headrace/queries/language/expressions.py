@@ -1,4 +1,4 @@
-"""Expressions: parsed with sqlglot, of which only the nodes that are listed here become our own."""
+"""Parses expressions with sqlglot, and converts those of its nodes that the language has."""
 
 from __future__ import annotations
 
@@ -55,14 +55,15 @@ _OTHER_PARTS = {"this", "expression"}
 _MAX_INTEGER = 2**63 - 1
 _MAX_DIGITS = 19
 _MAX_SHOWN = 40
-# Of other names, sqlglot takes some for types, and tries each bracket behind them in many ways.
+# Brackets after other names are refused: sqlglot takes some names for types, and tries to parse
+# the brackets in many ways.
 _OPERATORS = "in and or not between = != <> < <= > >= + - * / ( ,"
 _BEFORE_BRACKETS = {*_OPERATORS.split(), *map(str.lower, FUNCTIONS)}
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 class _CallParser(Parser):
-    """Takes every call for a call: which functions there are is ours to say."""
+    """A parser without functions of SQL, so that every call becomes an anonymous call."""
 
     FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {}
     FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {}
@@ -70,19 +71,19 @@ class _CallParser(Parser):
     NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {}
 
     def _warn_unsupported(self) -> None:
-        """Logs no part of a text: it is refused."""
+        """Logs nothing, as unsupported texts are refused."""
 
 
 def parse_expression(text: QueryText, words: Words, *, after: int) -> Expression:
-    """Returns the expression that the words are.
+    """Returns the expression that words spell.
 
     Args:
-        text: of the query.
-        words: some of its words.
-        after: where they would stand if there were any.
+        text: text of the query.
+        words: words of the expression.
+        after: position of the error if there are no words.
 
     Raises:
-        QueryTextError: if they are none, or not one of this language.
+        QueryTextError: if the words are no expression of this language.
     """
     if not words:
         raise text.error(after, "an expression is missing")
@@ -116,7 +117,7 @@ def _syntax_error(text: QueryText, words: Words, error: ParseError) -> QueryText
 
 
 class _Conversion:
-    """Makes our tree of sqlglot's, node by node; what is not listed is refused."""
+    """Converts sqlglot's tree to ours, node by node, and refuses nodes that are not listed."""
 
     def __init__(self, text: QueryText, position: int) -> None:
         self._text, self._position = text, position
@@ -176,7 +177,8 @@ class _Conversion:
         digits = str(node.this)
         if digits.isdecimal():
             significant = digits.lstrip("0") or "0"
-            # Python takes no integer of more than 4,300 digits. The least has no counterpart.
+            # Python parses no integer of more than 4,300 digits. In 64 bits, there is one more
+            # negative integer than positive ones.
             if len(significant) > _MAX_DIGITS or int(significant) > _MAX_INTEGER + negative:
                 raise self._error(node, f"{digits[:_MAX_SHOWN]} does not fit into 64 bits")
             whole = int(significant)
@@ -226,7 +228,7 @@ class _Conversion:
         return In(self._of(node, depth), literals, position=self._at(node))
 
     def _refuse_name(self, node: exp.Expr) -> None:
-        """Refuses a name in ``"..."`` where a constant is expected: a text is meant."""
+        """Refuses a name in ``"..."`` where a constant is expected; the error shows the text."""
         if isinstance(node, exp.Column) and node.this.args.get("quoted"):
             raise self._error(node, f"texts are put into '...': write {quoted_text(node.name)}")
 
@@ -260,7 +262,7 @@ _NAMES = {name.lower(): name for name in FUNCTIONS}
 
 
 def unknown_function(name: str, known: dict[str, Any]) -> str:
-    """Returns why there is no such function here, with the name that may have been meant."""
+    """Returns the message that a function is unknown, with a close name if there is one."""
     lower = {each.lower(): each for each in known}
     if name.lower() in {each.lower() for each in AGGREGATES}:
         return f"{name!r} is an aggregate; it stands in SELECT, and not within another expression"
@@ -283,7 +285,7 @@ def _operands(node: exp.Expr, connector: type) -> Iterator[exp.Expr]:
 
 
 def _path_parts(node: exp.Expr) -> list[exp.Expr]:
-    """Returns what stands between the dots of a path, whatever it is."""
+    """Returns the nodes between the dots of a path, of any type."""
     parts: list[exp.Expr] = []
     while isinstance(node, exp.Dot):
         parts.insert(0, node.expression)
@@ -292,7 +294,7 @@ def _path_parts(node: exp.Expr) -> list[exp.Expr]:
 
 
 def _described(node: exp.Expr) -> str:
-    """Returns how to call a node in a message."""
+    """Returns the name of a node in error messages."""
     described: dict[type, str] = {
         exp.Null: "NULL, but in IS NULL,",
         exp.Star: "*, but in count(*),",

@@ -1,6 +1,6 @@
-"""The functions of the language, and the types of what they take and return.
+"""The functions of the language, with the types of their arguments and values.
 
-docs/queries.md says what each of them is.
+docs/queries.md describes each function.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 class ValueType(enum.Enum):
-    """What an expression is.
+    """The type of an expression.
 
     ======= ========================================== =========== ==================
     member  fields of an event                         Spark       Arrow
@@ -22,7 +22,7 @@ class ValueType(enum.Enum):
     TIME    timestamp, millis                          timestamp   timestamp[us, UTC]
     ======= ========================================== =========== ==================
 
-    INTEGERS is of the results of ``histogram`` alone: how many values there are in each bucket.
+    INTEGERS is the type of ``histogram`` alone: the number of values in each bucket.
     """
 
     TEXT = "a text"
@@ -34,7 +34,7 @@ class ValueType(enum.Enum):
 
     @property
     def is_numeric(self) -> bool:
-        """Whether one can calculate with it."""
+        """Whether the type has arithmetic."""
         return self in {ValueType.INTEGER, ValueType.NUMBER}
 
 
@@ -43,11 +43,11 @@ _TEXT, _INTEGER, _NUMBER = ValueType.TEXT, ValueType.INTEGER, ValueType.NUMBER
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of values of one event. It is null where an argument is.
+    """A function of values of one event. Its value is null if an argument is null.
 
     Attributes:
-        arguments: types of its arguments. A number may be an integer.
-        returns: type of its value.
+        arguments: types of the arguments; integers are accepted as numbers.
+        returns: type of the value.
     """
 
     arguments: tuple[ValueType, ...]
@@ -68,7 +68,7 @@ FUNCTIONS = {
 
 
 class Argument(enum.Enum):
-    """What an aggregate is made of."""
+    """The arguments that an aggregate accepts."""
 
     EVENTS_OR_VALUES = "`*`, or a value"
     ANY = "a value"
@@ -78,13 +78,13 @@ class Argument(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class AggregateFunction:
-    """A function of the events of a window. Events in which the argument is null do not count.
+    """A function of the events of a window. Events whose argument is null do not count.
 
     Attributes:
-        argument: what it is made of.
-        returns: type of its value; None: that of its argument.
-        parameters: how many constants follow.
-        has_rate: whether it can be divided by time.
+        argument: the arguments that it accepts.
+        returns: type of the value; `None` if it has the type of the argument.
+        parameters: number of constants after the argument.
+        has_rate: whether ``rate`` can divide it by time.
     """
 
     argument: Argument

@@ -1,4 +1,4 @@
-"""From the text of a query to its tree."""
+"""Parses the text of a query into its tree."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from headrace.queries.language.words import (
     whole_number,
 )
 
-# Some names of aggregates are keywords to sqlglot.
+# Token types of aggregate names, some of which are keywords to sqlglot.
 _NAMES = {TokenType.VAR, TokenType.FILTER}
 _EXAMPLE_PARAMETERS = {"percentile": ("95",), "histogram": ("0", "10", "20")}
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
@@ -55,14 +55,14 @@ CLAUSES = (
     ("MATCHED", "EVENTS"),
     ("LOSS", "OF", "SIGNAL", "AFTER"),
 )
-"""In the order of a text. Clauses after FROM may stand in any."""
+"""The words of the clauses. SELECT comes first, FROM next; others may come in any order."""
 _EMITTED = (("EMPTY", "WINDOWS"), ("MATCHED", "EVENTS"))
 
 
 def parse_query(text: str) -> Query:
     """Returns the tree of a query.
 
-    Names of fields and topics are not looked up; :func:`check_query` does.
+    Names of fields and topics are not checked; :func:`check_query` checks fields.
 
     Raises:
         QueryTextError: if the text is no query.
@@ -75,9 +75,9 @@ class _Clause:
     """A clause of a text.
 
     Attributes:
-        words: those that follow its name.
-        begin: where it begins.
-        end: where what follows begins.
+        words: words after the clause's name.
+        begin: position of the clause's first character.
+        end: position after the clause's name.
     """
 
     words: Words
@@ -123,7 +123,7 @@ class _QueryParser:
             for index, _ in at_depth_zero(words)
             for name in CLAUSES
             if starts_with(words[index:], name)
-            # Of EMPTY WINDOWS EMIT, the last word begins no clause.
+            # EMIT in EMPTY WINDOWS EMIT or MATCHED EVENTS EMIT begins no clause.
             and not any(starts_with(words[max(index - 2, 0) : index], each) for each in _EMITTED)
         ]
         clauses: dict[str, _Clause] = {}
@@ -154,7 +154,7 @@ class _QueryParser:
         return tuple(facets)
 
     def _named(self, words: Words) -> tuple[Words, str]:
-        """Returns what stands before AS, and the name after it."""
+        """Returns the words before AS, and the name after it."""
         for index, word in at_depth_zero(words):
             if word.token_type is TokenType.ALIAS:
                 return words[:index], self._name(words[index + 1 :], after=word.end + 1)

@@ -1,4 +1,4 @@
-"""What patterns of ``LIKE`` are made of."""
+"""Splits patterns of ``LIKE`` into pieces."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 Piece: TypeAlias = "list[str | int]"
-"""What stands between ``%``: texts, and numbers of any characters."""
+"""The part of a pattern between two ``%``: texts, and for each run of ``_`` its length."""
 
 _PART = re.compile(r"%+|_+|(?:\\.|[^%_\\])+", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 def pieces_of(pattern: str) -> list[Piece]:
-    """Returns what stands between the ``%`` of a pattern, and before and behind them."""
+    """Returns the pieces before, between and after the ``%`` of a pattern."""
     pieces: list[Piece] = [[]]
     for part in _PART.findall(pattern):
         if part.startswith("%"):
@@ -27,7 +27,7 @@ def pieces_of(pattern: str) -> list[Piece]:
 
 
 def texts_of(pieces: Sequence[Piece]) -> list[str]:
-    """Returns the texts that pieces are; none if one of them has any characters."""
+    """Returns the texts of pieces; an empty list if a piece has a ``_``."""
     if any(isinstance(part, int) for piece in pieces for part in piece):
         return []
     return ["".join(map(str, piece)) for piece in pieces]

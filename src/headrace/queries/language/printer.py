@@ -1,4 +1,4 @@
-"""From the tree of a query to its text: parsed again, it is the tree."""
+"""Prints the tree of a query as a text that parses to an equal tree."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _ATOMS = (Path, Literal, FunctionCall)
 
 
 def print_query(query: Query) -> str:
-    """Returns the text of a query: a line for each clause, without those that say the default."""
+    """Returns the text of a query, one clause per line, without most clauses of default values."""
     default = Query(query.results, query.topic)
     lines = [
         "SELECT " + ", ".join(map(_result, query.results)),
@@ -66,7 +66,7 @@ def print_query(query: Query) -> str:
 
 
 def _endings(query: Query) -> Iterator[str]:
-    """Yields the clauses that say when there are results, and of what."""
+    """Yields the clauses that say when results are emitted, and which."""
     if query.closing.by is not ClosedBy.EVENT_TIME:
         yield f"CLOSE BY {query.closing.by.value} {print_duration(query.closing.after)}"
     if query.early is not None:
@@ -91,7 +91,7 @@ def print_aggregate(aggregate: Aggregate) -> str:
 
 
 def print_duration(duration: timedelta) -> str:
-    """Returns the text of a duration of whole seconds, in the largest unit that has none left."""
+    """Returns the text of a duration of whole seconds, in the largest unit without a remainder."""
     for name, unit in _UNITS if duration else _UNITS[-1:]:
         if duration % unit == timedelta(0):
             count = duration // unit
@@ -119,7 +119,7 @@ def _(literal: Literal) -> str:
 
 @print_expression.register
 def _(negative: Negative) -> str:
-    # The constant -3 is no negative of 3.
+    # Without brackets, -3 would parse as a constant, not as the negative of 3.
     operand = print_expression(negative.operand)
     is_call_or_path = isinstance(negative.operand, Path | FunctionCall)
     return f"-{operand}" if is_call_or_path else f"-({operand})"
@@ -200,7 +200,7 @@ def _number(number: float) -> str:
 
 
 def _name(name: str) -> str:
-    """Returns a name, in quotation marks where it would be taken for something else."""
+    """Returns a name, in quotation marks if the parser would not read it as a name."""
     if name.isascii() and name.isidentifier() and name.upper() not in _CLAUSE_WORDS:
         words = sqlglot.tokenize(name)
         if len(words) == 1 and words[0].token_type is TokenType.VAR:

@@ -1,4 +1,4 @@
-"""How much the open windows of a query may hold, and how many early results it may have."""
+"""Limits the values in the open windows of a query, and its early results per second."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ _SECOND = timedelta(seconds=1)
 
 @dataclass(frozen=True)
 class QuerySize:
-    """How much a query needs at once, where each window has as many groups as are possible.
+    """The size of a query if each window has the greatest possible number of groups.
 
     Attributes:
-        query: whose clauses are within their own limits.
+        query: a query whose clauses are within their own limits.
     """
 
     query: Query
 
     @property
     def groups(self) -> int:
-        """How many groups a window has."""
+        """The greatest number of groups in a window."""
         return self.query.max_groups if self.query.facets else 1
 
     @property
     def values(self) -> int:
-        """How many values a group has; large aggregates count as several."""
+        """The number of values in a group; large aggregates count as several."""
         return sum(_values(result.aggregate) for result in self.query.results)
 
     @property
     def waiting(self) -> tuple[str, timedelta]:
-        """The clause by which windows stay open after their end, and for how long."""
+        """The clause that keeps windows open after their end, and its duration."""
         if self.query.closing.by is ClosedBy.EVENT_TIME:
             return "ALLOWED LATENESS", self.query.allowed_lateness
         return "CLOSE BY", self.query.closing.after
 
     @property
     def windows(self) -> int:
-        """How many windows are open at once, while time goes on evenly."""
+        """The number of windows that are open at once while event time advances steadily."""
         _, waiting = self.waiting
         return -(-(self.query.window + waiting) // self.query.slide)
 
     def faults(self) -> Iterator[tuple[str, str]]:
-        """Yields what is too large: the clause, and the reason with what to change."""
+        """Yields each excess as the clause and a reason that says what to change."""
         values = self.groups * self.windows * self.values
         if values > MAX_OPEN_VALUES:
             yield self._clause_of_values(), self._too_many_values(values)

@@ -1,6 +1,6 @@
-"""The tree of a query: what its text says, without how it was written.
+"""The syntax tree of a query, independent of spelling and layout.
 
-Trees are equal if they mean one thing. Positions, in characters of the text, are for messages.
+Positions, in characters of the text, are for error messages and do not affect equality.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Node:
     """A part of a query.
 
     Attributes:
-        position: where it begins in the text.
+        position: the node's first character in the text, from 0.
     """
 
     position: int = field(default=0, compare=False, repr=False)
@@ -41,7 +41,7 @@ class Literal(Node):
 
     value: str | int | float | bool
 
-    # 1, 1.0 and True are three constants.
+    # Python says that 1, 1.0 and True are equal; as constants they are different.
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Literal)
@@ -62,7 +62,7 @@ class Negative(Node):
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic(Node):
-    """``left operator right``, with ``+``, ``-``, ``*`` or ``/``. Divided by zero, it is null."""
+    """``left operator right``, with ``+``, ``-``, ``*`` or ``/``. Division by zero gives null."""
 
     operator: str
     left: Expression
@@ -80,7 +80,7 @@ class Comparison(Node):
 
 @dataclass(frozen=True, slots=True)
 class Between(Node):
-    """``operand BETWEEN low AND high``; both ends count."""
+    """``operand BETWEEN low AND high``; both ends are included."""
 
     operand: Expression
     low: Expression
@@ -99,7 +99,7 @@ class In(Node):
 class Like(Node):
     r"""``operand LIKE 'pattern'``.
 
-    ``%`` is any text, ``_`` a character, and ``\`` takes the character after it as it is.
+    ``%`` matches any text, ``_`` one character, and ``\`` escapes the character after it.
     """
 
     operand: Expression
@@ -136,7 +136,7 @@ class Or(Node):
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall(Node):
-    """``function(argument, ...)``, of a function that :mod:`functions` lists."""
+    """``function(argument, ...)``, with a function that :mod:`functions` lists."""
 
     function: str
     arguments: tuple[Expression, ...]
@@ -161,14 +161,15 @@ Expression: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Aggregate(Node):
-    """A figure of the events of a window.
+    """An aggregate over the events of a window.
 
     Attributes:
-        function: such as ``sum``.
-        argument: whose values it is made of; None: events themselves are counted.
-        parameters: constants after the argument, such as percentiles.
-        where: which events count beside those of the query's own condition.
-        per: the duration of a ``rate``; None: it is none.
+        function: name of the function, such as ``sum``.
+        argument: expression whose values are aggregated; `None` for ``count(*)``.
+        parameters: constants after the argument, such as the percentage of a percentile.
+        where: condition of ``filter``, which events must meet besides the query's ``WHERE``; `None`
+            if there is no filter.
+        per: duration of a ``rate``; `None` if the aggregate is no rate.
     """
 
     function: str
@@ -183,8 +184,8 @@ class Result(Node):
     """A column of the result.
 
     Attributes:
-        aggregate: its values.
-        name: how it is called; empty: by its text.
+        aggregate: aggregate that the column shows.
+        name: name after ``AS``; empty if the column is named by its text.
     """
 
     aggregate: Aggregate
@@ -193,11 +194,11 @@ class Result(Node):
 
 @dataclass(frozen=True, slots=True)
 class Facet(Node):
-    """What groups are made by.
+    """An expression by whose values events are grouped.
 
     Attributes:
-        expression: its values.
-        name: how it is called; empty: by its text.
+        expression: the expression.
+        name: name after ``AS``; empty if the column is named by its text.
     """
 
     expression: Expression
@@ -205,7 +206,7 @@ class Facet(Node):
 
 
 class ClosedBy(enum.Enum):
-    """What ends a window."""
+    """The clock by which a window closes."""
 
     EVENT_TIME = "EVENT TIME"
     QUIET_TIME = "QUIET TIME"
@@ -214,11 +215,11 @@ class ClosedBy(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """When a window ends.
+    """The rule by which a window closes.
 
     Attributes:
-        by: by event time; after a time without events of the query; or by the clock.
-        after: how long without events, or after the window's end; zero for event time.
+        by: event time, a time without events of the query, or the clock.
+        after: the time without events, or the time after the window's end; zero for event time.
     """
 
     by: ClosedBy = ClosedBy.EVENT_TIME
@@ -231,19 +232,20 @@ class Query(Node):
 
     Attributes:
         results: columns of the result.
-        topic: whose events it is about.
-        where: which events match; None: all.
-        facets: groups; none: all events are one.
-        max_groups: of a window; the events of further ones are counted together, as others.
-        window: how long a window is.
-        slide: how far apart windows begin; as long as a window: they do not overlap.
-        allowed_lateness: how long a window waits for events that are out of order.
-        closing: when a window ends.
-        early: how often a window that has not ended shows its result; None: it does not.
+        topic: name of the topic of the events.
+        where: condition of ``WHERE``; `None` if all events match.
+        facets: expressions that group the events; empty if all events are one group.
+        max_groups: limit of groups in a window; events of further groups are aggregated together,
+            as the group of others.
+        window: length of a window.
+        slide: time between the starts of windows; equal to ``window`` if they do not overlap.
+        allowed_lateness: event time that a window waits for events that are out of order.
+        closing: rule by which a window closes.
+        early: interval of the early results of open windows; `None` if there are none.
         emits_empty: whether windows without events have results.
-        emits_events: whether each event that matches is sent on, as soon as it does.
-        loss_after: after how many windows without events there is a loss of signal; 0: never.
-        clauses: where clauses of the text begin, by their words.
+        emits_events: whether each event that matches is sent on at once.
+        loss_after: number of windows without events that make a loss of signal; 0 if none is shown.
+        clauses: positions of the clauses in the text, by their words.
     """
 
     results: tuple[Result, ...]

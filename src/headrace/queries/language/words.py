@@ -1,4 +1,4 @@
-"""The words of a text, as tokens, and what can be told of them without their meaning."""
+"""Splits the text of a query into tokens, and checks and groups tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.errors import QueryTextError
 MAX_CHARACTERS = 20_000
 MAX_TOKENS = 4_000
 MAX_DEPTH = 30
-# sqlglot tries what is in brackets behind names of types twice, and logs paths behind arrows.
+# sqlglot parses brackets after names of types twice, and logs paths after arrows.
 _NOT_OF_THE_LANGUAGE = {
     TokenType.L_BRACKET,
     TokenType.R_BRACKET,
@@ -30,7 +30,7 @@ _NOT_OF_THE_LANGUAGE = {
 }
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
 _QUOTED = {TokenType.IDENTIFIER: '"', TokenType.STRING: "'"}
-# Of SQL, and not of this language.
+# Clauses of SQL that this language does not have.
 _SQL_CLAUSES = {
     TokenType.GROUP_BY: "groups are made by FACET: write FACET in place of GROUP BY",
     TokenType.ORDER_BY: "results come in the order of their windows: leave ORDER BY out",
@@ -54,34 +54,34 @@ class QueryText:
     text: str
 
     def error(self, position: int, reason: str) -> QueryTextError:
-        """Returns an error at a position, in characters from the beginning."""
+        """Returns an error at a position, counted in characters from the beginning."""
         before = self.text[:position]
         line = before.count("\n") + 1
         return QueryTextError(line, position - before.rfind("\n"), reason)
 
     def position(self, line: int, column: int) -> int:
-        """Returns the position of a line and column, both from 1 on."""
+        """Returns the position of a line and column, both counted from 1."""
         return sum(map(len, self.text.split("\n")[: line - 1])) + line - 1 + column - 1
 
     def error_at(self, words: Words, reason: str, *, after: int = 0) -> QueryTextError:
-        """Returns an error at the first of the words; if there is none, at a position."""
+        """Returns an error at the first word; if there are no words, at a position."""
         return self.error(words[0].start if words else after, reason)
 
     def quoted_name(self, line: int, column: int) -> str | None:
-        """Returns the name in ``"..."`` that begins at a place; None: none does."""
+        """Returns the name in ``"..."`` that begins at a place; `None` if there is none."""
         match = _QUOTED_NAME.match(self.text, self.position(line, column))
         return match[1].replace('""', '"') if match else None
 
     def of(self, words: Words) -> str:
-        """Returns what stands in the text from the first word to the last."""
+        """Returns the part of the text from the first word to the last."""
         return self.text[words[0].start : words[-1].end + 1] if words else ""
 
     def words(self) -> list[Token]:
-        """Returns the tokens.
+        """Returns the tokens of the text.
 
         Raises:
-            QueryTextError: if it is too long or too deep, or holds what no query has: comments,
-                several statements, letters outside ASCII that are not quoted.
+            QueryTextError: if the text is too long, nested too deeply, or has comments, several
+                statements or unquoted letters outside ASCII.
         """
         if len(self.text) > MAX_CHARACTERS:
             reason = f"the text has {len(self.text):,} characters, and at most {MAX_CHARACTERS:,}"
@@ -116,7 +116,7 @@ class QueryText:
             if word.token_type in _SQL_CLAUSES:
                 raise self.error(word.start, _SQL_CLAUSES[word.token_type])
             quote = _QUOTED.get(word.token_type)
-            # sqlglot makes one text of all that follows a command of SQL, and misplaces it.
+            # sqlglot makes one token of everything after an SQL command, with a wrong position.
             if quote is not None and self.text[word.start : word.start + 1] != quote:
                 reason = "texts are put into '...', and names into \"...\""
                 raise self.error(word.start, reason)
@@ -127,23 +127,23 @@ class QueryText:
 
 
 def quoted_text(text: str) -> str:
-    """Returns a text as it is written in a query."""
+    """Returns a text as a constant in single quotes."""
     doubled = text.replace("'", "''")
     return f"'{doubled}'"
 
 
 def is_word(word: Token, text: str) -> bool:
-    """Returns whether a token is this word of the language, in any case, and is not quoted."""
+    """Returns whether a token is a given word, unquoted, in upper or lower case."""
     return word.token_type not in _QUOTED and word.text.upper() == text
 
 
 def starts_with(words: Words, texts: Sequence[str]) -> bool:
-    """Returns whether these words of the language come first."""
+    """Returns whether a sequence of tokens begins with given words."""
     return len(words) >= len(texts) and all(map(is_word, words, texts))
 
 
 def at_depth_zero(words: Words) -> Iterator[tuple[int, Token]]:
-    """Yields index and token of those outside of brackets; brackets themselves are within."""
+    """Yields index and token of each token outside of brackets, without the brackets."""
     depth = 0
     for index, word in enumerate(words):
         depth += word.token_type is TokenType.L_PAREN
@@ -153,14 +153,14 @@ def at_depth_zero(words: Words) -> Iterator[tuple[int, Token]]:
 
 
 def split_at_commas(words: Words) -> list[Words]:
-    """Returns the parts between the commas outside of brackets."""
+    """Returns the parts between commas that are outside of brackets."""
     commas = [i for i, word in at_depth_zero(words) if word.token_type is TokenType.COMMA]
     begins, ends = [0, *(comma + 1 for comma in commas)], [*commas, len(words)]
     return [words[begin:end] for begin, end in zip(begins, ends, strict=True)]
 
 
 def in_brackets(words: Words) -> Words | None:
-    """Returns what stands in round brackets that hold all of the words; None: they do not."""
+    """Returns the words within enclosing round brackets; `None` if no pair encloses all words."""
     if len(words) < 2 or words[0].token_type is not TokenType.L_PAREN:  # noqa: PLR2004
         return None
     if words[-1].token_type is not TokenType.R_PAREN or list(at_depth_zero(words)):
@@ -177,7 +177,7 @@ def duration(text: QueryText, words: Words, *, after: int) -> timedelta:
     """Returns a duration such as ``10 seconds``.
 
     Raises:
-        QueryTextError: if it is none.
+        QueryTextError: if the words are no duration.
     """
     if _DURATION.fullmatch(text.of(words[:2])) and len(words) > len(words[:2]):
         raise text.error_at(words[2:], f"no clause begins with {words[2].text}")
@@ -193,7 +193,7 @@ def whole_number(text: QueryText, words: Words, *, after: int) -> int:
     """Returns a whole number.
 
     Raises:
-        QueryTextError: if it is none.
+        QueryTextError: if the words are no whole number.
     """
     if not re.fullmatch(r"\d{1,9}", text.of(words), re.ASCII):
         raise text.error_at(words, "a whole number is expected", after=after)
