@@ -1,7 +1,7 @@
-"""The evaluation of expressions on Arrow columns.
+"""Evaluates expressions on Arrow columns.
 
 compiler, with constants -> expression -> kernels
-equality, with the compiler: operands of a WHERE that an index of queries can look up
+equality, with the compiler: operands of a WHERE by which an index can look queries up
 """
 
 from headrace.queries.evaluation.compiler import compile_expression

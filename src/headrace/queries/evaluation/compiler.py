@@ -1,4 +1,4 @@
-"""From the tree of an expression to operations on Arrow columns."""
+"""Compiles the tree of an expression into operations on Arrow columns."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ _FUNCTIONS: dict[str, Kernel] = {
 def compile_expression(
     expression: Expression, schema: EventSchema, *, constants_vary: bool = True
 ) -> CompiledExpression:
-    """Returns the expression, ready to be evaluated on columns of events.
+    """Returns a compiled expression that can be evaluated on columns of events.
 
-    Constants that vary are operands of comparisons, of ``BETWEEN`` and ``IN``, and of arithmetic.
-    Others are part of the shape: arguments of functions, patterns, and conditions such as ``TRUE``.
-    Lower and upper case are those of each character alone: the upper case of one is one.
+    Varying constants are operands of comparisons, of ``BETWEEN`` and ``IN``, and of arithmetic.
+    Other constants are part of the shape: arguments of functions, patterns, and conditions such as
+    ``TRUE``. Case is converted character by character: each character becomes exactly one.
 
     Args:
-        expression: that has been checked.
-        schema: of the events.
-        constants_vary: False: all constants are part of the shape.
+        expression: an expression that has been checked.
+        schema: schema of the events.
+        constants_vary: whether constants may vary; if `False`, all are part of the shape.
     """
     compiler = _Compiler(schema, constants_vary=constants_vary)
     operation = compiler.of(expression)
@@ -119,7 +119,7 @@ class _Compiler:
     @of.register
     def _(self, between: Between) -> Operation:
         operand, low, high = between.operand, between.low, between.high
-        # Beside each end, a constant may have another type.
+        # A constant operand may be converted to another type for each end.
         if isinstance(operand, Literal):
             ends = (Comparison(">=", operand, low), Comparison("<=", operand, high))
             return self.of(And(ends))
@@ -172,7 +172,7 @@ class _Compiler:
         return _as_double(self._beside(expression, _NUMBER))
 
     def _beside(self, expression: Expression, kind: ValueType) -> Operation:
-        """Compiles an operand; a constant varies, and has the type of what is beside it."""
+        """Compiles an operand; a constant varies, and takes the other operand's type if it fits."""
         if not isinstance(expression, Literal):
             return self.of(expression)
         actual, constant = constant_beside(expression, kind)
@@ -216,6 +216,6 @@ def _column(names: tuple[str, ...], arrow_type: pa.DataType, operands: Operands)
     if members:
         column = pc.struct_field(column, members)
     if pa.types.is_decimal(column.type):
-        # Arrow's cast to a double is not always to the nearest, but a text is read as that.
+        # Arrow does not always cast a decimal to the nearest double, but it parses texts to it.
         column = column.cast(pa.string())
     return column if column.type == arrow_type else column.cast(arrow_type)

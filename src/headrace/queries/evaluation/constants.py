@@ -1,4 +1,4 @@
-"""Constants of expressions, in the type of what stands beside them."""
+"""Converts constants of expressions to the type of the operand beside them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ _END_OF_INTEGERS = 2**63
 
 
 def constant_beside(literal: Literal, beside: ValueType) -> tuple[ValueType, Constant]:
-    """Returns a constant in another type, if that type has its exact value, or in its own.
+    """Returns a constant in another type if that type has its exact value, or else in its own.
 
     Args:
         literal: the constant.
-        beside: the other type. Beside a time, a text is a time: microseconds since 1970.
+        beside: the type of the other operand. A text beside a time becomes a time, in microseconds
+            since 1970.
     """
     match literal.value, beside:
         case str(text), ValueType.TIME:
@@ -33,7 +34,7 @@ def constant_beside(literal: Literal, beside: ValueType) -> tuple[ValueType, Con
 
 
 def equal_constants(literals: Iterable[Literal], kind: ValueType) -> tuple[Constant, ...]:
-    """Returns the constants that a value of a type can equal, in that type, each of them once."""
+    """Returns the distinct constants that a value of a type can equal, in that type."""
     typed = (constant_beside(literal, kind) for literal in literals)
     return tuple(dict.fromkeys(constant for actual, constant in typed if actual is kind))
 
@@ -46,7 +47,7 @@ def _number_beside(number: float, beside: ValueType) -> tuple[ValueType, Constan
             return ValueType.INTEGER, integer
         case _, ValueType.INTEGER if number.is_integer() and _fits(number):
             return ValueType.INTEGER, int(number)
-    # Not -0.0, which Arrow's hashes take for another number than 0.0.
+    # Adding 0.0 turns -0.0 into 0.0: Arrow's hashes tell them apart.
     return ValueType.NUMBER, number + 0.0
 
 

@@ -1,4 +1,4 @@
-"""Operands of a WHERE that an index of queries can look up: a value equals a constant."""
+"""Finds operands of a WHERE by which an index can look queries up: a value equals a constant."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from headrace.queries.language.tree import Comparison, Expression, In, Literal
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IndexedEquality:
-    """A condition that is met where the value of an expression is one of several constants.
+    """A condition that is met if the value of an expression is one of several constants.
 
     Attributes:
-        expression: reads at least one column; its constants are all part of its shape.
-        values: the constants, each of them once, as :meth:`CompiledExpression.evaluate` returns
-            them; times in microseconds since 1970. None if it can equal no constant, as an integer
-            and ``1.5``: then the condition is never met.
+        expression: an expression that reads at least one column; all its constants are part of its
+            shape.
+        values: the distinct constants, as :meth:`CompiledExpression.evaluate` returns values, with
+            times in microseconds since 1970; empty if the condition is never met, as where an
+            integer is compared with ``1.5``.
     """
 
     expression: CompiledExpression
@@ -27,11 +28,11 @@ class IndexedEquality:
 
 
 def equality_of(operand: Expression, schema: EventSchema) -> IndexedEquality | None:
-    """Returns the equality that a condition is; None: it is another condition.
+    """Returns a condition as an equality; `None` if it is none, or reads no column.
 
     Args:
-        operand: a condition that has been checked: that of a WHERE, or an operand of its ``AND``.
-        schema: of the events.
+        operand: a condition that has been checked: of a WHERE, or an operand of its ``AND``.
+        schema: schema of the events.
     """
     compared = equated(operand)
     if compared is None:
@@ -44,7 +45,7 @@ def equality_of(operand: Expression, schema: EventSchema) -> IndexedEquality | N
 
 
 def equated(condition: Expression) -> tuple[Expression, tuple[Literal, ...]] | None:
-    """Returns what equals one of some constants, and these; None: it is another condition."""
+    """Returns the expression and the constants of an equality or an ``IN``; otherwise `None`."""
     match condition:
         case Comparison("=", Literal() as literal, expression):
             return expression, (literal,)

@@ -1,4 +1,4 @@
-"""Compiled expressions, which are evaluated on batches of rows."""
+"""Compiled expressions, for evaluation on batches of rows."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ ARROW_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """What an expression is evaluated on.
+    """The values that an expression is evaluated on.
 
     Attributes:
-        columns: of the events, by name.
-        constants: those that vary, in the order of the expression.
+        columns: columns of the events, by name.
+        constants: varying constants, in the order of the expression.
     """
 
     columns: Mapping[str, pa.Array]
@@ -40,8 +40,8 @@ class Operation:
     """A compiled part of an expression.
 
     Attributes:
-        type: of its values.
-        shape: its text, without the constants that vary.
+        type: type of its values.
+        shape: text of the operation, without varying constants.
         evaluate: returns its values.
     """
 
@@ -54,17 +54,17 @@ class Operation:
 class CompiledExpression:
     """An expression that is evaluated on Arrow columns.
 
-    Expressions of one shape can be evaluated together, by any one of them: on rows that are pairs
-    of an event and an expression, with the constants of each row's expression.
+    Expressions of one shape can be evaluated together, by any of these expressions: on rows that
+    are pairs of an event and an expression, with the constants of each row's expression.
 
     Attributes:
-        shape: equal for expressions on one event class that differ in varying constants alone, in
-            every process.
-        constants: those that vary, in the order of the expression; times in microseconds since
+        shape: text that is equal, in every process, for expressions on one event class that differ
+            only in varying constants.
+        constants: varying constants, in the order of the expression; times in microseconds since
             1970, and the list of an ``IN`` as a tuple, of any length.
         constant_types: Arrow types of the constants; part of the shape.
-        columns: names of the columns that it reads.
-        operation: what is evaluated.
+        columns: names of the columns that the expression reads.
+        operation: the compiled operation.
     """
 
     shape: str
@@ -75,20 +75,20 @@ class CompiledExpression:
 
     @property
     def type(self) -> ValueType:
-        """The type of its values."""
+        """The type of the expression's values."""
         return self.operation.type
 
     def evaluate(
         self, rows: pa.RecordBatch | pa.Table, constants: Sequence[Datum] | None = None
     ) -> pa.Array:
-        """Returns its value in each row, of the Arrow type of :data:`ARROW_TYPES`.
+        """Returns the expression's value in each row, of the Arrow type of :data:`ARROW_TYPES`.
 
-        Numbers are finite, and zero has no sign, so that equal numbers have equal bytes.
+        Numbers are finite, and zero has no sign, so equal numbers have equal bytes.
 
         Args:
-            rows: with the ``columns``, of the types that decoders of the event class make.
-            constants: an array with a value for each row, or a scalar for all rows, of each of the
-                ``constant_types``, without nulls; None: its own constants.
+            rows: rows with the ``columns``, of the types that decoders of the event class make.
+            constants: for each of the ``constant_types``, an array with a value for each row or a
+                scalar for all rows, without nulls; `None` for the expression's own constants.
         """
         columns = {name: _contiguous(rows.column(name)) for name in self.columns}
         values = self._scalars if constants is None else constants

@@ -1,6 +1,6 @@
-"""Kernels on Arrow arrays and scalars, where Arrow has none or one with another meaning.
+"""Kernels on Arrow arrays and scalars that Arrow lacks, or has with another meaning.
 
-They are null where an operand is, if their docstrings do not say otherwise.
+Their values are null where an operand is null, unless their docstrings say otherwise.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from headrace.queries.language.functions import ValueType
 
 Datum: TypeAlias = Any
-"""An Arrow array with a value for each row, or an Arrow scalar, which stands for all rows."""
+"""An Arrow array with a value for each row, or an Arrow scalar for all rows."""
 Kernel: TypeAlias = Callable[..., Datum]
 Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 """Whether each row meets a condition."""
@@ -33,22 +33,22 @@ _ZERO = pa.scalar(0.0)
 
 
 def expanded(values: Datum, length: int) -> pa.Array:
-    """Returns an array of a length, for a scalar one that repeats it."""
+    """Returns values as an array; a scalar is repeated up to a length."""
     return pa.repeat(values, length) if isinstance(values, pa.Scalar) else values
 
 
 def is_true(values: pa.Array) -> Mask:
-    """Returns where booleans are true; null is not."""
+    """Returns the mask of booleans that are true; null is not true."""
     return np.asarray(pc.fill_null(values, False), np.bool_)
 
 
 def without_negative_zeros(values: Datum) -> Datum:
-    """Returns values in which -0.0 is 0.0: Arrow hashes them as two."""
+    """Returns values with 0.0 in place of -0.0, as Arrow's hashes tell them apart."""
     return pc.add(values, _ZERO) if pa.types.is_floating(values.type) else values
 
 
 def doubles(values: Datum) -> Datum:
-    """Returns int64 as double, rounded to the nearest."""
+    """Returns int64 values as the nearest doubles."""
     return pc.cast(values, pa.float64(), safe=False)
 
 
@@ -57,7 +57,7 @@ def _finite(kernel: Kernel, *operands: Datum) -> Datum:
     return pc.if_else(pc.is_finite(numbers), numbers, pa.scalar(None, pa.float64()))
 
 
-# Each of them takes doubles, and is null where the result is not finite.
+# The operators take doubles; a result that is not finite becomes null.
 ARITHMETIC: dict[str, Kernel] = {
     "+": partial(_finite, pc.add),
     "-": partial(_finite, pc.subtract),
@@ -67,7 +67,7 @@ ARITHMETIC: dict[str, Kernel] = {
 
 
 def comparison(operator: str, left: ValueType, right: ValueType) -> Kernel:
-    """Returns the comparison of values of two types: exact, for integers beside doubles, too."""
+    """Returns the comparison of values of two types; it is exact for integers with doubles."""
     compare = _COMPARISONS[operator]
     if (left, right) == (ValueType.INTEGER, ValueType.NUMBER):
         return lambda integers, numbers: compare(_difference(integers, numbers), _ZERO)
@@ -84,7 +84,8 @@ def between(lower: Kernel, upper: Kernel) -> Kernel:
 def _difference(integers: Datum, numbers: Datum) -> Datum:
     """Returns int64 minus double, as doubles with the exact sign.
 
-    An integer is the nearest double and a rest that is smaller than the way to any other double.
+    An integer is the sum of the nearest double and a remainder that is smaller than the distance
+    to any other double.
     """
     nearest = doubles(integers)
     high = pc.multiply(doubles(pc.shift_right(integers, 32)), 2.0**32)
@@ -128,30 +129,30 @@ def length(texts: Datum) -> Datum:
 
 
 def starts_with(texts: Datum, parts: Datum) -> Datum:
-    """Returns whether texts begin with others."""
+    """Returns whether texts begin with given parts."""
     if isinstance(parts, pa.Scalar):
         return pc.starts_with(texts, pattern=parts.as_py())
     return _has_part(texts, parts, bytes.startswith)
 
 
 def ends_with(texts: Datum, parts: Datum) -> Datum:
-    """Returns whether texts end with others."""
+    """Returns whether texts end with given parts."""
     if isinstance(parts, pa.Scalar):
         return pc.ends_with(texts, pattern=parts.as_py())
     return _has_part(texts, parts, bytes.endswith)
 
 
 def contains(texts: Datum, parts: Datum) -> Datum:
-    """Returns whether texts have others in them."""
+    """Returns whether texts contain given parts."""
     if isinstance(parts, pa.Scalar):
         return pc.match_substring(texts, pattern=parts.as_py())
     return _has_part(texts, parts, bytes.__contains__)
 
 
 def _has_part(texts: Datum, parts: pa.Array, has: Callable[[bytes, bytes], bool]) -> pa.Array:
-    """Looks once into each text for each of its parts.
+    """Searches once for each distinct pair of a text and a part.
 
-    The search within ``bytes`` takes time that is linear in their length (two-way search).
+    The search in ``bytes`` takes time that is linear in their length (two-way search).
     """
     distinct_texts, text_codes = _encoded(expanded(texts, 1))
     distinct_parts, part_codes = _encoded(parts)
@@ -165,6 +166,6 @@ def _has_part(texts: Datum, parts: pa.Array, has: Callable[[bytes, bytes], bool]
 
 
 def _encoded(texts: pa.Array) -> tuple[list[bytes | None], _Integers]:
-    """Returns the bytes of the distinct texts, and of each text its number among them."""
+    """Returns the bytes of distinct texts, and for each text its index in that list."""
     encoded = texts.cast(pa.binary()).dictionary_encode(null_encoding="encode")
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)

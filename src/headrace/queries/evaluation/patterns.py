@@ -1,7 +1,7 @@
-"""Patterns of ``LIKE`` on Arrow arrays and scalars, in time that is linear in the texts' length.
+"""Matches patterns of ``LIKE`` on Arrow values, in time linear in the length of the texts.
 
-A search with regular expressions is not: where ``_`` follows ``%``, RE2 goes through a text once
-for each character of the pattern, and takes seconds for a long one.
+Regular expressions are not linear: where ``_`` follows ``%``, RE2 goes through a text once for each
+character of the pattern, and takes seconds for a long text.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from headrace.queries.evaluation.kernels import Datum, Kernel, Mask, expanded
 from headrace.queries.language.patterns import Piece, pieces_of, texts_of
 
 _CodePoints: TypeAlias = np.ndarray[Any, np.dtype[np.uint32 | np.uint8]]
-# So many code points are in the cache of a processor.
+# Code points of texts of this size fit into the cache of a processor.
 _MAX_BYTES_AT_ONCE = 2**18
 
 
 def like(pattern: str) -> Kernel:
-    """Returns the match of whole texts with a pattern; ``_`` is a code point."""
+    """Returns a kernel that matches whole texts with a pattern; ``_`` is one code point."""
     pieces = pieces_of(pattern)
     match texts_of(pieces):
         case [text]:
@@ -39,11 +39,11 @@ def like(pattern: str) -> Kernel:
 
 
 class _PlacedPiece:
-    """What stands between ``%``, with the places of its characters.
+    """A piece of a pattern, with the places of its characters.
 
     Attributes:
-        length: in code points.
-        code_points: of its texts, each with its place.
+        length: length of the piece in code points.
+        code_points: the place and value of each code point that is not ``_``.
     """
 
     def __init__(self, piece: Piece) -> None:
@@ -55,7 +55,7 @@ class _PlacedPiece:
             self.length += part if isinstance(part, int) else len(part)
 
     def begins(self, code_points: _CodePoints) -> Mask:
-        """Returns whether it begins at each code point, and behind the last one."""
+        """Returns whether the piece matches at each code point, and after the last code point."""
         begins = np.zeros(len(code_points) + 1, np.bool_)
         count = max(0, len(begins) - self.length)
         begins[:count] = True
@@ -77,9 +77,9 @@ def _like(texts: Datum, pieces: Sequence[_PlacedPiece]) -> Datum:
 
 
 def _matches(texts: pa.StringArray, pieces: Sequence[_PlacedPiece]) -> Mask:
-    """Looks for the pieces in turn, in all texts at once.
+    """Searches for one piece after another, in all texts at once.
 
-    A piece has as many characters wherever it matches: the first place is as good as any later.
+    A piece has the same length wherever it matches, so the first match is always enough.
     """
     code_points = _code_points("".join(texts.to_pylist()))
     lengths = pc.utf8_length(texts).to_numpy().astype(np.int64)
