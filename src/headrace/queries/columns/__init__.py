@@ -1,12 +1,12 @@
-"""Events, expressions and their constants as columns of Spark's own functions.
+"""Events, expressions and their constants as Spark columns of built-in functions.
 
 with_event (events)  -> parsing, values, validity, texts
 column_of (compiler) -> operations, case, patterns
 ConstantLayout (constants)
 
-Real-time mode runs no Python, so that events are read and conditions evaluated in functions that
-Spark knows. What they mean is what :mod:`headrace.queries.evaluation` says on Arrow columns. No
-text of a query is parsed by Spark, and no value makes a task fail, in ANSI mode or not.
+Real-time mode runs no Python, so built-in functions of Spark parse events and evaluate conditions.
+Values are those of :mod:`headrace.queries.evaluation` on Arrow columns. Spark parses no text of a
+query, and no value makes a task fail, in ANSI mode or not.
 """
 
 from headrace.queries.columns.compiler import column_of

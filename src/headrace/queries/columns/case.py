@@ -1,4 +1,4 @@
-"""Lower and upper case of each character alone, as Arrow has them."""
+"""Converts the case of texts character by character, as Arrow does."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SURROGATES = range(0xD800, 0xE000)
 def with_case(texts: Column, functions: Sequence[str]) -> Column:
     """Returns texts in lower or upper case.
 
-    Spark's own functions depend on the characters around, and may return more than there were.
+    Spark's own functions depend on surrounding characters, and may return more characters.
 
     Args:
-        texts: a column that is no expression in itself: it is read several times.
-        functions: ``lower`` and ``upper``, at least one, the one that is applied first first.
+        texts: a column that is cheap to evaluate, as it is read several times.
+        functions: one or more of ``lower`` and ``upper``, in the order in which they are applied.
     """
     from pyspark.sql import functions as f
 
@@ -36,7 +36,7 @@ def with_case(texts: Column, functions: Sequence[str]) -> Column:
 
 @lru_cache
 def _changed_characters(functions: tuple[str, ...]) -> tuple[str, str]:
-    """Returns the characters that functions change, and what they change each of them to."""
+    """Returns the characters that functions change, and the replacement of each character."""
     characters = "".join(chr(i) for i in range(sys.maxunicode + 1) if i not in _SURROGATES)
     changed = pa.scalar(characters)
     for function in functions:

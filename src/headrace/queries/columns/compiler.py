@@ -1,4 +1,4 @@
-"""From the tree of an expression to a column of Spark's own functions."""
+"""Compiles the tree of an expression into a Spark column of built-in functions."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def column_of(
     event: Column,
     constants: Sequence[Column] | None = None,
 ) -> Column:
-    """Returns the value of an expression in each row: that of the Arrow form, for all expressions.
+    """Returns the value of an expression in each row, equal to that of the Arrow evaluation.
 
     Args:
-        expression: that has been checked.
-        schema: of the events.
-        event: as :func:`~headrace.queries.columns.with_event` makes it.
+        expression: an expression that has been checked.
+        schema: schema of the events.
+        event: the column that :func:`~headrace.queries.columns.with_event` makes.
         constants: a column for each of the ``constants`` that
             :func:`~headrace.queries.evaluation.compile_expression` finds in the expression, in
-            their order: string, bigint, double or boolean, an array of them for an ``IN``, and
-            bigint, microseconds since 1970, for a time. None: its own constants.
+            their order: string, bigint, double or boolean; an array of these for an ``IN``; bigint,
+            in microseconds since 1970, for a time. `None` for the expression's own constants.
 
     Returns:
-        string, bigint, double, boolean or timestamp, by the type of the expression.
+        A column of string, bigint, double, boolean or timestamp, by the type of the expression.
     """
     value = _Compiler(schema, event, constants).of(expression)
     if value.type is not _NUMBER:
@@ -116,7 +116,7 @@ class _Compiler:
     @_of.register
     def _(self, between: Between) -> _Value:
         operand, low, high = between.operand, between.low, between.high
-        # Beside each end, a constant may have another type.
+        # A constant operand may be converted to another type for each end.
         if isinstance(operand, Literal):
             ends = (Comparison(">=", operand, low), Comparison("<=", operand, high))
             return self.of(And(ends))
@@ -175,13 +175,13 @@ class _Compiler:
         return [self.of(expression).column for expression in expressions]
 
     def _double(self, expression: Expression) -> Column:
-        """Returns an operand of arithmetic, where NaN stands for null."""
+        """Returns an operand of arithmetic, in which NaN means null."""
         if isinstance(expression, Literal):
             return _double(self._beside(expression, _NUMBER))
         return _double(self._of(expression))
 
     def _beside(self, expression: Expression, kind: ValueType) -> _Value:
-        """Compiles an operand; a constant varies, and has the type of what is beside it."""
+        """Compiles an operand; a constant varies, and takes the other operand's type if it fits."""
         if not isinstance(expression, Literal):
             return self.of(expression)
         actual, constant = constant_beside(expression, kind)

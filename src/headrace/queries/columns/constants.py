@@ -1,4 +1,4 @@
-"""The constants of rules in one column, whatever the shape of their expressions."""
+"""Stores the constants of rules in one column, for expressions of any shape."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class ConstantLayout:
     """The places of the constants of a shape in a struct that all shapes have in common.
 
     The struct has a member for each type, an array of arrays: each constant of that type is an
-    array of its values, the one value of a scalar or those of the list of an ``IN``. Times are
-    integers, microseconds since 1970.
+    array, of one value for a scalar and of all values for the list of an ``IN``. Times are integers
+    in microseconds since 1970.
 
     Args:
-        types: :attr:`CompiledExpression.constant_types` of an expression, or those of several one
-            after the other.
+        types: :attr:`CompiledExpression.constant_types` of an expression, or of several expressions
+            in sequence.
     """
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
@@ -54,7 +54,7 @@ class ConstantLayout:
         return members
 
     def columns(self, constants: Column) -> list[Column]:
-        """Returns a column of each constant, as :func:`column_of` takes them.
+        """Returns a column for each constant, as arguments of :func:`column_of`.
 
         Args:
             constants: a column of the struct.

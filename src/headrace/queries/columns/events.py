@@ -1,13 +1,13 @@
-"""Records of a topic as events, in functions that Spark knows.
+"""Parses records of a topic into events with Spark's built-in functions.
 
-A value is an event where :class:`~headrace.pipelines.source.decode.json_events.JsonDecoder` takes
-it for one, and has the same values. There are no reasons for those that are none, and bounds of the
-event time are not looked at. What is different:
+A record is an event if :class:`~headrace.pipelines.source.decode.json_events.JsonDecoder` accepts
+it, and its fields have the same values. Rejected records have no reason, and bounds of the event
+time are not checked. These values are treated differently:
 
 ===================================================================== ========= ===============
 value                                                                 here      in the decoder
 ===================================================================== ========= ===============
-one that goes on with a comma and members: ``{"a":1},"b":2``          taken     trailing-data
+an object that a comma and members follow: ``{"a":1},"b":2``          taken     trailing-data
 half of a surrogate pair in a field of type ``Any``, or not declared  taken     lone-surrogate
 a number beyond a double within a field of type ``Any``               taken     out-of-range
 a repeated field, of which the last value alone is right              taken     by its reason
@@ -40,17 +40,17 @@ _DOCUMENT, _VALUES, _WITH_VARIANTS = "parsed_document", "values_of_event", "pars
 
 
 def with_event(records: DataFrame, schema: EventSchema) -> DataFrame:
-    """Returns records of a JSON topic with the column ``event``, null where a value is no event.
+    """Returns records of a JSON topic with the column ``event``, null if a record is no event.
 
-    It is a struct of the fields that queries can use, of the types that
-    :class:`~headrace.queries.language.functions.ValueType` lists. They are called f0, f1 ... by
-    their place in the class: Spark does not tell names apart that differ in case alone.
-    :func:`~headrace.queries.columns.column_of` reads them. Conditions on the event stay above it,
-    so that a value is parsed once.
+    The column is a struct of the fields that queries can use, of the types that
+    :class:`~headrace.queries.language.functions.ValueType` lists. Fields are called f0, f1 ... by
+    their place in the class, as Spark does not distinguish upper and lower case in names.
+    :func:`~headrace.queries.columns.column_of` reads the fields. Conditions on the event are not
+    pushed down below the parser, so each record is parsed only once.
 
     Args:
-        records: with the column ``value``, binary or string, and any others.
-        schema: of the topic's events.
+        records: records with the column ``value``, binary or string, and any other columns.
+        schema: schema of the topic's events.
     """
     from pyspark.sql import functions as f
 
@@ -73,9 +73,10 @@ def with_event(records: DataFrame, schema: EventSchema) -> DataFrame:
 
 
 def _once(column: Column) -> Column:
-    """Returns a column that Spark evaluates where it stands.
+    """Returns a column that Spark does not inline into other expressions.
 
-    Otherwise conditions on events move before the parser, and each parses the event once more.
+    Otherwise conditions on events are pushed down below the parser, and each parses the event
+    again.
     """
     from pyspark.sql import functions as f
 
@@ -83,12 +84,12 @@ def _once(column: Column) -> Column:
 
 
 def field_of(event: Column, schema: EventSchema, names: Sequence[str]) -> Column:
-    """Returns the field at a path; null where a struct on the way is null.
+    """Returns the field at a path; null if a struct on the path is null.
 
     Args:
-        event: as :func:`with_event` makes it.
-        schema: of the events.
-        names: of the path.
+        event: the column that :func:`with_event` makes.
+        schema: schema of the events.
+        names: names of the path.
     """
     name, *rest = names
     slot, field = next(pair for pair in slots(schema).items() if pair[1].name == name)

@@ -1,7 +1,7 @@
-"""Operations on columns, where Spark has none or one with another meaning.
+"""Operations on columns that Spark lacks, or has with another meaning.
 
-They are null where an operand is, if their docstrings do not say otherwise. Operations that can be
-nested in each other read an operand once: a tree that reads one twice doubles with each level.
+Their values are null where an operand is null, unless their docstrings say otherwise. Operations
+that can be nested read an operand only once: otherwise the column doubles with each level.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ _END_OF_INTEGERS = 2.0**63
 
 
 def literal(constant: Constant, kind: ValueType) -> Column:
-    """Returns the value of a constant."""
+    """Returns a column of a constant's value."""
     from pyspark.sql import functions as f
 
     return from_constant(f.lit(constant).cast(_CONSTANT_TYPES[kind]), kind)
 
 
 def from_constant(column: Column, kind: ValueType) -> Column:
-    """Returns the value of constants, which are microseconds since 1970 for times."""
+    """Returns the values of a column of constants, whose times are microseconds since 1970."""
     from pyspark.sql import functions as f
 
     return f.timestamp_micros(column) if kind is ValueType.TIME else column
 
 
 def without_negative_zeros(numbers: Column) -> Column:
-    """Returns numbers in which -0.0 is 0.0."""
+    """Returns numbers with 0.0 in place of -0.0."""
     from pyspark.sql import functions as f
 
     return numbers + f.lit(0.0)
 
 
 def finite(numbers: Column) -> Column:
-    """Returns numbers, null in place of NaN."""
+    """Returns numbers with null in place of NaN."""
     from pyspark.sql import functions as f
 
     return f.nanvl(numbers, f.lit(None).cast("double"))
@@ -68,7 +68,7 @@ def finite(numbers: Column) -> Column:
 def _nan_beyond_finite(numbers: Column) -> Column:
     from pyspark.sql import functions as f
 
-    # The rest of a division by infinity is the number itself, and NaN of infinity.
+    # The remainder of a division by infinity is the number itself, or NaN if it is infinite.
     return numbers % f.lit(math.inf)
 
 
@@ -78,8 +78,8 @@ def _quotient(left: Column, right: Column) -> Column:
     return f.try_divide(left, right)
 
 
-# Each of them takes doubles, and is NaN where the result is not finite: Spark takes exponential
-# time to compile conditions within conditions, as null would need. Divided by zero, it is null.
+# The operators take doubles, and a result that is not finite becomes NaN: null would need nested
+# conditions, which Spark compiles in exponential time. Division by zero gives null.
 ARITHMETIC: dict[str, Operation] = {
     "+": lambda left, right: _nan_beyond_finite(left + right),
     "-": lambda left, right: _nan_beyond_finite(left - right),
@@ -89,7 +89,7 @@ ARITHMETIC: dict[str, Operation] = {
 
 
 def comparison(operator: str, left: ValueType, right: ValueType) -> Operation:
-    """Returns the comparison of values of two types: exact, for integers beside doubles, too."""
+    """Returns the comparison of values of two types; it is exact for integers with doubles."""
     from pyspark.sql import functions as f
 
     compare = _COMPARISONS[operator]
@@ -103,7 +103,8 @@ def comparison(operator: str, left: ValueType, right: ValueType) -> Operation:
 def _difference(integers: Column, numbers: Column) -> Column:
     """Returns bigint minus double, as doubles with the exact sign.
 
-    An integer is the nearest double and a rest that is smaller than the way to any other double.
+    An integer is the sum of the nearest double and a remainder that is smaller than the distance
+    to any other double.
     """
     from pyspark.sql import functions as f
 
@@ -114,12 +115,12 @@ def _difference(integers: Column, numbers: Column) -> Column:
 
 
 def conjunction(operands: Sequence[Column]) -> Column:
-    """Returns the conjunction of booleans, of three values, as a tree of little depth."""
+    """Returns the three-valued conjunction of booleans, as a balanced tree."""
     return _balanced(operator.and_, operands)
 
 
 def disjunction(operands: Sequence[Column]) -> Column:
-    """Returns the disjunction of booleans, of three values, as a tree of little depth."""
+    """Returns the three-valued disjunction of booleans, as a balanced tree."""
     return _balanced(operator.or_, operands)
 
 
@@ -141,7 +142,7 @@ def is_in(values: Column, kind: ValueType, constants: Sequence[Constant]) -> Col
 
 
 def is_in_array(values: Column, kind: ValueType, arrays: Column) -> Column:
-    """Returns whether each value is in the array of constants of its row."""
+    """Returns whether each value is in its row's array of constants."""
     from pyspark.sql import functions as f
 
     return f.array_contains(arrays, _as_constant(values, kind))
@@ -181,7 +182,7 @@ def _whole(numbers: Column, rounded: Operation) -> Column:
     from pyspark.sql import functions as f
 
     def whole(number: Column) -> Column:
-        # Spark's are bigint, and doubles as large as that are whole.
+        # Spark's functions return bigint; doubles beyond its range are whole already.
         is_small = f.abs(number) < f.lit(_END_OF_INTEGERS)
         return f.when(is_small, rounded(number).cast("double")).otherwise(number)
 

@@ -1,4 +1,4 @@
-"""JSON as Spark parses it: the fields of objects, and whether a value is one object."""
+"""Parses JSON with Spark: the fields of objects, and whether a value is a single object."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TYPES = {
     FieldType.TIMESTAMP: "string",
     FieldType.MILLIS: "bigint",
     FieldType.DATE: "string",
-    # Spark's own decimal and binary take more than JSON and RFC 4648 have.
+    # Spark's own decimal and binary types accept more than JSON and RFC 4648 allow.
     FieldType.DECIMAL: "variant",
     FieldType.BINARY: "variant",
     FieldType.JSON: "string",
@@ -34,19 +34,19 @@ def document_of(value: Column, schema: EventSchema, *, texts: str) -> Column:
     """Returns a struct with the fields of a JSON object.
 
     Args:
-        value: of records, string.
-        schema: of the objects. Their fields are called f0, f1 ... in the struct: Spark does not
-            tell names apart that differ in case alone.
-        texts: the type of the fields that are strings: ``string``, which is also made of what is
-            none in JSON, or ``variant``, which is not.
+        value: values of records, as strings.
+        schema: schema of the objects. Fields are called f0, f1 ... in the struct, as Spark does not
+            distinguish upper and lower case in names.
+        texts: type of the fields that are strings: ``string``, to which Spark also converts other
+            JSON values, or ``variant``, which keeps the type of the JSON value.
 
     Returns:
-        ``event``, the struct; ``fault``, null if no field had a value of another type; ``end``,
-        true if the object is all of the value.
+        A struct of ``event``, the fields; ``fault``, null if no field has a value of another type;
+        ``end``, true if nothing follows the object.
     """
     from pyspark.sql import functions as f
 
-    # As a member between others: what ends the object too early, or follows it, is a fault.
+    # The value becomes a member of an object, so that an early end or trailing data is detected.
     document = f.concat(f.lit('{"event":'), f.try_validate_utf8(value), f.lit(',"end":true}'))
     by_name = _document_type(schema, texts, by_name=True)
     return f.from_json(document, by_name, _OPTIONS).cast(
@@ -55,7 +55,7 @@ def document_of(value: Column, schema: EventSchema, *, texts: str) -> Column:
 
 
 def is_object(document: Column) -> Column:
-    """Returns whether what was parsed was one object, without values of other types."""
+    """Returns whether a value was a single object whose fields have values of their types."""
     return document["fault"].isNull() & document["end"] & document["event"].isNotNull()
 
 

@@ -1,4 +1,4 @@
-"""Patterns of ``LIKE`` as conditions of Spark."""
+"""Converts patterns of ``LIKE`` into conditions of Spark."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from headrace.queries.language.patterns import Piece, pieces_of, texts_of
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-# Java calls itself for each part of a group, and a stack has room for some thousands.
+# Java's matcher recurses for each part of a group, and the stack has room for some thousand calls.
 _PARTS_OF_GROUP = 50
 
 
 def matches(texts: Column, pattern: str) -> Column:
-    """Returns whether whole texts match a pattern; ``_`` is a code point.
+    """Returns whether whole texts match a pattern; ``_`` is one code point.
 
-    Spark's own ``LIKE`` tries all combinations of places for the ``%`` of a pattern.
+    Spark's own ``LIKE`` backtracks over all combinations of places for the ``%`` of a pattern.
 
     Args:
-        texts: to look at.
-        pattern: that has been checked.
+        texts: the texts to match.
+        pattern: a pattern that has been checked.
     """
     pieces = pieces_of(pattern)
     match texts_of(pieces):
@@ -38,9 +38,9 @@ def matches(texts: Column, pattern: str) -> Column:
 
 
 def regular_expression(pieces: Sequence[Piece]) -> str:
-    """Returns an expression of Java's that goes through a text once.
+    """Returns a Java regular expression that goes through a text once.
 
-    A piece has as many characters wherever it matches: the first place is as good as any later.
+    A piece has the same length wherever it matches, so the first match is always enough.
     """
     first, *others = ["".join(_groups(piece)) for piece in pieces]
     if not others:

@@ -1,4 +1,4 @@
-"""Whether the texts of an event are strings in JSON: Spark also makes ``'5'`` of 5."""
+"""Checks that the texts of an event are strings in JSON, as Spark also converts 5 to ``'5'``."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ _OTHER_JSON = r'\A(?:[\[{"]|true\z|false\z|[-0-9][-+.0-9eE]*\z)'
 
 
 def may_be_others(value: Column, schema: EventSchema, struct: Column) -> Column:
-    """Returns whether a text may be something else in JSON; few events have such a text.
+    """Returns whether a text may be no string in JSON; this holds for few events.
 
     Args:
-        value: of records, string.
-        schema: of the struct.
-        struct: as it was parsed, with texts as ``string``.
+        value: values of records, as strings.
+        schema: schema of the struct.
+        struct: the parsed struct, with texts as ``string``.
     """
     from pyspark.sql import functions as f
 
     def may_be_other(text: Column) -> Column:
         return f.ascii(text).isin(*_FIRST_OF_OTHERS) & text.rlike(_OTHER_JSON)
 
-    # Half of a surrogate pair is no text, and Spark makes a question mark of it.
+    # Half of a surrogate pair is no valid text, but Spark replaces it with a question mark.
     has_surrogate = value.contains(r"\ud") | value.contains(r"\uD")
     has_text = _any_text(schema, struct, lambda text: text.isNotNull())
     return _any_text(schema, struct, may_be_other) | (has_text & has_surrogate)
 
 
 def are_texts(schema: EventSchema, struct: Column) -> Column:
-    """Returns whether all texts are strings.
+    """Returns whether all texts are strings in JSON.
 
     Args:
-        schema: of the struct.
-        struct: as it was parsed, with texts as ``variant``.
+        schema: schema of the struct.
+        struct: the parsed struct, with texts as ``variant``.
     """
     from pyspark.sql import functions as f
 
@@ -53,7 +53,7 @@ def are_texts(schema: EventSchema, struct: Column) -> Column:
 
 
 def _any_text(schema: EventSchema, struct: Column, condition: _Condition) -> Column:
-    """Returns whether a condition is met by any text in a struct, also by one of a list or map."""
+    """Returns whether any text in a struct, also within lists and maps, meets a condition."""
     from pyspark.sql import functions as f
 
     fields = slots(schema).items()
@@ -62,7 +62,7 @@ def _any_text(schema: EventSchema, struct: Column, condition: _Condition) -> Col
 
 
 def _in_field(field: EventField, parsed: Column, condition: _Condition) -> Column | None:
-    """Returns whether a condition is met by any text of a field; None: it has none."""
+    """Returns whether any text of a field meets a condition; `None` if its type has no texts."""
     from pyspark.sql import functions as f
 
     if field.type is FieldType.STRING:

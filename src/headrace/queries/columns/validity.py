@@ -1,6 +1,6 @@
-"""Whether the fields of an event are what its class says.
+"""Checks that the fields of an event are valid for its event class.
 
-A condition that is null is not met: it is about a value that can't be read.
+A condition that is null is not met, as its value can't be read.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def is_valid(schema: EventSchema, struct: Column, values: Column) -> Column:
     """Returns whether the fields of a struct are valid.
 
     Args:
-        schema: of the struct.
-        struct: as it was parsed.
-        values: of :func:`~headrace.queries.columns.values.values_of`.
+        schema: schema of the struct.
+        struct: the parsed struct.
+        values: the struct that :func:`~headrace.queries.columns.values.values_of` returns.
     """
     from pyspark.sql import functions as f
 
@@ -39,7 +39,7 @@ def is_valid(schema: EventSchema, struct: Column, values: Column) -> Column:
 
 
 def _is_valid(field: EventField, parsed: Column, value: Column) -> Column | None:
-    """Returns whether a field is valid; None: it always is."""
+    """Returns whether a field is valid; `None` if it always is."""
     condition = _condition(field, parsed, value)
     if not field.nullable:
         return parsed.isNotNull() if condition is None else parsed.isNotNull() & condition
@@ -55,7 +55,7 @@ def _is_null(field: EventField, parsed: Column) -> Column:
 
 
 def _condition(field: EventField, parsed: Column, value: Column) -> Column | None:
-    """Returns whether a value that is not null is valid; None: it always is."""
+    """Returns whether a value that is not null is valid; `None` if it always is."""
     from pyspark.sql import functions as f
 
     condition: Column | None = None
@@ -84,14 +84,14 @@ def _condition(field: EventField, parsed: Column, value: Column) -> Column | Non
 
 
 def _fits(variant: Column, precision: Precision, number: Column) -> Column:
-    """Returns whether a decimal of the precision has the same nearest double."""
+    """Returns whether the value, as a decimal of the precision, has the same nearest double."""
     text = variant.try_cast("string")
     decimal = text.try_cast(f"decimal({precision.digits}, {precision.scale})")
     return decimal.try_cast("string").try_cast("double") == number
 
 
 def _are_valid(item: EventField, items: Column) -> Column | None:
-    """Returns whether all items are valid; None: they always are."""
+    """Returns whether all items are valid; `None` if they always are."""
     from pyspark.sql import functions as f
 
     def is_valid_item(parsed: Column) -> Column | None:

@@ -1,4 +1,4 @@
-"""Values of an event's fields, of what Spark has parsed."""
+"""Converts the fields that Spark has parsed into values of an event."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _TIME = (
     r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
     r"([Zz]|[+-]([01][0-9]|2[0-3]):?[0-5][0-9])\z"
 )
-# Of an exponent of more digits, Spark would write out a number of as many digits as it says.
+# Exponents have at most three digits, as Spark would write out a number of that many digits.
 _NUMBER = r"\A-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?\z"
 
 
 def values_of(schema: EventSchema, struct: Column) -> Column:
-    """Returns a struct of the values that queries can use; null where one can't be read.
+    """Returns a struct of the values that queries can use; null where a value can't be read.
 
     Args:
-        schema: of the struct.
-        struct: as it was parsed.
+        schema: schema of the struct.
+        struct: the parsed struct.
     """
     from pyspark.sql import functions as f
 
@@ -33,7 +33,7 @@ def values_of(schema: EventSchema, struct: Column) -> Column:
 
 
 def value_of(field: EventField, parsed: Column) -> Column | None:
-    """Returns the value of a field; None: queries can't use it."""
+    """Returns the value of a field; `None` if queries can't use the field."""
     from pyspark.sql import functions as f
 
     match field.type:
@@ -60,7 +60,7 @@ def _number(variant: Column) -> Column:
 
 
 def bigint(number: int) -> Column:
-    """Returns a constant."""
+    """Returns a constant column of type bigint."""
     from pyspark.sql import functions as f
 
     return f.lit(number).cast("bigint")
