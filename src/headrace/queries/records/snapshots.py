@@ -278,10 +278,7 @@ class Restored:
         self.ended[marker.id] = marker
 
     def _take_position(self, position: SnapshotPosition) -> None:
-        """Takes a position; parts of an incomplete snapshot before it are damaged.
-
-        The parts of a snapshot are in one transaction, which ends before the position.
-        """
+        """Takes a position: a snapshot is one transaction, so parts left before it are damaged."""
         self.position = position
         self.ended_events.clear()
         self.damaged += len(self._parts)

@@ -64,9 +64,6 @@ class QueryTable:
 
     Args:
         parse: parses the text of a query into a tree.
-
-    Attributes:
-        next_offset: the offset of the next record to apply.
     """
 
     def __init__(self, parse: ParseText) -> None:
