@@ -35,9 +35,9 @@ from headrace.queries.registry.record import RegisteredQuery, decode_query
 from headrace.queries.registry.topic import MAX_IDLE_SECONDS
 
 _LOG = logging.getLogger("headrace.queries")
-_MAX_HELD = 8
-_MAX_TEMPLATES = 10_000
-_MAX_FORMER_EXPIRIES = 1_000
+_MAX_HELD = 8  # sets of queries that a process holds
+_MAX_TEMPLATES = 10_000  # parsed queries, of different shapes
+_MAX_FORMER_EXPIRIES = 1_000  # beyond two expiries per query; with more, former ones are removed
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 

@@ -28,7 +28,7 @@ FREQUENT_SHARE = 0.005
 _MIN_FREQUENT_ROWS = 4
 # At most this many values can have half of that share each.
 _MAX_FREQUENT_VALUES = int(2 / FREQUENT_SHARE)
-_ROUNDS_BETWEEN_LOOKS = 32
+_ROUNDS_BETWEEN_LOOKS = 32  # the frequent values are observed again after this many tables of rows
 _NO_SLOTS: tuple[int, ...] = ()
 
 

@@ -28,7 +28,7 @@ MAX_TEXT_LENGTH = 1_000
 MAX_WINDOW_PAIRS = 250_000
 """Triples of row, rule and window that are added up at once."""
 
-_MAX_PARTIALS = 500_000
+_MAX_PARTIALS = 500_000  # triples times columns of the results that are added up at once
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from headrace.queries.match.sizes import MAX_BYTES, MeasuredRows, constant_bytes
 
 # Pairs of a row and a rule that are evaluated at once: some ten megabytes per column.
 _MAX_PAIRS = 1_000_000
+# Constants of more bytes are not kept as columns, but converted for each part of the pairs.
 _MAX_COLUMN_BYTES = 2**30
 
 

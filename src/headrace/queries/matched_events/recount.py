@@ -14,7 +14,7 @@ from headrace.pipelines.source.decode import Decoder
 from headrace.queries.match.rules import RuleSet
 from headrace.queries.matched_events.sent import Match
 
-_CHUNK_RECORDS = 10_000
+_CHUNK_RECORDS = 10_000  # decoded and matched at once
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,8 @@ class RecordedMatches:
 
     Args:
         events: the range of events.
-        max_matches: the largest number of matches; if there are more, the older half of them is
-            left out, with their events.
+        max_matches: the largest number of matches; if there are more, the older half of the matches
+            is left out, with their events.
 
     Attributes:
         events: the range of events, without those that are left out.

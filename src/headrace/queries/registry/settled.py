@@ -20,7 +20,7 @@ def settled_query(
     record                                       effect
     ============================================ =================================================
     tombstone                                    no query is registered
-    renewal or update while none is registered   none: its client writes the tombstone again
+    renewal or update while none is registered   no effect; its client writes the tombstone again
     registration while a query is live           an update: the time of the first registration stays
     registration of a query that has expired     a new registration
     a smaller revision                           a renewal: the text of the greater revision stays

@@ -10,7 +10,7 @@ from headrace.errors import QueryTextError
 from headrace.queries.language.tree import Query
 from headrace.queries.registry.record import RegisteredQuery, decode_query
 
-MIN_REMEMBERED_TEXTS = 1_000
+MIN_REMEMBERED_TEXTS = 1_000  # with more, texts without a registered query are forgotten
 MAX_CANCELLED_IDS = 10_000
 
 ParseText = Callable[[str], Query]

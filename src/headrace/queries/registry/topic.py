@@ -26,7 +26,7 @@ Compaction removes the tombstone of a cancelled query after the topic's compacti
 ``delete.retention.ms``, a day each, without moving the first offset.
 """
 
-_SEND_SECONDS = 30.0
+_SEND_SECONDS = 30.0  # after this time without acknowledgement, a write has failed
 # Compaction leaves out the open segment: with segments of a week, the default, it does nothing.
 _COMPACTED_SEGMENT = timedelta(hours=1)
 # A repeated batch must read the records that it had before, after an outage of up to a day.
