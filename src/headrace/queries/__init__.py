@@ -1,4 +1,4 @@
-"""Standing queries: a stream of events is matched with them, and each has results by window.
+"""Standing queries: queries that are matched with a stream of events, with results by window.
 
 ================== ============================ ====================================
 stage              reads                        writes
@@ -10,8 +10,8 @@ stage              reads                        writes
 ``matched_events`` events, ``NAME.queries``     ``NAME.matched-events``
 ================== ============================ ====================================
 
-An ``instance`` runs ``aggregate`` and ``answer`` for the partitions of its lease. The text of a
-query is read in ``language``, evaluated on Arrow columns in ``evaluation``, and compiled to Spark's
-columns in ``columns``. Sums, sketches and their partials are in ``aggregate_functions``, and the
+An ``instance`` runs ``aggregate`` and ``answer`` for the partitions of its lease. ``language``
+parses the text of a query, ``evaluation`` evaluates it on Arrow columns, and ``columns`` compiles
+it to Spark columns. Sums, sketches and their partials are in ``aggregate_functions``, and the
 records of topics in ``records``.
 """

@@ -10,30 +10,30 @@ DEFAULT_MAX_TTL = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class StandingQueries:
-    """Queries that are registered while everything runs, and answered for each window.
+    """A set of queries that are registered while pipelines run, and have results by window.
 
     ========================== ====================================================================
     topic                      records
     ========================== ====================================================================
     ``NAME.queries``           the registered queries, by id; one partition
     ``NAME.matched``           what batches of events add to windows, by query and window
-    ``NAME.positions``         how far pipelines have matched events, by pipeline; one partition
-    ``NAME.snapshots``         open windows, with the offsets up to which they have been added
+    ``NAME.positions``         positions of pipelines that match events; one partition
+    ``NAME.snapshots``         open windows, with the offsets of the records that they include
     ``NAME.ended``             results of closed windows, before they are in order
     ``NAME.results``           the results, by query id, in order
     ``NAME.matched-events``    events that match, of queries with ``MATCHED EVENTS EMIT``
-    ``NAME.leases``            which instance has which partitions; one partition
+    ``NAME.leases``            leases of instances for partitions; one partition
     ========================== ====================================================================
 
     Attributes:
-        name: of them all; topics begin with it.
-        partitions: of the matched topic, the snapshots, the ended windows, the results and the
-            matched events.
-        partitions_per_instance: how many of them an instance takes, for life; ``None``: all. With
-            more instances than that needs, the others wait to take the place of one that is lost.
-        max_ttl: how long a query lives if it is not updated, at most and by default; ``None``:
-            until it is cancelled. Then the topic of queries is compacted; else it has a retention
-            of twice that time.
+        name: name of the set; the names of its topics begin with it.
+        partitions: number of partitions of the topics ``NAME.matched``, ``NAME.snapshots``,
+            ``NAME.ended``, ``NAME.results`` and ``NAME.matched-events``.
+        partitions_per_instance: number of partitions that an instance takes for its life; ``None``
+            for all. Instances beyond those that are needed wait to replace one that is lost.
+        max_ttl: the longest time, and the default, that a query lives without an update; ``None``
+            if queries live until they are cancelled. Without it, the topic of queries is compacted;
+            with it, the topic has a retention of twice that time.
     """
 
     name: str
@@ -53,17 +53,17 @@ class StandingQueries:
 
     @property
     def positions_topic(self) -> str:
-        """Name of the topic with how far pipelines have matched events."""
+        """Name of the topic with the positions of pipelines that match events."""
         return f"{self.name}.positions"
 
     @property
     def snapshots_topic(self) -> str:
-        """Name of the topic with windows that have not ended."""
+        """Name of the topic with snapshots of open windows."""
         return f"{self.name}.snapshots"
 
     @property
     def ended_topic(self) -> str:
-        """Name of the topic with ended windows."""
+        """Name of the topic with the results of closed windows, before they are in order."""
         return f"{self.name}.ended"
 
     @property
@@ -73,17 +73,17 @@ class StandingQueries:
 
     @property
     def matched_events_topic(self) -> str:
-        """Name of the topic with the events that match, of queries that ask for them."""
+        """Name of the topic with matched events of queries with ``MATCHED EVENTS EMIT``."""
         return f"{self.name}.matched-events"
 
     @property
     def results_topic(self) -> str:
-        """Name of the topic with results."""
+        """Name of the topic with results in order."""
         return f"{self.name}.results"
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Names of all of its topics."""
+        """Names of all topics of the set."""
         return (
             self.queries_topic,
             self.matched_topic,

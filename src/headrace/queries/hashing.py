@@ -1,4 +1,4 @@
-"""Hashes by which texts are known, the same in all processes and versions."""
+"""Hashes of texts that are the same in all processes and versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topics behind standing queries, created by the process that needs them first."""
+"""The topics of standing queries, created by the first process that needs them."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from headrace.queries.registry.topic import (
     registry_topic_fault,
 )
 
-# Of what is read within seconds: so long may the stage behind it be away.
+# Records are read within seconds; the stage that reads them may be down for this long.
 _STAGE_RETENTION = timedelta(days=1)
-# Retention spares the open segment.
+# Retention does not delete the open segment, so segments are short.
 _SHORT_SEGMENTS = {"segment.ms": "3600000"}
 # A position names the queries with late events, ten thousand at most.
 _LARGE_POSITIONS = {"max.message.bytes": str(8 * 2**20)}
 
 
 def query_topics(queries: StandingQueries, replication: int) -> list[Topic]:
-    """Returns the topics of standing queries as they are to be, the registry first.
+    """Returns the topics that standing queries need, the registry first.
 
     Args:
-        queries: whose topics they are.
-        replication: how many replicas each has.
+        queries: the standing queries.
+        replication: the number of replicas of each topic.
     """
     return [
         registry_topic(queries, replication),
@@ -42,12 +42,12 @@ def query_topics(queries: StandingQueries, replication: int) -> list[Topic]:
 def query_topic_changes(
     queries: StandingQueries, replication: int, live: Mapping[str, TopicState]
 ) -> list[TopicChange]:
-    """Returns which topics are to be created, and why others can't be used.
+    """Returns which topics are to be created, and which are refused, with the reason.
 
     Args:
-        queries: whose topics they are.
-        replication: how many replicas a new topic has.
-        live: the topics that there are, by name.
+        queries: the standing queries.
+        replication: the number of replicas of a new topic.
+        live: the existing topics, by name.
     """
     registry, *topics = query_topics(queries, replication)
     missing = [topic for topic in (registry, *topics) if topic.name not in live]
@@ -64,11 +64,12 @@ def query_topic_changes(
 
 
 def ensure_query_topics(config: ClientConfig, queries: StandingQueries) -> None:
-    """Creates the topics that are missing.
+    """Creates the missing topics of standing queries.
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
-        TopicChangeError: if Kafka refuses a topic, or one of them has another number of partitions.
+        TopicChangeError: if Kafka refuses a topic, or an existing topic has another number of
+            partitions, or the registry has other settings.
     """
     ensure_registry_topic(config, queries)
     _, *topics = query_topics(queries, possible_replication(config))
@@ -95,7 +96,8 @@ def _stage_topics(queries: StandingQueries, replication: int) -> list[Topic]:
         queries.snapshots_topic,
         partitions=queries.partitions,
         replication=replication,
-        # Longer: without them, all that is matched would be answered once more.
+        # Longer than the matched topic: without snapshots, everything in it would be added up
+        # again.
         retention=2 * _STAGE_RETENTION,
         config=_SHORT_SEGMENTS | _LARGE_POSITIONS,
     )
@@ -104,10 +106,10 @@ def _stage_topics(queries: StandingQueries, replication: int) -> list[Topic]:
         queries.matched_events_topic,
         partitions=queries.partitions,
         replication=replication,
-        # An event as large as its topic allows has headers, too, when it is sent on.
+        # An event may be as large as its topic allows, and gets further headers when it is sent on.
         config={"max.message.bytes": str(MAX_MESSAGE_BYTES)},
     )
-    # By the brokers' clock, which all instances read: their own may differ.
+    # Times are those of the brokers' clock, because clocks of instances may differ.
     leases = Topic(
         queries.leases_topic,
         replication=replication,

@@ -30,7 +30,7 @@ _PIECE = msgspec.json.Decoder(MatchPiece)
 
 
 class MatchPositions(PositionStore):
-    """What match stages record of their pipelines, in a topic."""
+    """The positions of pipelines with a match stage, recorded in a topic."""
 
     def __init__(self, client: ClientConfig, queries: StandingQueries) -> None:
         self._client, self._topic = client, queries.positions_topic
@@ -47,12 +47,12 @@ class MatchPositions(PositionStore):
         return {name: int(recorded[key]) for name, key in keys.items() if key in recorded}
 
     def restored(self, writer: Mapping[str, object]) -> PositionStore | None:  # noqa: ARG002
-        """Returns None: what is committed does not go back in time."""
+        """Returns ``None``: positions and records in topics do not go back in time."""
         return None
 
 
 class MatchDriver(SinkDriver):
-    """Sends what tasks have matched.
+    """Sends the records of a batch's tasks, its ticks and positions in one transaction.
 
     Raises:
         SinkUnavailableError: if the brokers do not answer.
@@ -64,7 +64,7 @@ class MatchDriver(SinkDriver):
         self.writers = writers
         self._pipeline, self._queries, self._topic = pipeline, queries, writers.reader.topic
         self._label = f"queries {queries.name}"
-        # Before positions are read: what an earlier producer left open has ended then.
+        # Before positions are read: this ends the open transaction of an earlier producer.
         with _translated(self._label):
             self._producer = TransactionalProducer(
                 client, f"headrace.{queries.name}.match.{pipeline}"
@@ -93,14 +93,14 @@ class MatchDriver(SinkDriver):
         )
 
     def discard(self, pieces: Sequence[str]) -> None:
-        """Nothing was sent."""
+        """Does nothing: records are sent only by a commit."""
 
     def close(self, max_wait_seconds: float) -> None:  # noqa: ARG002
-        """Gives up what was not committed."""
+        """Closes the producer, and gives up a transaction that was not committed."""
         self._producer.close()
 
     def _check_expected(self, transaction: Transaction) -> None:
-        """This producer alone writes from now on: what is there at first is there for good."""
+        """Checks the recorded positions; they can't change, since earlier producers are fenced."""
         known = self._recorded.versions(transaction.expected)
         for name, expected in transaction.expected.items():
             if known.get(name) != expected:
@@ -114,11 +114,11 @@ class MatchDriver(SinkDriver):
         for piece in pieces:
             for name, value in piece.records:
                 key = name.encode()
-                # Of the declared ones: instances read no partition that was added to the topic.
+                # A declared partition: instances read no partitions that were added to the topic.
                 partition = partition_of_key(key, self._queries.partitions)
                 yield ProducerRecord(topic, key, bytes(value), (), partition)
         events = events_by_partition(pieces)
-        # A checkpoint that takes over commits positions before its first batch.
+        # No ticks if no batch ends: without its checkpoint, a pipeline first commits versions.
         for partition in range(self._queries.partitions if transaction.positions else 0):
             own = msgspec.structs.replace(tick, events=events[partition])
             yield ProducerRecord(topic, None, msgspec.json.encode(own), (), partition)
@@ -142,7 +142,7 @@ class MatchDriver(SinkDriver):
 
 
 def events_by_partition(pieces: Sequence[MatchPiece]) -> Counter[int]:
-    """Returns how many events the pieces of a batch add, by partition of the matched topic."""
+    """Returns how many matches the pieces of a batch add, by partition of the matched topic."""
     events: Counter[int] = Counter()
     for piece in pieces:
         events.update(piece.events)
@@ -150,10 +150,10 @@ def events_by_partition(pieces: Sequence[MatchPiece]) -> Counter[int]:
 
 
 def rules_of(pieces: Sequence[MatchPiece], sink: str) -> str:
-    """Returns the hash of the queries that the tasks of a batch had; empty: there are no pieces.
+    """Returns the hash of the queries that the tasks of a batch had; empty if it has no pieces.
 
-    Where tasks had different ones, all hashes are returned, and it is logged: a batch that is
-    refused for a query that differs would stop all others.
+    If tasks had different queries, returns all hashes and logs an error. The batch is not refused,
+    because that would stop all other queries, too.
     """
     hashes = " ".join(sorted({piece.rules for piece in pieces}))
     if " " in hashes:

@@ -1,4 +1,4 @@
-"""The live queries of a topic, in a process that matches its events."""
+"""The live queries of a topic, as a process that matches the topic's events holds them."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ from headrace.queries.registry.record import RegisteredQuery, decode_query
 from headrace.queries.registry.topic import MAX_IDLE_SECONDS
 
 _LOG = logging.getLogger("headrace.queries")
-_MAX_HELD = 8
-_MAX_TEMPLATES = 10_000
-_MAX_FORMER_EXPIRIES = 1_000
+_MAX_HELD = 8  # sets of queries that a process holds
+_MAX_TEMPLATES = 10_000  # parsed queries, of different shapes
+_MAX_FORMER_EXPIRIES = 1_000  # beyond two expiries per query; with more, former ones are removed
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryPoint:
-    """The queries of a moment: those of the records before an offset that had not expired then.
+    """A point of the registry: the records before an offset, without queries expired at a time.
 
     Attributes:
-        topic_id: of the topic of queries, which has one partition.
-        offset: of the next record.
-        at_ms: the moment, in milliseconds since 1970.
-        epoch: of the leader that reported the offset; None: not known.
+        topic_id: id of the topic of queries, which has one partition.
+        offset: the offset of the next record.
+        at_ms: the time, in milliseconds since 1970.
+        epoch: epoch of the leader that reported the offset; ``None`` if it is not known.
     """
 
     topic_id: str
@@ -60,7 +60,7 @@ class RegistryPoint:
 
     @property
     def position(self) -> ReferencePosition:
-        """The offset, as a position of the topic."""
+        """The offset, as a position in the topic of queries."""
         epochs = {} if self.epoch is None else {0: self.epoch}
         return ReferencePosition(self.topic_id, {0: self.offset}, epochs)
 
@@ -70,11 +70,11 @@ class RegistryReader:
     """Reads the registered queries of a topic's events; picklable.
 
     Attributes:
-        pipeline: that matches them.
+        pipeline: name of the pipeline that matches the events.
         registry: name of the topic of queries.
         topic: name of the topic of events.
-        schema: of its events.
-        cluster: where both are.
+        schema: schema of the events.
+        cluster: the Kafka cluster with both topics.
     """
 
     pipeline: str
@@ -84,7 +84,7 @@ class RegistryReader:
     cluster: Cluster
 
     def end(self) -> RegistryPoint:
-        """Returns where the topic of queries ends now.
+        """Returns the point at which the topic of queries ends now.
 
         Raises:
             TopicMissingError: if there is no such topic.
@@ -95,14 +95,14 @@ class RegistryReader:
         return RegistryPoint(position.topic_id, offset, _now_ms(), epoch)
 
     def at(self, point: RegistryPoint) -> LiveQueries:
-        """Returns the queries of a point. Raises as :meth:`live`."""
+        """Returns the live queries at a point. Raises as :meth:`live`."""
         return self.live(point.position, point.at_ms)
 
     def live(self, position: ReferencePosition, at_ms: int) -> LiveQueries:
-        """Returns the queries of this process at a position, without those that have expired.
+        """Returns the live queries at a position and a time, which the process holds from then on.
 
         Raises:
-            ReferenceRecreatedError: if the topic of queries is another one than when the batch was
+            ReferenceRecreatedError: if the topic of queries was recreated since the batch was
                 planned.
             RecordsDeletedError: if Kafka deletes records while they are read.
             BrokerUnreachableError: if the broker does not respond.
@@ -127,7 +127,7 @@ class RegistryReader:
         at = held.position
         goes_on = (
             at_ms >= held.at_ms
-            # Of queries that were cancelled since, Kafka may have deleted the tombstone.
+            # After a longer time, Kafka may have deleted the tombstones of cancelled queries.
             and time.monotonic() - held.read_at <= MAX_IDLE_SECONDS
             and all(end >= live.earliest[p] for p, end in at.partitions.items())
             and at.leads_to(position, self.cluster, self.registry)
@@ -146,17 +146,18 @@ class RegistryReader:
 
 
 QueryIdentity: TypeAlias = tuple[str, int, int, str]
-"""Id of a query, when it was registered first, its revision, and its text."""
+"""Id of a query, its first registration in milliseconds since 1970, its revision, and its text."""
 
 
 class LiveQuery(msgspec.Struct, frozen=True, gc=False):
-    """What the records of a live query's windows say of it.
+    """The parts of a live query's registration that matching needs.
 
     Attributes:
-        text: of the query.
-        revision: of the query.
-        registered_ms: when it was registered first, in milliseconds since 1970.
-        expires_ms: when it ends, in milliseconds since 1970; None: when it is cancelled.
+        text: text of the query.
+        revision: revision of the query.
+        registered_ms: when the query was first registered, in milliseconds since 1970.
+        expires_ms: when the query expires, in milliseconds since 1970; ``None`` if it lives until
+            it is cancelled.
     """
 
     text: str
@@ -165,11 +166,11 @@ class LiveQuery(msgspec.Struct, frozen=True, gc=False):
     expires_ms: int | None
 
     def identity(self, query_id: str) -> QueryIdentity:
-        """Returns what tells it from others, whose matches are others."""
+        """Returns the identity of the query; another identity means other matches."""
         return query_id, self.registered_ms, self.revision, self.text
 
     def hash(self, query_id: str) -> int:
-        """Returns a number of 64 bits: of its id, registration, revision and text."""
+        """Returns a 64-bit hash of the query's id, registration, revision and text."""
         name = f"{query_id} {self.registered_ms} {self.revision} {self.text}"
         return int(text_hash(name), 16)
 
@@ -179,11 +180,11 @@ class EmittingQuery:
     """A live query whose matched events are sent on.
 
     Attributes:
-        rule: of the query.
-        query: what its records say of it.
-        conditions: of its shape, an expression for each operand; their own constants are those of
-            another query of the shape.
-        lookup: number of the operand that it is looked up by; -1: by none.
+        rule: the rule of the query.
+        query: the registration of the query.
+        conditions: an expression for each operand of the shape; constants in the expressions may be
+            those of another query of the shape.
+        lookup: number of the operand that the query is looked up by; -1 if there is none.
     """
 
     rule: Rule
@@ -195,12 +196,12 @@ class EmittingQuery:
 class LiveQueries:
     """The live queries of a topic's events, as rules. Used on one thread.
 
-    One query of each shape is parsed; :mod:`~headrace.queries.match.shape` says how the others are
-    read.
+    Only one query of each shape is parsed; :mod:`~headrace.queries.match.shape` says how the others
+    are read.
 
     Args:
         topic: name of the topic of events.
-        schema: of its events.
+        schema: schema of the events.
     """
 
     def __init__(self, topic: str, schema: EventSchema) -> None:
@@ -213,18 +214,18 @@ class LiveQueries:
 
     @property
     def hash(self) -> str:
-        """Hash of the queries that have a rule, in whatever order they came; 16 hex digits."""
+        """Hash of the queries that have a rule, independent of their order; 16 hex digits."""
         return f"{self._hash % 2**HASH_BITS:0{HASH_BITS // 4}x}"
 
     def query(self, query_id: str) -> LiveQuery:
-        """Returns a query that has a rule."""
+        """Returns the query with this id, which must have a rule."""
         return self._queries[query_id]
 
     def emitting(self, rows: pa.Table) -> Iterator[EmittingQuery]:
         """Yields the queries whose matched events are sent on.
 
         Args:
-            rows: events by which it is chosen what a query is looked up by.
+            rows: sample of events, by which the operand of each lookup is chosen.
         """
         for rule, lookup in self.rules.lookups(rows):
             if rule.shape.emits_events:
@@ -234,7 +235,7 @@ class LiveQueries:
                 yield EmittingQuery(rule, query, operands_of(tree.where), lookup)
 
     def emitting_identities(self) -> set[QueryIdentity]:
-        """Returns what tells the queries whose matched events are sent on from others."""
+        """Returns the identities of the queries whose matched events are sent on."""
         return {
             self._queries[rule.query_id].identity(rule.query_id)
             for rule in self.rules
@@ -244,7 +245,8 @@ class LiveQueries:
     def apply(self, key: bytes | None, value: bytes | None) -> None:
         """Takes the next record of the topic of queries.
 
-        A query that can't be matched has no rule, and harms no other: ``query list`` shows it.
+        A query that can't be matched gets no rule, and does not affect other queries; ``query
+        list`` shows it.
         """
         query_id = (key or b"").decode(errors="backslashreplace")
         if value is None:
@@ -261,21 +263,21 @@ class LiveQueries:
             _LOG.warning("Query %s can't be matched: %s", query_id, error)
 
     def expire(self, at_ms: int) -> None:
-        """Removes the queries that have expired, by the clock of the batch.
+        """Removes the queries that have expired.
 
         Args:
-            at_ms: milliseconds since 1970.
+            at_ms: the time of the batch, in milliseconds since 1970.
         """
         while self._expiries and self._expiries[0][0] <= at_ms:
             expires_ms, query_id = heapq.heappop(self._expiries)
             query = self._queries.get(query_id)
-            # One that was renewed or cancelled has left its former expiry behind.
+            # Renewed and cancelled queries leave their former expiries in the heap.
             if query is not None and query.expires_ms == expires_ms:
                 self._remove(query_id)
 
     def _put(self, query: RegisteredQuery) -> None:
         known = self._queries.get(query.id)
-        # A query that is renewed has the rule that it had.
+        # A renewed query keeps its rule.
         if known is None or known.text != query.text:
             self.rules.put(Rule(query.id, *self._compiled(query)))
         live = LiveQuery(
@@ -293,7 +295,7 @@ class LiveQueries:
             self._limit_expiries()
 
     def _limit_expiries(self) -> None:
-        """Forgets former expiries once they are more than half of all."""
+        """Removes former expiries from the heap once they are more than half of it."""
         if len(self._expiries) <= 2 * len(self._queries) + _MAX_FORMER_EXPIRIES:
             return
         self._expiries = [
@@ -327,7 +329,7 @@ class LiveQueries:
 
 
 def milliseconds_since_1970(at: datetime) -> int:
-    """Returns a time as a number."""
+    """Returns a time as milliseconds since 1970."""
     return (at - _EPOCH) // _MILLISECOND
 
 
@@ -337,7 +339,7 @@ def _now_ms() -> int:
 
 @dataclass
 class _Held:
-    """The queries of this process, where they stand, and when they were read."""
+    """The queries that this process holds, their position, and when they were read."""
 
     queries: LiveQueries
     position: ReferencePosition
@@ -345,15 +347,15 @@ class _Held:
     read_at: float = 0.0
 
     def begin_anew(self, queries: LiveQueries) -> None:
-        """Puts queries at no position in the place of those that it has."""
+        """Replaces the queries by an empty set, to be read from the start of the topic."""
         self.queries, self.at_ms = queries, 0
         self.position = replace(self.position, partitions={}, epochs={})
 
 
 @functools.lru_cache(maxsize=_MAX_HELD)
 def _held(
-    pid: int,  # noqa: ARG001  a forked process has no queries
-    pipeline: str,  # noqa: ARG001  pipelines stand at positions of their own
+    pid: int,  # noqa: ARG001  a forked process begins without queries
+    pipeline: str,  # noqa: ARG001  each pipeline has its own position
     topic: str,
     schema: EventSchema,
     topic_id: str,  # of the topic of queries

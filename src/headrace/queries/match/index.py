@@ -1,8 +1,8 @@
-"""What rules are looked up by: the value of an expression, and the rules that ask for it.
+"""Indexes of rules: the rules that compare an expression with constants, by constant.
 
-Each rule is in one index. Which one costs least depends on the events: ``kind = 'view'`` is true
-for most of them, ``user = 'u-17'`` for few. Shares of frequent values are observed, and a rule is
-looked up by the operand whose value is least frequent.
+Each rule is in one index. Which index is cheapest depends on the events: ``kind = 'view'`` is true
+for most events, ``user = 'u-17'`` for few. The shares of frequent values are observed, and a rule
+is looked up by the operand whose value is least frequent.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from headrace.queries.match.shape import Rule, indexed_values
 NumberArray: TypeAlias = npt.NDArray[np.int64]
 """Numbers of rows, slots or operands: ``int64``."""
 
-# A value in fewer rows is as good as any other: it makes few candidates.
+# Shares below this are not told apart: values with fewer rows make few candidates.
 FREQUENT_SHARE = 0.005
 _MIN_FREQUENT_ROWS = 4
-# No more values can have half of that share.
+# At most this many values can have half of that share each.
 _MAX_FREQUENT_VALUES = int(2 / FREQUENT_SHARE)
-_ROUNDS_BETWEEN_LOOKS = 32
+_ROUNDS_BETWEEN_LOOKS = 32  # the frequent values are observed again after this many tables of rows
 _NO_SLOTS: tuple[int, ...] = ()
 
 
 def rows_with(rows: pa.Table, columns: Collection[str], numbers: NumberArray) -> pa.Table:
-    """Returns some rows, by number, with some of their columns; with one at least."""
+    """Returns the rows with these numbers, in these columns, or in any one if there are none."""
     names = sorted(columns) or rows.column_names[:1]  # a table without columns has no rows
     return rows.select(names).take(pa.array(numbers))
 
@@ -43,9 +43,10 @@ class Candidates:
     """Pairs of a row and a rule that may match.
 
     Attributes:
-        rows: number of the row, of each pair.
-        slots: slot of the rule, of each pair.
-        operands: number of the operand that is known to be true, of each pair; -1: of none.
+        rows: number of the row, for each pair.
+        slots: slot of the rule, for each pair.
+        operands: number of the operand that is known to be true, for each pair; -1 if there is
+            none.
     """
 
     rows: NumberArray
@@ -53,7 +54,7 @@ class Candidates:
     operands: NumberArray
 
     def take(self, places: NumberArray) -> Candidates:
-        """Returns some of the pairs."""
+        """Returns the pairs at these places."""
         return Candidates(self.rows[places], self.slots[places], self.operands[places])
 
 
@@ -62,15 +63,16 @@ class ValueIndex:
     """The rules that are looked up by one expression.
 
     Attributes:
-        expression: whose values they ask for.
-        slots: of the rules, by value: a tuple of one, which is small, or a set of several.
+        expression: the expression that the rules compare with constants.
+        slots: slots of the rules, by constant: a tuple of one slot, which takes less memory, or a
+            set of several.
     """
 
     expression: CompiledExpression
     slots: dict[Any, tuple[int] | set[int]] = field(default_factory=dict)
 
     def add(self, slot: int, values: tuple[Any, ...]) -> None:
-        """Adds a rule that asks for any of the values."""
+        """Adds a rule that compares the expression with these values."""
         for value in values:
             slots = self.slots.get(value)
             if slots is None:
@@ -90,10 +92,10 @@ class ValueIndex:
                 del self.slots[value]
 
     def look_up(self, values: EncodedValues) -> tuple[NumberArray, NumberArray]:
-        """Returns pairs of a row and a rule that asks for its value, as two arrays."""
+        """Returns the pairs of a row and a rule with the row's value, as two arrays."""
         slots_of = list(map(self.slots.get, values.distinct))
         lengths = np.zeros(len(slots_of), np.int64)
-        # Most values are those of no rule.
+        # Most values have no rule.
         for number, asking in enumerate(slots_of):
             if asking is not None:
                 lengths[number] = len(asking)
@@ -109,11 +111,11 @@ class ValueIndex:
 
 @dataclass(frozen=True)
 class EncodedValues:
-    """The values of an expression, of each row.
+    """The values of an expression for each row, dictionary-encoded.
 
     Attributes:
-        distinct: those that there are; None for null is the last.
-        codes: of each row, the number of its value.
+        distinct: the distinct values; the last is ``None``, for null.
+        codes: index of the row's value in ``distinct``, for each row.
     """
 
     distinct: list[Any]
@@ -121,22 +123,22 @@ class EncodedValues:
 
     @classmethod
     def of(cls, expression: CompiledExpression, rows: pa.Table) -> EncodedValues:
-        """Returns the values of an expression."""
+        """Returns the values of an expression for rows."""
         values = expression.evaluate(rows)
         if pa.types.is_timestamp(values.type):
             values = values.cast(pa.int64())
         encoded = values.dictionary_encode()
         codes = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy().astype(np.int64)
-        # No rule asks for null: it has no slots.
+        # No rule compares with null, so null has no slots.
         return cls([*encoded.dictionary.to_pylist(), None], codes)
 
     def frequent(self, before: Collection[Any]) -> dict[Any, float]:
         """Returns the shares of frequent values.
 
         Args:
-            before: values that were frequent; they are until they have less than half the share.
-                Few rows say nothing of a value that is not among them: it stays, unless more
-                would stay than can be frequent at once. Those that were last frequent stay first.
+            before: values that were frequent before. A value stays frequent until it has less than
+                half of the share. If there are few rows, values that are not in them stay, too, as
+                far as the number of values allows; the most recent ones are kept first.
         """
         counts = np.bincount(self.codes, minlength=len(self.distinct))
         shares = counts / max(1, len(self.codes))
@@ -156,10 +158,10 @@ class EncodedValues:
 
 
 class Indexes:
-    """The indexes of all rules, and what was observed of their values.
+    """The indexes of all rules, and the observed shares of values.
 
     Args:
-        rules: by slot; the set of rules changes it.
+        rules: the rules, by slot; :class:`RuleSet` changes the list.
     """
 
     def __init__(self, rules: Sequence[Rule | None]) -> None:
@@ -182,7 +184,7 @@ class Indexes:
                 self._expressions[expression.shape] = expression
 
     def remove(self, slot: int) -> None:
-        """Removes the rule in a slot, which is still there."""
+        """Removes the rule in a slot from its index; the slot must still have the rule."""
         self._take_out(slot)
         self._unplaced.remove(slot)
         for expression in self._rule(slot).shape.indexed.values():
@@ -192,24 +194,24 @@ class Indexes:
                     known.pop(expression.shape, None)
 
     def unindexed(self, shape: str) -> set[int]:
-        """Returns the slots of rules of a shape that are in no index."""
+        """Returns the slots of a shape's rules that are in no index."""
         return self._unindexed.get(shape, set())
 
     def lookups(self, rows: pa.Table) -> NumberArray:
-        """Returns by slot the number of the operand that a rule is looked up by; -1: by none.
+        """Returns the number of the operand that a rule is looked up by, by slot; -1 if none.
 
         Args:
-            rows: events whose values are observed.
+            rows: sample of events, whose values are observed.
         """
         self._observe(rows, {})
         self._place()
         return self._operands
 
     def candidates(self, rows: pa.Table) -> Iterator[Candidates]:
-        """Yields the pairs of a row and a rule whose value it has, by index.
+        """Yields the pairs of a row and a rule with the row's value, index by index.
 
         Args:
-            rows: with the columns of the topic's events.
+            rows: events, with the columns of the topic.
         """
         encoded: dict[str, EncodedValues] = {}
         is_new = not self._expressions.keys() <= self._shares.keys()
@@ -227,14 +229,14 @@ class Indexes:
                 yield Candidates(numbers, slots, self._operands[slots])
 
     def _observe(self, rows: pa.Table, encoded: dict[str, EncodedValues]) -> None:
-        """Notes which values are frequent, and takes out what may be in a better index now."""
+        """Updates the frequent values, and takes out rules that may have a better index now."""
         has_rarer = False
         for name, expression in self._expressions.items():
             encoded[name] = EncodedValues.of(expression, rows)
             before = self._shares.get(name, {})
             after = encoded[name].frequent(before)
             grown = {value for value, share in after.items() if share > 2 * before.get(value, 0.0)}
-            # A share that grows slowly is compared with the one that rules were placed by.
+            # Keeps the share by which rules were placed, so that slow growth adds up.
             self._shares[name] = {
                 value: share if value in grown else min(share, before[value])
                 for value, share in after.items()
@@ -246,7 +248,7 @@ class Indexes:
                 self._take_out_by(name, shares)
 
     def _take_out_by(self, name: str, values: Iterable[Any]) -> None:
-        """Takes the rules that are looked up by these values out, if they have a choice."""
+        """Takes out the rules that are looked up by these values and could be in another index."""
         index = self._indexes.get(name)
         if index is None:
             return
@@ -274,7 +276,7 @@ class Indexes:
         self._unplaced.clear()
 
     def _best(self, rule: Rule) -> int:
-        """Returns the number of the operand whose values fewest events have; -1: there is none."""
+        """Returns the number of the operand whose values are least frequent; -1 if none."""
         indexed = rule.shape.indexed
 
         def share(operand: int) -> float:
@@ -284,7 +286,7 @@ class Indexes:
         return min(indexed, key=share, default=-1) if len(indexed) != 1 else next(iter(indexed))
 
     def _take_out(self, slot: int) -> None:
-        """Takes a rule out of its index; it has none then."""
+        """Takes a rule out of its index, until :meth:`_place` chooses another."""
         if slot in self._unplaced:
             return
         rule, operand = self._rule(slot), int(self._operands[slot])
@@ -303,9 +305,9 @@ class Indexes:
 
 
 def with_room(numbers: NumberArray, length: int) -> NumberArray:
-    """Returns an array that begins with the numbers and has at least a length.
+    """Returns an array that begins with the numbers and has at least this length.
 
-    It grows by half at least: adding one by one takes no longer than adding all at once.
+    It grows by half at least, so that adding numbers one by one takes linear time.
     """
     missing = length - len(numbers)
     return np.pad(numbers, (0, max(missing, len(numbers) // 2))) if missing > 0 else numbers

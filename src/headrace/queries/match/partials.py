@@ -1,4 +1,4 @@
-"""What matching rows add to the windows of queries, by group."""
+"""Computes the partials that matching rows add to the windows of queries, by group."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from headrace.queries.match.shape import QueryShape, ShapedResult
 from headrace.queries.match.sizes import divided, value_bytes
 
 MAX_TEXT_LENGTH = 1_000
-"""Characters of a text in results: in facets, ``latest``, ``min`` and ``max``."""
+"""Characters of a text that results keep: in facets, ``latest``, ``min`` and ``max``."""
 
 
 MAX_WINDOW_PAIRS = 250_000
-"""Rows, times rules, times windows that they are in, that are added up together."""
+"""Triples of row, rule and window that are added up at once."""
 
-_MAX_PARTIALS = 500_000
+_MAX_PARTIALS = 500_000  # triples times columns of the results that are added up at once
 
 
 @dataclass(frozen=True)
 class RowPlaces:
-    """The places that the rows of a table come from.
+    """The event times and Kafka positions of the rows of a table.
 
     Attributes:
-        time_us: event time, in microseconds since 1970.
-        partition: of the topic.
-        offset: in the partition.
+        time_us: event time of each row, in microseconds since 1970.
+        partition: number of the topic's partition, for each row.
+        offset: offset in the partition, for each row.
     """
 
     time_us: NumberArray
@@ -46,20 +46,21 @@ class RowPlaces:
     offset: NumberArray
 
     def take(self, rows: NumberArray) -> Places:
-        """Returns the places of some rows."""
+        """Returns the places of the rows with these numbers."""
         return Places(self.time_us[rows], self.partition[rows], self.offset[rows])
 
 
 @dataclass(frozen=True)
 class AddedToWindow:
-    """What rows add to one window of one rule.
+    """The partials that rows add to one window of one rule.
 
     Attributes:
-        slot: of the rule.
-        begin_us: begin of the window.
-        events: how many of them match.
-        groups: values of the facets and partials of the results, of each group.
-        other: partials of the groups beyond the limit, together; None: there are none.
+        slot: slot of the rule.
+        begin_us: start of the window, in microseconds since 1970.
+        events: number of matching rows.
+        groups: values of the facets, and partials of the results, for each group.
+        other: sums of the partials of all groups beyond the limit; ``None`` if there are no such
+            groups.
     """
 
     slot: int
@@ -72,12 +73,12 @@ class AddedToWindow:
 def added_to_windows(
     rows: pa.Table, places: RowPlaces, matches: Matches
 ) -> Iterator[AddedToWindow]:
-    """Yields what matching rows add, by rule and window.
+    """Yields the partials that matching rows add, by rule and window.
 
     Args:
-        rows: with the columns of the topic's events.
-        places: of the rows.
-        matches: of rules of one shape.
+        rows: events, with the columns of the topic.
+        places: places of the rows.
+        matches: matches of rules of one shape.
     """
     shape = matches.shape
     pairs = min(MAX_WINDOW_PAIRS, _MAX_PARTIALS // max(1, len(shape.results)))
@@ -89,7 +90,7 @@ def added_to_windows(
 
 
 def _added(rows: pa.Table, places: RowPlaces, matches: Matches) -> Iterator[AddedToWindow]:
-    # Expressions are evaluated once for each row, however many rules and windows it is in.
+    # Expressions are evaluated once for each row, though it may be in many rules and windows.
     distinct, numbers = np.unique(matches.rows, return_inverse=True)
     columns = rows_with(rows, matches.shape.columns, distinct)
     pairs = _WindowPairs.of(matches, numbers, places)
@@ -120,11 +121,11 @@ def limited(
     max_groups: int,
     aggregations: Sequence[Aggregation[Any]],
 ) -> tuple[list[tuple[tuple[Any, ...], tuple[Any, ...]]], list[Any] | None]:
-    """Divides groups into those that a window shows and all others, which are added up.
+    """Returns the groups that a window shows, and the sum of all other groups' partials.
 
-    Which ones are shown depends on the values of facets alone, by their hash: neither the order of
-    events nor batches change it. A group that is not among the first of some of the groups is not
-    among the first of all of them, either.
+    The groups with the smallest hashes of their facets are shown, so the choice does not depend on
+    the order of events or on batches. A group that is beyond the limit in some of the groups is
+    beyond it in all groups, too.
     """
     if len(groups) <= max_groups:
         return list(groups), None
@@ -139,7 +140,7 @@ def limited(
 
 
 def facet_hash(values: tuple[Any, ...]) -> bytes:
-    """Returns what groups are ordered by where there are too many."""
+    """Returns the hash by which groups are ordered if there are more than the limit."""
     return hashlib.blake2b(msgspec.json.encode(values), digest_size=8).digest()
 
 
@@ -148,9 +149,9 @@ class _WindowPairs:
     """Pairs of a row and a rule, once for each window that the row is in.
 
     Attributes:
-        rows: number of the row among those that match, of each pair.
-        slots: slot of the rule, of each pair.
-        begins: begin of the window, of each pair.
+        rows: number of the row among the matching rows, for each pair.
+        slots: slot of the rule, for each pair.
+        begins: start of the window, for each pair.
     """
 
     rows: NumberArray
@@ -173,11 +174,11 @@ class _WindowPairs:
 
 @dataclass(frozen=True)
 class _RowValues:
-    """The values of an expression; one without columns has one value, which is not repeated.
+    """The values of an expression; an expression without columns is evaluated once for all rows.
 
     Attributes:
-        values: of the expression.
-        numbers: number of the value of each row.
+        values: values of the expression.
+        numbers: index of the row's value in ``values``, for each row.
     """
 
     values: pa.Array
@@ -185,7 +186,7 @@ class _RowValues:
 
     @classmethod
     def of(cls, expression: CompiledExpression, rows: pa.Table) -> _RowValues:
-        """Evaluates an expression."""
+        """Returns the values of an expression for rows."""
         if expression.columns:
             return cls(expression.evaluate(rows), np.arange(rows.num_rows))
         return cls(expression.evaluate(rows.slice(0, 1)), np.zeros(rows.num_rows, np.int64))
@@ -195,46 +196,46 @@ class _RowValues:
         return bool(pa.types.is_string(self.values.type))
 
     def cut(self) -> _RowValues:
-        """Texts without what is beyond their length limit; other values as they are.
+        """Returns texts cut to their maximum length, and other values as they are.
 
-        Of cut texts, the least is the cut one of the least: what is before another stays before
-        it, or equals it.
+        Cutting keeps the order of texts, so ``min`` and ``max`` may be taken of cut texts.
         """
         if not self.are_texts:
             return self
         return replace(self, values=pc.utf8_slice_codeunits(self.values, 0, MAX_TEXT_LENGTH))
 
     def plain(self) -> _RowValues:
-        """Values as JSON has them: times as microseconds since 1970."""
+        """Returns the values as in JSON, with times as microseconds since 1970."""
         is_time = pa.types.is_timestamp(self.values.type)
         return replace(self, values=self.values.cast(pa.int64())) if is_time else self
 
     def codes(self) -> NumberArray:
-        """Returns a number for each row: equal values have equal ones."""
+        """Returns a code for each row; rows with equal values have equal codes."""
         encoded = self.values.dictionary_encode()
         codes: NumberArray = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
         return codes.astype(np.int64)[self.numbers]
 
     def sizes(self) -> NumberArray:
-        """Returns how many bytes the value of each row has."""
+        """Returns the size of each row's value in bytes."""
         return value_bytes(self.values)[self.numbers]
 
     def take(self, rows: NumberArray) -> pa.Array:
-        """Returns the values of some rows."""
+        """Returns the values of the rows with these numbers."""
         return self.values.take(pa.array(self.numbers[rows]))
 
 
 @dataclass(frozen=True)
 class _Grouping:
-    """Pairs in groups: of one rule, one window, and the same values of facets.
+    """Pairs in groups; a group has one rule, one window, and the same values of the facets.
 
     Attributes:
-        rows: number of the row among those that match, of each pair.
-        groups: of each pair; groups of a rule and a window are next to each other.
-        firsts: a pair of each group.
-        pair_slots: slot of the rule, of each pair.
-        pair_begins: begin of the window, of each pair.
-        facets: values of each facet, of the rows that match.
+        rows: number of the row among the matching rows, for each pair.
+        groups: number of the group, for each pair; the groups of a rule and window have consecutive
+            numbers.
+        firsts: index of one pair of the group, for each group.
+        pair_slots: slot of the rule, for each pair.
+        pair_begins: start of the window, for each pair.
+        facets: values of the matching rows, for each facet.
     """
 
     rows: NumberArray
@@ -271,7 +272,7 @@ class _Grouping:
         return self.pair_begins[self.firsts]
 
     def facet_values(self) -> list[tuple[Any, ...]]:
-        """Values of the facets, of each group."""
+        """Returns the values of the facets for each group."""
         firsts = self.rows[self.firsts]
         columns = [facet.take(firsts).to_pylist() for facet in self.facets]
         return list(zip(*columns, strict=True)) if columns else [()] * self.count
@@ -280,13 +281,13 @@ class _Grouping:
 def _partials(
     result: ShapedResult, columns: pa.Table, grouping: _Grouping, places: Places
 ) -> Sequence[Any]:
-    """Returns a partial of each group.
+    """Returns a partial for each group.
 
     Args:
-        result: column of the results.
-        columns: of the rows that match.
-        grouping: of their pairs.
-        places: of the rows that match.
+        result: the column of the results.
+        columns: columns of the matching rows.
+        grouping: groups of the pairs.
+        places: places of the matching rows.
     """
     groups, rows = grouping.groups, grouping.rows
     if result.where is not None:
@@ -310,7 +311,7 @@ def _partials(
 def _merged(
     aggregation: Aggregation[Any], parts: Sequence[Sequence[Any]], groups: int
 ) -> Sequence[Any]:
-    """Returns a partial of each group, of those of several parts of its rows."""
+    """Returns a partial for each group, merged from the partials of several parts of its rows."""
     if len(parts) == 1:
         return parts[0]
     accumulators = [aggregation.accumulator() for _ in range(groups)]

@@ -1,4 +1,4 @@
-"""The rules of one topic, and which of them the rows of a batch match."""
+"""The rules of one topic, and the search for rules that the rows of a batch match."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from headrace.queries.match.index import (
 from headrace.queries.match.shape import Constants, QueryShape, Rule, constant_columns
 from headrace.queries.match.sizes import MAX_BYTES, MeasuredRows, constant_bytes, divided
 
-# Of pairs of a row and a rule that are looked at together: some ten megabytes of each column.
+# Pairs of a row and a rule that are evaluated at once: some ten megabytes per column.
 _MAX_PAIRS = 1_000_000
+# Constants of more bytes are not kept as columns, but converted for each part of the pairs.
 _MAX_COLUMN_BYTES = 2**30
 
 
 @dataclass(frozen=True)
 class Matches:
-    """Rows that match rules of one shape: pairs of a row and a rule.
+    """Matches of rows and rules of one shape, as pairs.
 
     Attributes:
-        shape: of the rules.
-        rows: number of the row, of each pair.
-        slots: slot of the rule, of each pair.
+        shape: shape of the rules.
+        rows: number of the row, for each pair.
+        slots: slot of the rule, for each pair.
     """
 
     shape: QueryShape
@@ -42,7 +43,7 @@ class Matches:
 
 
 class RuleSet:
-    """Rules, each in a slot, and what they are looked up by. Used on one thread."""
+    """Rules, each in a slot, and their indexes. Used on one thread."""
 
     def __init__(self) -> None:
         self._rules: list[Rule | None] = []
@@ -62,18 +63,18 @@ class RuleSet:
 
     @property
     def columns(self) -> frozenset[str]:
-        """Columns of events that the rules are made of."""
+        """Columns of events that the rules use."""
         return frozenset().union(*(table.shape.columns for table in self._tables.values()))
 
     def rule(self, slot: int) -> Rule:
-        """Returns the rule in a slot that is in use."""
+        """Returns the rule in a slot, which must be in use."""
         rule = self._rules[slot]
         if rule is None:
             raise KeyError(slot)
         return rule
 
     def put(self, rule: Rule) -> None:
-        """Adds a rule, in place of the one with its query id."""
+        """Adds a rule, and replaces the rule with the same query id."""
         self.remove(rule.query_id)
         if not self._free:
             self._free.append(len(self._rules))
@@ -101,20 +102,20 @@ class RuleSet:
         self._free.append(slot)
 
     def lookups(self, rows: pa.Table) -> Iterator[tuple[Rule, int]]:
-        """Yields rules with the number of the operand that each is looked up by; -1: by none.
+        """Yields rules with the number of the operand that each is looked up by; -1 if none.
 
         Args:
-            rows: events by which it is chosen.
+            rows: sample of events, by which the operand is chosen.
         """
         operands = self._indexes.lookups(rows)
         for slot in self._slot_of.values():
             yield self.rule(slot), int(operands[slot])
 
     def matches(self, rows: pa.Table) -> Iterator[Matches]:
-        """Yields what rows match, by shape; a shape may come several times.
+        """Yields the matches of rows, by shape; a shape may come several times.
 
         Args:
-            rows: with the columns of the topic's events.
+            rows: events, with the columns of the topic.
         """
         measured = MeasuredRows(rows)
         for candidates in self._indexes.candidates(rows):
@@ -132,7 +133,7 @@ class RuleSet:
         return table
 
     def _verified(self, rows: MeasuredRows, candidates: Candidates) -> Iterator[Matches]:
-        """Yields the candidates that meet the other operands of their rules, by shape."""
+        """Yields the candidates that meet all other operands of their rules, by shape."""
         numbers = self._table_numbers[candidates.slots]
         order = np.argsort(numbers, kind="stable")
         borders = np.flatnonzero(np.diff(numbers[order])) + 1
@@ -150,9 +151,9 @@ class ShapeTable:
     """The constants of the rules of one shape.
 
     Attributes:
-        number: of the table.
-        shape: of all rules.
-        constants: by slot.
+        number: number of the table.
+        shape: shape of the rules.
+        constants: constants of each rule, by slot.
     """
 
     number: int
@@ -180,7 +181,7 @@ class ShapeTable:
         self._columns = None
 
     def met(self, rows: MeasuredRows, pairs: Candidates) -> Iterator[Matches]:
-        """Yields the pairs that meet all operands but those that they were looked up by."""
+        """Yields the pairs that meet all operands; that of the lookup is not evaluated again."""
         for number in range(len(self.shape.operands)):
             is_open = pairs.operands != number
             if not is_open.any():
@@ -192,7 +193,7 @@ class ShapeTable:
         yield Matches(self.shape, pairs.rows, pairs.slots)
 
     def _is_met(self, rows: MeasuredRows, number: int, pairs: Candidates) -> npt.NDArray[np.bool_]:
-        """Returns which pairs meet an operand, as many at once as fit into memory."""
+        """Returns which pairs meet an operand, evaluated in parts that fit into memory."""
         operand = self.shape.operands[number]
         parts = []
         for part in self._parts(rows.sizes(operand.columns), number, pairs):
@@ -202,7 +203,7 @@ class ShapeTable:
         return np.concatenate(parts)
 
     def _parts(self, row_sizes: NumberArray, number: int, pairs: Candidates) -> Iterable[slice]:
-        """Returns the parts of pairs; a row is repeated for each value of a list."""
+        """Returns parts of pairs that fit into memory; a row is repeated for each list value."""
         largest = self._largest.get(number, _ConstantSize(1, 0))
         largest_pair = int(row_sizes.max(initial=0)) * largest.values + largest.bytes
         if largest_pair * len(pairs.rows) <= MAX_BYTES:
@@ -214,7 +215,7 @@ class ShapeTable:
         return divided(row_sizes[pairs.rows] * values + constants)
 
     def _constants(self, operand: int, slots: NumberArray) -> list[pa.Array]:
-        """Returns the constants of an operand, of each slot."""
+        """Returns an array for each constant of an operand, with a value for each slot."""
         if self._columns is None and not self._pays_off(len(slots)):
             known = [self.constants[slot][operand] for slot in slots.tolist()]
             return constant_columns(self.shape.operands[operand], known)
@@ -223,7 +224,7 @@ class ShapeTable:
         return self._columns.take(operand, slots)
 
     def _pays_off(self, pairs: int) -> bool:
-        """Whether columns are worth making, after as many pairs since a rule has changed."""
+        """Whether enough pairs were evaluated since a rule changed to make columns of all rules."""
         self._pairs += pairs
         if self._pairs < len(self.constants) or self._constant_bytes > _MAX_COLUMN_BYTES:
             return False
@@ -232,11 +233,11 @@ class ShapeTable:
 
 
 class _ConstantSize(NamedTuple):
-    """How large the constants of a rule for one operand are.
+    """The size of a rule's constants for one operand.
 
     Attributes:
-        values: of the longest list; 1: there is none.
-        bytes: of all constants.
+        values: number of values in the longest list; 1 if there is no list.
+        bytes: bytes of all constants.
     """
 
     values: int
@@ -250,11 +251,11 @@ class _ConstantSize(NamedTuple):
 
 @dataclass(frozen=True)
 class _Columns:
-    """The constants of all rules of a shape.
+    """The constants of all rules of a shape, as columns.
 
     Attributes:
-        slots: of the rules, in order.
-        constants: of each operand, an array of each of its constants.
+        slots: slots of the rules, in ascending order.
+        constants: arrays of constants, one for each constant of each operand.
     """
 
     slots: NumberArray
@@ -275,7 +276,7 @@ class _Columns:
 
 
 def _scanned(rows: MeasuredRows, table: ShapeTable, slots: NumberArray) -> Iterator[Matches]:
-    """Yields what rows match of rules that no index has: each row is looked at for each rule."""
+    """Yields the matches of rules that are in no index, by comparing each row with each rule."""
     matching = np.arange(rows.table.num_rows)
     for operand in table.shape.operands:
         if not operand.constant_types:

@@ -1,15 +1,15 @@
-"""What queries have in common that differ in constants alone, compiled once for all of them.
+"""Shapes: what queries have in common that differ only in constants, compiled once per shape.
 
-The record of a registered query may name its shape and its constants, so that a reader parses one
-query of each shape alone. What the record says of the others is taken for true if
+The record of a registered query may name its shape and its constants, so that a reader parses only
+one query of each shape. The shape and constants in the record of another query are trusted if
 
-- a shape that was compiled in this process has the key,
-- the text is that of the shape, but for the values of constants (:class:`ShapeTemplate`), and no
-  longer than texts are,
-- number and types of the constants are those of the shape, and lists are no longer than in texts.
+- the key is that of a shape that was compiled in this process,
+- the text differs from that of the shape only in the values of constants (:class:`ShapeTemplate`),
+  and is within the length limit of texts,
+- number and types of the constants are those of the shape, and lists are within their limit.
 
-Otherwise the text is parsed. So a record whose constants are not those of its text spoils the
-results of its own query, and nothing else: results and groups have the form that the text asks for.
+Otherwise the text is parsed. So a record whose constants are not those of its text spoils only the
+results of its own query: results and groups still have the form that the text asks for.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Constants: TypeAlias = tuple[tuple[Any, ...], ...]
-"""The constants of a rule: for each operand of its condition those that vary."""
+"""The constants of a rule that vary within its shape, for each operand of its condition."""
 
 _TEXT = r"'(?:[^']|'')*+'"
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
@@ -66,12 +66,12 @@ _SCALARS = {
 
 @dataclass(frozen=True)
 class ShapedResult:
-    """A column of the results: what it is made of, and how.
+    """A column of the results, compiled.
 
     Attributes:
-        aggregation: of its values.
-        argument: the values; None: events are counted.
-        where: which events count; None: all that match.
+        aggregation: aggregation of the column.
+        argument: expression of the values that are aggregated; ``None`` if events are counted.
+        where: condition of the events that count; ``None`` if all matching events count.
     """
 
     aggregation: Aggregation[Any]
@@ -84,16 +84,16 @@ class QueryShape:
     """A query without the constants of its condition.
 
     Attributes:
-        key: the same for all queries of the shape, in all processes.
-        operands: of the condition; an event matches where all are true.
-        indexed: by number of an operand that is ``x = constant`` or ``x IN (constants)``, the
-            ``x``.
+        key: key of the shape, the same in all processes.
+        operands: operands of the condition; an event matches if all are true.
+        indexed: the expression ``x`` of each operand ``x = constant`` or ``x IN (constants)``, by
+            number of the operand.
         results: columns of the results.
-        facets: what groups are made by.
+        facets: expressions of the facets, by whose values groups are made.
         window_us: length of a window, in microseconds.
-        slide_us: from one start of a window to the next, in microseconds.
-        max_groups: of a window.
-        emits_events: whether each event that matches is sent on, as soon as it does.
+        slide_us: time from the start of a window to the start of the next, in microseconds.
+        max_groups: the largest number of groups that a window shows.
+        emits_events: whether each event is sent on as soon as it matches.
     """
 
     key: str
@@ -110,14 +110,14 @@ class QueryShape:
     def types(self) -> str:
         """Hash of the types of the values that facets and columns of the results are made of.
 
-        They are those of the event class: another one may give the same text other types.
+        The types depend on the event class: another class may give the same text other types.
         """
         values = [*self.facets, *(result.argument for result in self.results)]
         return text_hash(" ".join("" if each is None else each.type.name for each in values))
 
     @cached_property
     def columns(self) -> frozenset[str]:
-        """Columns of events that it is made of."""
+        """Columns of events that the shape uses."""
         parts = [*self.operands, *self.facets]
         for result in self.results:
             parts += [part for part in (result.argument, result.where) if part is not None]
@@ -125,7 +125,7 @@ class QueryShape:
 
 
 def compile_query(query: Query, schema: EventSchema) -> tuple[QueryShape, Constants]:
-    """Returns the shape of a query that fits ``schema``, and its constants."""
+    """Returns the shape and the constants of a query, which must fit ``schema``."""
     conditions = operands_of(query.where)
     operands = tuple(compile_expression(each, schema) for each in conditions)
     rest = print_query(replace(query, where=None))
@@ -148,9 +148,9 @@ class Rule(msgspec.Struct, frozen=True, gc=False):
     """A query that is matched.
 
     Attributes:
-        query_id: of the query.
-        shape: what it has in common with others.
-        constants: what it does not.
+        query_id: the query id.
+        shape: shape of the query.
+        constants: constants of the query.
     """
 
     query_id: str
@@ -160,21 +160,21 @@ class Rule(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True)
 class ShapeTemplate:
-    """What the other queries of a shape are read with, once one of them was parsed.
+    """A parsed query, with which other queries of its shape are read without parsing.
 
     Attributes:
-        shape: of the queries.
-        query: that was parsed.
+        shape: shape of the queries.
+        query: the parsed query.
     """
 
     shape: QueryShape
     query: Query
 
     def fits(self, text: str, constants: Constants) -> bool:
-        """Returns whether a text is of this shape, and constants have the types of the shape's.
+        """Returns whether a text has this shape, and constants have the types of this shape.
 
-        Constants in a text may have other values than its query's, and a list of another length.
-        A text that the printer has not written, or not in this form, does not fit.
+        Constants in the text may have other values than in the template's query, and lists may have
+        other lengths. A text that is not in the printer's form does not fit.
         """
         return (
             len(text) <= MAX_CHARACTERS
@@ -200,7 +200,7 @@ class ShapeTemplate:
 
     @cached_property
     def _limited(self) -> list[tuple[int, int, type]]:
-        """Operand, number and scalar type of the constants whose type does not say all."""
+        """Operand, number and scalar type of constants that are integers, times or lists."""
         return [
             (number, place, scalar)
             for number, operand in enumerate(self.shape.operands)
@@ -225,7 +225,7 @@ def _scalar_type(kind: pa.DataType) -> type:
 
 
 def _are_scalars(constant: Any, scalar: type) -> bool:
-    """Returns whether a constant, or each of a list's, has a type and is in its range."""
+    """Returns whether a constant, or each value of a list, has this type and is in range."""
     values = constant if isinstance(constant, tuple) else (constant,)
     if len(values) > MAX_LIST_VALUES or not {scalar}.issuperset(map(type, values)):
         return False
@@ -233,7 +233,7 @@ def _are_scalars(constant: Any, scalar: type) -> bool:
 
 
 def _pattern_of(part: re.Match[str]) -> str:
-    """Returns the pattern of what may stand in place of a part of a condition."""
+    """Returns the pattern of texts that may replace a part of a condition within the shape."""
     if part["first"] is not None:
         literal = _literal_pattern(part["first"])
         return rf"IN \({literal}(?:, {literal}){{0,{MAX_LIST_VALUES - 1}}}\)"
@@ -247,7 +247,7 @@ def _literal_pattern(literal: str) -> str:
 
 
 def indexed_values(constants: Sequence[Any]) -> tuple[Any, ...]:
-    """Returns the values that an indexed operand with these constants asks for."""
+    """Returns the values that an indexed operand with these constants compares with."""
     [constant] = constants
     return tuple(dict.fromkeys(constant)) if isinstance(constant, tuple) else (constant,)
 
@@ -255,7 +255,7 @@ def indexed_values(constants: Sequence[Any]) -> tuple[Any, ...]:
 def constant_columns(
     operand: CompiledExpression, rows: Sequence[tuple[Any, ...]]
 ) -> list[pa.Array]:
-    """Returns the constants of several rules for an operand: an array for each constant."""
+    """Returns an array for each constant of an operand, with the values of several rules."""
     import pyarrow as pa
 
     columns = []
@@ -266,7 +266,7 @@ def constant_columns(
 
 
 def operands_of(where: Expression | None) -> tuple[Expression, ...]:
-    """Returns the conditions that are all met where a WHERE is; none: there is no WHERE."""
+    """Returns the conditions that AND combines in a WHERE; empty if there is no WHERE."""
     if where is None:
         return ()
     return where.operands if isinstance(where, And) else (where,)
@@ -278,7 +278,7 @@ def _indexed(
     indexed = {}
     for number, (condition, operand) in enumerate(zip(conditions, operands, strict=True)):
         equality = equality_of(condition, schema)
-        # With a constant on the other side, too, what is looked up would differ by the rule.
+        # With constants on both sides, the expression to look up would differ between rules.
         if equality is not None and len(operand.constants) == 1:
             indexed[number] = equality.expression
     return indexed

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 class MatchQueries(Sink):
     """Sink: the windows of standing queries. Exactly once; :mod:`headrace.queries.match`.
 
-    Events of the pipeline's topic are matched as they are read: the pipeline has no steps.
+    Events of the pipeline's topic are matched as they are read, so the pipeline has no steps.
 
     Attributes:
-        queries: that are matched.
+        queries: the standing queries to match.
     """
 
     queries: StandingQueries
@@ -42,7 +42,7 @@ class MatchQueries(Sink):
 
     @property
     def target(self) -> str:
-        """Name of the queries."""
+        """Name of the standing queries."""
         return str(getattr(self.queries, "name", self.queries))
 
     @property
@@ -64,13 +64,13 @@ class MatchQueries(Sink):
             yield Fault("MatchQueries: the events have no time, and are in no window", remedy)
 
     def position_store(self, context: SinkContext) -> PositionStore:
-        """Returns the positions in their topic."""
+        """Returns the store of positions in their topic."""
         from headrace.queries.match.driver import MatchPositions
 
         return MatchPositions(context.client, self.queries)
 
     def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
-        """Creates the topics that are missing, and takes the place of an earlier run.
+        """Creates missing topics, and fences an earlier run of the pipeline.
 
         Raises:
             SinkError: if the rows are not the events of the topic.

@@ -1,7 +1,7 @@
-"""How many bytes rows have: what is looked at together has to fit into memory.
+"""Sizes of rows in bytes, so that rows can be evaluated in parts that fit into memory.
 
-An array of Arrow has room for two gigabytes of texts, and a row is repeated for each rule that it
-is compared with.
+An Arrow array holds at most two gigabytes of texts, and a row is repeated for each rule that it is
+compared with.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import pyarrow.compute as pc
 from headrace.queries.match.index import NumberArray, rows_with
 
 MAX_BYTES = 256 * 2**20
-"""Of values that are looked at together."""
+"""Bytes of the values that are evaluated at once."""
 VALUE_BYTES = 32
-"""Of a value and what is made of it, beside its characters."""
+"""Bytes of a value and of the values computed from it, without its characters."""
 _CHARACTER_BYTES = 4
 
 
 class MeasuredRows:
-    """Events, and how large they are.
+    """Events, and their sizes.
 
     Args:
         table: the events.
@@ -34,11 +34,11 @@ class MeasuredRows:
         self._sizes: dict[frozenset[str], NumberArray] = {}
 
     def take(self, columns: Collection[str], numbers: NumberArray) -> pa.Table:
-        """Returns some rows, by number, with some of their columns; with one at least."""
+        """Returns the rows with these numbers, as :func:`rows_with`."""
         return rows_with(self.table, columns, numbers)
 
     def sizes(self, columns: frozenset[str]) -> NumberArray:
-        """Returns how many bytes each row has in some columns."""
+        """Returns the bytes of each row in these columns."""
         sizes = self._sizes.get(columns)
         if sizes is None:
             sizes = np.zeros(self.table.num_rows, np.int64)
@@ -49,7 +49,7 @@ class MeasuredRows:
 
 
 def divided(sizes: NumberArray) -> Iterator[slice]:
-    """Yields the parts of values that fit into memory together; a part has one value at least.
+    """Yields consecutive parts of values that fit into memory; a part has at least one value.
 
     Args:
         sizes: bytes of each value.
@@ -64,7 +64,7 @@ def divided(sizes: NumberArray) -> Iterator[slice]:
 
 
 def value_bytes(values: pa.Array) -> NumberArray:
-    """Returns how many bytes each value has."""
+    """Returns the bytes of each value."""
     kind = values.type
     sizes = np.full(len(values), VALUE_BYTES, np.int64)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
@@ -80,7 +80,7 @@ def value_bytes(values: pa.Array) -> NumberArray:
 
 
 def constant_bytes(constant: Any) -> int:
-    """Returns at most how many bytes a constant of a rule has."""
+    """Returns an upper bound of the bytes of a rule's constant."""
     if isinstance(constant, tuple):
         return sum(map(constant_bytes, constant))
     return VALUE_BYTES + (_CHARACTER_BYTES * len(constant) if isinstance(constant, str) else 0)

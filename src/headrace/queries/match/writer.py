@@ -1,4 +1,4 @@
-"""The task's half of a match stage: rows in, what they add to windows out."""
+"""The task's half of a match stage: turns rows into what they add to windows."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from headrace.sinks.api import RejectedRow, SelectiveWriters
 if TYPE_CHECKING:
     from headrace.queries.match.index import NumberArray
 
-# Of the groups of a record, as JSON: records have room for a megabyte.
+# Bytes of the groups in a record, as JSON; a record may have a megabyte.
 _RECORD_BYTES = 512 * 2**10
 
 
 class MatchPiece(msgspec.Struct, frozen=True):
-    """What a task sends to the end of the batch.
+    """The output of a task, which the driver sends when the batch ends.
 
     Attributes:
-        matches: how many times an event matches a query.
-        untimed: rows without an event time, which are in no window.
-        records: key and value of each.
-        events: by partition of the matched topic, how many the records add to windows.
-        rules: hash of the queries that it had.
+        matches: number of pairs of an event and a query that it matches.
+        untimed: number of rows without an event time, which are in no window.
+        records: keys and values of the records for the matched topic.
+        events: matches that the records add to windows, by partition of the matched topic.
+        rules: hash of the queries that the task had.
     """
 
     matches: int
@@ -48,9 +48,9 @@ class MatchWriters(SelectiveWriters):
     """Opens the writers of tasks; picklable.
 
     Attributes:
-        reader: of the live queries.
-        event_time: column of the event time.
-        partitions: of the matched topic.
+        reader: reader of the live queries.
+        event_time: name of the column with the event time.
+        partitions: number of partitions of the matched topic.
     """
 
     reader: RegistryReader
@@ -62,7 +62,7 @@ class MatchWriters(SelectiveWriters):
         return MatchWriter(self)
 
     def columns(self) -> Collection[str]:
-        """Returns the fields that live queries are made of.
+        """Returns the names of the event time and of all fields that live queries use.
 
         Raises:
             ReferenceRecreatedError, BrokerUnreachableError: if the queries can't be read.
@@ -70,7 +70,7 @@ class MatchWriters(SelectiveWriters):
         return {self.event_time, *self.live_queries().rules.columns}
 
     def live_queries(self) -> LiveQueries:
-        """Returns the live queries at the batch's position; called in a task."""
+        """Returns the live queries at the batch's position. Called in a task."""
         return self.reader.live(announced(self.reader.registry), announced_ms())
 
 
@@ -85,7 +85,7 @@ class MatchWriter:
         self._events: Counter[int] = Counter()
 
     def write(self, rows: pa.Table) -> Sequence[RejectedRow]:
-        """Keeps what rows add to windows; all of them are taken.
+        """Matches rows, and keeps what they add to windows; no row is rejected.
 
         Raises:
             ReferenceRecreatedError, BrokerUnreachableError: if the queries can't be read.
@@ -95,7 +95,7 @@ class MatchWriter:
         queries = self._queries
         if not len(queries.rules):
             return []
-        # Of rows in several chunks, Arrow joins whole columns wherever some rows are taken.
+        # If rows are in several chunks, Arrow joins whole columns each time that rows are taken.
         rows, places = self._timed(rows.combine_chunks())
         for matches in queries.rules.matches(rows):
             self._matches += len(matches.rows)
@@ -104,7 +104,7 @@ class MatchWriter:
         return []
 
     def close(self) -> Sequence[str]:
-        """Returns one piece, where there were rows."""
+        """Returns one piece, or none if there were no rows."""
         if self._queries is None:
             return []
         piece = MatchPiece(
@@ -117,7 +117,7 @@ class MatchWriter:
         return [msgspec.json.encode(piece).decode()]
 
     def abort(self) -> None:
-        """Nothing was written."""
+        """Does nothing: only the driver sends records."""
 
     def _timed(self, rows: pa.Table) -> tuple[pa.Table, RowPlaces]:
         times = rows.column(self._spec.event_time).combine_chunks()
@@ -157,7 +157,7 @@ class MatchWriter:
 
 
 def _divided(groups: list[Group]) -> list[list[Group]]:
-    """Returns groups in parts that a record has room for."""
+    """Returns the groups in parts that fit into a record each."""
     parts: list[list[Group]] = [[]]
     size = 0
     for group in groups:

@@ -1,20 +1,21 @@
-"""Events that match, within milliseconds: the real-time form of the match stage.
+"""Sends on each matching event within milliseconds: the real-time form of the match stage.
 
 rules -> outgoing -> running_query -> emitter, with positions
 
 Contract:
 
 - **What.** Each event that a query with ``MATCHED EVENTS EMIT`` matches is a record of the topic of
-  matched events: its key is the query id, its value the event as it is in its topic. Headers say
-  where the event is (``headrace-origin``), and which revision of the query it matches, as of which
-  offset of the topic of queries. Events that can't be read, and those without an event time, match
-  nothing: dead letters and figures are those of the pipeline that counts windows.
+  matched events: its key is the query id, its value the event as it is in its topic. Headers name
+  the place of the event (``headrace-origin``), the revision of the query, and the offset of the
+  topic of queries up to which queries were read. Events that can't be read, and events without an
+  event time, match nothing; the pipeline that matches events for windows makes dead letters and
+  figures of them.
 - **Order.** The matched events of a partition are in one partition, in their order.
-- **Delivery.** Exactly once, by reading the end of the topic at each start, as long as one process
-  sends; a process that is cut off may send some again, beside the one that has taken its place.
-- **Rules.** A start reads the registry to its end. A changed registry ends the query, and another
-  one goes on behind the last event that was sent, or the last position that was committed. So a new
-  query counts from one offset of each partition on, and a cancelled one to the same.
+- **Delivery.** Exactly once as long as one process sends, because each start reads the end of the
+  topic. A process that is cut off may send records again that the process in its place has sent.
+- **Rules.** Each start reads the registry to its end. When the registry changes, the Spark query
+  ends, and another goes on behind the last event that was sent, or at the last committed position.
+  So a new standing query begins at one offset of each partition, and a cancelled one ends at one.
 - **Proof.** Positions are committed with the queries that events are matched with, and with the
-  offset from which on they are: ``headrace reconcile --recount`` finds the same matches once more.
+  offset at which these queries begin: ``headrace reconcile --recount`` finds the matches again.
 """

@@ -1,4 +1,4 @@
-"""Sends the events of a topic that match, until it is stopped."""
+"""Sends the matched events of a topic until it is stopped."""
 
 from __future__ import annotations
 
@@ -46,22 +46,22 @@ if TYPE_CHECKING:
     from headrace.settings import RestartSettings
 
 _LOG = logging.getLogger("headrace.queries")
-_LOOK_SECONDS = 0.5
-_NO_QUERIES_SECONDS = 1.0
-_CHECK_SECONDS = 10.0
-_QUIET_SECONDS = 60.0  # without a change: batches are long again
+_LOOK_SECONDS = 0.5  # completed batches are committed, and changes of the registry noticed
+_NO_QUERIES_SECONDS = 1.0  # the registry is read again while no query asks for matched events
+_CHECK_SECONDS = 10.0  # expired queries, recreated topics and commits of others are noticed
+_QUIET_SECONDS = 60.0  # without changes of the registry for this time, batches are long again
 
 
 class EventEmitter:
-    """Sends matched events of one topic. Used once.
+    """Sends the matched events of one topic. Used once.
 
     Args:
-        matched: whose events, and which queries.
-        registry: reads the queries.
-        newest: returns the newest events of the topic, by which it is chosen what queries are
-            looked up by.
+        matched: the topic of events, with the standing queries.
+        registry: reader of the registered queries.
+        newest: returns the newest events of the topic, by which the operand that each query is
+            looked up by is chosen.
         session: opens the Spark session.
-        restart: how often, and after how long, a query of Spark that failed is started again.
+        restart: how often, and after which delay, a failed Spark query is started again.
         state: the project's folder on this machine.
     """
 
@@ -85,22 +85,25 @@ class EventEmitter:
         self._status = EmitterStatus(matched.name)
 
     def stop(self) -> None:
-        """Ends it; the next start reads at the end of the topic what was sent. From any thread."""
+        """Ends :meth:`run`. May be called on any thread.
+
+        The next start finds what was sent at the end of the topic of matched events.
+        """
         self._stop.set()
 
     def status(self) -> EmitterStatus:
-        """Returns how it is doing."""
+        """Returns the current status."""
         return replace(self._status, updated_ms=time.time_ns() // 1_000_000)
 
     def run(self, observe: Callable[[Any], None]) -> None:
-        """Runs it until it is stopped; what passes by itself is waited for.
+        """Sends matched events, and retries transient errors, until stopped.
 
         Args:
-            observe: is called twice a second.
+            observe: called twice a second.
 
         Raises:
-            MatchedEventsRunningError: if another process sends them.
-            HeadraceError: what does not pass by itself.
+            MatchedEventsRunningError: if another process sends matched events of the topic.
+            HeadraceError: if an error is not transient.
         """
         self._observe = observe
         lock = self._locked()
@@ -135,7 +138,7 @@ class EventEmitter:
         return lock
 
     def _delay_after(self, error: Exception) -> float | None:
-        """Returns how long to wait before the next start; None: there is none."""
+        """Returns the delay before the next start in seconds, or ``None`` if there is no retry."""
         if isinstance(error, (BrokerUnreachableError, TopicMissingError)):
             return self._retry_seconds
         if isinstance(error, (RefusedError, *NEVER_RETRIED)):
@@ -145,7 +148,7 @@ class EventEmitter:
         return delay
 
     def _run_queries(self, spark: SparkSession) -> None:
-        """Runs one query of Spark after the other, until it is stopped."""
+        """Runs one Spark query after the other, until stopped."""
         ensure_query_topics(self._matched.config, self._matched.queries)
         rules: RuleColumns | None = None
         is_idle = False
@@ -165,7 +168,7 @@ class EventEmitter:
     def _run_query(
         self, spark: SparkSession, columns: RuleColumns, newest: pa.Table
     ) -> RuleColumns | None:
-        """Runs a query of Spark until it is to end; returns the rules of the next, if known."""
+        """Runs a Spark query until a reason ends it; returns the rules of the next, if known."""
         running = self._running = self._started(spark, columns)
         try:
             return self._watch(running, newest)
@@ -173,7 +176,7 @@ class EventEmitter:
             running.stop()
 
     def _rules(self, newest: pa.Table) -> EmittingRules:
-        """Returns the queries as they are registered now."""
+        """Returns the rules of the queries that are registered now."""
         end = self._registry.end()
         self._read_to = end.position
         return EmittingRules.of(self._registry.at(end), newest, end)
@@ -203,10 +206,11 @@ class EventEmitter:
         return running
 
     def _commit_start(self, rules: EmittingRules) -> MatchStart:
-        """Commits where to go on, with the queries that events are matched with from there on.
+        """Commits the positions to go on at, with the queries that later events are matched with.
 
         Raises:
-            MatchedEventsRunningError: if another process has committed since the last query began.
+            MatchedEventsRunningError: if another process has committed since the last Spark query
+                began.
         """
         start = self._find_start()
         positions = self._commit(with_queries(start, rules, self._matched.schema_hash))
@@ -214,9 +218,9 @@ class EventEmitter:
         return replace(start, positions=positions)
 
     def _commit_end(self) -> None:
-        """Commits what the last query has done, if there is one. Raises as :meth:`_commit_start`.
+        """Commits the last positions of the Spark query. Raises as :meth:`_commit_start`.
 
-        A process that never began one commits nothing: another one may run.
+        A process that never began a query commits nothing, because another process may run.
         """
         if self._running is not None:
             start = self._find_start()
@@ -239,7 +243,7 @@ class EventEmitter:
     def _count_sent(
         self, start: MatchStart, positions: Mapping[TopicPartition, MatchedPosition]
     ) -> None:
-        """Counts what the query before has sent behind its last commit."""
+        """Counts what the previous Spark query has sent after its last commit."""
         if self._running is None:
             return
         records = self._status.records + start.records - self._running.already_sent
@@ -257,10 +261,10 @@ class EventEmitter:
         return own
 
     def _watch(self, running: RunningQuery, newest: pa.Table) -> RuleColumns | None:
-        """Commits what the query has done, until there is a reason to end it.
+        """Commits completed batches of the Spark query, until there is a reason to end it.
 
         Returns:
-            the rules that are to go on with; None: those of then.
+            the rules of the next Spark query; ``None`` if the registry must be read again.
         """
         checked_at = time.monotonic()
         while not self._stop.is_set():
@@ -287,8 +291,8 @@ class EventEmitter:
     def _next_columns(
         self, running: RunningQuery, newest: pa.Table, is_due: bool
     ) -> RuleColumns | None:
-        """Returns the rules of a query that is to take its place; None: it goes on."""
-        # Queries expire without a record of the topic of queries.
+        """Returns the rules of the next Spark query, or ``None`` if the running one goes on."""
+        # Queries expire without a record in the topic of queries.
         if is_due or self._registry.end().position != self._read_to:
             rules, others = self._rules(newest), running.columns.rules
             if rules.identities != others.identities:
@@ -309,7 +313,7 @@ class EventEmitter:
         self._status = replace(self._status, registry_offset=offset, rules=live)
 
     def _look(self, running: RunningQuery) -> None:
-        """Commits the batches that have ended, and counts them."""
+        """Commits the completed batches, and adds them to the status."""
         done = running.commit_batches()
         if done is not None:
             read, records = self._status.read + done.read, self._status.records + done.sent

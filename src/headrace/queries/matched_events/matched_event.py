@@ -1,4 +1,4 @@
-"""A record of the topic of matched events: its headers, and what they are read as."""
+"""The records of the topic of matched events: names of headers, and decoding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REVISION = "headrace-query-revision"
 """The name of the header with the revision of the query, a decimal number."""
 
 REGISTRY_OFFSET = "headrace-registry-offset"
-"""The name of the header with the offset of the topic of queries before which the queries are."""
+"""The name of the header with the offset of the topic of queries before which queries were read."""
 
 _LOG = logging.getLogger("headrace.queries")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -29,15 +29,15 @@ _EVENT = msgspec.json.Decoder(dict[str, Any])
 class MatchedEvent:
     """An event, and a query that it matches.
 
-    Two with the same ``query`` and ``origin`` are one that was sent twice.
+    Two matched events with the same ``query`` and ``origin`` are duplicates.
 
     Attributes:
-        query: id of the query.
-        revision: of the query.
-        registry_offset: the query is one of those before this offset of the topic of queries.
+        query: the query id.
+        revision: revision of the query.
+        registry_offset: the offset of the topic of queries before which queries were read.
         event: members of the event's JSON by name, as they are in its topic.
-        origin: where the event is in its topic.
-        sent_at: when it was sent on, in UTC.
+        origin: site, topic, partition and offset of the event.
+        sent_at: when the event was sent on, in UTC.
     """
 
     query: str
@@ -49,7 +49,7 @@ class MatchedEvent:
 
 
 def matched_event_of(record: TailedRecord) -> MatchedEvent | None:
-    """Returns the matched event that a record has; None: it has none, which is logged."""
+    """Returns the matched event of a record; logs a warning and returns ``None`` if it has none."""
     try:
         return _decoded(record)
     except (ValueError, OverflowError) as error:
@@ -62,10 +62,10 @@ def _decoded(record: TailedRecord) -> MatchedEvent:
     """Returns the matched event of a record.
 
     Raises:
-        ValueError: if it has none. The message names the part that is wrong.
-        OverflowError: if its time is beyond the year 9999.
+        ValueError: if the record has none. The message names the part that is wrong.
+        OverflowError: if the record's time is beyond the year 9999.
     """
-    # Events of other sites have headers of these names, too: those that were added here are last.
+    # Events of other sites may have headers of these names, too; the headers added here are last.
     headers = {header.name: header.value for header in record.headers or ()}
     places = origins((header.name, header.value) for header in record.headers or ())
     if not places:

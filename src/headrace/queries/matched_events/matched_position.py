@@ -1,6 +1,6 @@
-"""What is committed for a partition of events: how far they were matched, and with which queries.
+"""The committed position of a partition of events, with the queries that events are matched with.
 
-Both are one commit, so that it can be told at any time which matches there must be.
+Both are in one commit, so that the matches that must exist can be found again at any time.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from headrace.queries.matched_events.rules import NO_QUERIES
 
 @dataclass(frozen=True, slots=True)
 class MatchedQueries:
-    """The queries that the events of a partition are matched with, and since when.
+    """The queries that the events of a partition are matched with, from an offset on.
 
     Attributes:
-        since: offset of the first event that was matched with all of them, and perhaps with others
-            that have ended.
-        scan_from: offset in the topic of matched events; what events from ``since`` on have sent
-            is from there on.
-        hash: of what tells these queries from others.
-        registry: where to read them.
-        schema: hash of the event class that they are matched by.
+        since: the offset of the first event that was matched with all these queries; events may
+            have been matched with other queries, too, that are not live any more.
+        scan_from: an offset in the topic of matched events; no record of an event from ``since`` on
+            is before it.
+        hash: hash of the queries' identities.
+        registry: the point of the registry at which the queries can be read.
+        schema: hash of the event class and event time by which events are read.
     """
 
     since: int
@@ -37,17 +37,19 @@ class MatchedQueries:
 
 @dataclass(frozen=True, slots=True)
 class MatchedPosition:
-    """The next event of a partition.
+    """The position of a partition of events: the next event, and what was matched before.
 
     Attributes:
-        offset: of the event.
-        topic_id: of the topic of events; empty: not known, as another program has committed it.
-        target_id: of the topic of matched events.
-        scan_from: offset there; what events from ``offset`` on have sent is from there on.
-        instance: that committed it; empty: none did.
-        skipped: how many offsets Kafka had deleted before they were looked at, since the first
+        offset: the offset of the next event.
+        topic_id: id of the topic of events; empty if not known, because another program has
+            committed the offset.
+        target_id: id of the topic of matched events.
+        scan_from: an offset in the topic of matched events; no record of an event from ``offset``
+            on is before it.
+        instance: the instance that committed the position; empty if none has.
+        skipped: number of offsets that Kafka deleted before they were matched, since the first
             start.
-        queries: that the events before are matched with; None: not known.
+        queries: the queries that earlier events are matched with; ``None`` if not known.
     """
 
     offset: int
@@ -60,17 +62,17 @@ class MatchedPosition:
 
     @property
     def matches_nothing(self) -> bool:
-        """Whether no query asked for matched events: events are passed over."""
+        """Whether no query asks for matched events, so that events are skipped."""
         return self.queries is not None and self.queries.hash == NO_QUERIES
 
     @property
     def metadata(self) -> str:
-        """What is committed beside the offset."""
+        """The metadata that is committed with the offset."""
         return msgspec.json.encode(self).decode()
 
     @classmethod
     def of(cls, committed: confluent_kafka.TopicPartition) -> MatchedPosition:
-        """Returns what an offset and its metadata say."""
+        """Returns the position that a committed offset and its metadata hold."""
         try:
             position = _METADATA.decode(committed.metadata or "")
         except ValueError:  # another program has committed it

@@ -1,4 +1,4 @@
-"""A topic of events, the standing queries that are matched with it, and where its matches go."""
+"""A topic of events, its standing queries, and the topic that its matched events are sent to."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class MatchedTopic:
     """A topic of events, and the standing queries that are matched with it.
 
     Attributes:
-        queries: that are matched.
-        topic: of the events, with an event class and an event time.
+        queries: the standing queries.
+        topic: the topic of the events, with an event class and an event time.
         config: librdkafka's settings of the cluster, secrets revealed.
-        site: of the cluster.
+        site: name of the cluster's site.
     """
 
     queries: StandingQueries
@@ -30,7 +30,7 @@ class MatchedTopic:
 
     @property
     def name(self) -> str:
-        """What locks, status and errors call it."""
+        """Name in locks, status and errors."""
         return f"{self.queries.name}.{self.topic.name}"
 
     @property
@@ -42,21 +42,21 @@ class MatchedTopic:
 
     @cached_property
     def schema_hash(self) -> str:
-        """Hash of how an event is read, 16 hex digits; the same in all processes."""
+        """Hash of the events' fields and event time, 16 hex digits; the same in all processes."""
         return text_hash(repr((self.schema.fields, self.topic.event_time)))
 
     @property
     def group(self) -> str:
-        """The consumer group with the positions."""
+        """Name of the consumer group with the positions."""
         return f"headrace.{self.queries.matched_events_topic}.{self.topic.name}"
 
     @property
     def mark(self) -> TopicPartition:
-        """The partition whose position says that there was a start."""
+        """The partition whose committed position marks that a start came before."""
         return TopicPartition(self.queries.matched_events_topic, 0)
 
     def target(self, source: TopicPartition) -> TopicPartition:
-        """Returns the partition that matched events of a partition are sent to."""
+        """Returns the partition to which matched events of a partition of events are sent."""
         number = source.partition % self.queries.partitions
         return TopicPartition(self.queries.matched_events_topic, number)
 
@@ -72,7 +72,7 @@ class MatchedTopic:
         return topic
 
     def live_with_target(self) -> tuple[LiveTopic, str]:
-        """Returns the topic of events, and the id of that of matched events, as they are now.
+        """Returns the topic of events as it is now, and the id of the topic of matched events.
 
         Raises as :meth:`live`.
         """
@@ -91,7 +91,7 @@ def check_format(topic: Topic) -> None:
     """Checks that events of a topic can be sent on.
 
     Raises:
-        MatchedEventsFormatError: if its records are not JSON, one event each.
+        MatchedEventsFormatError: if records of the topic are not JSON with one event each.
     """
     if topic.envelope is not None:
         raise MatchedEventsFormatError(topic.name, "its records are envelopes of events")

@@ -1,4 +1,4 @@
-"""Events that match, as columns of Spark's own functions: real-time mode runs no Python."""
+"""Matched events as Spark columns without Python functions: real-time mode runs no Python."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RuleColumns:
-    """What is made of rules for Spark; making it takes longer than anything else of a start.
+    """The Spark columns of rules. Making them is the slowest part of a start.
 
     Attributes:
-        rules: that are matched.
-        keys: what an event looks rules up by.
-        is_met: whether an event meets the conditions of the rule beside it.
+        rules: the rules that are matched.
+        keys: an event's keys for the lookup of rules.
+        is_met: whether an event meets the conditions of the rule in the same row.
     """
 
     rules: EmittingRules
@@ -62,13 +62,13 @@ def matched_events(
     columns: RuleColumns,
     sent: Mapping[TopicPartition, SentOfEvent],
 ) -> DataFrame:
-    """Returns the events that match, as rows for Spark's Kafka sink.
+    """Returns the matched events, as rows for Spark's Kafka sink.
 
     Args:
-        records: of Spark's Kafka source, with headers.
-        matched: where they come from, and where they go.
-        columns: of the rules that are matched.
-        sent: what is not sent again, by partition of the source.
+        records: records of Spark's Kafka source, with headers.
+        matched: the topic of events, and the topic that matched events are sent to.
+        columns: columns of the rules that are matched.
+        sent: events whose records for these queries are not sent again, by partition of events.
 
     Returns:
         Rows ``topic``, ``partition``, ``key``, ``value``, ``headers``, one for each event and query
@@ -96,7 +96,7 @@ def matched_events(
 
 
 def _key(lookup: Lookup, schema: EventSchema) -> Column:
-    """The value of an expression, as :meth:`Lookup.key` has it."""
+    """Returns the hash of an event's lookup key, which equals that of :meth:`Lookup.key`."""
     from pyspark.sql import functions as f
 
     value = column_of(lookup.expression, schema, f.col("event"))
@@ -125,13 +125,13 @@ def _table(records: DataFrame, rules: EmittingRules) -> DataFrame:
 
 
 def _begins(rules: EmittingRules, identity: QueryIdentity) -> list[int] | None:
-    """The offset that a query begins at, of each partition; None: at the first that is read."""
+    """Returns the offset at which a query begins, by partition; ``None`` if at the first read."""
     begins = rules.begins.get(identity)
     return [begins.get(p, 0) for p in range(max(begins) + 1)] if begins else None
 
 
 def _is_met(shapes: tuple[ShapeRules, ...], schema: EventSchema) -> Column:
-    """Whether an event meets the conditions of the rule beside it."""
+    """Returns the column that says whether an event meets the conditions of the row's rule."""
     from pyspark.sql import functions as f
 
     met = f.lit(False)
@@ -155,7 +155,7 @@ def _meets(rules: ShapeRules, schema: EventSchema) -> Column:
 
 
 def _is_new(sent: Mapping[TopicPartition, SentOfEvent]) -> Column:
-    """Whether a matched event was not sent before."""
+    """Returns the column that says whether a matched event was not sent before."""
     from pyspark.sql import functions as f
 
     new = f.lit(True)

@@ -1,11 +1,11 @@
-"""Where the events of a topic go on, and what of them was sent before.
+"""Finds and commits the positions at which a topic's events go on, and finds what was sent.
 
-The position of a partition is committed in a consumer group of the topic, with the offset of the
-topic of matched events from which on later events are looked for, and with the queries that events
-are matched with. The first start begins with the events that come from then on. A mark in the
-group, of the topic of matched events, says that this is not the first one: then partitions without
-a position, which are new, or of a topic that was made again, begin with their first event. Where
-the last queries were none, all partitions go on at their ends.
+The position of a partition is committed in a consumer group of the topic of events, with the offset
+of the topic of matched events at which the scan for later events begins, and with the queries that
+events are matched with. The first start begins at the ends of the partitions. A committed position
+of the topic of matched events in the group, the mark, says that a start came before. Then
+partitions without a position, which are new, or of a recreated topic, begin with their first event.
+If there were no queries before, all partitions go on at their ends.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from headrace.queries.matched_events.rules import EmittingRules
 from headrace.queries.matched_events.sent import SentEventRecord, SentOfEvent
 from headrace.transfer.origin import Origin, origins
 
-_FAILOVER_SECONDS = 10.0
-_ASK_SECONDS = 0.5
+_FAILOVER_SECONDS = 10.0  # ends of partitions that are too low are asked for again for this time
+_ASK_SECONDS = 0.5  # at this interval
 
 
 @dataclass(frozen=True)
 class MatchStart:
-    """The places where the partitions of a topic go on.
+    """The positions at which the partitions of a topic go on.
 
     Attributes:
-        positions: of each partition.
-        sent: what was sent of the event that a partition goes on with.
-        losses: events that can't be looked at any more, as sentences.
-        records: that were sent since the positions were committed.
-        is_first: whether none was committed, or brokers have forgotten them.
+        positions: the position of each partition.
+        sent: the event that a partition goes on with, if records of it were sent, by partition.
+        losses: sentences about events that can't be matched any more.
+        records: number of records that were sent since the positions were committed.
+        is_first: whether no positions are committed, or the brokers have lost them.
     """
 
     positions: Mapping[TopicPartition, MatchedPosition]
@@ -56,7 +56,7 @@ class MatchStart:
 
 
 def find_start(matched: MatchedTopic) -> MatchStart:
-    """Returns where to go on.
+    """Returns the positions at which to go on.
 
     Raises:
         TopicMissingError: if the topic of events does not exist.
@@ -67,7 +67,7 @@ def find_start(matched: MatchedTopic) -> MatchStart:
     sources = live.all_partitions
     known = committed_positions(matched, [*sources, matched.mark])
     mark = known.pop(matched.mark, None)
-    # Kafka forgets the mark where the topic of matched events is deleted.
+    # Kafka deletes the mark with the topic of matched events.
     own = [at for at in known.values() if at.topic_id]
     marks_of_start = own if mark is None else [mark]
     begins_at_end = all(at.matches_nothing for at in marks_of_start)
@@ -112,8 +112,8 @@ def _watermarks(
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Returns the first offset and the end of each partition.
 
-    After a failover, the new leader may, for a moment, know less than the old one had handed out:
-    an end before what was looked at is asked for again, for ten seconds.
+    After a failover, the new leader may for a moment report a lower end than the old leader did. An
+    end before the events that were matched is asked for again, for ten seconds.
     """
     deadline = time.monotonic() + _FAILOVER_SECONDS
     while True:
@@ -127,21 +127,22 @@ def _watermarks(
 def _going_on(
     at: MatchedPosition, looked_at: int, sent: SentOfEvent | None, new: MatchedPosition, first: int
 ) -> MatchedPosition:
-    """Returns where a partition goes on.
+    """Returns the position at which a partition goes on.
 
     Args:
-        at: what was committed.
-        looked_at: all events before this offset were looked at.
-        sent: what was sent of the last of them, which it goes on with: it may not be all.
-        new: the ends of both topics.
-        first: offset of the first event that there is.
+        at: the committed position.
+        looked_at: the offset before which all events were matched.
+        sent: the last event before ``looked_at`` with records that were sent. The partition goes on
+            with this event, because records of it may be missing.
+        new: the position at the ends of both topics.
+        first: the offset of the first event in Kafka.
     """
     end, scan_from = new.offset, new.scan_from
     offset = max(first, min(looked_at, end))
     if sent is not None:
         offset, scan_from = sent.offset, sent.target_offset
     queries = at.queries
-    # The log of events was cut, or the topic of matched events was made again.
+    # The log of events was truncated, or the topic of matched events was recreated.
     if queries is not None and (looked_at > end or at.target_id != new.target_id):
         queries = replace(queries, since=min(looked_at, end), scan_from=scan_from)
     skipped = at.skipped + max(first - looked_at, 0)
@@ -151,12 +152,12 @@ def _going_on(
 def with_queries(
     start: MatchStart, rules: EmittingRules, schema_hash: str
 ) -> dict[TopicPartition, MatchedPosition]:
-    """Returns the positions of a start from which on events are matched with these queries.
+    """Returns the positions of a start, with the queries that later events are matched with.
 
     Args:
-        start: where to go on.
-        rules: of the queries.
-        schema_hash: of how events are read.
+        start: the positions at which to go on.
+        rules: rules of the queries.
+        schema_hash: hash of the events' fields and event time.
     """
     rules_hash = rules.identities_hash
     positions: dict[TopicPartition, MatchedPosition] = {}
@@ -166,7 +167,7 @@ def with_queries(
         if before is not None and is_known and before.schema == schema_hash:
             since, scan_from = before.since, before.scan_from
         else:
-            # Of the event that it goes on with, something was sent: perhaps for other queries.
+            # Records of the first event that were sent before may be for other queries.
             begins = (each.get(source.partition, 0) for each in rules.begins.values())
             since, scan_from = max(at.offset + (source in start.sent), *begins, 0), at.scan_from
         queries = MatchedQueries(since, scan_from, rules_hash, rules.registry, schema_hash)
@@ -177,7 +178,7 @@ def with_queries(
 def committed_positions(
     matched: MatchedTopic, sources: Collection[TopicPartition]
 ) -> dict[TopicPartition, MatchedPosition]:
-    """Returns what is committed for partitions of the topic; those without are left out."""
+    """Returns the committed positions of partitions; partitions without one are left out."""
     offsets = committed(matched.config, matched.group, sources)
     return {TopicPartition(o.topic, o.partition): MatchedPosition.of(o) for o in offsets}
 
@@ -185,7 +186,7 @@ def committed_positions(
 def commit_positions(
     matched: MatchedTopic, positions: Mapping[TopicPartition, MatchedPosition]
 ) -> None:
-    """Commits positions, and that there are any, which were matched with the same queries."""
+    """Commits positions, which all have the same queries, and the mark of a start."""
     queries = next((at.queries for at in positions.values()), None)
     marked = {**positions, matched.mark: MatchedPosition(0, queries=queries)}
     offsets = [
@@ -198,9 +199,9 @@ def commit_positions(
 def _sent_since(
     matched: MatchedTopic, positions: Mapping[TopicPartition, MatchedPosition]
 ) -> tuple[dict[TopicPartition, SentOfEvent], int]:
-    """Returns the last event from the positions on that was sent, and how many records were.
+    """Returns the last sent event of each partition, and the number of records sent.
 
-    Partitions of which none was sent are left out.
+    Events before the positions do not count. Partitions without sent events are left out.
     """
     last: dict[TopicPartition, SentOfEvent] = {}
     records = 0
@@ -220,11 +221,11 @@ def _sent_since(
 def sent_behind(
     matched: MatchedTopic, scan_from: Mapping[TopicPartition, int]
 ) -> Iterator[SentEventRecord]:
-    """Yields the records of events of some partitions in the topic of matched events.
+    """Yields the records in the topic of matched events whose events are of these partitions.
 
     Args:
-        matched: whose events, and where they were sent.
-        scan_from: offset in the topic of matched events to begin at, by partition of the events.
+        matched: the topic of events, and the topic of matched events.
+        scan_from: the offset in the topic of matched events to begin at, by partition of events.
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
@@ -235,7 +236,7 @@ def sent_behind(
         target = matched.target(source)
         floors[target] = min(offset, floors.get(target, offset))
     firsts = earliest_offsets(matched.config, floors)
-    # They are sent without transactions, also behind one of another program that is open.
+    # Records are sent without transactions; other programs may have open ones before them.
     ends = high_watermarks(matched.config, floors)
     ranges = (
         OffsetRange(target, max(floors[target], firsts[target]), end)
@@ -247,7 +248,7 @@ def sent_behind(
             continue
         query = (record.key() or b"").decode(errors="backslashreplace")
         sent = SentEventRecord(origin, query, record.offset())
-        # Several partitions are sent to one.
+        # Several partitions of events share one target.
         if sent.source in scan_from and sent.offset >= scan_from[sent.source]:
             yield sent
 

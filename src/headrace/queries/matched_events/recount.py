@@ -1,4 +1,4 @@
-"""Finds the matches of a partition of events once more, and compares them with what was sent."""
+"""Finds the matches of a partition's events again, and compares them with the records sent."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from headrace.pipelines.source.decode import Decoder
 from headrace.queries.match.rules import RuleSet
 from headrace.queries.matched_events.sent import Match
 
-_CHUNK_RECORDS = 10_000
+_CHUNK_RECORDS = 10_000  # decoded and matched at once
 
 
 @dataclass(frozen=True)
 class MatchedEventCounts:
-    """Events of a partition, and their matches.
+    """Counts of events of a partition, and of their matches.
 
     Attributes:
-        events: that were looked at.
-        matches: of events and queries, as they are found here.
-        in_topic: records of them in the topic of matched events.
-        missing: matches without a record.
-        too_many: further records of a match, and records of events that do not match.
+        events: number of events that were matched again.
+        matches: number of pairs of an event and a query that match.
+        in_topic: number of records of these events in the topic of matched events.
+        missing: number of matches without a record.
     """
 
     events: int
@@ -36,12 +35,12 @@ class MatchedEventCounts:
 
     @property
     def too_many(self) -> int:
-        """Returns how many records are duplicates, or unexpected."""
+        """Number of records that are duplicates, or whose event does not match the query."""
         return self.in_topic - (self.matches - self.missing)
 
     @property
     def is_balanced(self) -> bool:
-        """Whether each match is there once, and nothing else."""
+        """Whether each match has one record, and there are no other records."""
         return not (self.missing or self.too_many)
 
 
@@ -52,15 +51,15 @@ def recount(
     decoder: Decoder,
     event_time: str,
 ) -> MatchedEventCounts:
-    """Counts the matches of events.
+    """Counts the matches of events, and compares them with the records sent.
 
     Args:
         records: the events of a partition.
-        sent: how many records of each match are in the topic of matched events, of these events and
-            of queries that have a rule.
-        rules: of the queries; those whose matched events are not sent on are left out.
-        decoder: of the events.
-        event_time: column of the events; those without one match nothing.
+        sent: number of records in the topic of matched events, for each match of these events with
+            queries that have a rule.
+        rules: rules of the queries; rules whose matched events are not sent on are left out.
+        decoder: decoder of the events.
+        event_time: name of the column with the event time; events without one match nothing.
     """
     events = matches = missing = 0
     remaining = iter(records)

@@ -1,4 +1,4 @@
-"""Queries whose matched events are sent on, as a table that Spark joins events with."""
+"""The rules of queries whose matched events are sent on, as a table for a join with events."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from headrace.queries.match.held import EmittingQuery, LiveQueries, QueryIdentit
 from headrace.queries.match.shape import QueryShape, indexed_values
 
 EVERY_EVENT = "*"
-"""What rules without an equality are looked up by."""
+"""The lookup key of rules without an equality, which all events have."""
 MAX_SHAPES = 500
-"""Of queries that differ in more than constants: Spark compiles a condition for each."""
+"""The largest number of shapes, since Spark compiles a condition for each."""
 _INTEGERS = (-(2**63), 2**63 - 1)
 
 
@@ -29,9 +29,9 @@ class Lookup:
     """An expression whose value rules are looked up by.
 
     Attributes:
-        number: of the expression; values of others are other values.
+        number: number of the expression; equal values of other expressions have other keys.
         expression: the expression.
-        type: of its values.
+        type: type of the values.
     """
 
     number: int
@@ -39,7 +39,7 @@ class Lookup:
     type: ValueType
 
     def key(self, value: Any) -> str:
-        """Returns what a rule is looked up by that asks for a value."""
+        """Returns the lookup key of a rule that compares the expression with a value."""
         if self.type is ValueType.NUMBER:
             least, most = _INTEGERS
             value = min(max(math.floor(value), least), most)
@@ -53,9 +53,9 @@ class ShapeRules:
     """What the rules of one shape have in common.
 
     Attributes:
-        shape: of the rules.
-        conditions: all are met where an event matches.
-        layout: where the constants of all conditions are, one after the other.
+        shape: shape of the rules.
+        conditions: conditions of the shape; an event matches if all are met.
+        layout: places of the constants of all conditions, one condition after the other.
     """
 
     shape: QueryShape
@@ -65,21 +65,19 @@ class ShapeRules:
 
 @dataclass(frozen=True)
 class EmittingRules:
-    """All queries whose matched events are sent on.
+    """The rules of all queries whose matched events are sent on.
 
     Attributes:
-        lookups: expressions whose values they are looked up by.
-        shapes: by number.
-        rows: ``lookup``, ``query``, ``revision``, ``shape`` (its number), ``constants`` (of the
-            layout of the shape) and ``identity``; a row for each value that a query is looked up
-            by.
-        registry: where the queries are registered.
-        hash: of all live queries, also of those whose events are not sent on.
-        left_out: how many queries are of shapes beyond :data:`MAX_SHAPES`; they match nothing.
-        begins: the offsets that queries begin at, by identity and number of the partition; of those
-            that were registered while others were matched.
-        has_new: whether some of them were not matched until now; True where it is not known what
-            was.
+        lookups: expressions whose values the rules are looked up by.
+        shapes: shapes of the rules, by number.
+        rows: a row for each lookup key of each query, with ``lookup``, ``query``, ``revision``,
+            ``shape`` (its number), ``constants`` (in the layout of the shape) and ``identity``.
+        registry: the point of the registry at which the queries were read.
+        hash: hash of all live queries, also of queries whose matched events are not sent on.
+        left_out: number of queries with shapes beyond :data:`MAX_SHAPES`, which match nothing.
+        begins: the offsets at which queries begin, by identity and number of the partition, for
+            queries that were registered while other queries were matched.
+        has_new: whether some queries were not matched until now; true if it is not known.
     """
 
     lookups: tuple[Lookup, ...]
@@ -93,25 +91,25 @@ class EmittingRules:
 
     @property
     def looks_at_every_event(self) -> bool:
-        """Whether there is a query that no value looks up."""
+        """Whether a query has no lookup, and is compared with every event."""
         return any(row["lookup"] == EVERY_EVENT for row in self.rows)
 
     @property
     def identities(self) -> frozenset[QueryIdentity]:
-        """Returns what tells these queries from others."""
+        """The identities of the queries."""
         return frozenset(row["identity"] for row in self.rows)
 
     @property
     def identities_hash(self) -> str:
-        """Returns a hash of them."""
+        """Hash of the queries' identities."""
         return hash_of(self.identities)
 
     def after(self, others: EmittingRules, ends: Mapping[int, int]) -> EmittingRules:
-        """Returns these rules, where those that are not among others begin at the ends.
+        """Returns these rules, with queries that are not in the others beginning at the ends.
 
         Args:
-            others: that were matched until now.
-            ends: of the partitions of the topic, by number.
+            others: the rules that were matched until now.
+            ends: ends of the topic's partitions, by number.
         """
         known = others.identities
         begins = {
@@ -125,9 +123,9 @@ class EmittingRules:
         """Returns the rules of live queries.
 
         Args:
-            queries: that are live.
-            newest: events by which it is chosen what a query is looked up by.
-            registry: where the queries are registered.
+            queries: the live queries.
+            newest: events by which the operand that each query is looked up by is chosen.
+            registry: the point of the registry at which the queries were read.
         """
         table = _Table()
         rows = tuple(row for query in queries.emitting(newest) for row in table.rows_of(query))
@@ -142,17 +140,17 @@ class EmittingRules:
 
 
 def hash_of(identities: Collection[QueryIdentity]) -> str:
-    """Returns a hash of queries, 16 hex digits; the same in all processes."""
+    """Returns the hash of queries' identities, 16 hex digits; the same in all processes."""
     named = "\n".join(map(repr, sorted(identities)))
     return text_hash(named)
 
 
 NO_QUERIES = hash_of(())
-"""Hash of no queries."""
+"""The hash of an empty set of queries."""
 
 
 class _Table:
-    """Numbers shapes and lookups while rows are made."""
+    """Makes the rows of queries, and numbers their shapes and lookups."""
 
     def __init__(self) -> None:
         self.lookups: dict[str, Lookup] = {}

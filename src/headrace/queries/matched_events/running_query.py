@@ -1,4 +1,4 @@
-"""One query of Spark that sends matched events: its batches, and what it still holds."""
+"""A running Spark query that sends matched events, and the commits of its batches."""
 
 from __future__ import annotations
 
@@ -26,30 +26,31 @@ from headrace.transfer.spark_query import DoneBatches, KafkaQuery, OutgoingRows,
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_BATCH_SECONDS = 300  # events wait for a second or two at the end of a batch of Spark
-# Where queries change before such a batch has ended: so that positions move on.
+_BATCH_SECONDS = 300  # long, as events wait for a second or two at the end of a batch
+# If queries change before a long batch ends: only completed batches move positions on.
 _SHORT_BATCH_SECONDS = 5
-_MIN_QUERY_SECONDS = 2.0  # changes of the registry within it are taken together
-_SETTLE_SECONDS = 0.3  # what a query that was stopped has in flight reaches the topic
+_MIN_QUERY_SECONDS = 2.0  # changes of the registry within this time have effect together
+_SETTLE_SECONDS = 0.3  # in-flight records of a stopped Spark query reach the topic in this time
 
 
 class RunningQuery:
-    """A query of Spark that sends matched events, from its start on. Used once, on one thread.
+    """A Spark query that sends matched events; it starts at once. Used once, on one thread.
 
     Args:
-        spark: the session.
-        columns: of the rules that are matched.
-        matched: whose events, and where they go.
-        start: where it goes on; the positions are committed, by this instance.
-        checkpoint: a folder that is emptied before, and removed afterwards.
+        spark: the Spark session.
+        columns: columns of the rules that are matched.
+        matched: the topic of events, and the topic that matched events are sent to.
+        start: the positions to start at, which this instance has committed.
+        checkpoint: a folder that is emptied before the query, and removed after it.
         has_short_batches: whether queries change too often for batches of five minutes.
 
     Attributes:
-        columns: of the rules that are matched.
-        registry: where the queries were registered when they were read last: Kafka deletes the
-            records of earlier ones.
-        has_short_batches: whether its batches are short.
-        already_sent: records behind the committed positions that an earlier query has sent.
+        columns: columns of the rules that are matched.
+        registry: the point of the registry at which the queries were last read. It is committed
+            with each batch, because Kafka deletes records that earlier points need.
+        has_short_batches: whether batches are short.
+        already_sent: number of records of events behind the committed positions that an earlier
+            Spark query has sent.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class RunningQuery:
         self._positions = dict(start.positions)
         self._target_ends = self._read_target_ends()
         self._batches = 0
-        shutil.rmtree(checkpoint, ignore_errors=True)  # also what a killed process left
+        shutil.rmtree(checkpoint, ignore_errors=True)  # a killed process may have left it
         checkpoint.mkdir(parents=True)
         self._query = self._started(spark, start)
         self._began_at = time.monotonic()
@@ -86,38 +87,38 @@ class RunningQuery:
 
     @property
     def is_active(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the query is running."""
         return self._query.is_active
 
     @property
     def failure(self) -> Exception | None:
-        """Why it has failed; ``None``: it has not."""
+        """The error that ended the query; ``None`` if it has not failed."""
         return self._query.failure
 
     @property
     def age_seconds(self) -> float:
-        """How long it has been running."""
+        """Seconds since the query was started."""
         return time.monotonic() - self._began_at
 
     @property
     def has_ended_batches(self) -> bool:
-        """Whether the positions of a batch are committed."""
+        """Whether the positions of at least one batch are committed."""
         return self._batches > 0
 
     @property
     def may_end(self) -> bool:
-        """Whether it may end for other rules: one of short batches, once a batch has ended."""
+        """Whether other rules may end the query: if batches are short, only after one of them."""
         if self.has_short_batches:
             return self.has_ended_batches
         return self.age_seconds >= _MIN_QUERY_SECONDS
 
     def commit_batches(self) -> DoneBatches | None:
-        """Commits the positions of batches that have ended, and returns what they did.
+        """Commits the positions of completed batches, and returns what they did, if there are any.
 
         Raises:
             MatchedEventsRunningError: if another process has committed positions.
         """
-        # What later events have sent is behind the ends as they were before the batch was done.
+        # The ends before progress is read: records of events after the batch are behind them.
         ends = self._read_target_ends()
         done = self._query.progress()
         if done is not None:
@@ -130,16 +131,16 @@ class RunningQuery:
         return done
 
     def source_ends(self) -> dict[TopicPartition, int]:
-        """Returns the ends of the partitions that it reads."""
+        """Returns the ends of the partitions that the query reads."""
         marks = watermarks(self._matched.config, self._positions)
         return {source: end for source, (_, end) in marks.items()}
 
     def lags(self) -> dict[str, int]:
-        """Returns the offsets from the committed positions to the ends, by ``topic/partition``."""
+        """Returns the lags of the committed positions, in offsets, by ``topic/partition``."""
         return {source.path: n for source, n in self._offsets_to(self.source_ends()).items()}
 
     def read_until(self, positions: Mapping[TopicPartition, MatchedPosition]) -> int:
-        """Returns how many offsets are from the committed positions to others behind them."""
+        """Returns the number of offsets from the committed positions to these later positions."""
         offsets = {source: at.offset for source, at in positions.items()}
         return sum(self._offsets_to(offsets).values())
 
@@ -148,7 +149,7 @@ class RunningQuery:
         return {source: max(offsets.get(source, 0) - at.offset, 0) for source, at in known}
 
     def reads_another_topic(self) -> bool:
-        """Returns whether one of both topics was made again, or that of events has grown."""
+        """Returns whether a topic was recreated, or the topic of events has more partitions."""
         live, target_id = self._matched.live_with_target()
         ids = {(at.topic_id, at.target_id) for at in self._positions.values()}
         return ids != {(live.topic_id, target_id)} or live.partitions != len(self._positions)
@@ -157,14 +158,14 @@ class RunningQuery:
         """Checks that the committed positions are those of this instance.
 
         Raises:
-            MatchedEventsRunningError: if they are not.
+            MatchedEventsRunningError: if another instance has committed positions.
         """
         for source, at in committed_positions(self._matched, self._positions).items():
             if at.instance != self._positions[source].instance:
                 raise MatchedEventsRunningError(self._matched.name, at.instance)
 
     def stop(self) -> None:
-        """Ends it at once, and waits until what it has sent is in the topic."""
+        """Ends the query at once, and waits until in-flight records are in the topic."""
         self._query.stop()
         shutil.rmtree(self._checkpoint, ignore_errors=True)
         time.sleep(_SETTLE_SECONDS)

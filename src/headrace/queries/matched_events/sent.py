@@ -1,4 +1,4 @@
-"""What was sent of events that match."""
+"""The records that were sent for events: what a start and a recount read back from the topic."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from headrace.model import OffsetRange, TopicPartition
 from headrace.transfer.origin import Origin
 
 Match: TypeAlias = tuple[int, str]
-"""Offset of an event, and id of a query."""
+"""The offset of an event, and the id of a query that it matches."""
 
 
 @dataclass(frozen=True)
 class SentOfEvent:
-    """An event that was sent, at least to some of the queries that it matches.
+    """An event whose records were sent, for some of the queries that it matches at least.
 
     Attributes:
-        offset: of the event.
-        queries: ids of those that have it.
-        target_offset: of the first of its records that was sent.
+        offset: the offset of the event.
+        queries: ids of the queries for which a record was sent.
+        target_offset: the offset of the event's first record in the topic of matched events.
     """
 
     offset: int
@@ -34,9 +34,9 @@ class SentEventRecord:
     """A record of the topic of matched events.
 
     Attributes:
-        origin: where the event is.
-        query: id of the query that it matches.
-        offset: of the record.
+        origin: site, topic, partition and offset of the event.
+        query: id of the query that the event matches.
+        offset: the offset of the record.
     """
 
     origin: Origin
@@ -45,20 +45,21 @@ class SentEventRecord:
 
     @property
     def source(self) -> TopicPartition:
-        """Returns the partition of the event."""
+        """The partition of the event."""
         return TopicPartition(self.origin.topic, self.origin.partition)
 
 
 class RecordedMatches:
-    """The matches of some events of a partition that are in the topic of matched events.
+    """The matches of a range of events that have records in the topic of matched events.
 
     Args:
-        events: the range of these events.
-        max_matches: where there are more, the older half of them is left out, with their events.
+        events: the range of events.
+        max_matches: the largest number of matches; if there are more, the older half of the matches
+            is left out, with their events.
 
     Attributes:
-        events: the range without events that are left out.
-        matches: how many records there are of each.
+        events: the range of events, without those that are left out.
+        matches: number of records of each match.
     """
 
     def __init__(self, events: OffsetRange, max_matches: int) -> None:
@@ -73,7 +74,10 @@ class RecordedMatches:
         return self._first is not None
 
     def take(self, record: SentEventRecord, *, is_asked_for: bool) -> None:
-        """Takes the next record of an event of the partition."""
+        """Takes the next record of an event of the partition.
+
+        A record counts if its query is asked for, and its event is in the range.
+        """
         offset = record.origin.offset
         if self._first is None:
             self._first = offset
@@ -84,7 +88,7 @@ class RecordedMatches:
                 self._leave_out_until(offsets[len(offsets) // 2])
 
     def leave_out_first(self) -> None:
-        """Leaves out events up to that of the first record: Kafka may have deleted theirs."""
+        """Leaves out events up to that of the first record: their records may be deleted."""
         if self._first is not None:
             self._leave_out_until(self._first)
 

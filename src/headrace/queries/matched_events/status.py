@@ -1,4 +1,4 @@
-"""How a process that sends matched events is doing."""
+"""The status of a process that sends matched events."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from headrace.transfer.status import TransferStatus
 
 @dataclass(frozen=True)
 class EmitterStatus(TransferStatus):
-    """Counts of what is committed since the process began, and how things stand.
+    """The state of the process, and counts of what it has committed since it began.
 
     Attributes:
-        read: events that were looked at.
-        queries: that are matched.
-        registry_offset: the queries are those before this offset of the topic of queries.
-        rules: hash of these queries.
+        read: number of events that were matched.
+        queries: number of queries that are matched.
+        registry_offset: the offset of the topic of queries before which queries were read.
+        rules: hash of the live queries.
     """
 
     read: int = 0

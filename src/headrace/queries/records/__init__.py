@@ -1,7 +1,7 @@
-"""The records that the stages of standing queries leave each other in topics, as JSON.
+"""The JSON records of the topics between the stages of standing queries.
 
 matched (NAME.matched) -> snapshots (NAME.snapshots), ended (NAME.ended) -> result (NAME.results)
 
-They import no stage. The records of registered queries and of leases are with those that alone
-write them, in :mod:`~headrace.queries.registry` and :mod:`~headrace.queries.instance`.
+These modules import no stage. The records of registered queries and of leases are in the packages
+that alone write them, :mod:`~headrace.queries.registry` and :mod:`~headrace.queries.instance`.
 """

@@ -1,4 +1,4 @@
-"""What has become of matches, on their way into windows and into results."""
+"""Counts of matches on their way into windows, and from there into results."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ class TopicCounts(msgspec.Struct):
     """The matches of one topic: an event counts once for every query and window that it is in.
 
     Attributes:
-        sent: of the batches that have ended, as their ticks say.
-        taken: of the same batches, as their records say.
-        begun: of a batch whose tick has not come yet.
-        ended: in the final results of windows.
-        late: came for windows that had ended.
-        faulty: in records that can't be added up.
-        open: in windows that have not ended; None: not known, as an instance that has begun anew
-            takes records that windows have already.
+        sent: matches that pipelines report for completed batches.
+        taken: matches received in the records of completed batches.
+        begun: matches received for a batch that is not complete.
+        ended: matches in the final results of windows.
+        late: matches that came for closed windows.
+        faulty: matches in records or windows that can't be added up.
+        open: matches in open windows; ``None`` if not known, because an instance has restarted and
+            takes records that are in the windows already.
     """
 
     sent: int = 0
@@ -31,12 +31,12 @@ class TopicCounts(msgspec.Struct):
 
     @property
     def missing_records(self) -> int:
-        """How many matches of ended batches have not come; below 0: too many have."""
+        """How many matches of completed batches have not come; negative if too many came."""
         return self.sent - self.taken
 
     @property
     def missing_in_windows(self) -> int:
-        """How many matches that came are in no window; below 0: windows have too many."""
+        """How many matches that came are in no window; negative if windows have too many."""
         if self.open is None:
             return 0
         return self.taken + self.begun - self.ended - self.late - self.faulty - self.open
@@ -48,16 +48,16 @@ class TopicCounts(msgspec.Struct):
 
 
 class ResultCounts(msgspec.Struct):
-    """The matches of one topic in the windows that have ended for a partition of the results.
+    """The matches of one topic in the closed windows of a partition of the results.
 
     Attributes:
-        sent: as the partitions say in which the windows have ended.
-        taken: of the same windows, as their records say.
-        begun: of windows of which their partition has not said yet that it has sent them, by
-            partition.
-        answered: in results.
-        waiting: in windows that wait for their place; None: not known, as an instance that has
-            begun anew takes their records once more.
+        sent: matches that partitions of the matched topic report for windows they have closed.
+        taken: matches received in the records of these windows.
+        begun: matches received in windows that their partition has not reported yet, by partition
+            of the matched topic.
+        answered: matches in written results.
+        waiting: matches in windows that wait for their turn in the results; ``None`` if not known,
+            because an instance has restarted and takes their records again.
     """
 
     sent: int = 0
@@ -68,12 +68,12 @@ class ResultCounts(msgspec.Struct):
 
     @property
     def missing_records(self) -> int:
-        """How many matches were sent and have not come; below 0: too many have."""
+        """How many matches were sent and have not come; negative if too many came."""
         return self.sent - self.taken
 
     @property
     def missing_in_results(self) -> int:
-        """How many matches have come, and are in no result; below 0: results have too many."""
+        """How many matches that came are in no result; negative if results have too many."""
         if self.waiting is None:
             return 0
         return self.taken + sum(self.begun.values()) - self.answered - self.waiting
@@ -85,7 +85,7 @@ class ResultCounts(msgspec.Struct):
 
 
 def added_up(counts: Collection[TopicCounts]) -> TopicCounts:
-    """Returns the sums of the counts of several partitions; None where one of them is not known."""
+    """Returns the sums of the counts of partitions; a sum is ``None`` if a count is not known."""
     total = TopicCounts()
     for name in TopicCounts.__struct_fields__:
         setattr(total, name, known_sum(getattr(each, name) for each in counts))
@@ -93,7 +93,7 @@ def added_up(counts: Collection[TopicCounts]) -> TopicCounts:
 
 
 def known_sum(numbers: Iterable[int | None]) -> int | None:
-    """Returns the sum of numbers; None if one of them is not known."""
+    """Returns the sum of numbers, or ``None`` if one is ``None``."""
     total = 0
     for number in numbers:
         if number is None:

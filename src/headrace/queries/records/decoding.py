@@ -1,4 +1,4 @@
-"""Values of records as JSON, from topics that others can write to as well."""
+"""Decodes JSON values of records, from topics that other programs can write to as well."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Decoded = TypeVar("Decoded")
 
 
 def decode_json(decoder: msgspec.json.Decoder[Decoded], value: bytes) -> Decoded:
-    """Returns what a value holds.
+    """Returns the object that a record's JSON value holds.
 
     Raises:
-        ValueError: if it is something else, or is nested too deep.
+        ValueError: if the value does not have the decoder's type, or is nested too deep.
     """
     try:
         return decoder.decode(value)

@@ -1,14 +1,15 @@
-"""The records of the topic of ended windows: results, and how far the partitions are.
+"""The records of the topic of closed windows: their results, and the clocks of the partitions.
 
 ======= ============ ==============================================================================
 kind    key          partition
 ======= ============ ==============================================================================
-window  query id     that of the key, and so that of the results
-clocks  none         every one, behind the windows that ended by then
+window  query id     chosen by the key; the results go to the partition with the same number
+clocks  none         all partitions, behind the windows that closed by then
 ======= ============ ==============================================================================
 
-Windows of one query come from all partitions of the matched topic, each in its own time. One that
-waits long for its place among the results is written once more, before Kafka deletes its record.
+The windows of a query come from all partitions of the matched topic, which are not equally far. A
+window that waits long for its turn in the results is written again, before Kafka deletes its
+record.
 """
 
 from __future__ import annotations
@@ -23,26 +24,27 @@ from headrace.queries.records.decoding import decode_json
 from headrace.queries.records.result import QueryResult, ResultKind, check_times
 
 MatchesByPartition: TypeAlias = Mapping[int, Mapping[str, int]]
-"""How many matches there are, by partition and topic of the events."""
+"""Numbers of matches, by partition and topic of the events."""
 
-_PART_BYTES = 512 * 2**10  # records have room for a megabyte
-# Half the retention of the topic: so old is the record of a window that is written once more.
+_PART_BYTES = 512 * 2**10  # a record may have a megabyte
+# A window that waits is written again once its record is this old: half the topic's retention.
 COPY_AFTER_MS = 12 * 3_600_000
 
 
 class WindowResults(msgspec.Struct, tag="window", tag_field="kind", frozen=True):
-    """Results of a window that has ended, or early ones.
+    """The final results of a closed window, or early results of an open one.
 
     Attributes:
-        partition: of the matched topic, which the window is in.
-        topic: of the events.
-        ordered_by: the topic whose event time has ended the window; empty: the clock has.
-        due_us: what that time was at least, in microseconds since 1970. Where it has come so far in
-            all partitions, no earlier window of the query can come any more.
-        results: of the groups, or of some of them.
-        matches: in the window, if it has ended; 0 in all records of a window but the first.
-        original: offset of the record that was written first, if this one is a copy of it; None: it
-            is no copy.
+        partition: number of the matched topic's partition that the window is in.
+        topic: name of the topic of the events.
+        ordered_by: the topic whose event clock closed the window; empty if the instance's clock
+            did.
+        due_us: the time that this clock had reached at least, in microseconds since 1970. Once all
+            partitions have reached it, no earlier window of the query can follow.
+        results: results of all groups, or of some if the window has several records.
+        matches: matches in the window, if it is closed; 0 in all records of a window but the first.
+        original: the offset of the window's first record, if this record is a copy of it; ``None``
+            if it is no copy.
     """
 
     partition: int
@@ -55,11 +57,11 @@ class WindowResults(msgspec.Struct, tag="window", tag_field="kind", frozen=True)
 
     @property
     def is_early(self) -> bool:
-        """Whether the window goes on."""
+        """Whether the window is still open."""
         return self.results[0].kind is ResultKind.EARLY
 
     def parts(self) -> Iterator[WindowResults]:
-        """Yields it in parts that a record has room for."""
+        """Yields the window in parts that fit into a record each."""
         some: list[QueryResult] = []
         size, matches = 0, self.matches
         for result in self.results:
@@ -73,17 +75,18 @@ class WindowResults(msgspec.Struct, tag="window", tag_field="kind", frozen=True)
 
 
 class PartitionClocks(msgspec.Struct, tag="clocks", tag_field="kind", frozen=True):
-    """How far a partition of the matched topic is: what ended before is before this record.
+    """The clocks of a partition of the matched topic. Windows closed by then precede this record.
 
     Attributes:
-        partition: of the matched topic.
-        event_us: the time of events, by topic, in microseconds since 1970.
-        clock_us: the clock up to which windows have ended, in microseconds since 1970; 0: not
-            known, as records are to be taken before. It may go back where an instance starts.
-        since_ms: when it began to count matches: again where its snapshots were deleted; in
-            milliseconds since 1970.
-        matches: in the windows that it has written to the partition of this record since then, by
-            topic.
+        partition: number of the matched topic's partition.
+        event_us: the event clock, by topic, in microseconds since 1970.
+        clock_us: the time up to which the instance's clock has closed windows, in microseconds
+            since 1970; 0 if it is not known, because earlier records must be taken first. It may
+            go back when an instance starts.
+        since_ms: when the count of ``matches`` began, in milliseconds since 1970; it begins again
+            if the partition's snapshots were deleted.
+        matches: matches in the windows that the partition has written to the partition of this
+            record since then, by topic.
     """
 
     partition: int
@@ -93,7 +96,7 @@ class PartitionClocks(msgspec.Struct, tag="clocks", tag_field="kind", frozen=Tru
     matches: Mapping[str, int] = {}
 
     def matches_since(self, before: PartitionClocks, topic: str) -> int:
-        """Returns how many matches of a topic it has written since earlier clocks."""
+        """Returns how many matches of a topic the partition has written since earlier clocks."""
         earlier = before.matches.get(topic, 0) if before.since_ms == self.since_ms else 0
         return self.matches.get(topic, 0) - earlier
 
@@ -105,14 +108,14 @@ _RECORD: msgspec.json.Decoder[EndedRecord] = msgspec.json.Decoder(EndedRecord)
 
 
 def decode_ended(value: bytes, partitions: int) -> EndedRecord:
-    """Returns the record with this value.
+    """Returns the record of the topic of closed windows that has this value.
 
     Args:
-        value: of the record.
-        partitions: how many the matched topic has.
+        value: the value of the record.
+        partitions: the number of partitions of the matched topic.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if the value is not valid for such a record.
     """
     record = decode_json(_RECORD, value)
     if record.partition not in range(partitions):
@@ -124,5 +127,5 @@ def decode_ended(value: bytes, partitions: int) -> EndedRecord:
     elif not record.results:
         raise ValueError("a window without results")
     else:
-        check_times(record.results[0])  # those of all others are the same
+        check_times(record.results[0])  # all results of a window have the same times
     return record

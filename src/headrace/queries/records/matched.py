@@ -1,12 +1,12 @@
-"""The records of the matched topic: what batches add to windows, and how far events are.
+"""The records of the matched topic: what batches add to windows, and the event clocks.
 
 ===== ===================================== ======================================================
 kind  key                                   partition
 ===== ===================================== ======================================================
-add   query id, ``/``, begin of the window  that of the key: the windows of a query are spread, so
-                                            that a query with most of the events makes no
+add   query id, ``/``, begin of the window  chosen by the key: the windows of a query are spread,
+                                            so that a query with most of the events makes no
                                             partition hot
-tick  none                                  every one, behind the records of its batch
+tick  none                                  all partitions, behind the records of the batch
 ===== ===================================== ======================================================
 
 Values are JSON. Times are microseconds since 1970.
@@ -27,22 +27,24 @@ Group: TypeAlias = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
 class WindowPartial(msgspec.Struct, tag="add", tag_field="kind", frozen=True):
-    """What a task's part of a batch adds to one window of one query.
+    """The partial aggregates that one task of a batch adds to one window of one query.
 
     Attributes:
-        query: its id.
-        registered_ms: when the query was registered first, in milliseconds since 1970: an id may
-            be used again.
-        revision: of the query.
-        text: of the query.
-        begin_us: begin of the window.
-        events: how many match, in the groups of this record.
-        groups: what it adds, by group.
-        other: partials of groups beyond the query's limit, together; None: there are none.
-        shape: key of the shape of the text; empty: readers parse the text.
-        topic: of the events.
-        types: hash of the types of the values that facets and partials are made of; empty: not
-            known.
+        query: the query id.
+        registered_ms: when the query was first registered, in milliseconds since 1970. Ids may be
+            used again.
+        revision: revision of the query.
+        text: text of the query.
+        begin_us: start of the window.
+        events: number of matching events. If the partial aggregates are divided among several
+            records, the last has the number, and the others have 0.
+        groups: facets and partials of each group.
+        other: sums of the partials of all groups beyond the query's limit; ``None`` if there are
+            no such groups.
+        shape: key of the text's shape; empty if readers must parse the text.
+        topic: name of the topic of the events.
+        types: hash of the types of the values that facets and partials are made of; empty if it is
+            not known.
     """
 
     query: str
@@ -59,10 +61,10 @@ class WindowPartial(msgspec.Struct, tag="add", tag_field="kind", frozen=True):
 
 
 class WindowId(NamedTuple):
-    """A window of a query, as it was registered and updated.
+    """The identity of a window: its query as registered and updated, and the window's start.
 
-    The hash is that of the text: two clients that update a query at the same moment give their
-    texts the same revision.
+    The hash of the text is needed because two clients that update a query at the same moment give
+    their texts the same revision.
     """
 
     query: str
@@ -79,20 +81,20 @@ class WindowId(NamedTuple):
 
 
 class Tick(msgspec.Struct, tag="tick", tag_field="kind", frozen=True):
-    """A batch has come to its end: all that it adds is before this record.
+    """The end of a batch: all its other records in the partition are before this record.
 
     Attributes:
-        topic: whose events were matched.
-        pipeline: that matched them.
-        event_us: how far the time of the topic's events is; None: not known.
+        topic: name of the topic whose events were matched.
+        pipeline: name of the pipeline that matched the events.
+        event_us: the event clock of the topic; ``None`` if it is not known.
         planned_ms: when the batch was planned, in milliseconds since 1970.
         positions: the next offset of each partition of the topic.
-        registry_offset: the batch has the queries of this offset of the topic of queries.
-        topic_id: that Kafka gave the topic when it was created; empty: not known.
-        events: how many the batch has added in this partition, each counted for every query and
-            window that it is in.
-        rules: hash of the queries that the batch had, several where its tasks had different ones;
-            empty: it had no events.
+        registry_offset: the offset of the topic of queries before which the batch has the queries.
+        topic_id: the id that Kafka gave the topic when it was created; empty if it is not known.
+        events: matches that the batch adds to windows in this partition: an event counts once for
+            every query and window that it is in.
+        rules: hash of the queries that the batch was matched with, or several hashes if its tasks
+            had different queries; empty if the batch had no events.
     """
 
     topic: str
@@ -113,14 +115,14 @@ _RECORD: msgspec.json.Decoder[MatchedRecord] = msgspec.json.Decoder(MatchedRecor
 
 
 def decode_matched(value: bytes) -> MatchedRecord:
-    """Returns the record with this value.
+    """Returns the record of the matched topic that has this value.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if the value is not valid for such a record.
     """
     return decode_json(_RECORD, value)
 
 
 def window_key(query: str, begin_us: int) -> bytes:
-    """Returns the key of what is added to a window."""
+    """Returns the key of the records that add to a window."""
     return f"{query}/{begin_us}".encode()

@@ -16,13 +16,14 @@ _LOG = logging.getLogger("headrace.queries")
 
 
 class ResultKind(enum.StrEnum):
-    """What a result says of its window.
+    """The state of a window when its result was written.
 
     Attributes:
-        EARLY: the window goes on, and another result will follow.
-        FINAL: it has ended.
-        EMPTY: it has ended, and no event matched.
-        LOST: it has ended, and the query has had no event for as many windows as it asks to know.
+        EARLY: the window is open, and another result will follow.
+        FINAL: the window is closed.
+        EMPTY: the window is closed, and no event matched.
+        LOST: the window is closed, and no event has matched for as many windows as the query's
+            ``LOSS OF SIGNAL`` says.
     """
 
     EARLY = "early"
@@ -32,26 +33,27 @@ class ResultKind(enum.StrEnum):
 
 
 class QueryResult(msgspec.Struct, frozen=True):
-    """A group of a window of a query.
+    """The aggregates of one group in one window.
 
-    Results with the same ``query``, ``registered``, ``revision`` and ``begin`` are of one window,
-    of which those of the greatest ``emission`` count; of several of these with the same ``facets``
-    and ``is_other``, the first. One of the kind ``lost`` is of the signal, and stands beside them.
+    Results with the same ``query``, ``registered``, ``revision`` and ``begin`` are of one window.
+    The results of its greatest ``emission`` replace the earlier ones. If several results of an
+    emission have the same ``facets`` and ``is_other``, the first counts. A result of the kind
+    ``lost`` reports a loss of signal, and replaces no other result.
 
     Attributes:
-        query: its id.
-        registered: when the query was registered first, ISO 8601 in UTC.
-        revision: of the query.
-        begin: begin of the window, ISO 8601 in UTC.
-        end: end of the window.
-        emission: 1 for the first result of the window, and one more for each that follows; 0 for
-            one that says that no event matched. Where the clock ends windows, another one can
-            follow, of events that were matched later.
-        kind: what the result says of the window.
-        facets: values of the facets by name; times as ISO 8601.
-        is_other: whether it is of all groups beyond the query's limit, together.
-        values: of the columns, by name.
-        events: of the whole window, how many match.
+        query: the query id.
+        registered: when the query was first registered, ISO 8601 in UTC.
+        revision: revision of the query.
+        begin: start of the window, ISO 8601 in UTC.
+        end: end of the window, ISO 8601 in UTC.
+        emission: 1 for the window's first results, and one more for each later emission; 0 if no
+            event matched. If the query's windows close by the clock, another emission can follow,
+            with events that were matched later.
+        kind: state of the window.
+        facets: values of the facets by name; times are ISO 8601.
+        is_other: whether this is the sum of all groups beyond the query's limit.
+        values: values of the columns, by name.
+        events: number of matching events in the whole window.
     """
 
     query: str
@@ -71,10 +73,10 @@ _RESULT = msgspec.json.Decoder(QueryResult)
 
 
 def decode_result(value: bytes) -> QueryResult:
-    """Returns the result with this value.
+    """Returns the result that a record's value holds.
 
     Raises:
-        ValueError: if it is none. The message names the member that is wrong.
+        ValueError: if the value is no result. The message names the member that is wrong.
     """
     result = decode_json(_RESULT, value)
     check_times(result)
@@ -85,7 +87,7 @@ def check_times(result: QueryResult) -> None:
     """Checks the times of a result that another program may have written.
 
     Raises:
-        ValueError: if one is none. The message names the member that is wrong.
+        ValueError: if a time can't be read. The message names the member that is wrong.
     """
     for name in ("registered", "begin", "end"):
         time = getattr(result, name)
@@ -94,14 +96,14 @@ def check_times(result: QueryResult) -> None:
 
 
 def result_of(query_id: str, key: bytes | None, value: bytes | None) -> QueryResult | None:
-    """Returns the result that a record of the topic has; None: it has none of this query.
+    """Returns the result in a record of the results topic, or ``None`` if it has none of the query.
 
-    A value of the query that is no result is logged.
+    If the key is the query's and the value is no result, a warning is logged.
 
     Args:
-        query_id: of the query.
-        key: of the record.
-        value: of the record.
+        query_id: the query id.
+        key: key of the record.
+        value: value of the record.
     """
     if key != query_id.encode() or value is None:
         return None

@@ -1,21 +1,23 @@
-"""The records of the snapshots topic: what an instance that starts begins with.
+"""The records of the snapshots topic: the state that an instance restores when it starts.
 
 ======== ============================================================================ ============
 kind     is                                                                           key
 ======== ============================================================================ ============
-window   an open window, with what the records before ``offset`` have added to it     its id
-ended    the results of a window that have been written cover the records before      its id
-         ``offset``: snapshots of the window do not count any more
-markers  several of these, written once more                                          none
-position every window that the records before ``offset`` have changed is before this  none
-         record, and behind ``base``; an aggregator goes on at ``offset``
-answered how far the results of the partition are                                     none
-silence  when some queries that ask for loss of signal had events; the newest counts  none
+window   an open window, with what the records before ``offset`` have added to it     window id
+ended    a publish marker: the written results of a window cover the records before   window id
+         ``offset``, and replace snapshots of the window up to there
+markers  several publish markers, written again                                       none
+position a position of the aggregator: the windows that records before ``offset``     none
+         have changed are before this record and behind ``base``; an aggregator goes
+         on at ``offset``
+answered the position of the results of the partition                                 none
+silence  when some queries that ask for loss of signal had events; the newest record  none
+         of a query counts
 ======== ============================================================================ ============
 
-A window that a record has no room for is divided, and has a checksum: it counts if all parts are
-there. All parts of a window are in one transaction. Silence is written where it has changed, and
-all of it behind each ``base``.
+A window that is too large for a record is divided into parts with a checksum; it counts if all
+parts are there. The parts of a window are in one transaction. Silence is written when it has
+changed, and in full behind each ``base``.
 """
 
 from __future__ import annotations
@@ -33,15 +35,15 @@ from headrace.queries.records.decoding import decode_json
 from headrace.queries.records.ended import MatchesByPartition, PartitionClocks
 from headrace.queries.records.matched import Group, Tick, WindowId
 
-# A part is JSON in JSON, and takes up to twice its size: records have room for a megabyte.
+# A part is JSON text within JSON, which can double its size; a record may have a megabyte.
 _PART_BYTES = 256 * 2**10
-# An id of a query has at most a hundred characters, and a marker or what is known of silence 300
-# bytes: so many are in a record.
+# A query id has at most 100 characters, and a marker or an entry of silence about 300 bytes; this
+# many are written in one record.
 _MAX_ENTRIES = 1_000
 
 
 class _OfWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a record says of its window."""
+    """A record of one window."""
 
     query: str
     registered_ms: int
@@ -57,7 +59,10 @@ class _OfWindow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WindowSnapshot(_OfWindow, frozen=True, kw_only=True):
-    """An open window. Attributes are those of ``OpenWindow``; ``offset``: what it covers."""
+    """An open window, with what the records before ``offset`` have added.
+
+    The other attributes are those of ``OpenWindow`` and its plan.
+    """
 
     offset: int
     text: str
@@ -72,14 +77,15 @@ class WindowSnapshot(_OfWindow, frozen=True, kw_only=True):
 
 
 class PublishMarker(_OfWindow, tag="ended", tag_field="kind", frozen=True, kw_only=True):
-    """A marker: the results of a window that cover the records before ``offset`` are written.
+    """A publish marker: the results of a window, up to ``offset``, are written.
 
     Attributes:
-        offset: that the results cover.
-        ended_ms: when it ended, in milliseconds since 1970.
-        topic: of the events.
-        events: in the results.
-        due_us: when it was to end, if the clock says so; None: events or quiet time do.
+        offset: the offset before which the results cover the records of the matched topic.
+        ended_ms: when the window closed, in milliseconds since 1970.
+        topic: name of the topic of the events.
+        events: number of events in the results.
+        due_us: when the window was due to close, in microseconds since 1970, if it closes by the
+            clock; ``None`` if it closes by event time or quiet time.
     """
 
     offset: int
@@ -90,13 +96,13 @@ class PublishMarker(_OfWindow, tag="ended", tag_field="kind", frozen=True, kw_on
 
 
 class PublishMarkers(msgspec.Struct, tag="markers", tag_field="kind", frozen=True):
-    """Markers of windows that ended some time ago."""
+    """Publish markers of windows that closed some time ago."""
 
     markers: list[PublishMarker]
 
 
 class WindowPart(_OfWindow, tag="window", tag_field="kind", frozen=True, kw_only=True):
-    """A part of a snapshot of a window: of its JSON, as text."""
+    """A part of a window's snapshot; ``text`` is a piece of its JSON."""
 
     number: int
     parts: int
@@ -105,16 +111,16 @@ class WindowPart(_OfWindow, tag="window", tag_field="kind", frozen=True, kw_only
 
 
 class SnapshotPosition(msgspec.Struct, tag="position", tag_field="kind", frozen=True):
-    """How far an aggregator is.
+    """The position of an aggregator in its partition of the matched topic.
 
     Attributes:
-        offset: of the next matched record.
-        base: offset in the topic of snapshots; every open window is behind it.
-        event_us: the time of events, by topic.
-        late: late events, by query.
-        ticks: the last one of each topic, of which no other may come for long.
-        counts: what has become of the matches, by topic.
-        topic_id: of the matched topic; empty: not known.
+        offset: the offset of the next matched record.
+        base: an offset in the snapshots topic; the snapshots of all open windows are behind it.
+        event_us: the event clock, by topic.
+        late: number of late events, by query.
+        ticks: the last tick of each topic, since it may be long until the next.
+        counts: counts of the matches, by topic.
+        topic_id: id of the matched topic; empty if it is not known.
     """
 
     offset: int
@@ -127,24 +133,22 @@ class SnapshotPosition(msgspec.Struct, tag="position", tag_field="kind", frozen=
 
 
 class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=True):
-    """How far the results of a partition are.
+    """The position of the results of a partition in the topic of closed windows.
 
     Attributes:
-        first_offset: of the first record that is not answered yet.
-        offset: of the next record: those before it have been taken.
-        passed_us: the time up to which windows are answered, by topic; by the clock under an empty
-            name.
-        clocks: how far each partition of the matched topic is.
-        event_us: the time of events that this partition of the matched topic has reached, as all
-            partitions of the results have been told.
-        began: offset from which on records are taken, by all instances up to now.
-        since_ms: when the partition of the matched topic began to count what it sends, in
-            milliseconds since 1970.
-        sent: matches in the windows that have ended in it since then, by partition of the results
-            and topic.
-        counts: what has become of the matches in the windows of this partition of the results, by
-            topic.
-        topic_id: of the topic of ended windows; empty: not known.
+        first_offset: the offset of the first record whose results are not written yet.
+        offset: the offset of the next record; all earlier records have been taken.
+        passed_us: the time up to which the results of windows are written, by topic; for windows
+            that close by the clock, under an empty name.
+        clocks: the last clocks of each partition of the matched topic.
+        event_us: the event clock of this partition of the matched topic, by topic of the events,
+            as it was sent to all partitions of the results.
+        began: the offset at which the first instance began to take records.
+        since_ms: when the count of ``sent`` began, in milliseconds since 1970.
+        sent: matches in the windows that this partition of the matched topic has closed since then,
+            by partition of the results and topic of the events.
+        counts: counts of the matches in the windows of this partition of the results, by topic.
+        topic_id: id of the topic of closed windows; empty if it is not known.
     """
 
     first_offset: int
@@ -160,11 +164,11 @@ class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=Tr
 
 
 class QuerySilence(msgspec.Struct, tag="silence", tag_field="kind", frozen=True):
-    """What is known of queries that ask for loss of signal.
+    """When queries that ask for loss of signal last had events.
 
     Attributes:
-        silence: by query, the end of its last window with events, in microseconds since 1970, and
-            whether its loss of signal has been a result since.
+        silence: the end of the last window with events, in microseconds since 1970, and whether a
+            result has reported the loss of signal since, by query.
     """
 
     silence: Mapping[str, tuple[int, bool]]
@@ -180,16 +184,16 @@ _SNAPSHOT = msgspec.json.Decoder(WindowSnapshot)
 
 
 def decode_snapshot_record(value: bytes) -> SnapshotRecord:
-    """Returns the record with this value.
+    """Returns the record of the snapshots topic that has this value.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if the value is not valid for such a record.
     """
     return decode_json(_RECORD, value)
 
 
 def encode_snapshot(snapshot: WindowSnapshot) -> Iterator[bytes]:
-    """Yields the values of the records of a snapshot."""
+    """Yields the values of the records that a snapshot is divided into."""
     text = msgspec.json.encode(snapshot).decode()
     parts = [text[at : at + _PART_BYTES] for at in range(0, len(text), _PART_BYTES)]
     crc32 = zlib.crc32(text.encode())
@@ -206,13 +210,13 @@ def encode_snapshot(snapshot: WindowSnapshot) -> Iterator[bytes]:
 
 
 def encode_markers(markers: Sequence[PublishMarker]) -> Iterator[bytes]:
-    """Yields the values of records with markers, many in each."""
+    """Yields the values of records with many publish markers each."""
     for at in range(0, len(markers), _MAX_ENTRIES):
         yield msgspec.json.encode(PublishMarkers(list(markers[at : at + _MAX_ENTRIES])))
 
 
 def encode_silence(silence: Mapping[str, tuple[int, bool]]) -> Iterator[bytes]:
-    """Yields the values of records with what is known of queries, of many in each."""
+    """Yields the values of records with the silence of many queries each."""
     entries = list(silence.items())
     for at in range(0, len(entries), _MAX_ENTRIES):
         yield msgspec.json.encode(QuerySilence(dict(entries[at : at + _MAX_ENTRIES])))
@@ -220,16 +224,16 @@ def encode_silence(silence: Mapping[str, tuple[int, bool]]) -> Iterator[bytes]:
 
 @dataclass
 class Restored:
-    """What the records of a partition of snapshots come to.
+    """The state that the records of a snapshots partition give.
 
     Attributes:
-        windows: the newest snapshot of each window that has not ended.
-        ended: markers of windows.
-        position: the last one; None: there is none.
-        answered: the last position of the results; None: there is none.
-        silence: the newest of each query, as :class:`QuerySilence` has it.
-        damaged: parts of snapshots that do not fit together.
-        ended_events: in windows that have ended since the position, by topic.
+        windows: the newest snapshot of each open window.
+        ended: publish markers of windows, in the order in which they closed.
+        position: the last position of the aggregator; ``None`` if there is none.
+        answered: the last position of the results; ``None`` if there is none.
+        silence: the newest entry of each query, as in :class:`QuerySilence`.
+        damaged: number of snapshots whose parts do not fit together.
+        ended_events: number of events in windows closed since the position, by topic.
     """
 
     windows: dict[WindowId, WindowSnapshot] = field(default_factory=dict)
@@ -242,10 +246,10 @@ class Restored:
     _parts: dict[WindowId, list[WindowPart]] = field(default_factory=dict)
 
     def take(self, values: Iterable[bytes]) -> None:
-        """Takes the values of records in their order; the newest of each window counts.
+        """Takes the values of records in their order; the newest snapshot of each window counts.
 
         Raises:
-            ValueError: if one is no such record. It has changed nothing.
+            ValueError: if a value is no record of the snapshots topic. That value changes nothing.
         """
         for value in values:
             record = decode_snapshot_record(value)
@@ -266,15 +270,15 @@ class Restored:
 
     def _take_marker(self, marker: PublishMarker) -> None:
         snapshot = self.windows.get(marker.id)
-        # Another one is of a window that has begun anew.
+        # A snapshot beyond the marker's offset is of a window that was opened again.
         if snapshot is not None and snapshot.offset <= marker.offset:
             del self.windows[marker.id]
-        # Those that ended first come first.
+        # A marker moves to the end: the order is that in which windows closed.
         self.ended.pop(marker.id, None)
         self.ended[marker.id] = marker
 
     def _take_position(self, position: SnapshotPosition) -> None:
-        """Takes a position: snapshots before it are whole, as each is of one transaction."""
+        """Takes a position: a snapshot is one transaction, so parts left before it are damaged."""
         self.position = position
         self.ended_events.clear()
         self.damaged += len(self._parts)
@@ -286,7 +290,7 @@ class Restored:
             self._parts[part.id] = []
         parts = self._parts.get(part.id)
         if parts is None:
-            return  # records are read from the middle of a snapshot on
+            return  # reading began in the middle of a snapshot
         parts.append(part)
         if len(parts) < part.parts:
             return

@@ -1,4 +1,4 @@
-"""The registry as it is now: what was read before, and what was written since."""
+"""The registered queries as of now: each read continues where the one before ended."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from headrace.queries.registry.topic import MAX_IDLE_SECONDS
 
 
 class FollowedRegistry:
-    """The registered queries of a topic; each time that they are asked for, it is read to its end.
+    """The registered queries of a topic, which is read to its end by each call of :meth:`table`.
 
-    What was read is kept for an hour, so that only later records are read. Used by one thread at a
-    time.
+    Queries are kept for an hour after the last call, so that a call reads only later records. Used
+    by one thread at a time.
 
     Args:
-        name: of the topic.
-        parse: makes a tree of the text of a query.
+        name: name of the topic.
+        parse: parses the text of a query into a tree.
     """
 
     def __init__(self, name: str, parse: ParseText) -> None:
@@ -30,7 +30,7 @@ class FollowedRegistry:
         self._read_at = 0.0
 
     def table(self, config: ClientConfig) -> QueryTable:
-        """Returns the queries that the topic has now; none: it is missing.
+        """Returns the queries that the topic has now; an empty table if the topic is missing.
 
         Args:
             config: librdkafka's settings of the cluster.
@@ -53,7 +53,7 @@ class FollowedRegistry:
     def _read(self, config: ClientConfig) -> None:
         start = earliest_offsets(config, [self._partition])[self._partition]
         end = high_watermarks(config, [self._partition])[self._partition]
-        if end < self._table.next_offset:  # the log was cut: what was read may be another's now
+        if end < self._table.next_offset:  # the log was truncated, and may have other records
             self._table = QueryTable(self._parse)
         self._table.forget_before(start)
         ranges = [OffsetRange(self._partition, max(start, self._table.next_offset), end)]

@@ -1,4 +1,4 @@
-"""The records of the registry: a registered query as key and value."""
+"""The records of the registry, with a registered query in key and value."""
 
 from __future__ import annotations
 
@@ -21,22 +21,24 @@ _Time = Annotated[datetime, msgspec.Meta(tz=True)]
 
 @dataclass(frozen=True, slots=True)
 class RegisteredQuery:
-    """A standing query, as its record says.
+    """A standing query, as registered in a record.
 
     Attributes:
-        id: letters, digits, ``-`` and ``_``.
-        text: as the printer of the language writes it, so that equal queries have equal texts.
-        topic: of its FROM.
+        id: the query id, of letters, digits, ``-`` and ``_``.
+        text: the text as the language's printer writes it, so that equal queries have equal texts.
+        topic: name of the topic in the query's FROM.
         revision: 1, and one more with each update of the text.
-        registered_at: when it was registered first, to the millisecond.
-        updated_at: when it was registered or updated last, to the millisecond.
-        expires_at: when it ends unless it is updated, to the millisecond; None: when it is
-            cancelled.
-        shape: key of the shape of its text; None: readers parse the text.
-        constants: that vary, of each operand of the condition, with times in microseconds since
-            1970, and a tuple for the list of an ``IN``; None: readers parse the text.
-        text_changed_at: when it was given its text, to the millisecond; None: not known.
-        offset: of its record; -1: it has not been written. The value of the record lacks it.
+        registered_at: when the query was first registered, to the millisecond.
+        updated_at: when the query was last registered or updated, to the millisecond.
+        expires_at: when the query expires unless it is updated, to the millisecond; ``None`` if it
+            lives until it is cancelled.
+        shape: key of the text's shape; ``None`` if readers must parse the text.
+        constants: the constants that vary within the shape, for each operand of the condition, with
+            times in microseconds since 1970, and a tuple for the list of an ``IN``; ``None`` if
+            readers must parse the text.
+        text_changed_at: when the query got its present text, to the millisecond; ``None`` if not
+            known.
+        offset: the offset of the record; -1 if it is not written. It is not part of the value.
     """
 
     id: str
@@ -52,7 +54,7 @@ class RegisteredQuery:
     offset: int = field(default=-1, compare=False)
 
     def is_live(self, at: datetime) -> bool:
-        """Returns whether it has not expired."""
+        """Returns whether the query has not expired at a time."""
         return self.expires_at is None or at < self.expires_at
 
 
@@ -63,7 +65,7 @@ _OPTIONAL = {"shape", "constants", "text_changed_at"}
 
 
 def encode_query(query: RegisteredQuery) -> tuple[bytes, bytes]:
-    """Returns key and value of the record of a query: its id, and JSON with times in UTC."""
+    """Returns key and value of a query's record: the query id, and JSON with times in UTC."""
     members = {name: _written(getattr(query, name)) for name in _MEMBERS}
     written = {
         name: member
@@ -74,10 +76,10 @@ def encode_query(query: RegisteredQuery) -> tuple[bytes, bytes]:
 
 
 def decode_query(key: bytes | None, value: bytes) -> RegisteredQuery:
-    """Returns the query of a record; its text is not parsed.
+    """Returns the query of a record, without parsing its text.
 
     Raises:
-        ValueError: if it is none. The message names the member that is wrong.
+        ValueError: if the record has no valid query. The message names the member that is wrong.
     """
     query = decode_json(_VALUE, value)
     if not QUERY_ID.fullmatch(query.id):

@@ -1,4 +1,4 @@
-"""What the records of a query say that several clients write at the same moment."""
+"""The outcome of records that several clients write for one query at the same moment."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ def settled_query(
 ) -> RegisteredQuery | None:
     """Returns the query that a registry has once every client has corrected its own records.
 
-    A client that has read the registry before another one wrote to it can write a record that is
-    out of date. It reads the records in between, and corrects its own; until then:
+    A client that reads the registry before another client writes to it can write a record that is
+    out of date. It then reads the records in between, and corrects its own. Until then:
 
     ============================================ =================================================
     record                                       effect
     ============================================ =================================================
     tombstone                                    no query is registered
-    renewal or update while none is registered   none: its client writes the tombstone again
+    renewal or update while none is registered   no effect; its client writes the tombstone again
     registration while a query is live           an update: the time of the first registration stays
     registration of a query that has expired     a new registration
     a smaller revision                           a renewal: the text of the greater revision stays
@@ -28,8 +28,9 @@ def settled_query(
     ============================================ =================================================
 
     Args:
-        query: that is live before the records; None: the id is free.
-        records: of the id, in the order of their offsets; None is a tombstone.
+        query: the live query before the records; ``None`` if the id is free.
+        records: the records of the query id, in the order of their offsets; ``None`` is a
+            tombstone.
     """
     for record in records:
         query = None if record is None else _after(query, record)

@@ -1,4 +1,4 @@
-"""The registry as a table: from records in order, the newest of each query."""
+"""The registry as a table with the newest record of each query."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.errors import QueryTextError
 from headrace.queries.language.tree import Query
 from headrace.queries.registry.record import RegisteredQuery, decode_query
 
-MIN_REMEMBERED_TEXTS = 1_000
+MIN_REMEMBERED_TEXTS = 1_000  # with more, texts without a registered query are forgotten
 MAX_CANCELLED_IDS = 10_000
 
 ParseText = Callable[[str], Query]
@@ -19,12 +19,12 @@ ParseText = Callable[[str], Query]
 
 @dataclass(frozen=True, slots=True)
 class FaultyQuery:
-    r"""A record that is no query that can be answered.
+    r"""A record of the registry that holds no query that fits its topic.
 
     Attributes:
-        id: key of the record, with bytes outside of UTF-8 as ``\xff``; empty: it has none.
-        offset: of the record.
-        reason: what is wrong with it.
+        id: key of the record, with bytes outside of UTF-8 as ``\xff``; empty if it has no key.
+        offset: the offset of the record.
+        reason: what is wrong with the record.
     """
 
     id: str
@@ -34,11 +34,11 @@ class FaultyQuery:
 
 @dataclass(frozen=True, slots=True)
 class FirstRecord:
-    """The first record with the text that a query has now; later ones have renewed the query.
+    """The first record with the present text of a query; later records have renewed the query.
 
     Attributes:
-        offset: of the first one that was read.
-        is_certain: whether no earlier one was there; Kafka deletes records.
+        offset: the offset of the first such record that was read.
+        is_certain: whether it is certainly the first; Kafka may have deleted earlier records.
     """
 
     offset: int
@@ -47,24 +47,23 @@ class FirstRecord:
 
 @dataclass(frozen=True, slots=True)
 class _CheckedText:
-    """The topic that a text is about, or why it is no query: one of both is empty."""
+    """The topic that a text is about, or why the text is no query; the other field is empty."""
 
     topic: str
     reason: str
 
 
 class QueryTable:
-    """Registered queries by id; the last record of an id counts.
+    """The registered queries by id; the last record of an id counts.
 
-    A record that is no query is kept apart with its reason. It replaces the query of its key all
-    the same: compaction may have taken the records before it away, and instances that read the
-    topic later must have the same queries. A record without a value deletes what its key has.
+    A faulty record is kept apart, with the reason. It still replaces the query of its key, because
+    compaction may have deleted earlier records, and instances that read the topic later must have
+    the same queries. A tombstone deletes the query or faulty record of its key.
 
-    Texts are parsed when :meth:`check` is asked to, each distinct one once. Use it from one thread
-    at a time.
+    Only :meth:`check` parses texts, each distinct text once. Used by one thread at a time.
 
     Args:
-        parse: makes a tree of a text.
+        parse: parses the text of a query into a tree.
     """
 
     def __init__(self, parse: ParseText) -> None:
@@ -79,33 +78,33 @@ class QueryTable:
 
     @property
     def registered(self) -> Mapping[str, RegisteredQuery]:
-        """Returns the newest record of each query by id, also of those that have expired."""
+        """Returns the newest record of each query by id, also of expired queries."""
         return {query.id: query for query in self._queries.values()}
 
     @property
     def faulty(self) -> Mapping[str, FaultyQuery]:
-        """Returns records that are no queries by id, and queries that were checked in vain."""
+        """Returns by id the faulty records, and queries that :meth:`check` has found faulty."""
         return {fault.id: fault for fault in self._faulty.values()}
 
     def query(self, query_id: str) -> RegisteredQuery | None:
-        """Returns the newest record of a query, also of one that has expired."""
+        """Returns the newest record of a query, also if it has expired; ``None`` if unknown."""
         return self._queries.get(_key(query_id))
 
     def first_record(self, query: RegisteredQuery) -> FirstRecord:
-        """Returns the first record with the text of a registered query."""
+        """Returns the first record with the present text of a registered query."""
         return self._first[query.id.encode()]
 
     def is_cancelled(self, query_id: str) -> bool:
-        """Returns whether the id is among the 10,000 that were cancelled last, and is free."""
+        """Returns whether an id was cancelled and is free; the last 10,000 such ids are known."""
         return _key(query_id) in self._cancelled
 
     def apply(self, key: bytes | None, value: bytes | None, offset: int) -> None:
-        """Takes the next record of the topic; one that was taken already changes nothing.
+        """Takes the next record of the topic; a record that was taken before changes nothing.
 
         Args:
-            key: id of the query; None: the record can't be one.
-            value: JSON of the query; None: it is deleted.
-            offset: of the record.
+            key: the query id; ``None`` if the record has no key, which makes it faulty.
+            value: JSON of the query; ``None`` if it is cancelled.
+            offset: the offset of the record.
         """
         if offset < self.next_offset:
             return
@@ -129,7 +128,7 @@ class QueryTable:
         self._first[key] = first
 
     def forget_before(self, offset: int) -> None:
-        """Forgets the records before an offset: Kafka has deleted them."""
+        """Removes the records before an offset, which Kafka has deleted."""
         if offset <= self._first_offset:
             return
         self._first_offset = offset
@@ -139,12 +138,12 @@ class QueryTable:
         self._cancelled = {key: at for key, at in self._cancelled.items() if at >= offset}
 
     def live(self, at: datetime) -> tuple[RegisteredQuery, ...]:
-        """Returns the queries that have not expired at a time, in the order of registration."""
+        """Returns the queries that are live at a time, in the order of registration."""
         live = (query for query in self._queries.values() if query.is_live(at))
         return tuple(sorted(live, key=lambda query: (query.registered_at, query.id)))
 
     def check(self, query: RegisteredQuery) -> bool:
-        """Returns whether the text of a registered query is one that fits its topic.
+        """Returns whether the text of a registered query is valid for its topic.
 
         If it is not, ``faulty`` has the reason.
         """
@@ -180,7 +179,7 @@ class QueryTable:
 
 
 def _is_renewed(before: RegisteredQuery, query: RegisteredQuery) -> bool:
-    """Returns whether a record differs from the one before it in its lifetime alone."""
+    """Returns whether a record only renews the query of the record before it."""
     return (before.registered_at, before.revision, before.text) == (
         query.registered_at,
         query.revision,
@@ -189,7 +188,7 @@ def _is_renewed(before: RegisteredQuery, query: RegisteredQuery) -> bool:
 
 
 def _key(query_id: str) -> bytes:
-    # Half of a surrogate pair, which no id has, becomes a question mark.
+    # Half of a surrogate pair, which is in no valid id, becomes a question mark.
     return query_id.encode(errors="replace")
 
 

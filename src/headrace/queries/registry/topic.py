@@ -1,4 +1,4 @@
-"""The topic of the registry: created, and written to."""
+"""Creates the topic of the registry, and writes and reads its records."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from headrace.queries.declaration import StandingQueries
 from headrace.queries.registry.record import RegisteredQuery, decode_query
 
 MAX_IDLE_SECONDS = 3_600.0
-"""What was read longer ago is read anew: a query that was cancelled since may have no tombstone.
+"""After this time without reading, the topic is read again from its first record.
 
-Compaction removes the tombstone after the lag and ``delete.retention.ms`` of the topic, a day each,
-and does not move the first offset.
+Compaction removes the tombstone of a cancelled query after the topic's compaction lag and
+``delete.retention.ms``, a day each, without moving the first offset.
 """
 
-_SEND_SECONDS = 30.0
-# Compaction spares the open segment: with the default of a week it does nothing.
+_SEND_SECONDS = 30.0  # after this time without acknowledgement, a write has failed
+# Compaction leaves out the open segment: with segments of a week, the default, it does nothing.
 _COMPACTED_SEGMENT = timedelta(hours=1)
-# A batch that is repeated reads the records that it had before: so long may an outage last.
+# A repeated batch must read the records that it had before, after an outage of up to a day.
 _COMPACTION_LAG = timedelta(days=1)
 
 
 def registry_topic(queries: StandingQueries, replication: int) -> Topic:
-    """Returns the topic of the registered queries as it is to be.
+    """Returns the topic that the registered queries need.
 
-    With a max_ttl, records are deleted after twice that time: a query that lives has a younger one.
-    Retention spares the open segment, so a segment is as long as the retention. With Kafka's week,
-    an instance would read a week of queries when it starts.
+    With a max_ttl, records are deleted after twice that time; a live query has a newer record.
+    Retention does not delete the open segment, so a segment is as long as the retention. With
+    Kafka's default of a week, an instance would read a week of queries when it starts.
     """
     if queries.max_ttl is None:
         config = {
@@ -55,12 +55,12 @@ def registry_topic(queries: StandingQueries, replication: int) -> Topic:
 
 
 def ensure_registry_topic(config: ClientConfig, queries: StandingQueries) -> None:
-    """Creates the topic unless it exists: one partition, three replicas if possible.
+    """Creates the topic if it is missing, with one partition, and three replicas if possible.
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
-        TopicChangeError: if Kafka refuses it, or it exists with other partitions or settings: those
-            of another max_ttl could delete queries that live.
+        TopicChangeError: if Kafka refuses the topic, or it exists with other partitions or with
+            settings that could delete live queries, such as those of another max_ttl.
     """
     topic = registry_topic(queries, possible_replication(config))
     ensure_topics(config, [topic])
@@ -71,12 +71,12 @@ def ensure_registry_topic(config: ClientConfig, queries: StandingQueries) -> Non
 
 
 def registry_topic_fault(queries: StandingQueries, topic: Topic, state: TopicState) -> str:
-    """Returns why a live topic can't be the registry, and what to do; empty if it can.
+    """Returns why an existing topic can't be the registry, and the remedy; empty if it can.
 
     Args:
-        queries: whose registry it is.
-        topic: as it is to be.
-        state: as it is.
+        queries: the standing queries of the registry.
+        topic: the topic that the queries need.
+        state: the existing topic.
     """
     if state.live.partitions != 1:
         return f"it has {state.live.partitions} partitions, and a registry of queries has one"
@@ -93,14 +93,14 @@ def registry_topic_fault(queries: StandingQueries, topic: Topic, state: TopicSta
 
 
 def write_registry(config: ClientConfig, name: str, key: bytes, value: bytes | None) -> int:
-    """Writes a record, ``None`` to cancel a query; returns its offset.
+    """Writes a record, with the value ``None`` to cancel a query, and returns its offset.
 
-    Returns once all in-sync replicas have it.
+    Returns once all in-sync replicas have the record.
 
     Raises:
         AuthorizationError: if an ACL is missing.
-        BrokerUnreachableError: if the brokers do not answer within 30 s; it may be written.
-        KafkaException: if the brokers refuse it.
+        BrokerUnreachableError: if the brokers do not answer within 30 s; the record may be written.
+        KafkaException: if the brokers refuse the record.
     """
     reports: list[tuple[KafkaError | None, int]] = []
 
@@ -123,9 +123,9 @@ def write_registry(config: ClientConfig, name: str, key: bytes, value: bytes | N
 def query_records(
     config: ClientConfig, name: str, query_id: str, offsets: range
 ) -> list[RegisteredQuery | None]:
-    """Returns the records of an id between two offsets, in order; None is a tombstone.
+    """Returns the records of a query id in a range of offsets, in order; ``None`` is a tombstone.
 
-    A record that is no query is left out: it has neither text nor revision.
+    Faulty records are left out, because they have neither text nor revision.
 
     Raises:
         AuthorizationError: if an ACL is missing.
