@@ -106,7 +106,7 @@ class WatchedQueries:
                 self._queries_like(watched)[key] = watched
 
     def forget_expired(self, at_ms: int) -> None:
-        """Drops queries that expired an hour ago: the registry may have no record of their end.
+        """Drops queries that expired over an hour ago: the registry may not record their end.
 
         Args:
             at_ms: the current time, in milliseconds since 1970.
