@@ -1,4 +1,4 @@
-"""The ways in which the windows of a query end: a class for each."""
+"""The ways in which windows of a query close: a class for each."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from typing import ClassVar
 from headrace.model.durations import microseconds
 from headrace.queries.language.tree import ClosedBy, Query
 
-# Windows that ended by the clock are known for so long: what comes for them is late.
+# After a window has closed, its publish marker is kept for this time: events for it are late.
 REMEMBERED_MS = 3_600_000
-# A topic may have no batch, whose time says that windows ended long ago: then for so long.
+# Without a new batch whose time shows that a window closed long ago, the marker is kept this long.
 MAX_REMEMBERED_MS = 24 * 3_600_000
 
 
 @dataclass(frozen=True)
 class WindowClosing(abc.ABC):
-    """When the windows of a query end, and which of them have ended without being open.
+    """Decides when a window closes, and whether a window that is not in memory has closed already.
 
     Times are in microseconds since 1970.
 
     Attributes:
-        topic: of the events.
-        after_us: how long after its end, or its last event, a window ends, in microseconds.
-        needs_markers: whether an aggregator must remember the windows that have ended, since no
-            time says that they have.
+        topic: the topic of the events.
+        after_us: the time from the window's end, or its last event, to its closing, in
+            microseconds.
+        needs_markers: whether publish markers of closed windows must be kept, because no clock
+            shows that they have closed.
     """
 
     topic: str
@@ -35,49 +36,49 @@ class WindowClosing(abc.ABC):
 
     @property
     def ordered_by(self) -> str:
-        """The topic whose event time ends windows, and orders them; empty: the clock does."""
+        """The topic whose event clock closes and sorts windows; empty if the wall clock does."""
         return ""
 
     def marker_due_us(self, due_us: int) -> int | None:  # noqa: ARG002
-        """Returns when a window was to end, if its marker is needed until :func:`is_long_over`.
+        """Returns ``due_us`` if the window's marker is kept until :func:`is_long_over`, or None.
 
         Args:
-            due_us: when the window was to end.
+            due_us: when the window was due to close.
         """
         return None
 
     def due_us(self, end_us: int, changed_us: int) -> int:  # noqa: ARG002
-        """Returns when a window ends, by the time of :attr:`ordered_by`.
+        """Returns when a window closes, on the clock that :attr:`ordered_by` names.
 
         Args:
-            end_us: end of the window.
-            changed_us: when its last events came, by the clock.
+            end_us: the end of the window.
+            changed_us: when its last events came, by the wall clock.
         """
         return end_us + self.after_us
 
     def result_us(self, due_us: int, now_us: int) -> int:  # noqa: ARG002
-        """Returns the place of an ended window among those that have the same order.
+        """Returns the time by which the results of closed windows are sorted.
 
         Args:
-            due_us: when it was to end.
-            now_us: the clock.
+            due_us: when the window was due to close.
+            now_us: the wall clock.
         """
         return due_us
 
     @abc.abstractmethod
     def has_ended(self, due_us: int, event_us: int | None, planned_us: int | None) -> bool:
-        """Returns whether a window that is not open, and has no marker, has ended.
+        """Returns whether a window has closed that is not in memory and has no publish marker.
 
         Args:
-            due_us: when it is to end.
-            event_us: the time of the topic's events; None: not known.
-            planned_us: when the last batch of the topic was planned, and no later than now; None:
-                there was none.
+            due_us: when the window is due to close.
+            event_us: the event clock of the topic; ``None`` if it is not known.
+            planned_us: when the last batch of the topic was planned, but no later than now;
+                ``None`` if there was no batch.
         """
 
 
 class EventTimeClosing(WindowClosing):
-    """A window ends when the time of events has passed its end and the allowed lateness."""
+    """A window closes when the event clock has passed its end and the allowed lateness."""
 
     needs_markers = False
 
@@ -92,13 +93,13 @@ class EventTimeClosing(WindowClosing):
 
 
 class ClockClosing(WindowClosing):
-    """A window ends so long after its end, by the clock of the instance."""
+    """A window closes ``after_us`` after its end, by the wall clock of the instance."""
 
     def has_ended(self, due_us: int, event_us: int | None, planned_us: int | None) -> bool:  # noqa: ARG002
         """See :class:`WindowClosing`.
 
-        By the time of the batch: an instance that was away takes records of long ago. Windows that
-        ended later have markers.
+        The window is compared with the time of the batch, not with now: after a downtime, an
+        instance takes records that were matched long ago. Windows that closed later have markers.
         """
         return is_long_over(due_us, planned_us)
 
@@ -108,33 +109,33 @@ class ClockClosing(WindowClosing):
 
 
 class QuietTimeClosing(WindowClosing):
-    """A window ends when no event of it has come for so long, by the clock."""
+    """A window closes when none of its events has come for ``after_us``, by the wall clock."""
 
     def due_us(self, end_us: int, changed_us: int) -> int:  # noqa: ARG002
         """See :class:`WindowClosing`."""
         return changed_us + self.after_us
 
     def result_us(self, due_us: int, now_us: int) -> int:  # noqa: ARG002
-        """Returns the clock: results come as windows end."""
+        """Returns the wall clock: results are in the order in which windows close."""
         return now_us
 
     def has_ended(self, due_us: int, event_us: int | None, planned_us: int | None) -> bool:  # noqa: ARG002
-        """Returns False: an event begins a window at any time."""
+        """Returns ``False``: an event opens a window at any time."""
         return False
 
 
 def is_long_over(due_us: int, planned_us: int | None) -> bool:
-    """Returns whether a window that ends by the clock was to end so long before a batch.
+    """Returns whether a window was due to close :data:`REMEMBERED_MS` or more before a batch.
 
     Args:
-        due_us: when the window was to end.
-        planned_us: when the batch was planned; None: there was none.
+        due_us: when the window was due to close, by the wall clock.
+        planned_us: when the batch was planned; ``None`` if there was no batch.
     """
     return planned_us is not None and due_us + REMEMBERED_MS * 1000 <= planned_us
 
 
 def closing_of(query: Query) -> WindowClosing:
-    """Returns how the windows of a query that has been checked end."""
+    """Returns how the windows of a checked query close."""
     after_us = microseconds(query.closing.after)
     match query.closing.by:
         case ClosedBy.EVENT_TIME:

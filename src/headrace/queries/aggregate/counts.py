@@ -1,4 +1,4 @@
-"""What has become of the matches of a partition: none may be missing, or counted twice."""
+"""Counts of the matches of a partition, to show that none is missing or counted twice."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _LOG = logging.getLogger("headrace.queries")
 
 
 class PartitionCounts:
-    """The counts of a partition of the matched topic, as its records come.
+    """The match counts of a partition of the matched topic, updated with each record.
 
     Args:
-        counts: by topic of the events, to go on with.
-        ended: matches of the windows that have ended since, by topic.
+        counts: the counts to continue with, by topic of the events.
+        ended: matches in the windows that have closed since those counts, by topic.
     """
 
     def __init__(self, counts: Mapping[str, TopicCounts], ended: Mapping[str, int]) -> None:
@@ -27,11 +27,11 @@ class PartitionCounts:
             self.of(topic).ended += events
 
     def of(self, topic: str) -> TopicCounts:
-        """Returns the counts of a topic, which may be changed."""
+        """Returns the counts of a topic; the caller may change them."""
         return self._counts.setdefault(topic, TopicCounts())
 
     def take(self, tick: Tick) -> None:
-        """Compares what a batch has added with what has come of it."""
+        """Compares the matches that a batch has sent with those that were received."""
         counts = self.of(tick.topic)
         if tick.events != counts.begun:
             _LOG.error(
@@ -46,7 +46,7 @@ class PartitionCounts:
         """Returns a copy of the counts, by topic.
 
         Args:
-            open_events: in windows that have not ended, by topic; None: not known.
+            open_events: matches in open windows, by topic; ``None`` if they are not known.
         """
         return {
             topic: msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""The windows of one partition of the matched topic: opened, added up, ended. Pure, one thread."""
+"""Opens, adds up and closes windows of one partition of the matched topic. Pure, one thread."""
 
 from __future__ import annotations
 
@@ -27,20 +27,22 @@ from headrace.queries.records.snapshots import (
 )
 
 _LOG = logging.getLogger("headrace.queries")
+# Late events of further queries are counted together, under an empty name.
 _MAX_LATE_QUERIES = 10_000
+# Faults of further queries are not kept.
 _MAX_FAULTY_QUERIES = 1_000
-# A clock that goes back by less was corrected, as NTP does.
+# Smaller steps back of the wall clock are ignored: NTP corrects it in this way.
 _SET_BACK_MS = 1_000
 
 
 @dataclass
 class WindowOutput:
-    """What is to be written, in one transaction.
+    """Results, markers and snapshots to be written in one transaction.
 
     Attributes:
-        windows: what has ended, or has an early result, in this order.
-        ended: markers of the windows that have ended.
-        emitted: windows that have had an early result.
+        windows: final and early results, in the order in which they are written.
+        ended: publish markers of the windows that have closed.
+        emitted: snapshots of the windows that have early results.
     """
 
     windows: list[WindowResults] = field(default_factory=list)
@@ -60,35 +62,36 @@ class PartitionAggregator:
     """The open windows of a partition.
 
     Args:
-        number: of the partition.
-        plans: of the texts of queries.
-        restored: what the snapshots of the partition come to.
+        number: the number of the partition.
+        plans: the plans of query texts.
+        restored: the state that was read from the snapshots of the partition.
 
     Attributes:
-        offset: of the next record.
-        topic_id: of the topic that the offset is of; empty: not known.
-        late: late events, by query; of queries beyond ten thousand under an empty name.
-        faulty: records that can't be added, by query, with the last reason; of a thousand queries.
+        offset: the offset of the next record.
+        topic_id: the id of the topic that the offset belongs to; empty if it is not known.
+        late: late events, by query; after ten thousand queries, under an empty name.
+        faulty: the last reason why records can't be added up, by query; at most a thousand.
     """
 
     def __init__(self, number: int, plans: Plans, restored: Restored) -> None:
         self._number, self._plans = number, plans
         self._windows: dict[WindowId, OpenWindow] = {}
-        # Records before these offsets are in the snapshot, or in the result, of their window.
+        # Records before these offsets are in the snapshot, or in the early result, of their window.
         self._covered: dict[WindowId, int] = {}
         self._ended = dict(restored.ended)
         self._changed: set[WindowId] = set()
-        # By topic whose event time ends them, or an empty name for the clock: when each open window
-        # ends, at the earliest.
+        # The earliest time at which each open window closes, by the topic whose event clock closes
+        # it, or under an empty name for the wall clock.
         self._due_us: dict[str, list[tuple[int, WindowId]]] = {}
-        # When windows that wait for an early result have it, unless they end before.
+        # When early results of windows are due, unless the windows close before.
         self._early_ms: list[tuple[int, WindowId]] = []
-        # The latest time that the clock has said since it was set back.
+        # The latest time of the wall clock since it was set back.
         self._clock_ms = 0
         position = restored.position or SnapshotPosition(0, 0, {}, {})
         self._counts = PartitionCounts(position.counts, restored.ended_events)
         self.offset, self.topic_id = position.offset, position.topic_id
-        # What others have been told does not go back, though records are taken once more.
+        # An event clock that other partitions have read does not go back, though records are
+        # taken again.
         told_us = restored.answered.event_us if restored.answered else {}
         self._event_us = {**position.event_us, **told_us}
         self._ticks = {tick.topic: tick for tick in position.ticks}
@@ -98,13 +101,13 @@ class PartitionAggregator:
             self._restore(snapshot)
         ended_ms = (marker.ended_ms for marker in self._ended.values())
         self._clock_ms = max([self._clock_ms, *ended_ms])
-        # From this offset on, windows have no more than what was taken.
+        # Before this offset, windows also hold matches of records that are still to be taken again.
         markers = (marker.offset for marker in self._ended.values())
         self._whole_from = max([self.offset, *self._covered.values(), *markers])
 
     @property
     def windows(self) -> int:
-        """How many windows are open."""
+        """The number of open windows."""
         return len(self._windows)
 
     @property
@@ -114,12 +117,12 @@ class PartitionAggregator:
 
     @property
     def event_us(self) -> dict[str, int]:
-        """The time of events, by topic, in microseconds since 1970."""
+        """The event clocks, by topic, in microseconds since 1970."""
         return dict(self._event_us)
 
     @property
     def counts(self) -> dict[str, TopicCounts]:
-        """What has become of the matches, by topic."""
+        """The match counts, by topic."""
         if self.offset < self._whole_from:
             return self._counts.with_open(None)
         open_events: Counter[str] = Counter()
@@ -131,9 +134,9 @@ class PartitionAggregator:
         """Takes the next record.
 
         Args:
-            record: of the matched topic.
-            offset: of the record.
-            now_ms: the clock, in milliseconds since 1970.
+            record: the record of the matched topic.
+            offset: the offset of the record.
+            now_ms: the wall clock, in milliseconds since 1970.
         """
         self.offset = offset + 1
         self._clock_ms = max(self._clock_ms, now_ms)
@@ -149,10 +152,10 @@ class PartitionAggregator:
         return WindowOutput()
 
     def end_by_clock(self, now_ms: int) -> WindowOutput:
-        """Ends the windows that end by the clock, and emits early results that are due.
+        """Closes the windows that are due by the wall clock, and emits early results that are due.
 
         Args:
-            now_ms: the clock, in milliseconds since 1970.
+            now_ms: the wall clock, in milliseconds since 1970.
         """
         output = WindowOutput()
         if now_ms < self._clock_ms - _SET_BACK_MS:
@@ -167,14 +170,14 @@ class PartitionAggregator:
         return output
 
     def end_by_event_time(self, topic: str, event_us: int, now_ms: int) -> WindowOutput:
-        """Ends the windows that end by event time, where it is ``event_us`` now."""
+        """Moves a topic's event clock up to ``event_us``, and closes the windows that are due."""
         output = WindowOutput()
         self._event_us[topic] = max(event_us, self._event_us.get(topic, event_us))
         self._end_due(topic, self._event_us[topic], now_ms, output)
         return output
 
     def changed(self, *, all_windows: bool = False) -> Iterator[WindowSnapshot]:
-        """Yields the windows that have changed since the last call, or all of them."""
+        """Yields snapshots of the open windows that changed since the last call, or of all."""
         changed, self._changed = self._changed, set()
         if all_windows:
             changed = set(self._windows)
@@ -183,16 +186,17 @@ class PartitionAggregator:
                 yield self._snapshot(self._windows[window_id])
 
     def position(self, base: int, now_ms: int, *, may_forget: bool = True) -> SnapshotPosition:
-        """Returns how far it is; to be written after all that has changed.
+        """Returns the position, to be written after the snapshots of all changed windows.
 
-        Windows that ended long ago are forgotten only here. Events that were late and events that
-        begin the window anew then have a position between them, and a restart that takes both once
-        more does not take the former for events of the new window.
+        Markers of windows that closed long ago are dropped only here. So there is a position
+        between the late events of a window and the events that open it again: a restart that takes
+        all of them again does not add the late events to the new window.
 
         Args:
-            base: an offset of the topic of snapshots, behind which every open window is.
-            now_ms: the clock, in milliseconds since 1970.
-            may_forget: False: records of windows that ended long ago may be still to come.
+            base: an offset of the snapshots topic; the snapshot of every open window is after it.
+            now_ms: the wall clock, in milliseconds since 1970.
+            may_forget: whether markers may be dropped; ``False`` if records of windows that closed
+                long ago may still come.
         """
         if may_forget:
             self._forget(now_ms)
@@ -203,7 +207,7 @@ class PartitionAggregator:
         )
 
     def remembered(self) -> list[PublishMarker]:
-        """Returns the markers of windows that ended by the clock not long ago."""
+        """Returns the publish markers that are kept."""
         return list(self._ended.values())
 
     def _tick(self, tick: Tick, now_ms: int) -> WindowOutput:
@@ -219,7 +223,7 @@ class PartitionAggregator:
         plan = self._plan_of(record)
         ended_before = 0 if marker is None else marker.offset
         if offset < max(ended_before, self._covered.get(window_id, 0)):
-            # It was added before: or not, where it is damaged.
+            # The window has this record already, unless it is damaged: then it raises here, too.
             OpenWindow(window_id, record.text, plan, now_ms).add(record, now_ms)
             return
         window = self._windows.get(window_id)
@@ -237,10 +241,10 @@ class PartitionAggregator:
         self.faulty.pop(record.query, None)
 
     def _plan_of(self, record: WindowPartial | WindowSnapshot) -> AggregatePlan:
-        """Returns the plan by which a record can be added up.
+        """Returns the plan by which a record is added up.
 
         Raises:
-            QueryTextError, ValueError: if there is none.
+            QueryTextError, ValueError: if the record can't be added up.
         """
         plan = self._plans.of(record.text, record.shape)
         if record.types and record.types != plan.types:
@@ -259,13 +263,16 @@ class PartitionAggregator:
         self._counts.of(record.topic).late += record.events
 
     def _has_ended(self, window: OpenWindow, now_ms: int) -> bool:
-        """Whether a window that is not open, and has no marker, has ended."""
+        """Returns whether a window has closed that is not in memory and has no publish marker."""
         closing = window.plan.closing
         planned_us = self._planned_us(closing.topic, now_ms)
         return closing.has_ended(window.due_us, self._event_us.get(closing.topic), planned_us)
 
     def _planned_us(self, topic: str, now_ms: int) -> int | None:
-        """When the last batch of a topic was planned: the clock of a pipeline may be ahead."""
+        """Returns when the last batch of a topic was planned, or now if that is in the future.
+
+        The clock of a pipeline may be ahead.
+        """
         tick = self._ticks.get(topic)
         return None if tick is None else min(tick.planned_ms, now_ms) * 1000
 
@@ -275,16 +282,16 @@ class PartitionAggregator:
         heapq.heappush(heap, (window.due_us, window.id))
 
     def _await_early(self, window: OpenWindow) -> None:
-        """Has a window that has changed emit an early result, where its query asks for them."""
+        """Schedules an early result of a window that has changed, if its query asks for it."""
         if window.plan.early_us and not window.awaits_early:
             window.awaits_early = True
             heapq.heappush(self._early_ms, (window.early_due_ms, window.id))
 
     def _set_back(self, now_ms: int) -> None:
-        """The clock was set back: no window has changed, ended, or had a result, later than now.
+        """Changes times in the future to now, after the wall clock was set back.
 
-        Windows would be open, have no early result, or have late events alone, until it is as late
-        as it was before.
+        Until the wall clock had caught up, windows would otherwise stay open, have no early
+        results, or count every event as late.
         """
         self._clock_ms = now_ms
         self._early_ms.clear()
@@ -311,14 +318,14 @@ class PartitionAggregator:
         output.emitted.append(self._snapshot(window))
 
     def _end_due(self, ordered_by: str, reached_us: int, now_ms: int, output: WindowOutput) -> None:
-        """Ends the windows that end by a time that is ``reached_us`` now."""
+        """Closes the windows that are due at ``reached_us``, by the clock of ``ordered_by``."""
         heap = self._due_us.get(ordered_by, [])
         while heap and heap[0][0] <= reached_us:
             window = self._windows[heapq.heappop(heap)[1]]
             if window.due_us <= reached_us:
                 self._end(window, now_ms, output)
             else:
-                # Events have come since: quiet time begins anew with each.
+                # More events have come: the quiet time starts again with each.
                 heapq.heappush(heap, (window.due_us, window.id))
 
     def _end(self, window: OpenWindow, now_ms: int, output: WindowOutput) -> None:
@@ -346,14 +353,15 @@ class PartitionAggregator:
         del self._windows[window.id]
         self._covered.pop(window.id, None)
         self._changed.discard(window.id)
-        # Of the others, event time says that they have ended, but not which records they have.
+        # The event clock shows that other windows have closed, but not which records their results
+        # cover: that matters while such records are taken again.
         if closing.needs_markers or marker.offset > self.offset:
             self._ended[window.id] = marker
 
     def _results(self, window: OpenWindow, kind: ResultKind) -> list[QueryResult] | None:
-        """Returns the results of a window; None: they can't be made, and it is faulty.
+        """Returns the results of a window, or ``None`` if they can't be made: the query is faulty.
 
-        An exception would end each instance that comes to the window.
+        An exception would stop every instance that reaches the window.
         """
         try:
             return list(window.results(kind))
@@ -366,7 +374,10 @@ class PartitionAggregator:
             return None
 
     def _covers(self, window: OpenWindow) -> int:
-        """Returns the offset that a window covers: after a restart, records may be behind it."""
+        """Returns the offset before which the window has its records.
+
+        After a restart, it may be ahead of the next record.
+        """
         return max(self.offset, self._covered.get(window.id, 0))
 
     def _snapshot(self, window: OpenWindow) -> WindowSnapshot:
@@ -401,14 +412,14 @@ class PartitionAggregator:
         self._covered[window.id] = snapshot.offset
 
     def _forget(self, now_ms: int) -> None:
-        """Forgets the markers of windows that ended long ago."""
+        """Drops the publish markers of windows that closed long ago."""
         for window_id in list(self._over(now_ms)):
             del self._ended[window_id]
 
     def _over(self, now_ms: int) -> Iterator[WindowId]:
-        """Yields the windows whose markers are needed no more: the oldest come first.
+        """Yields the windows whose publish markers are no longer needed, the oldest first.
 
-        A marker whose records are still to come, after a restart, is kept however old it is.
+        A marker that covers records which are still to be taken after a restart is kept at any age.
         """
         for marker in self._ended.values():
             if marker.ended_ms > now_ms - REMEMBERED_MS:
@@ -417,9 +428,9 @@ class PartitionAggregator:
                 yield marker.id
 
     def _is_long_over(self, marker: PublishMarker, now_ms: int) -> bool:
-        """Whether events of the window are late, or begin it anew, without its marker, too.
+        """Returns whether the marker is no longer needed to tell that the window's events are late.
 
-        The clock of this instance alone may be ahead for a moment.
+        The wall clock of this instance is not enough to tell: it may be ahead for a moment.
         """
         if marker.due_us is None or marker.ended_ms <= now_ms - MAX_REMEMBERED_MS:
             return True

@@ -1,4 +1,4 @@
-"""What the texts of queries ask of the aggregator; a text of each shape is parsed."""
+"""How windows are added up, as the texts of queries say; one text of each shape is parsed."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from headrace.queries.language import check_query, parse_query, result_types
 from headrace.queries.language.functions import ValueType
 from headrace.queries.match.shape import Constants, ShapeTemplate, compile_query
 
+# Plans and shapes that are kept; beyond that, the oldest is dropped.
 _MAX_TEXTS = 100_000
 _MAX_SHAPES = 10_000
 _Value = TypeVar("_Value")
@@ -25,22 +26,24 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, eq=False)
 class AggregatePlan:
-    """How the windows of queries of one shape are added up, and when they end.
+    """How the windows of queries of one shape are added up, and when they close.
 
     Attributes:
-        shape: key of the shape.
-        types: hash of the types of the values that facets and columns are made of.
-        topic: of the events.
-        aggregations: of the columns.
-        facets: names of the facets, and whether each is a time.
-        columns: names of the columns.
-        window: length of a window.
-        slide_us: from one start of a window to the next, in microseconds.
-        max_groups: of a window.
-        closing: when a window ends.
-        early_us: how often a window that has not ended has a result; 0: never.
+        shape: the key of the shape.
+        types: a hash of the types of the values that facets and columns are made of.
+        topic: the topic of the events.
+        aggregations: the aggregation of each column.
+        facets: the name of each facet, and whether it is a time.
+        columns: the names of the columns.
+        window: the length of a window.
+        slide_us: the time from the start of one window to the next, in microseconds.
+        max_groups: the limit of groups in a window; all others are added up together.
+        closing: when a window closes.
+        early_us: the time between early results of an open window, in microseconds; 0 if there are
+            none.
         emits_empty: whether windows without events have results.
-        loss_after: after how many windows without events there is a loss of signal; 0: never.
+        loss_after: the number of windows without events that make a loss of signal; 0 if the query
+            does not ask for it.
     """
 
     shape: str
@@ -59,13 +62,13 @@ class AggregatePlan:
 
     @property
     def window_us(self) -> int:
-        """Length of a window, in microseconds."""
+        """The length of a window, in microseconds."""
         return microseconds(self.window)
 
 
 @dataclass(frozen=True)
 class _PlannedShape:
-    """A plan, and what tells whether a text has it: the constants are those of one text."""
+    """A plan, with the shape and the constants of one text, to tell whether another text fits."""
 
     plan: AggregatePlan
     template: ShapeTemplate
@@ -73,12 +76,12 @@ class _PlannedShape:
 
 
 class Plans:
-    """The plans of texts. One text of each shape is parsed where records name their shapes.
+    """The plans of query texts. If records name their shapes, one text of each shape is parsed.
 
-    Used on any thread: those that take records and those that follow the queries share them.
+    Used on any thread: threads that take records and threads that follow the registry share it.
 
     Args:
-        schemas: of the events of topics, by name.
+        schemas: the event schemas of topics, by topic name.
     """
 
     def __init__(self, schemas: Mapping[str, EventSchema]) -> None:
@@ -91,12 +94,12 @@ class Plans:
         """Returns the plan of a query.
 
         Args:
-            text: of the query.
-            shape: key of its shape; empty: not known.
+            text: the text of the query.
+            shape: the key of its shape; empty if it is not known.
 
         Raises:
-            QueryTextError, ValueError: if it does not fit the events of its topic, which may have
-                changed.
+            QueryTextError, ValueError: if the text does not fit the events of its topic; the event
+                class may have changed.
         """
         plan = self._plans.get(text)
         if plan is None:
@@ -106,12 +109,12 @@ class Plans:
                 plan = copy.copy(error)
             self._keep(self._plans, text, plan, _MAX_TEXTS)
         if isinstance(plan, Exception):
-            # An error that is raised again and again would keep every record that raised it.
+            # The traceback of an error that is raised repeatedly would keep every record in memory.
             raise copy.copy(plan)
         return plan
 
     def _shared(self, text: str, shape: str) -> AggregatePlan | None:
-        """Returns the plan of another text of the shape; None: there is none."""
+        """Returns the plan of another text of the shape, or ``None`` if there is no such plan."""
         known = self._shapes.get(shape)
         if known is None or not known.template.fits(text, known.constants):
             return None
@@ -146,7 +149,7 @@ class Plans:
         return plan
 
     def _keep(self, values: dict[str, _Value], key: str, value: _Value, most: int) -> None:
-        """Keeps a value in place of the oldest one, where there are too many."""
+        """Stores a value; at the limit ``most``, it replaces the oldest value."""
         with self._lock:
             if len(values) >= most and key not in values:
                 del values[next(iter(values))]

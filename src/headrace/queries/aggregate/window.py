@@ -13,25 +13,25 @@ from headrace.queries.match.partials import facet_hash
 from headrace.queries.records.matched import Group, WindowId, WindowPartial
 from headrace.queries.records.result import QueryResult, ResultKind
 
-# From the year 1 on, and a day, as long as a window may be, before the year 10000.
+# From the year 1 to a day before the year 10000: a window is at most a day long.
 _FIRST_BEGIN_US, _LAST_BEGIN_US = -62_135_596_800_000_000, 253_402_214_400_000_000
 
 
 class OpenWindow:
-    """A window that has not ended.
+    """A window that is still open.
 
     Args:
-        window_id: of the window.
-        text: of the query.
-        plan: of the text.
-        opened_ms: when its first events came, by the clock, in milliseconds since 1970.
+        window_id: the id of the window.
+        text: the text of the query.
+        plan: the plan of the text.
+        opened_ms: when its first events came, by the wall clock, in milliseconds since 1970.
 
     Attributes:
-        changed_ms: when its last events came.
-        events: how many match.
-        emission: of its last result; 0: it has none yet.
-        emitted_ms: when it had its last early result, or was opened.
-        awaits_early: whether events have come since, so that another early result will follow.
+        changed_ms: when its last events came, in milliseconds since 1970.
+        events: the number of events that match.
+        emission: the emission of its last result; 0 if there is no result yet.
+        emitted_ms: when it had its last early result, or was opened, in milliseconds since 1970.
+        awaits_early: whether events have come since then, so that an early result will follow.
     """
 
     def __init__(self, window_id: WindowId, text: str, plan: AggregatePlan, opened_ms: int) -> None:
@@ -41,38 +41,38 @@ class OpenWindow:
         self.awaits_early = False
         self._groups: dict[tuple[Any, ...], list[Accumulator[Any]]] = {}
         self._other: list[Accumulator[Any]] | None = None
-        # Of the groups that are shown, the one with the greatest hash first.
+        # A heap of the groups that are shown; the group with the greatest hash is first.
         self._hashes: list[tuple[int, tuple[Any, ...]]] = []
 
     @property
     def end_us(self) -> int:
-        """End of the window, in microseconds since 1970."""
+        """The end of the window, in microseconds since 1970."""
         return self.id.begin_us + self.plan.window_us
 
     @property
     def due_us(self) -> int:
-        """When it ends, as far as is known now, in microseconds since 1970."""
+        """When the window is due to close, as of now, in microseconds since 1970."""
         return self.plan.closing.due_us(self.end_us, self.changed_ms * 1000)
 
     @property
     def early_due_ms(self) -> int:
-        """When it is to have an early result, if it waits for one, in milliseconds since 1970."""
+        """When the next early result is due, if there will be one, in milliseconds since 1970."""
         return self.emitted_ms + self.plan.early_us // 1000
 
     def add(self, partial: WindowPartial, now_ms: int) -> None:
-        """Adds what a record holds.
+        """Adds the partials of a record.
 
         Raises:
-            ValueError: if it is damaged. Then nothing is added.
+            ValueError: if the record is damaged. Then nothing is added.
         """
         self.restore(partial.events, partial.groups, partial.other)
         self.changed_ms = now_ms
 
     def restore(self, events: int, groups: Iterable[Group], other: Sequence[Any] | None) -> None:
-        """Adds what a snapshot of the window holds.
+        """Adds the groups of a snapshot of the window.
 
         Raises:
-            ValueError: if it is damaged. Then nothing is added.
+            ValueError: if the snapshot is damaged. Then nothing is added.
         """
         if not _FIRST_BEGIN_US <= self.id.begin_us <= _LAST_BEGIN_US:
             raise ValueError(f"a window can't begin at {self.id.begin_us}")
@@ -85,7 +85,7 @@ class OpenWindow:
             _add(self._others(), read_other)
 
     def results(self, kind: ResultKind) -> Iterator[QueryResult]:
-        """Yields a result of each group; the next emission."""
+        """Yields a result of each group, with the next emission number."""
         self.emission += 1
         for facets, accumulators in self._groups.items():
             yield self._result(facets, accumulators, kind, is_other=False)
@@ -97,7 +97,7 @@ class OpenWindow:
         return [(facets, _partials(group)) for facets, group in self._groups.items()]
 
     def other(self) -> list[Any] | None:
-        """Returns what all other groups come to, as partials; None: there are none."""
+        """Returns the partials of all other groups together, or ``None`` if there are none."""
         return None if self._other is None else list(_partials(self._other))
 
     def _group(self, facets: tuple[Any, ...]) -> list[Accumulator[Any]]:
@@ -129,7 +129,7 @@ class OpenWindow:
         return tuple(values)
 
     def _read(self, partials: Sequence[Any]) -> list[Any]:
-        """Returns the states that partials of a group hold, None where one holds nothing."""
+        """Returns the states in the partials of a group, ``None`` for a partial that is empty."""
         pairs = zip(self.plan.aggregations, partials, strict=True)
         return [None if partial is None else each.read(partial) for each, partial in pairs]
 

@@ -2,7 +2,7 @@
 
 rows of a batch -> Aggregation -> a partial per group -> Accumulator, from any batches -> value
 
-It imports Arrow, NumPy and DataSketches: import it where rows or partials are at hand.
+It imports Arrow, NumPy and DataSketches: import it only in modules that use rows or partials.
 """
 
 from headrace.queries.aggregate_functions.aggregation import Accumulator, Aggregation, Places

@@ -1,4 +1,4 @@
-"""What every aggregate does: partials of rows, and their merging."""
+"""The base of all aggregates: makes partials of rows, and merges them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Numbers: TypeAlias = NDArray[Any]  # int64 or float64
 
 @dataclass(frozen=True)
 class Places:
-    """The places of rows' events, by column: the latest is the greatest place, in this order.
+    """The places of the rows' events, as columns; places sort by time, partition and offset.
 
     Attributes:
-        time_us: event times, microseconds since 1970.
-        partition: partitions of the topic.
-        offset: offsets of the records.
+        time_us: the event times, in microseconds since 1970.
+        partition: the partitions of the topic.
+        offset: the offsets of the records.
     """
 
     time_us: Integers
@@ -34,19 +34,19 @@ class Places:
     offset: Integers
 
     def where(self, is_kept: NDArray[np.bool_]) -> Places:
-        """Returns the places of the rows where an array is true."""
+        """Returns the places of the rows for which ``is_kept`` is true."""
         return Places(self.time_us[is_kept], self.partition[is_kept], self.offset[is_kept])
 
 
 @dataclass(frozen=True)
 class GroupedRows:
-    """Rows that count, in groups.
+    """The rows that count, in groups.
 
     Attributes:
-        values: of the argument, none of them null; None for ``count(*)``.
-        groups: the number of each row's group, from 0 on.
-        counts: how many rows each group has; none has no row.
-        places: of the rows' events.
+        values: the values of the argument, without nulls; ``None`` for ``count(*)``.
+        groups: the number of each row's group, from 0.
+        counts: the number of rows of each group, at least 1.
+        places: the places of the rows' events.
     """
 
     values: pa.Array
@@ -55,7 +55,7 @@ class GroupedRows:
     places: Places
 
     def scalars(self) -> pa.Array:
-        """Returns the values; times as microseconds since 1970."""
+        """Returns the values, with times in microseconds since 1970."""
         is_time = pa.types.is_timestamp(self.values.type)
         return self.values.cast(pa.int64()) if is_time else self.values
 
@@ -67,24 +67,24 @@ class GroupedRows:
 class Aggregation(abc.ABC, Generic[State]):
     """An aggregate of rows in groups.
 
-    It is frozen, and may be used by several threads. Its partials merge in any order; the same
-    rows in other batches give the same value, but for ``percentile`` of more than 200 values.
+    It is frozen, and may be used by several threads. Its partials merge in any order. The same rows
+    in other batches give the same value, except for ``percentile`` of more than 200 values.
     """
 
     keeps_values: ClassVar[bool] = False
-    """Whether its partials hold values as they are."""
+    """Whether its partials contain values of events unchanged."""
 
     def partials(
         self, values: pa.Array | None, groups: Integers, group_count: int, places: Places
     ) -> list[Partial]:
-        """Returns a partial per group, in order of their numbers; None: it has no row that counts.
+        """Returns a partial per group, by group number; ``None`` for groups without counted rows.
 
         Args:
-            values: of the aggregate's argument, of the Arrow types of ``ValueType``; null values
-                do not count. None for ``count(*)``: all rows count.
-            groups: the number of each row's group, from 0 on, below ``group_count``.
-            group_count: how many groups there are.
-            places: of the rows' events.
+            values: the values of the argument, with the Arrow types of ``ValueType``; null values
+                do not count. ``None`` for ``count(*)``: all rows count.
+            groups: the number of each row's group, from 0 and below ``group_count``.
+            group_count: the number of groups.
+            places: the places of the rows' events.
         """
         if values is not None and values.null_count:
             is_counted = values.is_valid().to_numpy(zero_copy_only=False)
@@ -103,19 +103,19 @@ class Aggregation(abc.ABC, Generic[State]):
         return partials
 
     def accumulator(self) -> Accumulator[State]:
-        """Returns a new accumulator, to which nothing has been added."""
+        """Returns an empty accumulator."""
         return Accumulator(self)
 
     @abc.abstractmethod
     def partials_of(self, rows: GroupedRows) -> Iterable[Partial]:
-        """Returns a partial per group, in order of their numbers; none of them is None."""
+        """Returns a partial per group, by group number; no partial is ``None``."""
 
     @abc.abstractmethod
     def read(self, partial: Partial) -> State:
-        """Returns the state that a partial which is not None holds.
+        """Returns the state that a partial holds; the partial is not ``None``.
 
         Raises:
-            PartialError: if it is damaged.
+            PartialError: if the partial is damaged.
         """
 
     @abc.abstractmethod
@@ -124,23 +124,23 @@ class Aggregation(abc.ABC, Generic[State]):
 
     @abc.abstractmethod
     def merge(self, state: State, added: State) -> State:
-        """Returns the state of the rows of both; it may change and return the first."""
+        """Returns the merged state; it may change and return the first state."""
 
     @abc.abstractmethod
     def value(self, state: State | None, window: timedelta) -> Partial:
-        """Returns the aggregate's value, as JSON has it.
+        """Returns the value of the aggregate, as JSON has it.
 
         Args:
-            state: of all rows; None: none counts.
-            window: how long the window is, for rates.
+            state: the state of all rows; ``None`` if no row counts.
+            window: the length of the window, for rates.
         """
 
 
 class Accumulator(Generic[State]):
-    """What partials of one group of a window come to. It is not thread-safe.
+    """Merges the partials of one group of a window. It is not thread-safe.
 
     Args:
-        aggregation: whose partials are added.
+        aggregation: the aggregation of the partials.
     """
 
     __slots__ = ("_aggregation", "_state")
@@ -150,10 +150,10 @@ class Accumulator(Generic[State]):
         self._state: State | None = None
 
     def add(self, partial: Partial) -> None:
-        """Adds a partial; None adds nothing.
+        """Adds a partial; ``None`` adds nothing.
 
         Raises:
-            PartialError: if it is damaged. Then nothing is added.
+            PartialError: if the partial is damaged. Then nothing is added.
         """
         if partial is not None:
             self.add_state(self._aggregation.read(partial))
@@ -166,13 +166,13 @@ class Accumulator(Generic[State]):
             self._state = self._aggregation.merge(self._state, added)
 
     def partial(self) -> Partial:
-        """Returns a partial of all that was added; None: nothing."""
+        """Returns a partial of all partials that were added, or ``None`` if there were none."""
         return None if self._state is None else self._aggregation.write(self._state)
 
     def value(self, window: timedelta) -> Partial:
-        """Returns the value of all that was added, as JSON has it.
+        """Returns the value of all partials that were added, as JSON has it.
 
         Args:
-            window: how long the window is, for rates.
+            window: the length of the window, for rates.
         """
         return self._aggregation.value(self._state, window)

@@ -1,4 +1,4 @@
-"""The aggregation of each aggregate of the language."""
+"""The aggregation class of each aggregate of the query language."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _OF_VALUES: Mapping[str, _Make] = {
 
 
 def aggregation_of(aggregate: Aggregate, argument: ValueType | None) -> Aggregation[Any]:
-    """Returns the aggregation of an aggregate of a query that has been checked.
+    """Returns the aggregation of an aggregate of a checked query.
 
-    Rows that its ``where`` excludes are to be left out before.
+    The caller must leave out the rows that the aggregate's ``where`` excludes.
 
     Args:
-        aggregate: of the query.
-        argument: type of its argument; None for ``count(*)``.
+        aggregate: the aggregate of the query.
+        argument: the type of its argument; ``None`` for ``count(*)``.
     """
     if argument is None:
         return CountAggregation(aggregate.per)

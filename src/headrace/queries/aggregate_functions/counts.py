@@ -1,4 +1,4 @@
-"""``count`` and ``histogram``: how many rows there are."""
+"""``count`` and ``histogram``: numbers of rows."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from headrace.queries.aggregate_functions.partial import Partial, read_integer, 
 
 @dataclass(frozen=True)
 class CountAggregation(Aggregation[int]):
-    """How many rows count; 0 without one. Its partial is the number.
+    """The number of rows that count, or 0. Its partial is this number.
 
     Attributes:
-        per: the duration of a rate; None: it is none.
+        per: the duration of a rate; ``None`` if the value is not a rate.
     """
 
     per: timedelta | None = None
@@ -44,23 +44,23 @@ class CountAggregation(Aggregation[int]):
 
 @dataclass(frozen=True)
 class HistogramAggregation(Aggregation[list[int]]):
-    """How many values are in each bucket; its partial is the list of these numbers.
+    """The number of values in each bucket; its partial is the list of these numbers.
 
-    A value on the edge of two buckets is in the upper one. Values outside all buckets are in none.
-    An edge is the double nearest to ``start + number * width``, each as the decimal that the query
-    has: 0.3 is the lower edge of the fourth bucket of the width 0.1. Integers are compared as
+    A value on the edge of two buckets is in the upper bucket. Values outside all buckets do not
+    count. An edge is the double nearest to ``start + number * width``, computed with the decimals
+    of the query: 0.3 is the lower edge of the fourth bucket of width 0.1. Integers are compared as
     doubles.
 
     Attributes:
-        edges: of the buckets, in order: one more than there are buckets.
+        edges: the edges of the buckets, in order; one edge more than there are buckets.
     """
 
     edges: tuple[float, ...]
 
     @classmethod
     def of(cls, start: float, width: float, buckets: float) -> HistogramAggregation:
-        """Returns the aggregation with these parameters of a query."""
-        # By their texts: the exact value of the double 0.1 is not what was written.
+        """Returns the aggregation with the parameters of a query."""
+        # Fractions are made of texts, since the exact value of the double 0.1 is not 0.1.
         first, step = Fraction(repr(start)), Fraction(repr(width))
         return cls(tuple(_nearest(first + step * edge) for edge in range(int(buckets) + 1)))
 

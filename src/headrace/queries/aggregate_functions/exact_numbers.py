@@ -1,7 +1,7 @@
-"""Sums of numbers without an error: integers that count a unit.
+"""Sums of numbers without rounding errors, as integers that count a unit.
 
-The unit of integers is 1. That of doubles is ``2**-DOUBLE_BITS``, of which each double is a
-multiple, so a sum of doubles is a long integer, and is rounded once: when its value is read.
+The unit of integers is 1. The unit of doubles is ``2**-DOUBLE_BITS``. Each double is a multiple of
+it, so a sum of doubles is a long integer, and is rounded once: when its value is read.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from headrace.queries.aggregate_functions.partial import (
 )
 from headrace.queries.language.functions import ValueType
 
-# The smallest double is 2**-1074; a multiple of a step.
+# The smallest double is 2**-1074. The number of bits is a multiple of _STEP_BITS.
 DOUBLE_BITS = 1080
 _MANTISSA_BITS = 53
 # Doubles whose exponents are in one step are added as integers of at most 53 + 7 bits.
 _STEP_BITS = 8
 _MAX_STEPS = 1 << 9
 _HALF_BITS, _LOW_HALF = 32, (1 << 32) - 1
-# With 55 bits of a root, of which the last stands for all that follow, it is rounded correctly.
+# A root is rounded correctly from 55 bits, if the last bit is set for any remainder.
 _ROOT_BITS = 55
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -41,13 +41,14 @@ def unit_bits(value_type: ValueType) -> int:
 
 @dataclass(frozen=True)
 class ExactTerms:
-    """Numbers of groups, to be added. There may be up to 2**31 of them.
+    """The numbers of groups, to be added. There may be up to 2**31 numbers.
 
     Attributes:
-        mantissas: the number of each row is its mantissa, times its step of ``2**8``, in units.
+        mantissas: the mantissa of each row; its number is the mantissa times ``2**(8 * step)``, in
+            units.
         terms: the index in ``keys`` of each row.
         keys: pairs of a group and a step, as ``group * 512 + step``.
-        group_count: how many groups there are.
+        group_count: the number of groups.
     """
 
     mantissas: Integers
@@ -68,7 +69,7 @@ class ExactTerms:
 
     def square_sums(self) -> list[int]:
         """Returns the sum of the squares of each group, in squares of a unit."""
-        magnitudes = np.abs(self.mantissas).view(np.uint64)  # of -2**63, too
+        magnitudes = np.abs(self.mantissas).view(np.uint64)  # correct for -2**63, too
         high, low = magnitudes >> _HALF_BITS, magnitudes & _LOW_HALF
         products = (high * high, high * low, low * low)
         sums = zip(*map(self._sums_of_terms, products), strict=True)
@@ -79,7 +80,7 @@ class ExactTerms:
         return self._of_groups(squares, 2 * _STEP_BITS)
 
     def _sums_of_terms(self, integers: Integers | NDArray[np.uint64]) -> list[int]:
-        """Returns the sum by key; no sum of halves exceeds 63 bits."""
+        """Returns the sum of each key; no sum of halves exceeds 63 bits."""
         high, low = np.zeros((2, len(self.keys)), integers.dtype)
         np.add.at(high, self.terms, integers >> _HALF_BITS)
         np.add.at(low, self.terms, integers & _LOW_HALF)
@@ -106,8 +107,8 @@ def _mantissas_and_steps(numbers: Numbers) -> tuple[Integers, NDArray[np.integer
 def write_exact(number: int, bits: int) -> Partial:
     """Returns a number of units of ``2**-bits`` as a partial.
 
-    It is an integer if the unit is 1; else ``[mantissa, exponent]``, of ``mantissa * 2**exponent``
-    with an odd mantissa.
+    The partial is an integer if the unit is 1; else it is ``[mantissa, exponent]``, with an odd
+    mantissa, and stands for ``mantissa * 2**exponent``.
     """
     if not bits:
         return number
@@ -118,7 +119,7 @@ def write_exact(number: int, bits: int) -> Partial:
 
 
 def read_exact(partial: Partial, bits: int) -> int:
-    """Returns what :func:`write_exact` has written, in units of ``2**-bits``.
+    """Returns the number that :func:`write_exact` has written, in units of ``2**-bits``.
 
     Raises:
         PartialError: if the partial is damaged.
@@ -132,7 +133,7 @@ def read_exact(partial: Partial, bits: int) -> int:
 
 
 def quotient(numerator: int, denominator: int) -> float | None:
-    """Returns the double that is nearest to a fraction; None: it is beyond the range of doubles."""
+    """Returns the double nearest to a fraction, or ``None`` if no double is that large."""
     try:
         return numerator / denominator
     except OverflowError:
@@ -140,18 +141,18 @@ def quotient(numerator: int, denominator: int) -> float | None:
 
 
 def rate(number: int, bits: int, per: timedelta, window: timedelta) -> float | None:
-    """Returns how much of a number of units of ``2**-bits`` falls to ``per`` of a window.
+    """Returns a number of units of ``2**-bits`` in a window as a rate per duration ``per``.
 
-    It is rounded once; None: it is beyond the range of doubles.
+    It is rounded once, and ``None`` if no double is that large.
     """
     return quotient(number * (per // _MICROSECOND), (window // _MICROSECOND) << bits)
 
 
 def square_root(numerator: int, denominator: int) -> float | None:
-    """Returns the double that is nearest to the root of a fraction; None: it is beyond the range.
+    """Returns the double nearest to the root of a fraction, or ``None`` if no double is that large.
 
-    The integer root is rounded to odd if it is not exact, so rounding it again does no harm: Boldo
-    and Melquiond, "When double rounding is odd", as in the module ``statistics`` of Python.
+    The integer root is rounded to odd if it is not exact, so that rounding it again is correct: see
+    Boldo and Melquiond, "When double rounding is odd", and the module ``statistics`` of Python.
     """
     missing = 2 * _ROOT_BITS - numerator.bit_length() + denominator.bit_length()
     half_shift = max(0, (missing + 1) // 2)

@@ -1,4 +1,4 @@
-"""Partials: what JSON holds of an aggregate of some rows, and how it is read back.
+"""Partials: the JSON values that hold an aggregate of some rows, and how they are read.
 
 Integers may be longer than 64 bits, so partials need a JSON library that keeps them, as msgspec
 does.
@@ -24,16 +24,16 @@ _PYTHON_TYPES = {
 
 
 class PartialError(ValueError):
-    """A partial is damaged, or is of another aggregate."""
+    """A partial is damaged, or belongs to another aggregate."""
 
 
 def read_integer(partial: Partial, minimum: int | None = None) -> int:
-    """Returns an integer that is not less than a minimum.
+    """Returns the integer in a partial.
 
     Raises:
-        PartialError: if the partial is none.
+        PartialError: if the partial is not an integer, or is less than ``minimum``.
     """
-    # A boolean of Python is an integer, too.
+    # In Python, a boolean is an integer, too.
     if not isinstance(partial, int) or isinstance(partial, bool):
         raise PartialError(f"{shortened(partial)} is no integer")
     if minimum is not None and partial < minimum:
@@ -42,10 +42,10 @@ def read_integer(partial: Partial, minimum: int | None = None) -> int:
 
 
 def read_list(partial: Partial, length: int) -> list[Partial]:
-    """Returns a list of that length.
+    """Returns the list in a partial.
 
     Raises:
-        PartialError: if the partial is none.
+        PartialError: if the partial is not a list of that length.
     """
     if not isinstance(partial, list) or len(partial) != length:
         raise PartialError(f"{shortened(partial)} is no list of {length} items")
@@ -56,7 +56,7 @@ def read_bytes(partial: Partial) -> bytes:
     """Returns the bytes that a base64 text holds.
 
     Raises:
-        PartialError: if the partial is no such text.
+        PartialError: if the partial is not a base64 text.
     """
     if not isinstance(partial, str):
         raise PartialError(f"{shortened(partial)} is no base64 text")
@@ -72,10 +72,10 @@ def write_bytes(content: bytes) -> str:
 
 
 def read_value(partial: Partial, value_type: ValueType) -> int | float | str | bool:
-    """Returns a value of an expression; a time in microseconds since 1970.
+    """Returns the value in a partial; a time is in microseconds since 1970.
 
     Raises:
-        PartialError: if the partial is of another type.
+        PartialError: if the partial has another type.
     """
     expected = _PYTHON_TYPES[value_type]
     if type(partial) is not expected:

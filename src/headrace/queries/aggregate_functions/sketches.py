@@ -1,7 +1,7 @@
-"""``uniqueCount`` and ``percentile``: estimates, by sketches of Apache DataSketches.
+"""``uniqueCount`` and ``percentile``: estimates by sketches of Apache DataSketches.
 
 Their partials are the bytes of a sketch as base64 text. They grow with the number of values up to
-a limit: about 3 kB for ``uniqueCount``, 8 kB for ``percentile``.
+a limit: about 3 kB for ``uniqueCount``, and 8 kB for ``percentile``.
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ from headrace.queries.aggregate_functions.partial import (
     write_bytes,
 )
 
+# A HyperLogLog sketch has 2**12 registers.
 LG_K = 12
+# A KLL sketch is exact up to this number of values.
 KLL_K = 200
 
 
 @dataclass(frozen=True)
 class UniqueCountAggregation(Aggregation[hll_union]):
-    """About how many different values there are; 0 without one.
+    """The approximate number of different values; 0 without a value.
 
-    It is exact up to about 350 values, but for one case in a thousand, where it is 1 less. Of more
-    values, it is off by less than 3.3 % in 95 of 100 cases (HyperLogLog, 4,096 registers). It does
-    not depend on the order of rows. 1 and 1.0 of a number are one value, as are both zeros.
+    It is exact up to about 350 values, except in one case in a thousand, in which it is 1 too low.
+    With more values, its error is below 3.3 % in 95 of 100 cases (HyperLogLog, 4,096 registers). It
+    does not depend on the order of rows. The numbers 1 and 1.0 are one value, as are both zeros.
     """
 
     def partials_of(self, rows: GroupedRows) -> Iterable[Partial]:
@@ -68,22 +70,23 @@ class UniqueCountAggregation(Aggregation[hll_union]):
     def value(self, state: hll_union | None, window: timedelta) -> Partial:  # noqa: ARG002
         if state is None:
             return 0
-        # The estimate of a sketch depends on the order of its values; that of two merged does not.
+        # The estimate of one sketch depends on the order of its values; that of a merged sketch
+        # does not.
         merged = self.merge(self.merge(hll_union(LG_K), state), state)
         return round(float(merged.get_estimate()))
 
 
 @dataclass(frozen=True)
 class PercentileAggregation(Aggregation[kll_doubles_sketch]):
-    """About the smallest value that is not less than a percentage of the values.
+    """The approximate smallest value that is not less than a percentage of the values.
 
-    It is exact up to 200 values. Of more, it is the exact value of a percentage that is off by at
-    most 1.33 points, in 99 of 100 cases (KLL, k = 200). Sketches choose by chance: the same rows
-    may give another value within that bound. The percentages 0 and 100 are exact. Integers are
-    taken as doubles. Null without a value.
+    It is exact up to 200 values. With more values, it is the exact value of a percentage that is
+    off by at most 1.33 points in 99 of 100 cases (KLL, k = 200). Sketches select values at random:
+    the same rows may give another value within that bound. The percentages 0 and 100 are exact.
+    Integers are taken as doubles. Null without a value.
 
     Attributes:
-        percentage: 0 to 100.
+        percentage: the percentage, from 0 to 100.
     """
 
     percentage: float
@@ -112,16 +115,16 @@ class PercentileAggregation(Aggregation[kll_doubles_sketch]):
     def value(self, state: kll_doubles_sketch | None, window: timedelta) -> Partial:  # noqa: ARG002
         if state is None:
             return None
-        # The library's quantiles of the ranks 0 and 1 are estimates.
+        # The library estimates the quantiles of the ranks 0 and 1.
         if self.percentage in {0, 100}:
             return float(state.get_max_value() if self.percentage else state.get_min_value())
-        # Half a value less than the share, which may be too large as a double: 55 / 100 * 100 is.
+        # The rank is half a value lower, since as a double it may be too large, as 55 / 100 * 100.
         number = math.ceil(Fraction(str(self.percentage)) * state.n / 100)
         return float(state.get_quantile((number - 0.5) / state.n, inclusive=True))
 
 
 def _hashable(value: str | float) -> str | int | float:
-    """Returns what a sketch takes: it ignores the empty text, and knows no booleans."""
+    """Returns a value that a sketch can count: it ignores empty texts, and has no booleans."""
     if isinstance(value, str):
         return f"={value}"
     return int(value) if isinstance(value, bool) else value
@@ -136,5 +139,5 @@ def _opened(deserialize: Callable[[bytes], Any], partial: Partial) -> Any:
         return deserialize(read_bytes(partial))
     except PartialError:
         raise
-    except Exception as error:  # of the library's C++, of no type of its own
+    except Exception as error:  # the library's C++ code has no error type of its own
         raise PartialError(f"the bytes are no sketch: {error}") from error

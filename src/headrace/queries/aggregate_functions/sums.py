@@ -28,13 +28,13 @@ from headrace.queries.aggregate_functions.partial import (
 class SumAggregation(Aggregation[int]):
     """The sum. Its partial is an exact number: see ``write_exact``.
 
-    The sum of integers is an integer, and may be longer than 64 bits. That of numbers is the
-    double nearest to the exact sum; null if that is beyond the range of doubles, although sums of
-    some of the values may be. Without a value it is null.
+    The sum of integers is an integer, and may be longer than 64 bits. The sum of doubles is the
+    double nearest to the exact sum. It is null if the exact sum is beyond the range of doubles;
+    sums of some of the values may exceed the range. Without a value, the sum is null.
 
     Attributes:
-        unit_bits: values are multiples of ``2**-unit_bits``; 0 for integers.
-        per: the duration of a rate; None: it is none.
+        unit_bits: the exponent ``n`` of the unit ``2**-n`` of the values; 0 for integers.
+        per: the duration of a rate; ``None`` if the value is not a rate.
     """
 
     unit_bits: int
@@ -61,11 +61,11 @@ class SumAggregation(Aggregation[int]):
 
 
 class Average(NamedTuple):
-    """What an average is made of.
+    """The state of an average.
 
     Attributes:
-        rows: how many values there are; at least 1.
-        total: their sum, in units.
+        rows: the number of values, at least 1.
+        total: the sum of the values, in units.
     """
 
     rows: int
@@ -74,12 +74,12 @@ class Average(NamedTuple):
 
 @dataclass(frozen=True)
 class AverageAggregation(Aggregation[Average]):
-    """The arithmetic mean: the double nearest to the exact one; null without a value.
+    """The arithmetic mean: the double nearest to the exact mean; null without a value.
 
     Its partial is ``[count, sum]``.
 
     Attributes:
-        unit_bits: values are multiples of ``2**-unit_bits``; 0 for integers.
+        unit_bits: the exponent ``n`` of the unit ``2**-n`` of the values; 0 for integers.
     """
 
     unit_bits: int
@@ -103,12 +103,12 @@ class AverageAggregation(Aggregation[Average]):
 
 
 class Moments(NamedTuple):
-    """What a standard deviation is made of.
+    """The state of a standard deviation.
 
     Attributes:
-        rows: how many values there are; at least 1.
-        total: their sum, in units.
-        squares: the sum of their squares, in squares of a unit.
+        rows: the number of values, at least 1.
+        total: the sum of the values, in units.
+        squares: the sum of the squares of the values, in squares of a unit.
     """
 
     rows: int
@@ -123,15 +123,15 @@ class Moments(NamedTuple):
 
 @dataclass(frozen=True)
 class StddevAggregation(Aggregation[Moments]):
-    """The standard deviation of the population: the double nearest to the exact one.
+    """The standard deviation of the population: the double nearest to the exact deviation.
 
-    Null without a value; 0 of one value. Squares are exact, too, so they neither overflow nor
-    underflow: it is right for any doubles, and never greater than the greatest of them.
+    It is null without a value, and 0 for one value. Squares are exact, too, and neither overflow
+    nor underflow: the deviation is correct for any doubles, and never beyond their range.
 
     Its partial is ``[count, sum, sum of squares]``.
 
     Attributes:
-        unit_bits: values are multiples of ``2**-unit_bits``; 0 for integers.
+        unit_bits: the exponent ``n`` of the unit ``2**-n`` of the values; 0 for integers.
     """
 
     unit_bits: int

@@ -1,4 +1,4 @@
-"""``min``, ``max`` and ``latest``: one of the values."""
+"""``min``, ``max`` and ``latest``: aggregates that select a value."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ Scalar: TypeAlias = int | float | str | bool
 
 @dataclass(frozen=True)
 class ExtremeAggregation(Aggregation[Scalar]):
-    """The least or the greatest value; null without one. Its partial is the value.
+    """The least or the greatest value; null without a value. Its partial is the value.
 
     Texts are compared by their bytes in UTF-8. A zero has no sign.
 
     Attributes:
-        value_type: of the argument: a number, a text or a time.
-        is_max: whether it is the greatest.
+        value_type: the type of the argument: a number, a text or a time.
+        is_max: whether the greatest value is selected.
     """
 
     value_type: ValueType
@@ -48,7 +48,7 @@ class ExtremeAggregation(Aggregation[Scalar]):
     def partials_of(self, rows: GroupedRows) -> Iterable[Partial]:
         if self.value_type is ValueType.TEXT:
             return self._texts(rows)
-        # -0.0 + 0 is 0.0: else it would depend on the order which of the two zeros is the least.
+        # -0.0 + 0 is 0.0: else the order of rows would decide which of the two zeros is selected.
         return cast("list[Partial]", self._extremes(rows.numbers() + 0, rows).tolist())
 
     def _texts(self, rows: GroupedRows) -> Iterable[Partial]:
@@ -83,8 +83,8 @@ class PlacedValue(NamedTuple):
     """A value, and the place of its event.
 
     Attributes:
-        place: time in microseconds since 1970, partition, offset.
-        value: of the argument.
+        place: the event time in microseconds since 1970, the partition, and the offset.
+        value: the value of the argument.
     """
 
     place: tuple[int, int, int]
@@ -93,15 +93,15 @@ class PlacedValue(NamedTuple):
 
 @dataclass(frozen=True)
 class LatestAggregation(Aggregation[PlacedValue]):
-    """The value of the event with the newest time; null without one.
+    """The value of the event with the newest event time; null without a value.
 
-    Of events with one time, the one in the greatest partition, at the greatest offset, counts; of
-    those that are in one record, the one with the greatest value, where texts are compared by their
-    bytes. Its partial is ``[value, time, partition, offset]``, with times in microseconds since
-    1970.
+    If several events have that time, the event in the greatest partition and at the greatest offset
+    counts. If these are in one record, the event with the greatest value counts; texts are compared
+    by their bytes. Its partial is ``[value, time, partition, offset]``, with times in microseconds
+    since 1970.
 
     Attributes:
-        value_type: of the argument.
+        value_type: the type of the argument.
     """
 
     value_type: ValueType
@@ -131,7 +131,7 @@ class LatestAggregation(Aggregation[PlacedValue]):
 
 
 def _latest_rows(rows: GroupedRows, places: Iterable[Integers]) -> Integers:
-    """Returns the index of the row of each group with the greatest place, and then value."""
+    """Returns the row index of the greatest place, and then the greatest value, of each group."""
     groups, group_count = rows.groups, len(rows.counts)
     latest = np.arange(len(groups))
     for numbers in places:
@@ -140,20 +140,20 @@ def _latest_rows(rows: GroupedRows, places: Iterable[Integers]) -> Integers:
     if len(latest) > group_count:
         latest = latest[pc.sort_indices(rows.scalars().take(pa.array(latest))).to_numpy()]
     of_groups = np.empty(group_count, np.int64)
-    of_groups[groups[latest]] = latest  # the last one of each group stays
+    of_groups[groups[latest]] = latest  # the last row of each group stays
     return of_groups
 
 
 def _extremes(extreme: np.ufunc, numbers: Numbers, groups: Integers, group_count: int) -> Numbers:
     """Returns the extreme number of each group."""
     extremes = np.empty(group_count, numbers.dtype)
-    extremes[groups] = numbers  # one of each group, to begin with
+    extremes[groups] = numbers  # an initial number of each group
     extreme.at(extremes, groups, numbers)
     return extremes
 
 
 def _json_value(value: Scalar | None, value_type: ValueType) -> Partial:
-    """Returns a value as JSON has it: a time beyond the years 1 to 9999 is their nearest end."""
+    """Returns a value as JSON has it; times are limited to the years 1 to 9999."""
     if value_type is ValueType.TIME and value is not None:
         return iso_text(int(value)).replace("+00:00", "Z")
     return value

@@ -1,11 +1,11 @@
-"""The stage that puts the windows of each query in order, and names those without events.
+"""Writes the results of each query in order, and results for windows without events.
 
-It reads a partition of the topic of ended windows, and writes the results of the same queries:
+It reads a partition of the topic of closed windows, and writes the results of their queries:
 
-- The windows of a query are in order: of those that end by event time, by their ends; of others, as
-  they ended. A window waits until the time of all partitions of the matched topic has passed its
-  end. An early result does not wait.
-- Each window that ends has its final result once.
-- Windows without events: queries that ask for them (``EMPTY WINDOWS EMIT``) have a result of each,
-  and those with ``LOSS OF SIGNAL`` one when they have had no event for that many windows.
+- The results of a query are in order: by the ends of windows if these close by event time, else in
+  the order in which they closed. A window waits until all partitions of the matched topic have
+  passed the time when it closed. An early result does not wait.
+- Each closed window has its final result once.
+- Windows without events: a query with ``EMPTY WINDOWS EMIT`` has a result for each, and a query
+  with ``LOSS OF SIGNAL`` has one result after that many windows without events.
 """

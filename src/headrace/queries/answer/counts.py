@@ -1,4 +1,4 @@
-"""What has become of the matches in ended windows, on their way into the results."""
+"""Counts of the matches in closed windows, to show that results have each of them once."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ _LOG = logging.getLogger("headrace.queries")
 
 
 class PartitionResultCounts:
-    """The counts of a partition of the results, as its records come.
+    """The match counts of a partition of the results, updated with each record.
 
     Args:
-        counts: by topic of the events, to go on with.
+        counts: the counts to continue with, by topic of the events.
     """
 
     def __init__(self, counts: Mapping[str, ResultCounts]) -> None:
         self._counts = {topic: _copy(each) for topic, each in counts.items()}
 
     def take(self, window: WindowResults) -> None:
-        """Counts a record of a window that has ended."""
+        """Counts the matches of a closed window."""
         begun = self._of(window.topic).begun
         begun[window.partition] = begun.get(window.partition, 0) + window.matches
 
     def take_copy(self, window: WindowResults) -> None:
-        """Counts a copy of a record that was deleted, which its partition has counted before."""
+        """Counts a copy of a deleted record; its partition has counted the record as sent."""
         counts = self._of(window.topic)
         counts.sent += window.matches
         counts.taken += window.matches
 
     def answer(self, window: WindowResults) -> None:
-        """Counts the results of a window that has been taken."""
+        """Counts the matches of a window whose results are written."""
         self._of(window.topic).answered += window.matches
 
     def compare(self, clocks: PartitionClocks, before: PartitionClocks | None) -> None:
-        """Compares what a partition has sent with what has come.
+        """Compares the matches that a partition has sent with those that were received.
 
         Args:
-            clocks: of the partition; what it has sent is before them.
-            before: the last ones of the partition; None: these are the first, and it is not known
-                what it has sent since others.
+            clocks: the clocks of the partition, which follow all that it has sent until then.
+            before: the previous clocks of the partition; ``None`` if there were none, so that it is
+                not known what was sent since.
         """
         for topic in clocks.matches.keys() | self._counts.keys():
             counts = self._of(topic)
@@ -62,7 +62,7 @@ class PartitionResultCounts:
         """Returns a copy of the counts, by topic.
 
         Args:
-            waiting: matches in windows that wait, by topic; None: not known.
+            waiting: matches in waiting windows, by topic; ``None`` if they are not known.
         """
         return {
             topic: _copy(counts, None if waiting is None else waiting.get(topic, 0))

@@ -1,4 +1,4 @@
-"""The results of the queries of one partition, in order. Pure, one thread."""
+"""Puts the results of the queries of one partition in order. Pure, one thread."""
 
 from __future__ import annotations
 
@@ -28,23 +28,24 @@ from headrace.queries.records.result import QueryResult, ResultKind
 from headrace.queries.records.snapshots import AnswerPosition
 
 _LOG = logging.getLogger("headrace.queries")
-# So often, what is known of queries that have ended is forgotten.
+# At this interval, expired and cancelled queries are dropped from memory.
 _FORGET_MS = 60_000
-# After a jump of time over months, so many of the windows of a query without events have a result.
+# If a clock jumps by months, only the last windows without events of a query have results.
 _MAX_EMPTY_WINDOWS = 1_000
 
 
 @dataclass(order=True, slots=True)
 class _WaitingWindow:
-    """A window that waits. The order is that of the results, whichever record it is read from.
+    """A closed window that waits for its turn; it sorts as results do, also when read from a copy.
 
     Attributes:
-        due_us: the time that orders it must come to this.
-        original: offset of the record of the window that was written first.
-        record: the window.
-        offset: of the newest record that has been taken of it.
-        written_ms: when that was written, in milliseconds since 1970.
-        is_copied: whether a newer record has been written, and not been taken yet.
+        due_us: the time at which the results are written, by the clock that sorts the window, in
+            microseconds since 1970.
+        original: the offset of the first record that was written of the window.
+        record: the results of the window.
+        offset: the offset of the newest record that has been taken of the window.
+        written_ms: when that record was written, in milliseconds since 1970.
+        is_copied: whether a copy has been yielded that has not been taken yet.
     """
 
     due_us: int
@@ -56,18 +57,18 @@ class _WaitingWindow:
 
 
 class PartitionAnswers:
-    """The windows that wait for their place among the results.
+    """The closed windows of a partition that wait for their turn in the results.
 
     Args:
-        number: of the partition.
-        partitions: how many the matched topic has.
-        watched: queries that have results of windows without events.
-        position: where to go on; None: at the beginning.
-        silence: of queries that ask for loss of signal, as the snapshots have it.
+        number: the number of the partition.
+        partitions: the number of partitions of the matched topic.
+        watched: the queries that have results for windows without events.
+        position: the position to continue at; ``None`` to start at the beginning.
+        silence: the loss-of-signal state of queries, from the snapshots.
 
     Attributes:
-        offset: of the next record.
-        topic_id: of the topic that the offset is of; empty: not known.
+        offset: the offset of the next record.
+        topic_id: the id of the topic that the offset belongs to; empty if it is not known.
     """
 
     def __init__(
@@ -95,20 +96,19 @@ class PartitionAnswers:
 
     @property
     def waiting(self) -> int:
-        """How many windows wait."""
+        """The number of waiting windows."""
         return len(self._by_original)
 
     def take(self, record: EndedRecord, offset: int, written_ms: int) -> list[QueryResult]:
-        """Takes the next record, and returns the results that follow.
+        """Takes the next record, and returns the results that are due after it.
 
         Args:
-            record: of the topic of ended windows.
-            offset: of the record.
+            record: the record of the topic of closed windows.
+            offset: the offset of the record.
             written_ms: when the record was written, by the clock of the brokers, in milliseconds
-                since 1970: an instance whose clock is ahead for a moment takes no query for one
-                that has expired.
+                since 1970. Queries expire by this clock, since that of an instance may be ahead.
         """
-        if 0 <= written_ms <= LATEST_US // 1000:  # others may write times of another unit
+        if 0 <= written_ms <= LATEST_US // 1000:  # other programs may write times in another unit
             self._written_ms = written_ms
         if self._began is None:
             self._began = self.offset
@@ -128,22 +128,22 @@ class PartitionAnswers:
             self._wait(record, offset)
             return []
         if is_known or record.original is not None:
-            return []  # it was answered before
-        # Its partition is late: its results come out of order.
+            return []  # its results are written already
+        # The window's partition is late: the results are out of order.
         self._counts.take(record)
         self._counts.answer(record)
         self._note_events(record)
         return record.results
 
     def copies(self, now_ms: int) -> Iterator[WindowResults]:
-        """Yields copies of the windows whose records Kafka deletes before long, oldest first.
+        """Yields copies of the windows whose records Kafka will delete soon, the oldest first.
 
-        Each is to be written to the same partition, and is yielded once. Until it is taken, the
-        position stays in front of the older record: an instance that starts meanwhile knows of the
-        window before it takes the clocks in front of the copy.
+        Each copy is yielded once, to be written to the same partition. Until the copy is taken, the
+        position stays before the older record. So an instance that starts meanwhile knows the
+        window before it takes the clocks that precede the copy.
 
         Args:
-            now_ms: the clock, in milliseconds since 1970.
+            now_ms: the wall clock, in milliseconds since 1970.
         """
         written_until_ms = now_ms - COPY_AFTER_MS
         expiring = [
@@ -156,24 +156,26 @@ class PartitionAnswers:
             yield msgspec.structs.replace(window.record, original=window.original)
 
     def changed_silence(self, *, all_queries: bool = False) -> dict[str, tuple[int, bool]]:
-        """Returns what is known of queries where it has changed since the last call, or of all."""
+        """Returns loss-of-signal states that changed since the last call, or all, by query."""
         return self._signals.changed(all_queries=all_queries)
 
     @property
     def counts(self) -> dict[str, ResultCounts]:
-        """What has become of the matches in ended windows, by topic."""
+        """The match counts of closed windows, by topic."""
         is_restored = self._is_restored or self.offset >= self._taken
         return self._counts.with_waiting(self._waiting_matches if is_restored else None)
 
     def position(
         self, event_us: Mapping[str, int], since_ms: int, sent: MatchesByPartition
     ) -> AnswerPosition:
-        """Returns how far it is.
+        """Returns the position of the results.
 
         Args:
-            event_us: how far the partition of the matched topic is, by topic.
-            since_ms: when that began to count what it sends, in milliseconds since 1970.
-            sent: matches in windows that have ended there, by partition of the results and topic.
+            event_us: the event clocks of the partition of the matched topic, by topic.
+            since_ms: when that partition began to count the matches that it sends, in milliseconds
+                since 1970.
+            sent: matches in windows that have closed in that partition, by partition of the results
+                and topic.
         """
         waiting = (window.offset for window in self._by_original.values())
         return AnswerPosition(
@@ -190,7 +192,7 @@ class PartitionAnswers:
         )
 
     def _log_lost(self) -> None:
-        """Logs that windows which waited are not there any more."""
+        """Logs that records of waiting windows were deleted, if matches are missing."""
         for topic, counts in self._counts.with_waiting(self._waiting_matches).items():
             if counts.missing_in_results > 0:
                 _LOG.error(
@@ -200,7 +202,7 @@ class PartitionAnswers:
                 )
 
     def _count_waiting(self, record: WindowResults) -> None:
-        """Counts a window that waits, once: also where its first record was deleted before."""
+        """Counts a waiting window once; a copy counts if its first record was never taken."""
         if record.original is None:
             self._counts.take(record)
             return
@@ -223,7 +225,7 @@ class PartitionAnswers:
     def _take_clocks(self, clocks: PartitionClocks) -> list[QueryResult]:
         before = self._clocks.get(clocks.partition)
         if before is None and self._began == 0:
-            before = PartitionClocks(clocks.partition, {}, 0)  # it had sent nothing
+            before = PartitionClocks(clocks.partition, {}, 0)  # the partition had sent nothing
         self._counts.compare(clocks, before)
         self._clocks[clocks.partition] = clocks
         if len(self._clocks) < self._partitions:
@@ -243,12 +245,15 @@ class PartitionAnswers:
         return results
 
     def _reached(self) -> dict[str, int]:
-        """Returns the time that all partitions have reached, by topic."""
+        """Returns the event clock that all partitions have reached, by topic.
+
+        The wall clock that all have reached is under an empty name.
+        """
         all_clocks = list(self._clocks.values())
         topics = set.intersection(*(set(clocks.event_us) for clocks in all_clocks))
         reached = {topic: min(each.event_us[topic] for each in all_clocks) for topic in topics}
         clock_us = min(each.clock_us for each in all_clocks)
-        # A partition that has not caught up since its first start does not know the clock yet.
+        # It is 0 while a partition has not caught up since its first start.
         return reached | ({"": clock_us} if clock_us else {})
 
     def _ended(self, topic: str, reached_us: int) -> Iterator[WindowResults]:
@@ -263,7 +268,7 @@ class PartitionAnswers:
     def _silent(
         self, topic: str, before_us: int, ended: Collection[WindowResults]
     ) -> list[QueryResult]:
-        """Returns the results of windows without events that have ended since ``before_us``."""
+        """Returns the results for windows without events that have closed since ``before_us``."""
         reached_us, at_ms = self._passed_us[topic], self._written_ms
         due = list(self._watched.ended(self._number, topic, before_us, reached_us, at_ms))
         with_events = _begins_and_ends(ended, {watched.name for watched, _ in due})
@@ -286,12 +291,12 @@ class PartitionAnswers:
     def _without_events(
         self, watched: WatchedQuery, begins: range, with_events: Mapping[int, int]
     ) -> Iterator[QueryResult]:
-        """Yields results of windows of a query.
+        """Yields the results for windows without events of a query.
 
         Args:
             watched: the query.
-            begins: of its windows that have ended.
-            with_events: begins and ends of those that had events.
+            begins: the starts of its closed windows, in microseconds since 1970.
+            with_events: the end of each closed window with events, by its start.
         """
         plan, name = watched.plan, watched.name
         if plan.emits_empty:
@@ -299,20 +304,20 @@ class PartitionAnswers:
                 if begin_us not in with_events:
                     yield _result_without_events(watched, begin_us, ResultKind.EMPTY)
         if not plan.loss_after:
-            # A text before this one may have asked for it, and one after it may ask again.
+            # An earlier text of the query may have asked for it, and a later text may ask again.
             self._signals.forget(name)
         elif begins:
             for begin_us in self._signals.lost(name, plan, begins, with_events.values()):
                 yield _result_without_events(watched, begin_us, ResultKind.LOST)
 
     def _note_events(self, window: WindowResults) -> None:
-        """Notes that a query that asks for loss of signal had events in a window."""
+        """Notes that a window had events, if its query asks for loss of signal."""
         result = window.results[0]
         if self._watched.asks_for_loss(result.query, result.registered):
             self._signals.note_events(_name(result), _microseconds(result.end))
 
     def _forget(self) -> None:
-        """Forgets what is known of queries that ask for no loss of signal any more."""
+        """Drops expired queries, and the state of queries without loss of signal."""
         if 0 <= self._written_ms - self._forgot_ms < _FORGET_MS:
             return
         self._forgot_ms = self._written_ms
@@ -341,7 +346,7 @@ def _result_without_events(watched: WatchedQuery, begin_us: int, kind: ResultKin
 
 
 def _in_order(ended: list[QueryResult], silent: list[QueryResult]) -> list[QueryResult]:
-    """Returns results in order, of each query: by the ends of windows where some had no events."""
+    """Returns results in order: by window end for queries that have windows without events."""
     if not silent:
         return ended
     names = {_name(result) for result in silent}
@@ -353,7 +358,7 @@ def _in_order(ended: list[QueryResult], silent: list[QueryResult]) -> list[Query
 def _begins_and_ends(
     windows: Collection[WindowResults], names: Collection[str]
 ) -> dict[str, dict[int, int]]:
-    """Returns begins and ends of the windows of some queries, by name."""
+    """Returns the end of each window of the named queries, by name and start of the window."""
     by_name: dict[str, dict[int, int]] = {}
     for window in windows:
         result = window.results[0]

@@ -1,4 +1,4 @@
-"""When queries that ask for loss of signal had events, and which windows make the loss known."""
+"""Loss of signal: when queries last had events, and which windows report the loss."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from headrace.queries.aggregate.plan import AggregatePlan
 
 
 class QuerySignals:
-    """What is known of the events of queries that ask for loss of signal.
+    """The loss-of-signal state of queries.
 
     Args:
-        silence: by query, as the snapshots have it.
+        silence: the end of the last window with events, in microseconds since 1970, and whether the
+            loss has been reported since, by query; from the snapshots.
     """
 
     def __init__(self, silence: Mapping[str, tuple[int, bool]]) -> None:
@@ -19,7 +20,7 @@ class QuerySignals:
         self._changed: set[str] = set()
 
     def note_events(self, name: str, end_us: int) -> None:
-        """Notes that a window of a query had events, which ends then."""
+        """Notes that a window of a query that ends at ``end_us`` had events."""
         known = self._silence.get(name)
         if known is None or known[0] < end_us:
             self._note(name, end_us, is_reported=False)
@@ -27,13 +28,13 @@ class QuerySignals:
     def lost(
         self, name: str, plan: AggregatePlan, begins: range, ends_with_events: Iterable[int]
     ) -> list[int]:
-        """Returns the begins of the windows that make a loss of signal known.
+        """Returns the starts of the windows that report a loss of signal.
 
         Args:
-            name: of the query.
-            plan: of its text.
-            begins: of its windows that have ended since the last call, at least one.
-            ends_with_events: ends of those windows that had events, of any text of the query.
+            name: the name of the query.
+            plan: the plan of its text.
+            begins: the starts of its windows that have closed since the last call, at least one.
+            ends_with_events: the ends of closed windows with events, of any text of the query.
         """
         lost = []
         known = begins[0] + plan.window_us - plan.slide_us, False
@@ -52,15 +53,15 @@ class QuerySignals:
         return lost
 
     def forget(self, name: str) -> None:
-        """Forgets a query that does not ask for loss of signal."""
+        """Drops the state of a query that does not ask for loss of signal."""
         self._silence.pop(name, None)
 
     def keep(self, names: Collection[str]) -> None:
-        """Forgets all other queries."""
+        """Drops the state of all other queries."""
         self._silence = {name: known for name, known in self._silence.items() if name in names}
 
     def changed(self, *, all_queries: bool = False) -> dict[str, tuple[int, bool]]:
-        """Returns what is known of queries where it has changed since the last call, or of all."""
+        """Returns the states that changed since the last call, or all of them, by query."""
         changed, self._changed = self._changed, set()
         if all_queries:
             return dict(self._silence)
@@ -73,5 +74,5 @@ class QuerySignals:
 
 
 def next_begin(time_us: int, slide_us: int) -> int:
-    """Returns when the first window begins that does not begin before a time."""
+    """Returns the start of the first window that starts at or after a time."""
     return -(-time_us // slide_us) * slide_us

@@ -1,4 +1,4 @@
-"""The queries that have results of windows without events."""
+"""The queries that have results for windows without events."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from headrace.queries.answer.signals import next_begin
 from headrace.queries.registry.record import RegisteredQuery, decode_query
 
 _LOG = logging.getLogger("headrace.queries")
-# Most texts have neither word, so neither EMPTY WINDOWS nor LOSS OF SIGNAL, and need no plan.
+# Most texts have neither word: without EMPTY WINDOWS and LOSS OF SIGNAL, they need no plan.
 _ASKS = re.compile(r"\b(EMPTY|LOSS)\b", re.IGNORECASE)
-# A query that has expired is known for so long: the clocks of instances differ.
+# An expired query is kept in memory for this time, because the clocks of instances differ.
 _EXPIRED_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedQuery:
-    """A query whose windows are looked at even without events.
+    """A query that has results for windows without events.
 
     Attributes:
-        registered: its record.
-        plan: of its text.
+        registered: the registered query.
+        plan: the plan of its text.
         since_us: when its text was registered, in microseconds since 1970; a renewal does not
             change it.
-        partition: of the results.
-        registered_text: when it was registered first, as its results say.
+        partition: the partition of its results.
+        registered_text: when it was registered first, as its results write it.
     """
 
     registered: RegisteredQuery
@@ -46,23 +46,23 @@ class WatchedQuery:
 
     @property
     def name(self) -> str:
-        """Returns its id, and when it was registered first: an id may be used again."""
+        """The query's id, and when it was registered first: an id may be used again."""
         return f"{self.registered.id} {self.registered_text}"
 
     @property
     def place(self) -> tuple[int, str]:
-        """Partition of the results, and what orders them."""
+        """The partition of the results, and the topic whose event clock sorts them, or empty."""
         return self.partition, self.plan.closing.ordered_by
 
     @property
     def version(self) -> tuple[str, datetime, int, str]:
-        """What a renewal leaves as it is."""
+        """The members that a renewal does not change."""
         registered = self.registered
         return registered.id, registered.registered_at, registered.revision, registered.text
 
 
 class _Rhythm(NamedTuple):
-    """When windows end: queries that have this in common have windows of the same times."""
+    """When windows close: windows of queries with the same values start and close together."""
 
     slide_us: int
     length_us: int
@@ -72,29 +72,29 @@ class _Rhythm(NamedTuple):
         return cls(plan.slide_us, plan.window_us + plan.closing.after_us)
 
     def begins(self, before_us: int, reached_us: int) -> range:
-        """Returns the begins of the windows that end after ``before_us``, and by ``reached_us``."""
+        """Returns the starts of windows that close after ``before_us`` and by ``reached_us``."""
         first = (before_us - self.length_us) // self.slide_us + 1
         last = (reached_us - self.length_us) // self.slide_us
         return range(first * self.slide_us, (last + 1) * self.slide_us, self.slide_us)
 
 
 class WatchedQueries:
-    """The registered queries that ask for windows without events. Used on any thread.
+    """The registered queries that have results for windows without events. Used on any thread.
 
     Args:
-        plans: of the texts of queries.
-        partitions: of the results.
+        plans: the plans of query texts.
+        partitions: the number of partitions of the results.
     """
 
     def __init__(self, plans: Plans, partitions: int) -> None:
         self._plans, self._partitions = plans, partitions
         self._watched: dict[bytes, WatchedQuery] = {}
-        # By partition of the results, and by what orders them.
+        # By partition of the results, and by the topic whose event clock sorts them, or empty.
         self._rhythms: dict[tuple[int, str], dict[_Rhythm, dict[bytes, WatchedQuery]]] = {}
         self._lock = threading.Lock()
 
     def take(self, key: bytes, value: bytes | None) -> None:
-        """Takes the next record of the topic of queries.
+        """Takes the next record of the registry.
 
         A query that does not fit its topic is left out: ``query list`` shows it.
         """
@@ -106,10 +106,10 @@ class WatchedQueries:
                 self._queries_like(watched)[key] = watched
 
     def forget_expired(self, at_ms: int) -> None:
-        """Forgets queries that have expired long ago: the topic may have no record of their end.
+        """Drops queries that expired over an hour ago: the registry may not record their end.
 
         Args:
-            at_ms: the time, in milliseconds since 1970.
+            at_ms: the current time, in milliseconds since 1970.
         """
         at = datetime.fromtimestamp((at_ms - _EXPIRED_MS) / 1000, UTC)
         with self._lock:
@@ -118,11 +118,11 @@ class WatchedQueries:
                     self._remove(key)
 
     def live(self, partition: int, at_ms: int) -> Iterator[WatchedQuery]:
-        """Yields those with results in a partition that have not expired.
+        """Yields the live queries that have their results in a partition.
 
         Args:
-            partition: of the results.
-            at_ms: the time, in milliseconds since 1970.
+            partition: the partition of the results.
+            at_ms: the current time, in milliseconds since 1970.
         """
         with self._lock:
             watched = list(self._watched.values())
@@ -134,18 +134,19 @@ class WatchedQueries:
     def ended(
         self, partition: int, ordered_by: str, before_us: int, reached_us: int, at_ms: int
     ) -> Iterator[tuple[WatchedQuery, range]]:
-        """Yields the live queries of which windows have ended, with the begins of these.
+        """Yields the live queries that have closed windows, with the starts of these windows.
 
-        Those that began before the query was registered are left out.
+        Windows that started before the text of the query was registered are left out.
 
-        Queries of which none has ended cost nothing.
+        Queries without a closed window cost nothing.
 
         Args:
-            partition: of the results.
-            ordered_by: the topic whose event time ends the windows; empty: the clock does.
-            before_us: the windows have ended after this time,
-            reached_us: and by this one.
-            at_ms: the time, in milliseconds since 1970.
+            partition: the partition of the results.
+            ordered_by: the topic whose event clock closes the windows; empty if the wall clock
+                does.
+            before_us: the time after which the windows have closed, in microseconds since 1970.
+            reached_us: the time up to which they have closed, in microseconds since 1970.
+            at_ms: the current time, in milliseconds since 1970.
         """
         with self._lock:
             rhythms = self._rhythms.get((partition, ordered_by), {})
@@ -165,8 +166,8 @@ class WatchedQueries:
         """Returns whether a query asks for loss of signal.
 
         Args:
-            query_id: of the query.
-            registered: when it was registered first, as its results say.
+            query_id: the id of the query.
+            registered: when it was registered first, as its results write it.
         """
         with self._lock:
             watched = self._watched.get(query_id.encode())
@@ -175,7 +176,7 @@ class WatchedQueries:
         return watched.plan.loss_after > 0
 
     def _queries_like(self, watched: WatchedQuery) -> dict[bytes, WatchedQuery]:
-        """Returns those whose windows end at the same times, with results in the same partition."""
+        """Returns the queries whose windows close at the same times, in the same partition."""
         rhythms = self._rhythms.setdefault(watched.place, {})
         return rhythms.setdefault(_Rhythm.of(watched.plan), {})
 
@@ -215,7 +216,7 @@ class WatchedQueries:
 
 
 def _since(registered: RegisteredQuery) -> datetime:
-    """Returns when a query was given its text, as its record says."""
+    """Returns when the text of a query was registered, from its record."""
     if registered.revision == 1:
         return registered.registered_at
     return registered.text_changed_at or registered.updated_at

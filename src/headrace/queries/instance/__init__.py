@@ -1,13 +1,14 @@
-"""An instance of the stages with time: it has some partitions, and adds up and orders windows.
+"""An instance of ``aggregate`` and ``answer``: one process, which owns the partitions of a slot.
 
 =================== ==============================================================================
-lease holder        which partitions it has, on a thread of its own
-watchdog            whether the loop hangs, so that the lease is not renewed
-instance            the loop: takes records and ticks of all its partitions, on one thread
-owned partition     what one partition comes to, and its transactions
-restoring           what a partition begins with
-starts              where it goes on in the topics, though records may be deleted
-topic ends          where topics of events end, on a thread of its own
-quiet               the time of topics without new events
+lease holder        claims and renews the lease on partitions, on a thread of its own
+watchdog            tells whether the loop hangs; then the lease is not renewed
+instance            the loop: takes the records of all its partitions, on one thread
+owned partition     the windows and results of one partition, and its transactions
+restoring           reads the snapshots with which a partition starts
+starts              finds the offsets at which it continues, also if records were deleted
+topic ends          fetches the end offsets of topics of events, on a thread for each
+reader check        tells whether the reader still receives records of each partition
+quiet               moves the event clocks of idle topics on
 =================== ==============================================================================
 """

@@ -40,14 +40,16 @@ from headrace.queries.records.matched import MatchedRecord, decode_matched
 from headrace.queries.topics import ensure_query_topics
 
 _LOG = logging.getLogger("headrace.queries")
+# One read waits this long for its records.
 _TAKE_SECONDS = 0.1
 _MAX_RECORDS = 2_000
-# Each write of an instance with 64 partitions has 4,096 records with clocks alone.
+# Reads between two writes. One write of an instance with 64 partitions has 4,096 records of clocks.
 _MAX_READS = 10
+# While the instance is idle, it checks at this interval whether it can continue.
 _WAIT_SECONDS = 0.5
-# So often in a row may an instance fail before it leaves its partitions to others.
+# After this number of failures in a row, an instance leaves its partitions to other instances.
 _MAX_FAILURES = 3
-# Records that retention deletes before they are taken are not skipped in silence.
+# If retention deletes records before they are taken, reading fails: they are not skipped.
 _READING = {"auto.offset.reset": "error", "fetch.wait.max.ms": "100"}
 _INTERRUPTIONS = (
     BrokersLostError,
@@ -62,20 +64,20 @@ _INTERRUPTIONS = (
 
 @dataclass(frozen=True)
 class AggregatorStatus:
-    """How an instance is doing.
+    """The status of an instance.
 
     Attributes:
-        queries: name of the standing queries.
-        partitions: that it has.
-        uncovered: that no instance has.
-        records: that it has taken since its start.
-        results: that it has written since its start.
-        windows: that are open.
+        queries: the name of the standing queries.
+        partitions: the partitions that the instance has.
+        uncovered: the partitions that no instance has.
+        records: the number of matched records taken since the start.
+        results: the number of results written since the start.
+        windows: the number of open windows.
         late: late events, by query.
-        unbalanced: matches that are missing or too many, by topic, in its partitions.
-        event_us: the time of events, by topic, in microseconds since 1970.
-        faulty: queries whose records can't be added up, with the reason.
-        waiting: why it does nothing; empty: it does.
+        unbalanced: matches in its partitions that are missing or counted twice, by topic.
+        event_us: the event clocks, by topic, in microseconds since 1970.
+        faulty: the reason why records can't be added up, by query.
+        waiting: why the instance is idle; empty if it is working.
     """
 
     queries: str
@@ -95,12 +97,12 @@ Observe: TypeAlias = Callable[[AggregatorStatus], None]
 
 
 class AggregatorInstance:
-    """Adds up and orders the windows of some partitions, or waits for partitions.
+    """Adds up windows and writes results for the partitions of its lease, or waits for a lease.
 
     Args:
         config: librdkafka's settings of the cluster.
-        queries: whose windows these are.
-        schemas: of the events of topics, by name.
+        queries: the standing queries whose windows are added up.
+        schemas: the event schemas of topics, by topic name.
     """
 
     def __init__(
@@ -116,11 +118,11 @@ class AggregatorInstance:
         self._waiting = "it is starting"
 
     def stop(self) -> None:
-        """Ends it: what is there is written first. From any thread."""
+        """Stops the instance after it has written its output. May be called on any thread."""
         self._ending.set()
 
     def status(self) -> AggregatorStatus:
-        """Returns how it is doing. On its thread."""
+        """Returns the status of the instance. Must be called on its thread."""
         late: Counter[str] = Counter()
         unbalanced: Counter[str] = Counter()
         event_us: dict[str, int] = {}
@@ -149,13 +151,13 @@ class AggregatorInstance:
         )
 
     def run(self, observe: Observe) -> None:
-        """Runs until it is stopped; what passes by itself is waited for.
+        """Retries transient errors until stopped.
 
         Args:
-            observe: is called several times a second.
+            observe: a function that is called with the status several times a second.
 
         Raises:
-            HeadraceError, KafkaException: what does not pass by itself.
+            HeadraceError, KafkaException: if an error is not transient.
         """
         if not self._topics_are_there(observe):
             return
@@ -167,7 +169,7 @@ class AggregatorInstance:
             follower.close()
 
     def _topics_are_there(self, observe: Observe) -> bool:
-        """Creates the topics that are missing, once brokers answer; False: it was stopped."""
+        """Creates missing topics once brokers respond; returns ``False`` if it was stopped."""
         while not self._ending.is_set():
             try:
                 ensure_query_topics(self._config, self._queries)
@@ -178,7 +180,7 @@ class AggregatorInstance:
         return False
 
     def _queries_are_read(self, follower: ChangelogFollower, observe: Observe) -> bool:
-        """Waits until the registry is read; False: it was stopped."""
+        """Waits until the registry is read; returns ``False`` if the instance was stopped."""
         while not follower.ready and not self._ending.is_set():
             self._wait("the registered queries are being read", observe)
         return not self._ending.is_set()
@@ -263,7 +265,7 @@ class AggregatorInstance:
             self._uncovered = lease.uncovered
             self._end_quiet_topics(ends)
             for owned in self._owned.values():
-                # One time for both: windows that have ended by then are before it.
+                # Both have one time: windows that have closed by then are written before it.
                 now_ms = _now_ms()
                 owned.end_by_clock(now_ms)
                 owned.write(now_ms, lease.heartbeat)
@@ -274,7 +276,7 @@ class AggregatorInstance:
         error = message.error()
         if error is not None:
             if meaning(error) is Meaning.END:
-                # What ends a transaction is behind its records, and is no record itself.
+                # A transaction ends with a control record, which has an offset and is not read.
                 stage = self._owned[_number(message)].stage(message.topic() or "")
                 stage.offset = max(stage.offset, _offset(message))
             elif meaning(error) is Meaning.NO_RECORD:
@@ -306,7 +308,7 @@ class AggregatorInstance:
         return list(partitions or ()) == list(self._owned)
 
     def _end_quiet_topics(self, ends: TopicEnds) -> None:
-        """Time goes on in topics without new events."""
+        """Moves the event clocks of idle topics on, and closes the windows that are due."""
         for topic, end in ends.take().items():
             for owned in self._owned.values():
                 if topic in owned.topics:
@@ -320,7 +322,7 @@ class AggregatorInstance:
 
 
 def _at_hand(reader: confluent_kafka.Consumer) -> Iterator[list[confluent_kafka.Message]]:
-    """Yields the records that are there, but no more than can be taken between two writes."""
+    """Yields the records that are available, but at most ``_MAX_READS`` reads of them."""
     for _ in range(_MAX_READS):
         messages = reader.consume(_MAX_RECORDS, _TAKE_SECONDS)
         yield messages

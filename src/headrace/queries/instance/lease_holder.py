@@ -1,4 +1,4 @@
-"""The lease of this instance: claimed, renewed, and given back, on a thread of its own."""
+"""Claims, renews and releases the lease of this instance, on a thread of its own."""
 
 from __future__ import annotations
 
@@ -29,30 +29,35 @@ from headrace.queries.instance.leases import (
 from headrace.queries.instance.watchdog import Watchdog
 
 _LOG = logging.getLogger("headrace.queries")
+# One read of the leases waits this long for records.
 _POLL_SECONDS = 0.2
 _RETRY_SECONDS = 1.0
-# Less than a lease: this instance stops before another one may begin.
+# This is less than a lease: the instance stops before another instance may take its partitions.
 _OWN_SECONDS = LEASE_MS / 1000 - 1.0
-# So many renewals does a lease last. A process that was frozen has sent fewer than that.
+# The reader is stalled if it has missed the renewals of a whole lease. A process that was frozen
+# has sent fewer.
 _RENEWALS = int(LEASE_MS / 1000 / RENEW_SECONDS)
+# After an instance has given its slot back, it claims no slot for this time.
 _REST_SECONDS = 10.0
+# Partitions that no instance has had for this time are uncovered.
 _UNCOVERED_SECONDS = 10.0
 _READING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
 _SENDING = {"linger.ms": "0", "message.timeout.ms": str(LEASE_MS), "enable.idempotence": "false"}
 
 
 class LeaseUnseenError(Exception):
-    """The reader of the leases gets no records, or what was sent did not arrive."""
+    """The renewals that were sent are not read: they were not written, or the reader is stalled."""
 
 
 class LeaseHolder:
-    """Holds the slot of this instance, or waits for one. Its methods are called on any thread.
+    """Holds a slot for this instance, or waits for a free slot. Used on any thread.
 
-    The lease is not renewed while the thread that has made it hangs: see :meth:`heartbeat`.
+    While the thread that created the lease holder hangs, it does not renew the lease: see
+    :meth:`heartbeat`.
 
     Args:
         config: librdkafka's settings of the cluster.
-        queries: whose partitions these are.
+        queries: the standing queries whose partitions are leased.
     """
 
     def __init__(self, config: ClientConfig, queries: StandingQueries) -> None:
@@ -74,19 +79,19 @@ class LeaseHolder:
         self._thread.start()
 
     def heartbeat(self) -> None:
-        """Says that the instance does not hang. After five minutes without, its lease ends."""
+        """Shows that the instance does not hang. After five minutes without it, the lease ends."""
         self._watchdog.heartbeat()
 
     def give_back(self) -> None:
-        """Leaves the slot to others, which may do better; claims one again after ten seconds."""
+        """Releases the slot, so that another instance can try; claims a slot after ten seconds."""
         self._rests_until = time.monotonic() + _REST_SECONDS
 
     @property
     def partitions(self) -> range | None:
-        """The partitions of this instance; None: it has none now."""
+        """The partitions of this instance; ``None`` if it has no valid lease now."""
         with self._lock:
             own = self._table.of(self._claim.holder)
-            # Before the end, another instance may have the slot by a record that is not read yet.
+            # Before the end is read, an unread record may have given the slot to another instance.
             if not self._at_end or own is None or _is_older(own[1], _OWN_SECONDS) or self._rests:
                 return None
             return self._slots[own[0]]
@@ -121,7 +126,7 @@ class LeaseHolder:
         return tuple(uncovered)
 
     def close(self) -> None:
-        """Gives the slot back."""
+        """Releases the slot, and ends the thread."""
         self._ending.set()
         self._thread.join()
 
@@ -179,7 +184,7 @@ class LeaseHolder:
         seen = time.monotonic()
         if claim.holder == self._claim.holder:
             self._unread_renewals = 0
-            # A process that was frozen reads late what it had renewed long ago.
+            # A process that was frozen reads old renewals late, so the time of sending counts.
             seen = claim.sent_ms / 1000
         with self._lock:
             self._table.take(slot, claim, message.timestamp()[1], seen)
@@ -192,7 +197,7 @@ class LeaseHolder:
         """Renews the lease, or claims a free slot.
 
         Raises:
-            LeaseUnseenError: if none was read of as many renewals as a lease has.
+            LeaseUnseenError: if none of the renewals of a whole lease was read.
         """
         with self._lock:
             own = self._table.of(self._claim.holder)
@@ -200,14 +205,14 @@ class LeaseHolder:
         if self._rests:
             self._release(sender)
         elif own is not None:
-            # A reader that gets nothing more would renew a slot for good that it can't use.
+            # With a stalled reader, the instance would renew forever a slot that it can't use.
             if self._unread_renewals >= _RENEWALS:
                 raise LeaseUnseenError("the brokers give back none of the renewals that were sent")
             self._unread_renewals += 1
             self._send(sender, own[0], self._claim)
         elif free:
-            # This instance may have a slot by a claim that it has not read yet: it wants no other.
-            # Spares that see the same free slots seldom choose the same one.
+            # An earlier claim may have succeeded and not been read yet, so it claims that slot
+            # again. The choice is random: spares seldom claim the same free slot.
             if self._claimed not in free:
                 self._claimed = random.choice(free)  # noqa: S311 - no secret
             self._send(sender, self._claimed, self._claim)
@@ -237,5 +242,5 @@ class LeaseHolder:
 
 
 def _is_older(lease: Lease, seconds: float) -> bool:
-    """Whether the last renewal was read longer ago."""
+    """Returns whether the last renewal is older than ``seconds``."""
     return time.monotonic() - lease.seen > seconds

@@ -1,14 +1,14 @@
-"""Which instance has which partitions: leases in a compacted topic, whose order decides.
+"""Leases: which instance has which partitions, as the records of a compacted topic decide.
 
-The partitions are divided into slots, and an instance has one slot for life. It claims a slot with
-a record, and renews the claim every second. All who read the topic know who has a slot, since they
-read the same records in the same order, with the broker's times: a claim counts if the slot is free
-at that place in the log, or its lease was renewed more than five seconds before. So it does where
-the broker's clock was set back by more than that.
+The partitions are divided into slots, and an instance has one slot at a time. It claims a slot with
+a record, and renews the claim every second. All readers of the topic agree on which instance has a
+slot, since they read the same records in the same order, with the broker's timestamps: a claim
+counts if the slot is free at that offset, or if its lease was last renewed more than five seconds
+before. A claim also counts if the broker's clock was set back by more than five seconds.
 
-Leases fence nothing: an instance that has lost one may still write. The brokers refuse that, since
-the instance that takes a partition initialises the partition's transactional id, which raises the
-epoch of its producer.
+Leases fence nothing: an instance that has lost its lease may still try to write. The brokers refuse
+that, since the instance that takes a partition initialises the partition's transactional id, which
+raises the producer epoch and so fences the earlier producer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import msgspec
 
 from headrace.queries.records.decoding import decode_json
 
+# A slot is free if its lease was not renewed for this time.
 LEASE_MS = 5_000
+# Leases are renewed at this interval.
 RENEW_SECONDS = 1.0
 
 
@@ -27,10 +29,10 @@ class Claim(msgspec.Struct, frozen=True):
     """The value of a record of the topic of leases; its key is the number of the slot.
 
     Attributes:
-        holder: id of an instance, new with each start.
-        host: where it runs.
-        is_release: it gives the slot back.
-        sent_ms: when it was sent, by the monotonic clock of its process.
+        holder: the id of an instance, new with each start.
+        host: the host where the instance runs.
+        is_release: whether the instance releases the slot.
+        sent_ms: when the claim was sent, by the monotonic clock of its process, in milliseconds.
     """
 
     holder: str
@@ -44,10 +46,10 @@ _CLAIM = msgspec.json.Decoder(Claim)
 
 
 def read_claim(key: bytes | None, value: bytes | None) -> tuple[int, Claim]:
-    """Returns the number of the slot, and the claim, of a record of the topic of leases.
+    """Returns the slot number and the claim in a record of the topic of leases.
 
     Raises:
-        ValueError: if it is no such record.
+        ValueError: if the record is not a claim.
     """
     return int(key or b""), decode_json(_CLAIM, value or b"")
 
@@ -57,11 +59,11 @@ class Lease:
     """A slot that an instance has.
 
     Attributes:
-        holder: id of the instance.
-        host: where it runs.
-        renewed_ms: broker's time of the last renewal, in milliseconds since 1970.
-        seen: when this process sent the last renewal, or read it if it is of another, by its
-            monotonic clock, in seconds.
+        holder: the id of the instance.
+        host: the host where the instance runs.
+        renewed_ms: the broker's timestamp of the last renewal, in milliseconds since 1970.
+        seen: when this process sent the last renewal, or read it if another process sent it, by
+            its monotonic clock, in seconds.
     """
 
     holder: str
@@ -71,10 +73,10 @@ class Lease:
 
 
 class LeaseTable:
-    """The slots, as the records of the topic say so far.
+    """The leases of the slots, as of the records that were taken.
 
     Args:
-        slots: how many there are.
+        slots: the number of slots.
     """
 
     def __init__(self, slots: int) -> None:
@@ -85,10 +87,11 @@ class LeaseTable:
         """Takes the next record.
 
         Args:
-            slot: number of the slot.
-            claim: value of the record.
-            time_ms: the broker's time of the record, in milliseconds since 1970.
-            now: when this process sent the record, or read it, by its monotonic clock, in seconds.
+            slot: the number of the slot.
+            claim: the value of the record.
+            time_ms: the broker's timestamp of the record, in milliseconds since 1970.
+            now: when this process sent the record, or read it if another process sent it, by its
+                monotonic clock, in seconds.
         """
         known = self._leases.get(slot)
         if known is not None and claim.holder == known.holder:
@@ -100,17 +103,17 @@ class LeaseTable:
             self._leases[slot] = Lease(claim.holder, claim.host, time_ms, now)
 
     def of(self, holder: str) -> tuple[int, Lease] | None:
-        """Returns the slot of an instance and its lease; None: it has none."""
+        """Returns the slot of an instance and its lease, or ``None`` if it has no slot."""
         return next(((s, each) for s, each in self._leases.items() if each.holder == holder), None)
 
     def lease(self, slot: int) -> Lease | None:
-        """Returns the lease of a slot."""
+        """Returns the lease of a slot, or ``None`` if the slot is free."""
         return self._leases.get(slot)
 
     def free(self, now: float) -> list[int]:
-        """Returns the slots that no instance has, or whose lease is about to be over.
+        """Returns the slots that no instance has, or whose lease has expired by this clock.
 
-        A claim that comes too early does not count, and is made again.
+        The broker's timestamps decide: a claim that is too early does not count, and is repeated.
 
         Args:
             now: the monotonic clock of this process, in seconds.
@@ -126,8 +129,8 @@ def slots_of(partitions: int, per_instance: int | None) -> list[range]:
     """Returns the partitions of each slot.
 
     Args:
-        partitions: how many there are.
-        per_instance: how many of them an instance has; None: all.
+        partitions: the number of partitions.
+        per_instance: the number of partitions in a slot; ``None`` if a slot has all of them.
     """
     size = per_instance or partitions
     return [range(at, min(at + size, partitions)) for at in range(0, partitions, size)]

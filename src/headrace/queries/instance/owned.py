@@ -1,4 +1,4 @@
-"""A partition that this instance alone has: of matched records, and of ended windows."""
+"""One partition of an instance: of the matched topic, and of the topic of closed windows."""
 
 from __future__ import annotations
 
@@ -34,37 +34,41 @@ from headrace.queries.records.snapshots import (
     encode_snapshot,
 )
 
+# At this interval, snapshots of the windows that have changed are written.
 SNAPSHOT_SECONDS = 5.0
 _LOG = logging.getLogger("headrace.queries")
-# All open windows are written so often, which bounds how much an instance that starts reads.
+# At this interval, snapshots of all open windows are written, which bounds how many records an
+# instance reads when it starts.
 _BASE_SECONDS = 60.0
+# At this interval, the clocks are written even if nothing else has changed.
 _CLOCKS_SECONDS = 1.0
-# Brokers give a transaction a minute, and take so much in seconds.
+# A transaction times out after a minute; brokers take this many bytes within seconds.
 _MAX_TRANSACTION_BYTES = 16 * 2**20
 
 
 class OwnedPartition:
-    """Takes records, and writes what follows from them. Used on one thread, until it raises.
+    """Takes the records of a partition, and writes results and snapshots.
+
+    Used on one thread. It can't be used after it has raised an error.
 
     Args:
         config: librdkafka's settings of the cluster.
-        queries: whose windows these are.
-        partition: number of the partition, of all topics.
-        plans: of the texts of queries.
-        watched: queries that have results of windows without events.
-        on_wait: is called each second in which the brokers do not answer.
+        queries: the standing queries whose windows are added up.
+        partition: the number of the partition, in all topics.
+        plans: the plans of query texts.
+        watched: the queries that have results for windows without events.
+        on_wait: a function that is called each second while the brokers do not respond.
 
     Attributes:
-        aggregator: of the windows.
-        answers: the results, in their order.
-        results: how many were written.
-        counts: what has become of the matches, by topic, as of the last snapshot.
-        result_counts: what has become of the matches in ended windows, by topic, as it was written
-            last.
-        is_new: whether there is no snapshot, so that it begins with the first records there are.
+        aggregator: the open windows.
+        answers: the closed windows that wait for their turn in the results.
+        results: the number of results written.
+        counts: the match counts, by topic, as of the last snapshot.
+        result_counts: the match counts of closed windows, by topic, as they were last written.
+        is_new: whether there is no snapshot, so that the partition starts at the first record.
 
     Raises:
-        TransactionUnsettledError, BrokerUnreachableError: if the brokers do not answer.
+        TransactionUnsettledError, BrokerUnreachableError: if the brokers do not respond.
         SnapshotDamagedError: if the snapshots do not fit together.
     """
 
@@ -79,7 +83,7 @@ class OwnedPartition:
     ) -> None:
         self._config, self._queries, self._partition = config, queries, partition
         self._snapshots = TopicPartition(queries.snapshots_topic, partition)
-        # First: who had the partition before can write no more, so the snapshots stay as they are.
+        # This comes first: it fences the previous instance, so the snapshots can't change any more.
         name = f"headrace.{queries.name}.aggregate.{partition}"
         self._producer = TransactionalProducer(config, name, on_wait)
         restored = read_snapshots(config, self._snapshots)
@@ -97,14 +101,14 @@ class OwnedPartition:
         self._quiet = QuietTopics()
         reached_us = self.aggregator.event_us
         for tick in self.aggregator.ticks:
-            # The tick has the time before the quiet time: it goes on from where it was.
+            # The tick has the event clock from before the topic was idle: the clock may be ahead.
             event_us = reached_us.get(tick.topic, tick.event_us)
             self._quiet.take(msgspec.structs.replace(tick, event_us=event_us), _monotonic_ms())
         self._output: list[WindowOutput] = []
         self._answered: list[QueryResult] = []
         self._shown_us: dict[str, int] = {}
         shown = restored.answered.clocks.get(partition) if restored.answered else None
-        # The clock up to which windows have ended, as other partitions are told.
+        # The wall clock up to which windows have closed, as it is written to all partitions.
         self._clock_us = 0 if shown is None else shown.clock_us
         self._catches_up_to = 0
         self._came_to, self._came_to_at = 0, 0.0
@@ -112,17 +116,17 @@ class OwnedPartition:
         self._base = 0 if restored.position is None else restored.position.base
 
     def stage(self, topic: str) -> PartitionAggregator | PartitionAnswers:
-        """Returns what takes the records of a topic."""
+        """Returns the stage that takes the records of a topic."""
         return self.aggregator if topic == self._queries.matched_topic else self.answers
 
     def catch_up_to(self, offset: int) -> None:
-        """Has nothing end by the clock before the matched records up to an offset are taken.
+        """Lets no window close by the wall clock before the matched records up to an offset.
 
         They came while no instance had the partition. Without them, windows would lack events that
-        were matched before their end, and a query would seem to be without events.
+        were matched before they closed, and a query would seem to have no events.
 
         Args:
-            offset: where the committed records of the matched topic end.
+            offset: the end of the committed records of the matched topic.
         """
         self._catches_up_to, self._came_to_at = offset, time.monotonic()
 
@@ -133,19 +137,20 @@ class OwnedPartition:
         self._keep(self.aggregator.take(record, offset, now_ms))
 
     def take_ended(self, record: EndedRecord, offset: int, written_ms: int) -> None:
-        """Takes the next record of the ended windows; ``written_ms`` is its timestamp."""
+        """Takes the next record of the topic of closed windows, with timestamp ``written_ms``."""
         self._answered += self.answers.take(record, offset, written_ms)
 
     def end_by_clock(self, now_ms: int) -> None:
-        """Ends what ends by the clock, unless records are to be taken before."""
+        """Closes the windows that are due by the wall clock, unless records must be taken first."""
         if not self._catches_up():
             self._keep(self.aggregator.end_by_clock(now_ms))
             self._clock_us = now_ms * 1000
 
     def _catches_up(self) -> bool:
-        """Whether records are to be taken first; not where none has come for a minute and a half.
+        """Returns whether records must be taken before windows close by the wall clock.
 
-        The log may have been cut, or its leader does not respond.
+        If none has come for a minute and a half, they are not waited for: the log may have been
+        truncated, or its leader does not respond.
         """
         offset, now = self.aggregator.offset, time.monotonic()
         if offset >= self._catches_up_to:
@@ -165,27 +170,27 @@ class OwnedPartition:
 
     @property
     def topics(self) -> list[str]:
-        """The topics of which a tick has come."""
+        """The topics of events that have had a tick."""
         return self._quiet.topics
 
     def end_if_quiet(self, topic: str, end: TopicEnd, now_ms: int) -> None:
-        """Ends what ends by event time, where it goes on without events.
+        """Moves the event clock on if the topic is idle, and closes the windows that are due.
 
         Args:
-            topic: of events, of which a tick has come.
-            end: where the topic ended not long ago.
-            now_ms: the clock, in milliseconds since 1970.
+            topic: a topic of events that has had a tick.
+            end: the end of the topic, as it was fetched recently.
+            now_ms: the wall clock, in milliseconds since 1970.
         """
         reached_us = self._quiet.event_us(topic, end.live, end.asked_ms)
         if reached_us is not None:
             self._keep(self.aggregator.end_by_event_time(topic, reached_us, now_ms))
 
     def write(self, now_ms: int, heartbeat: Callable[[], None]) -> None:
-        """Writes what is there, in one transaction, and from time to time a snapshot after it.
+        """Writes results and clocks in one transaction, and every 5 s a snapshot after it.
 
         Args:
-            now_ms: the clock, in milliseconds since 1970.
-            heartbeat: is called before each transaction.
+            now_ms: the wall clock, in milliseconds since 1970.
+            heartbeat: a function that is called before each transaction.
         """
         now = time.monotonic()
         shows_clocks = (
@@ -201,18 +206,18 @@ class OwnedPartition:
             self._send_snapshot(now_ms, heartbeat)
 
     def end(self, now_ms: int, heartbeat: Callable[[], None]) -> None:
-        """Writes what is there, and a snapshot: the next instance goes on from here.
+        """Writes results, clocks and a snapshot, from which the next instance continues.
 
         Args:
-            now_ms: the clock, in milliseconds since 1970.
-            heartbeat: is called before each transaction.
+            now_ms: the wall clock, in milliseconds since 1970.
+            heartbeat: a function that is called before each transaction.
         """
         self.end_by_clock(now_ms)
         self._send(now_ms, heartbeat, with_copies=True)
         self._send_snapshot(now_ms, heartbeat)
 
     def close(self) -> None:
-        """Gives up what was not written: the next instance begins at the last position."""
+        """Drops output that was not written: the next instance starts at the last position."""
         self._producer.close()
 
     def _keep(self, output: WindowOutput) -> None:
@@ -227,10 +232,10 @@ class OwnedPartition:
         self.results += len(answered)
 
     def _send_snapshot(self, now_ms: int, heartbeat: Callable[[], None]) -> None:
-        """Writes the windows that have changed, or all of them, and after them the positions.
+        """Writes snapshots of the windows that changed, or of all, and then the positions.
 
-        All windows may need several transactions. An instance that starts in between begins at the
-        positions before, and each window says which records it covers.
+        The snapshots of all windows may need several transactions. An instance that starts in
+        between begins at the earlier positions, and each snapshot says which records it covers.
         """
         self._snapshot_at = time.monotonic()
         for records in _divided(self._snapshot(now_ms)):
@@ -266,7 +271,7 @@ class OwnedPartition:
             yield self._record(None, silence)
 
     def _copies(self, now_ms: int) -> Iterator[ProducerRecord]:
-        """Yields copies of windows that have waited long, for the partition where they wait."""
+        """Yields copies of windows whose records expire soon, for the partition where they wait."""
         size = 0
         for window in self.answers.copies(now_ms):
             key, value = window.results[0].query.encode(), msgspec.json.encode(window)
@@ -290,10 +295,10 @@ class OwnedPartition:
             yield from self._window(snapshot)
 
     def _snapshot(self, now_ms: int) -> Iterator[list[ProducerRecord]]:
-        """Yields the records of a snapshot, those together that are in one transaction."""
+        """Yields the records of a snapshot, in lists that must each be in one transaction."""
         is_base = self._snapshot_at - self._base_at >= _BASE_SECONDS
         if is_base:
-            # No other producer writes to the partition: what follows is behind its end.
+            # No other producer writes to the partition, so all that follows is after this offset.
             self._base = high_watermarks(self._config, [self._snapshots])[self._snapshots]
             for markers in encode_markers(self.aggregator.remembered()):
                 yield [self._record(None, markers)]
@@ -304,7 +309,7 @@ class OwnedPartition:
         may_forget = not self._catches_up()
         position = self.aggregator.position(self._base, now_ms, may_forget=may_forget)
         self.counts = position.counts
-        # Both: an instance that starts reads from the base on.
+        # Both positions, since an instance that starts reads from the base on.
         yield [self._record(None, msgspec.json.encode(position)), self._answered_position()]
         if is_base:
             self._base_at = time.monotonic()
@@ -324,7 +329,7 @@ class OwnedPartition:
 
 
 def _divided(records: Iterable[list[ProducerRecord]]) -> Iterator[list[ProducerRecord]]:
-    """Yields the records of transactions of a limited size; those of one list are in one."""
+    """Yields the records of each transaction, of a limited size; it never splits a list."""
     transaction: list[ProducerRecord] = []
     size = 0
     for group in records:

@@ -1,4 +1,4 @@
-"""How far the time of events goes on while a topic has no new ones."""
+"""Moves event clocks on while topics are idle."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from dataclasses import dataclass, field
 from headrace.kafka.cluster import LivePositions
 from headrace.queries.records.matched import Tick
 
+# A topic is idle if it has had no record for this time.
 QUIET_MS = 10_000
 
 
 @dataclass
 class _Matched:
-    """What ticks say of a topic.
+    """The state of a topic, as of its ticks.
 
     Attributes:
-        topic_id: of the topic; empty: not known.
+        topic_id: the id of the topic; empty if it is not known.
         positions: the next offset of each partition.
-        event_us: the time of its events at the last tick, or when the last quiet time was over.
-        since_ms: since when nothing of it has been matched.
-        quiet_us: how far its time has gone on while it is quiet; None: it is not quiet.
+        event_us: the event clock at the last tick, or at the end of the last idle time.
+        since_ms: the time since which no new record is known, by the monotonic clock, in
+            milliseconds.
+        quiet_us: the event clock of the topic while it is idle; ``None`` if it is not idle.
     """
 
     topic_id: str = ""
@@ -30,7 +32,7 @@ class _Matched:
     quiet_us: int | None = None
 
     def begin_anew(self, now_ms: int) -> None:
-        """Ends a quiet time; the time of events stays as far as it is."""
+        """Ends an idle time; the event clock stays where it is."""
         self.since_ms = now_ms
         if self.quiet_us is not None:
             self.event_us, self.quiet_us = self.quiet_us, None
@@ -43,12 +45,12 @@ class _Matched:
 
 
 class QuietTopics:
-    """The topics whose events are matched, and which of them are quiet.
+    """The topics whose events are matched, and which of these topics are idle.
 
-    A topic is quiet that has no record behind what was matched, for ten seconds. Its time goes on
-    as the clock does from then on, so that windows end: no event of its time can be on its way but
-    one that comes late. Offsets of a topic that was deleted say nothing of the one that was created
-    after it.
+    A topic is idle if it has had no record after the matched records for ten seconds. From then on,
+    its event clock moves on as the wall clock does, so that windows close: an event of that time
+    that is still on its way is late. The offsets of a deleted topic say nothing about a topic that
+    was created after it with the same name.
     """
 
     def __init__(self) -> None:
@@ -56,15 +58,15 @@ class QuietTopics:
 
     @property
     def topics(self) -> list[str]:
-        """Returns the topics of which a tick has come."""
+        """The topics that have had a tick."""
         return list(self._topics)
 
     def take(self, tick: Tick, now_ms: int) -> None:
-        """Takes what a tick says of its topic.
+        """Takes the positions and the event clock of a tick.
 
         Args:
-            tick: the next one of the partition.
-            now_ms: a clock that is never set, in milliseconds.
+            tick: the next tick of the partition.
+            now_ms: the monotonic clock, in milliseconds.
         """
         matched = self._topics.setdefault(tick.topic, _Matched())
         if matched.is_of_another_topic(tick.topic_id):
@@ -78,13 +80,14 @@ class QuietTopics:
             matched.event_us = max(tick.event_us, before_us)
 
     def event_us(self, topic: str, live: LivePositions | None, asked_ms: int) -> int | None:
-        """Returns how far the time of a topic's events was then; None: it was not quiet.
+        """Returns the event clock of an idle topic, or ``None`` if the topic was not idle.
 
         Args:
-            topic: of which a tick has come.
-            live: the topic as it was then; None: it is not known, so that it may have had events.
-            asked_ms: when that was asked, by a clock that is never set, in milliseconds. What is
-                later is not known: this process may have been frozen since.
+            topic: a topic that has had a tick.
+            live: the end offsets of the topic; ``None`` if they are not known, so that the topic
+                may have had events.
+            asked_ms: when the end offsets were requested, by the monotonic clock, in milliseconds.
+                The event clock is that of this time: the process may have been frozen since.
         """
         matched = self._topics[topic]
         if (

@@ -1,4 +1,4 @@
-"""Whether a reader still gets the ended windows of each of its partitions."""
+"""Checks that a reader still receives the closed windows of each of its partitions."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from collections.abc import Iterable
 
 from headrace.kafka.open_transactions import OPEN_TRANSACTION_SECONDS
 
+# Partitions are checked at this interval.
 _COUNT_SECONDS = 1.0
 _MAX_SILENT_CHECKS = int(OPEN_TRANSACTION_SECONDS / _COUNT_SECONDS)
 
 
 class ReaderStalledError(Exception):
-    """Nothing of a partition is read, though records are written to it; a new reader may help."""
+    """No record of a partition is read, though records are written; a new reader may help."""
 
 
 class ReaderCheck:
-    """Looks after the partitions of the topic of ended windows; used on the reader's thread.
+    """Checks the partitions of the topic of closed windows; used on the reader's thread.
 
-    Every instance writes its clocks to each of them once a second. Silence is counted in checks, a
-    second apart: an instance that was busy for long has checked once.
+    Every instance writes its clocks to each partition once a second. Silence is counted in checks,
+    a second apart: an instance that was busy for a minute has made one check in that time.
 
     Args:
-        topic: of ended windows.
-        partitions: that are read.
+        topic: the name of the topic of closed windows.
+        partitions: the partitions that are read.
     """
 
     def __init__(self, topic: str, partitions: Iterable[int]) -> None:
@@ -32,14 +33,14 @@ class ReaderCheck:
         self._counted_at = time.monotonic()
 
     def received(self, partition: int) -> None:
-        """A record of the partition was read."""
+        """Notes that a record of the partition was read."""
         self._silent[partition] = 0
 
     def check(self) -> None:
-        """Counts the partitions of which nothing was read since the last call.
+        """Counts the checks since the last record of each partition, at most once a second.
 
         Raises:
-            ReaderStalledError: if it was nothing for a minute and a half.
+            ReaderStalledError: if no record of a partition was read for a minute and a half.
         """
         if time.monotonic() - self._counted_at < _COUNT_SECONDS:
             return

@@ -1,4 +1,4 @@
-"""The snapshots of a partition, read by an instance that begins with it."""
+"""Reads the snapshots of a partition when an instance takes it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from headrace.model import OffsetRange, TopicPartition
 from headrace.queries.records.snapshots import Restored
 
 _LOG = logging.getLogger("headrace.queries")
+# The last position is looked for among the last offsets, and then among 16 times as many.
 _FIRST_LOOK_OFFSETS = 1_000
 _LOOK_FACTOR = 16
 
 
 class OpenTransactionError(Exception):
-    """Snapshots can't be read up to their end: brokers have forgotten a transaction among them."""
+    """Snapshots can't be read up to their end: a transaction among them hangs."""
 
 
 def read_snapshots(config: ClientConfig, partition: TopicPartition) -> Restored:
-    """Returns what a partition of the snapshots comes to, up to the very end.
+    """Returns the state that a partition of the snapshots holds, read to its end.
 
-    The last position says how far back the windows begin; it is looked for from the end.
+    The last position says at which offset the open windows start; it is looked for from the end.
 
     Raises:
-        BrokerUnreachableError: if the brokers do not answer.
+        BrokerUnreachableError: if the brokers do not respond.
         OpenTransactionError: if a transaction stays open.
         SnapshotDamagedError: if the snapshots do not fit together.
     """

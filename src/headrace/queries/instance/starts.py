@@ -1,4 +1,4 @@
-"""Where an instance goes on in the partitions that it has, though records may be deleted."""
+"""Where an instance continues in its partitions, also if records were deleted."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ _LOG = logging.getLogger("headrace.queries")
 
 
 class EndedWindowsDeletedError(Exception):
-    """Ended windows were deleted before they were taken; an instance that begins anew goes on."""
+    """Closed windows were deleted before they were taken; a restart continues after them."""
 
 
 def place_stages(
     config: ClientConfig, queries: StandingQueries, owned: Mapping[int, OwnedPartition]
 ) -> list[confluent_kafka.TopicPartition]:
-    """Moves stages past records that are deleted; returns where a reader is to go on.
+    """Moves stages past deleted records, and returns the offsets at which a reader continues.
 
-    Partitions first catch up with what is there now, up to transactions that are open: these may
-    stay so.
+    Partitions first catch up with the records that exist now, up to the first open transaction: it
+    may stay open.
 
-    What was lost with records of ended windows, :mod:`headrace.queries.answer.counts` says.
+    Matches that are lost with deleted records of closed windows are counted in
+    :mod:`headrace.queries.answer.counts`.
 
     Raises:
-        MatchedRecordsDeletedError: if the next matched record is not there any more.
-        QueryTopicRecreatedError: if the offsets are those of a topic that was deleted.
-        RecordsUnreadableError: if there are fewer records than were taken.
+        MatchedRecordsDeletedError: if the next matched record was deleted.
+        QueryTopicRecreatedError: if the offsets belong to a topic that was deleted.
+        RecordsUnreadableError: if the topic ends before the next offset.
     """
     places = []
     for topic in (queries.matched_topic, queries.ended_topic):
@@ -74,7 +75,7 @@ def _log_deleted(queries: StandingQueries, place: TopicPartition, first: int) ->
 
 
 def deleted_error(queries: StandingQueries, place: TopicPartition, offset: int) -> Exception:
-    """Returns the error that the record at an offset, which is the next, was deleted."""
+    """Returns an error which says that the next record of a stage, at an offset, was deleted."""
     if place.topic == queries.ended_topic:
         return EndedWindowsDeletedError(f"the record at offset {offset} of {place} is deleted")
     snapshots = TopicPartition(queries.snapshots_topic, place.partition)

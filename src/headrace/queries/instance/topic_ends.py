@@ -1,4 +1,4 @@
-"""Where topics of events end now, asked on threads of its own."""
+"""Fetches the end offsets of topics of events, on a thread for each topic."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import NamedTuple
 from headrace.kafka.cluster import LivePositions
 
 _LOG = logging.getLogger("headrace.queries")
+# End offsets are fetched at this interval.
 _ASK_SECONDS = 1.0
 
 
 class TopicEnd(NamedTuple):
-    """Says where a topic ended.
+    """The end offsets of a topic at one time.
 
     Attributes:
-        live: the topic as it was; None: not known, or a transaction was open in it.
-        asked_ms: when it was asked, by the monotonic clock, in milliseconds.
+        live: the topic and its offsets; ``None`` if they are not known, or a transaction was open.
+        asked_ms: when they were requested, by the monotonic clock, in milliseconds.
     """
 
     live: LivePositions | None
@@ -27,15 +28,15 @@ class TopicEnd(NamedTuple):
 
 
 class TopicEnds:
-    """Asks for the ends of topics once a second. Its methods are called on any thread.
+    """Fetches the end offsets of topics once a second. Methods may be called on any thread.
 
-    A topic that is missing, or that has a partition without a leader, is not known, and harms no
-    other: each is asked for on a thread of its own, which waits for its brokers alone.
+    If a topic is missing, or has a partition without a leader, its offsets are not known. It does
+    not delay other topics: each topic has a thread of its own, which waits for its brokers alone.
 
     Args:
-        live: returns a topic as it is now; None: a transaction is open in it, whose events come
-            when it is committed.
-        topics: names of the topics.
+        live: a function that returns the offsets of a topic; ``None`` if a transaction is open,
+            whose events come when it is committed.
+        topics: the names of the topics.
     """
 
     def __init__(self, live: Callable[[str], LivePositions | None], topics: Iterable[str]) -> None:
@@ -48,17 +49,17 @@ class TopicEnds:
             threading.Thread(target=self._run, args=(topic,), name=name, daemon=True).start()
 
     def take(self) -> dict[str, TopicEnd]:
-        """Returns what was answered last since the last call, by topic.
+        """Returns the newest end offsets since the last call, by topic.
 
-        A topic that was not known at some time since is not known: what was sent meanwhile may not
-        be there yet. So it is with one that had an open transaction.
+        If one of the requests since then failed, or met an open transaction, the offsets are not
+        known: records that were sent meanwhile may not be readable yet.
         """
         with self._lock:
             answers, self._answers = self._answers, {}
         return answers
 
     def close(self) -> None:
-        """Asks no more. A request that is under way is not waited for."""
+        """Stops the requests, without waiting for those that are under way."""
         self._ending.set()
 
     def _run(self, topic: str) -> None:

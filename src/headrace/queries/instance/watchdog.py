@@ -1,4 +1,4 @@
-"""Whether the thread of an instance hangs, though its process lives."""
+"""Tells whether the thread of an instance hangs while its process runs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import time
 import traceback
 
 _LOG = logging.getLogger("headrace.queries")
-# As long as Kafka's own max.poll.interval.ms.
+# This is the default of Kafka's max.poll.interval.ms.
 _HUNG_SECONDS = 300.0
 
 
 class Watchdog:
-    """Watches the thread that has made it. Its methods are called on any thread.
+    """Watches the thread that created it. Its methods may be called on any thread.
 
     Args:
-        look_seconds: more time than passes between two calls of :meth:`is_hung`, unless the whole
-            process was frozen.
+        look_seconds: the limit of the time between two calls of :meth:`is_hung`, in seconds; if
+            more time has passed, the whole process was frozen.
     """
 
     def __init__(self, look_seconds: float) -> None:
@@ -28,11 +28,11 @@ class Watchdog:
         self._is_hung = False
 
     def heartbeat(self) -> None:
-        """Says that the thread does not hang."""
+        """Shows that the thread does not hang."""
         self._heartbeat_at = time.monotonic()
 
     def is_hung(self) -> bool:
-        """Whether there was no heartbeat for five minutes; where it hangs is logged once."""
+        """Returns whether there was no heartbeat for five minutes; logs once where it hangs."""
         now, was_hung = time.monotonic(), self._is_hung
         if now - self._looked_at > self._look_seconds:
             self._heartbeat_at = now
