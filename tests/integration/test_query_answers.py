@@ -210,7 +210,7 @@ def test_an_explanation_adds_up_the_late_events_of_all_partitions(project):
         answered = AnswerPosition(first_offset=0, offset=0, passed_us={}, clocks={}, event_us={})
         project.send(snapshots, position, answered, partition=partition)
     assert explain_query(project.loaded, "a").late_events == 7
-    assert "7 events came after their window had closed" in project.command("explain", "a")
+    assert "7 events came after their window had ended" in project.command("explain", "a")
 
 
 def test_a_renewal_takes_no_query_from_a_pipeline(project):

@@ -43,7 +43,7 @@ class QueryBalance:
         state: whether every match is accounted for.
         counts: counts of sent, late, faulty and added matches since the first snapshots.
         in_results: matches in windows whose results are written.
-        waiting: matches in closed windows whose results are not written yet; `None` if unknown.
+        waiting: matches in ended windows whose results are not written yet; `None` if unknown.
         differences: missing and surplus matches, by partition.
         unknown: why it is not known whether the matches balance, as a sentence; empty if it is.
     """
@@ -228,7 +228,7 @@ def _missing(hop: Hop, missing: int, partition: TopicPartition) -> Iterator[Imba
 
 
 def _on_the_way(reports: Mapping[int, _Report], topic: str) -> Counter[int]:
-    """Returns the matches in closed windows that were sent and not yet read, by partition."""
+    """Returns the matches in ended windows that were sent and not yet read, by partition."""
     on_the_way: Counter[int] = Counter()
     for number, sender in reports.items():
         for target, matches in sender.answered.sent.items():

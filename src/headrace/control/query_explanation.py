@@ -66,7 +66,7 @@ class QueryExplanation:
         sample: figures of the query on its topic's newest events; `None` if it can't be evaluated.
         pipelines: pipelines that match the events of the query's topic.
         instances: slots of the instances that add up windows and write results.
-        late_events: events that came after their window had closed, as of the last snapshots, each
+        late_events: events that came after their window had ended, as of the last snapshots, each
             counted for every window that it was late for; `None` if there are no snapshots.
         unknown: what is not known, as sentences.
     """

@@ -73,7 +73,7 @@ class QueryInstanceStatus:
 
     @property
     def late_events(self) -> int:
-        """Returns how many events came for windows that had closed."""
+        """Returns how many events came for windows that had ended."""
         return sum(self.late.values())
 
     @property

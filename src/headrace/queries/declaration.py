@@ -19,7 +19,7 @@ class StandingQueries:
     ``NAME.matched``           what batches of events add to windows, by query and window
     ``NAME.positions``         positions of pipelines that match events; one partition
     ``NAME.snapshots``         open windows, with the offsets of the records that they include
-    ``NAME.ended``             results of closed windows, before they are in order
+    ``NAME.ended``             results of ended windows, before they are in order
     ``NAME.results``           the results, by query id, in order
     ``NAME.matched-events``    events that match, of queries with ``MATCHED EVENTS EMIT``
     ``NAME.leases``            leases of instances for partitions; one partition
@@ -63,7 +63,7 @@ class StandingQueries:
 
     @property
     def ended_topic(self) -> str:
-        """Name of the topic with the results of closed windows, before they are in order."""
+        """Name of the topic with the results of ended windows, before they are in order."""
         return f"{self.name}.ended"
 
     @property

@@ -180,7 +180,7 @@ def test_an_explanation_goes_from_the_registration_to_the_instances(query, clust
         "Groups among these matches: 7, of at most 1,000 in a window.",
         "match-clicks  yes            as registered    2026-05-01 10:00:00 UTC  2026-05-01 09:59:5",
         "01234567  host-1  0.5 s ago",
-        "1,234 events came after their window had closed.",
+        "1,234 events came after their window had ended.",
     ):
         assert line in text
     shown = json.loads(query("explain", "a", "--json"))

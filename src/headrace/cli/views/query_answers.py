@@ -83,7 +83,7 @@ def _explained(result: ShownExplanation, screen: Screen) -> None:
     screen.line("")
     _instances(known.instances, screen)
     if known.late_events is not None:
-        screen.line(f"{known.late_events:,} events came after their window had closed.")
+        screen.line(f"{known.late_events:,} events came after their window had ended.")
     for sentence in known.unknown:
         screen.line(f"[dim]Not known: {safe(sentence)}.")
 

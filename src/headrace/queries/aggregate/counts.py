@@ -18,7 +18,7 @@ class PartitionCounts:
 
     Args:
         counts: the counts to continue with, by topic of the events.
-        ended: matches in the windows that have closed since those counts, by topic.
+        ended: matches in the windows that have ended since those counts, by topic.
     """
 
     def __init__(self, counts: Mapping[str, TopicCounts], ended: Mapping[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""Opens, adds up and closes windows of one partition of the matched topic. Pure, one thread."""
+"""Opens, adds up and ends windows of one partition of the matched topic. Pure, one thread."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class WindowOutput:
 
     Attributes:
         windows: final and early results, in the order in which they are written.
-        ended: publish markers of the windows that have closed.
+        ended: publish markers of the windows that have ended.
         emitted: snapshots of the windows that have early results.
     """
 
@@ -80,10 +80,10 @@ class PartitionAggregator:
         self._covered: dict[WindowId, int] = {}
         self._ended = dict(restored.ended)
         self._changed: set[WindowId] = set()
-        # The earliest time at which each open window closes, by the topic whose event clock closes
+        # The earliest time at which each open window ends, by the topic whose event clock ends
         # it, or under an empty name for the wall clock.
         self._due_us: dict[str, list[tuple[int, WindowId]]] = {}
-        # When early results of windows are due, unless the windows close before.
+        # When early results of windows are due, unless the windows end before.
         self._early_ms: list[tuple[int, WindowId]] = []
         # The latest time of the wall clock since it was set back.
         self._clock_ms = 0
@@ -152,7 +152,7 @@ class PartitionAggregator:
         return WindowOutput()
 
     def end_by_clock(self, now_ms: int) -> WindowOutput:
-        """Closes the windows that are due by the wall clock, and emits early results that are due.
+        """Ends the windows that are due by the wall clock, and emits early results that are due.
 
         Args:
             now_ms: the wall clock, in milliseconds since 1970.
@@ -170,7 +170,7 @@ class PartitionAggregator:
         return output
 
     def end_by_event_time(self, topic: str, event_us: int, now_ms: int) -> WindowOutput:
-        """Moves a topic's event clock up to ``event_us``, and closes the windows that are due."""
+        """Moves a topic's event clock up to ``event_us``, and ends the windows that are due."""
         output = WindowOutput()
         self._event_us[topic] = max(event_us, self._event_us.get(topic, event_us))
         self._end_due(topic, self._event_us[topic], now_ms, output)
@@ -188,14 +188,14 @@ class PartitionAggregator:
     def position(self, base: int, now_ms: int, *, may_forget: bool = True) -> SnapshotPosition:
         """Returns the position, to be written after the snapshots of all changed windows.
 
-        Markers of windows that closed long ago are dropped only here. So there is a position
+        Markers of windows that ended long ago are dropped only here. So there is a position
         between the late events of a window and the events that open it again: a restart that takes
         all of them again does not add the late events to the new window.
 
         Args:
             base: an offset of the snapshots topic; the snapshot of every open window is after it.
             now_ms: the wall clock, in milliseconds since 1970.
-            may_forget: whether markers may be dropped; ``False`` if records of windows that closed
+            may_forget: whether markers may be dropped; ``False`` if records of windows that ended
                 long ago may still come.
         """
         if may_forget:
@@ -263,7 +263,7 @@ class PartitionAggregator:
         self._counts.of(record.topic).late += record.events
 
     def _has_ended(self, window: OpenWindow, now_ms: int) -> bool:
-        """Returns whether a window has closed that is not in memory and has no publish marker."""
+        """Returns whether a window has ended that is not in memory and has no publish marker."""
         closing = window.plan.closing
         planned_us = self._planned_us(closing.topic, now_ms)
         return closing.has_ended(window.due_us, self._event_us.get(closing.topic), planned_us)
@@ -318,7 +318,7 @@ class PartitionAggregator:
         output.emitted.append(self._snapshot(window))
 
     def _end_due(self, ordered_by: str, reached_us: int, now_ms: int, output: WindowOutput) -> None:
-        """Closes the windows that are due at ``reached_us``, by the clock of ``ordered_by``."""
+        """Ends the windows that are due at ``reached_us``, by the clock of ``ordered_by``."""
         heap = self._due_us.get(ordered_by, [])
         while heap and heap[0][0] <= reached_us:
             window = self._windows[heapq.heappop(heap)[1]]
@@ -353,7 +353,7 @@ class PartitionAggregator:
         del self._windows[window.id]
         self._covered.pop(window.id, None)
         self._changed.discard(window.id)
-        # The event clock shows that other windows have closed, but not which records their results
+        # The event clock shows that other windows have ended, but not which records their results
         # cover: that matters while such records are taken again.
         if closing.needs_markers or marker.offset > self.offset:
             self._ended[window.id] = marker
@@ -412,7 +412,7 @@ class PartitionAggregator:
         self._covered[window.id] = snapshot.offset
 
     def _forget(self, now_ms: int) -> None:
-        """Drops the publish markers of windows that closed long ago."""
+        """Drops the publish markers of windows that ended long ago."""
         for window_id in list(self._over(now_ms)):
             del self._ended[window_id]
 

@@ -38,7 +38,7 @@ class AggregatePlan:
         window: the length of a window.
         slide_us: the time from the start of one window to the next, in microseconds.
         max_groups: the limit of groups in a window; all others are added up together.
-        closing: when a window closes.
+        closing: when a window ends.
         early_us: the time between early results of an open window, in microseconds; 0 if there are
             none.
         emits_empty: whether windows without events have results.

@@ -51,7 +51,7 @@ class OpenWindow:
 
     @property
     def due_us(self) -> int:
-        """When the window is due to close, as of now, in microseconds since 1970."""
+        """When the window is due to end, as of now, in microseconds since 1970."""
         return self.plan.closing.due_us(self.end_us, self.changed_ms * 1000)
 
     @property

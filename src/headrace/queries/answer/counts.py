@@ -1,4 +1,4 @@
-"""Counts of the matches in closed windows, to show that results have each of them once."""
+"""Counts of the matches in ended windows, to show that results have each of them once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PartitionResultCounts:
         self._counts = {topic: _copy(each) for topic, each in counts.items()}
 
     def take(self, window: WindowResults) -> None:
-        """Counts the matches of a closed window."""
+        """Counts the matches of an ended window."""
         begun = self._of(window.topic).begun
         begun[window.partition] = begun.get(window.partition, 0) + window.matches
 

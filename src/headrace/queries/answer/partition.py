@@ -36,7 +36,7 @@ _MAX_EMPTY_WINDOWS = 1_000
 
 @dataclass(order=True, slots=True)
 class _WaitingWindow:
-    """A closed window that waits for its turn; it sorts as results do, also when read from a copy.
+    """An ended window that waits for its turn; it sorts as results do, also when read from a copy.
 
     Attributes:
         due_us: the time at which the results are written, by the clock that sorts the window, in
@@ -57,7 +57,7 @@ class _WaitingWindow:
 
 
 class PartitionAnswers:
-    """The closed windows of a partition that wait for their turn in the results.
+    """The ended windows of a partition that wait for their turn in the results.
 
     Args:
         number: the number of the partition.
@@ -103,7 +103,7 @@ class PartitionAnswers:
         """Takes the next record, and returns the results that are due after it.
 
         Args:
-            record: the record of the topic of closed windows.
+            record: the record of the topic of ended windows.
             offset: the offset of the record.
             written_ms: when the record was written, by the clock of the brokers, in milliseconds
                 since 1970. Queries expire by this clock, since that of an instance may be ahead.
@@ -161,7 +161,7 @@ class PartitionAnswers:
 
     @property
     def counts(self) -> dict[str, ResultCounts]:
-        """The match counts of closed windows, by topic."""
+        """The match counts of ended windows, by topic."""
         is_restored = self._is_restored or self.offset >= self._taken
         return self._counts.with_waiting(self._waiting_matches if is_restored else None)
 
@@ -174,7 +174,7 @@ class PartitionAnswers:
             event_us: the event clocks of the partition of the matched topic, by topic.
             since_ms: when that partition began to count the matches that it sends, in milliseconds
                 since 1970.
-            sent: matches in windows that have closed in that partition, by partition of the results
+            sent: matches in windows that have ended in that partition, by partition of the results
                 and topic.
         """
         waiting = (window.offset for window in self._by_original.values())
@@ -268,7 +268,7 @@ class PartitionAnswers:
     def _silent(
         self, topic: str, before_us: int, ended: Collection[WindowResults]
     ) -> list[QueryResult]:
-        """Returns the results for windows without events that have closed since ``before_us``."""
+        """Returns the results for windows without events that have ended since ``before_us``."""
         reached_us, at_ms = self._passed_us[topic], self._written_ms
         due = list(self._watched.ended(self._number, topic, before_us, reached_us, at_ms))
         with_events = _begins_and_ends(ended, {watched.name for watched, _ in due})
@@ -295,8 +295,8 @@ class PartitionAnswers:
 
         Args:
             watched: the query.
-            begins: the starts of its closed windows, in microseconds since 1970.
-            with_events: the end of each closed window with events, by its start.
+            begins: the starts of its ended windows, in microseconds since 1970.
+            with_events: the end of each ended window with events, by its start.
         """
         plan, name = watched.plan, watched.name
         if plan.emits_empty:

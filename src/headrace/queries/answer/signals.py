@@ -33,8 +33,8 @@ class QuerySignals:
         Args:
             name: the name of the query.
             plan: the plan of its text.
-            begins: the starts of its windows that have closed since the last call, at least one.
-            ends_with_events: the ends of closed windows with events, of any text of the query.
+            begins: the starts of its windows that have ended since the last call, at least one.
+            ends_with_events: the ends of ended windows with events, of any text of the query.
         """
         lost = []
         known = begins[0] + plan.window_us - plan.slide_us, False

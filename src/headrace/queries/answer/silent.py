@@ -62,7 +62,7 @@ class WatchedQuery:
 
 
 class _Rhythm(NamedTuple):
-    """When windows close: windows of queries with the same values start and close together."""
+    """When windows end: windows of queries with the same values start and close together."""
 
     slide_us: int
     length_us: int
@@ -72,7 +72,7 @@ class _Rhythm(NamedTuple):
         return cls(plan.slide_us, plan.window_us + plan.closing.after_us)
 
     def begins(self, before_us: int, reached_us: int) -> range:
-        """Returns the starts of windows that close after ``before_us`` and by ``reached_us``."""
+        """Returns the starts of windows that end after ``before_us`` and by ``reached_us``."""
         first = (before_us - self.length_us) // self.slide_us + 1
         last = (reached_us - self.length_us) // self.slide_us
         return range(first * self.slide_us, (last + 1) * self.slide_us, self.slide_us)
@@ -134,18 +134,18 @@ class WatchedQueries:
     def ended(
         self, partition: int, ordered_by: str, before_us: int, reached_us: int, at_ms: int
     ) -> Iterator[tuple[WatchedQuery, range]]:
-        """Yields the live queries that have closed windows, with the starts of these windows.
+        """Yields the live queries that have ended windows, with the starts of these windows.
 
         Windows that started before the text of the query was registered are left out.
 
-        Queries without a closed window cost nothing.
+        Queries without an ended window cost nothing.
 
         Args:
             partition: the partition of the results.
-            ordered_by: the topic whose event clock closes the windows; empty if the wall clock
+            ordered_by: the topic whose event clock ends the windows; empty if the wall clock
                 does.
-            before_us: the time after which the windows have closed, in microseconds since 1970.
-            reached_us: the time up to which they have closed, in microseconds since 1970.
+            before_us: the time after which the windows have ended, in microseconds since 1970.
+            reached_us: the time up to which they have ended, in microseconds since 1970.
             at_ms: the current time, in milliseconds since 1970.
         """
         with self._lock:
@@ -176,7 +176,7 @@ class WatchedQueries:
         return watched.plan.loss_after > 0
 
     def _queries_like(self, watched: WatchedQuery) -> dict[bytes, WatchedQuery]:
-        """Returns the queries whose windows close at the same times, in the same partition."""
+        """Returns the queries whose windows end at the same times, in the same partition."""
         rhythms = self._rhythms.setdefault(watched.place, {})
         return rhythms.setdefault(_Rhythm.of(watched.plan), {})
 

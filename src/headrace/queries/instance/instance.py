@@ -265,7 +265,7 @@ class AggregatorInstance:
             self._uncovered = lease.uncovered
             self._end_quiet_topics(ends)
             for owned in self._owned.values():
-                # Both have one time: windows that have closed by then are written before it.
+                # Both have one time: windows that have ended by then are written before it.
                 now_ms = _now_ms()
                 owned.end_by_clock(now_ms)
                 owned.write(now_ms, lease.heartbeat)
@@ -308,7 +308,7 @@ class AggregatorInstance:
         return list(partitions or ()) == list(self._owned)
 
     def _end_quiet_topics(self, ends: TopicEnds) -> None:
-        """Moves the event clocks of idle topics on, and closes the windows that are due."""
+        """Moves the event clocks of idle topics on, and ends the windows that are due."""
         for topic, end in ends.take().items():
             for owned in self._owned.values():
                 if topic in owned.topics:

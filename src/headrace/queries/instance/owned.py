@@ -1,4 +1,4 @@
-"""One partition of an instance: of the matched topic, and of the topic of closed windows."""
+"""One partition of an instance: of the matched topic, and of the topic of ended windows."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ class OwnedPartition:
 
     Attributes:
         aggregator: the open windows.
-        answers: the closed windows that wait for their turn in the results.
+        answers: the ended windows that wait for their turn in the results.
         results: the number of results written.
         counts: the match counts, by topic, as of the last snapshot.
-        result_counts: the match counts of closed windows, by topic, as they were last written.
+        result_counts: the match counts of ended windows, by topic, as they were last written.
         is_new: whether there is no snapshot, so that the partition starts at the first record.
 
     Raises:
@@ -108,7 +108,7 @@ class OwnedPartition:
         self._answered: list[QueryResult] = []
         self._shown_us: dict[str, int] = {}
         shown = restored.answered.clocks.get(partition) if restored.answered else None
-        # The wall clock up to which windows have closed, as it is written to all partitions.
+        # The wall clock up to which windows have ended, as it is written to all partitions.
         self._clock_us = 0 if shown is None else shown.clock_us
         self._catches_up_to = 0
         self._came_to, self._came_to_at = 0, 0.0
@@ -120,7 +120,7 @@ class OwnedPartition:
         return self.aggregator if topic == self._queries.matched_topic else self.answers
 
     def catch_up_to(self, offset: int) -> None:
-        """Lets no window close by the wall clock before the matched records up to an offset.
+        """Lets no window end by the wall clock before the matched records up to an offset.
 
         They came while no instance had the partition. Without them, windows would lack events that
         were matched before they closed, and a query would seem to have no events.
@@ -137,17 +137,17 @@ class OwnedPartition:
         self._keep(self.aggregator.take(record, offset, now_ms))
 
     def take_ended(self, record: EndedRecord, offset: int, written_ms: int) -> None:
-        """Takes the next record of the topic of closed windows, with timestamp ``written_ms``."""
+        """Takes the next record of the topic of ended windows, with timestamp ``written_ms``."""
         self._answered += self.answers.take(record, offset, written_ms)
 
     def end_by_clock(self, now_ms: int) -> None:
-        """Closes the windows that are due by the wall clock, unless records must be taken first."""
+        """Ends the windows that are due by the wall clock, unless records must be taken first."""
         if not self._catches_up():
             self._keep(self.aggregator.end_by_clock(now_ms))
             self._clock_us = now_ms * 1000
 
     def _catches_up(self) -> bool:
-        """Returns whether records must be taken before windows close by the wall clock.
+        """Returns whether records must be taken before windows end by the wall clock.
 
         If none has come for a minute and a half, they are not waited for: the log may have been
         truncated, or its leader does not respond.
@@ -174,7 +174,7 @@ class OwnedPartition:
         return self._quiet.topics
 
     def end_if_quiet(self, topic: str, end: TopicEnd, now_ms: int) -> None:
-        """Moves the event clock on if the topic is idle, and closes the windows that are due.
+        """Moves the event clock on if the topic is idle, and ends the windows that are due.
 
         Args:
             topic: a topic of events that has had a tick.

@@ -48,7 +48,7 @@ class QuietTopics:
     """The topics whose events are matched, and which of these topics are idle.
 
     A topic is idle if it has had no record after the matched records for ten seconds. From then on,
-    its event clock moves on as the wall clock does, so that windows close: an event of that time
+    its event clock moves on as the wall clock does, so that windows end: an event of that time
     that is still on its way is late. The offsets of a deleted topic say nothing about a topic that
     was created after it with the same name.
     """

@@ -1,4 +1,4 @@
-"""Checks that a reader still receives the closed windows of each of its partitions."""
+"""Checks that a reader still receives the ended windows of each of its partitions."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class ReaderStalledError(Exception):
 
 
 class ReaderCheck:
-    """Checks the partitions of the topic of closed windows; used on the reader's thread.
+    """Checks the partitions of the topic of ended windows; used on the reader's thread.
 
     Every instance writes its clocks to each partition once a second. Silence is counted in checks,
     a second apart: an instance that was busy for a minute has made one check in that time.
 
     Args:
-        topic: the name of the topic of closed windows.
+        topic: the name of the topic of ended windows.
         partitions: the partitions that are read.
     """
 

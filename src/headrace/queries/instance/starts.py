@@ -22,7 +22,7 @@ _LOG = logging.getLogger("headrace.queries")
 
 
 class EndedWindowsDeletedError(Exception):
-    """Closed windows were deleted before they were taken; a restart continues after them."""
+    """Ended windows were deleted before they were taken; a restart continues after them."""
 
 
 def place_stages(
@@ -33,7 +33,7 @@ def place_stages(
     Partitions first catch up with the records that exist now, up to the first open transaction: it
     may stay open.
 
-    Matches that are lost with deleted records of closed windows are counted in
+    Matches that are lost with deleted records of ended windows are counted in
     :mod:`headrace.queries.answer.counts`.
 
     Raises:

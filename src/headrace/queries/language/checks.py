@@ -423,7 +423,7 @@ class _Check:
             self._between(query, "EMIT", query.early, _MIN_WINDOW, query.window)
 
     def _closing(self, query: Query) -> None:
-        """Refuses clauses that have no meaning with the query's way to close windows."""
+        """Refuses clauses that have no meaning with the query's way to end windows."""
         by = query.closing.by
         without_events = "ends with its last event, so none is without events"
         meaningless = {

@@ -206,7 +206,7 @@ class Facet(Node):
 
 
 class ClosedBy(enum.Enum):
-    """The clock by which a window closes."""
+    """The clock by which a window ends."""
 
     EVENT_TIME = "EVENT TIME"
     QUIET_TIME = "QUIET TIME"
@@ -215,7 +215,7 @@ class ClosedBy(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """The rule by which a window closes.
+    """The rule by which a window ends.
 
     Attributes:
         by: event time, a time without events of the query, or the clock.
@@ -240,7 +240,7 @@ class Query(Node):
         window: length of a window.
         slide: time between the starts of windows; equal to ``window`` if they do not overlap.
         allowed_lateness: event time that a window waits for events that are out of order.
-        closing: rule by which a window closes.
+        closing: rule by which a window ends.
         early: interval of the early results of open windows; `None` if there are none.
         emits_empty: whether windows without events have results.
         emits_events: whether each event that matches is sent on at once.

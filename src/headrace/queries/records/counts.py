@@ -15,7 +15,7 @@ class TopicCounts(msgspec.Struct):
         taken: matches received in the records of completed batches.
         begun: matches received for a batch that is not complete.
         ended: matches in the final results of windows.
-        late: matches that came for closed windows.
+        late: matches that came for ended windows.
         faulty: matches in records or windows that can't be added up.
         open: matches in open windows; ``None`` if not known, because an instance has restarted and
             takes records that are in the windows already.
@@ -48,10 +48,10 @@ class TopicCounts(msgspec.Struct):
 
 
 class ResultCounts(msgspec.Struct):
-    """The matches of one topic in the closed windows of a partition of the results.
+    """The matches of one topic in the ended windows of a partition of the results.
 
     Attributes:
-        sent: matches that partitions of the matched topic report for windows they have closed.
+        sent: matches that partitions of the matched topic report for windows they have ended.
         taken: matches received in the records of these windows.
         begun: matches received in windows that their partition has not reported yet, by partition
             of the matched topic.

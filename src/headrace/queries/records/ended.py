@@ -1,10 +1,10 @@
-"""The records of the topic of closed windows: their results, and the clocks of the partitions.
+"""The records of the topic of ended windows: their results, and the clocks of the partitions.
 
 ======= ============ ==============================================================================
 kind    key          partition
 ======= ============ ==============================================================================
 window  query id     chosen by the key; the results go to the partition with the same number
-clocks  none         all partitions, behind the windows that closed by then
+clocks  none         all partitions, behind the windows that ended by then
 ======= ============ ==============================================================================
 
 The windows of a query come from all partitions of the matched topic, which are not equally far. A
@@ -32,7 +32,7 @@ COPY_AFTER_MS = 12 * 3_600_000
 
 
 class WindowResults(msgspec.Struct, tag="window", tag_field="kind", frozen=True):
-    """The final results of a closed window, or early results of an open one.
+    """The final results of an ended window, or early results of an open one.
 
     Attributes:
         partition: number of the matched topic's partition that the window is in.
@@ -42,7 +42,7 @@ class WindowResults(msgspec.Struct, tag="window", tag_field="kind", frozen=True)
         due_us: the time that this clock had reached at least, in microseconds since 1970. Once all
             partitions have reached it, no earlier window of the query can follow.
         results: results of all groups, or of some if the window has several records.
-        matches: matches in the window, if it is closed; 0 in all records of a window but the first.
+        matches: matches in the window, if it has ended; 0 in all records of a window but the first.
         original: the offset of the window's first record, if this record is a copy of it; ``None``
             if it is no copy.
     """
@@ -75,12 +75,12 @@ class WindowResults(msgspec.Struct, tag="window", tag_field="kind", frozen=True)
 
 
 class PartitionClocks(msgspec.Struct, tag="clocks", tag_field="kind", frozen=True):
-    """The clocks of a partition of the matched topic. Windows closed by then precede this record.
+    """The clocks of a partition of the matched topic. Windows that ended by then come before it.
 
     Attributes:
         partition: number of the matched topic's partition.
         event_us: the event clock, by topic, in microseconds since 1970.
-        clock_us: the time up to which the instance's clock has closed windows, in microseconds
+        clock_us: the time up to which the instance's clock has ended windows, in microseconds
             since 1970; 0 if it is not known, because earlier records must be taken first. It may
             go back when an instance starts.
         since_ms: when the count of ``matches`` began, in milliseconds since 1970; it begins again
@@ -108,7 +108,7 @@ _RECORD: msgspec.json.Decoder[EndedRecord] = msgspec.json.Decoder(EndedRecord)
 
 
 def decode_ended(value: bytes, partitions: int) -> EndedRecord:
-    """Returns the record of the topic of closed windows that has this value.
+    """Returns the record of the topic of ended windows that has this value.
 
     Args:
         value: the value of the record.

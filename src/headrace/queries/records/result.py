@@ -20,9 +20,9 @@ class ResultKind(enum.StrEnum):
 
     Attributes:
         EARLY: the window is open, and another result will follow.
-        FINAL: the window is closed.
-        EMPTY: the window is closed, and no event matched.
-        LOST: the window is closed, and no event has matched for as many windows as the query's
+        FINAL: the window has ended.
+        EMPTY: the window has ended, and no event matched.
+        LOST: the window has ended, and no event has matched for as many windows as the query's
             ``LOSS OF SIGNAL`` says.
     """
 
@@ -47,7 +47,7 @@ class QueryResult(msgspec.Struct, frozen=True):
         begin: start of the window, ISO 8601 in UTC.
         end: end of the window, ISO 8601 in UTC.
         emission: 1 for the window's first results, and one more for each later emission; 0 if no
-            event matched. If the query's windows close by the clock, another emission can follow,
+            event matched. If the query's windows end by the clock, another emission can follow,
             with events that were matched later.
         kind: state of the window.
         facets: values of the facets by name; times are ISO 8601.

@@ -81,10 +81,10 @@ class PublishMarker(_OfWindow, tag="ended", tag_field="kind", frozen=True, kw_on
 
     Attributes:
         offset: the offset before which the results cover the records of the matched topic.
-        ended_ms: when the window closed, in milliseconds since 1970.
+        ended_ms: when the window ended, in milliseconds since 1970.
         topic: name of the topic of the events.
         events: number of events in the results.
-        due_us: when the window was due to close, in microseconds since 1970, if it closes by the
+        due_us: when the window was due to end, in microseconds since 1970, if it ends by the
             clock; ``None`` if it closes by event time or quiet time.
     """
 
@@ -96,7 +96,7 @@ class PublishMarker(_OfWindow, tag="ended", tag_field="kind", frozen=True, kw_on
 
 
 class PublishMarkers(msgspec.Struct, tag="markers", tag_field="kind", frozen=True):
-    """Publish markers of windows that closed some time ago."""
+    """Publish markers of windows that ended some time ago."""
 
     markers: list[PublishMarker]
 
@@ -133,7 +133,7 @@ class SnapshotPosition(msgspec.Struct, tag="position", tag_field="kind", frozen=
 
 
 class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=True):
-    """The position of the results of a partition in the topic of closed windows.
+    """The position of the results of a partition in the topic of ended windows.
 
     Attributes:
         first_offset: the offset of the first record whose results are not written yet.
@@ -148,7 +148,7 @@ class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=Tr
         sent: matches in the windows that this partition of the matched topic has closed since then,
             by partition of the results and topic of the events.
         counts: counts of the matches in the windows of this partition of the results, by topic.
-        topic_id: id of the topic of closed windows; empty if it is not known.
+        topic_id: id of the topic of ended windows; empty if it is not known.
     """
 
     first_offset: int
@@ -233,7 +233,7 @@ class Restored:
         answered: the last position of the results; ``None`` if there is none.
         silence: the newest entry of each query, as in :class:`QuerySilence`.
         damaged: number of snapshots whose parts do not fit together.
-        ended_events: number of events in windows closed since the position, by topic.
+        ended_events: number of events in windows ended since the position, by topic.
     """
 
     windows: dict[WindowId, WindowSnapshot] = field(default_factory=dict)
@@ -273,7 +273,7 @@ class Restored:
         # A snapshot beyond the marker's offset is of a window that was opened again.
         if snapshot is not None and snapshot.offset <= marker.offset:
             del self.windows[marker.id]
-        # A marker moves to the end: the order is that in which windows closed.
+        # A marker moves to the end: the order is that in which windows ended.
         self.ended.pop(marker.id, None)
         self.ended[marker.id] = marker
 
