@@ -26,10 +26,10 @@ class BatchQueriesCheck:
         self._cluster, self._queries, self._topic = KafkaCluster(config), queries, topic
 
     def had_registered(self, pipeline: str, tick: Tick) -> bool | None:
-        """Returns whether a batch had the registered queries; `None` if unknown.
+        """Returns whether a batch had the registered queries; ``None`` if unknown.
 
-        Kafka deletes earlier records of the registry. The answer is `False` only if no query has
-        changed since the batch, and `None` once records of queries of that time may be deleted.
+        Kafka deletes earlier records of the registry. The answer is ``False`` only if no query has
+        changed since the batch, and ``None`` once records of queries of that time may be deleted.
 
         Args:
             pipeline: name of the pipeline that matched the batch.

@@ -35,7 +35,7 @@ class EmittingQueries:
         )
 
     def rules(self, committed: Collection[MatchedQueries]) -> RuleSet | None:
-        """Returns the queries that events were matched with; `None` if no query sends events on.
+        """Returns the queries that events were matched with; ``None`` if no query sends events on.
 
         Args:
             committed: the queries that were committed with the positions of partitions.
@@ -80,7 +80,7 @@ class EmittingQueries:
         return now is not None and bool(self._reader.at(now).emitting_identities())
 
     def _end(self) -> RegistryPoint | None:
-        """Returns the end of the topic of queries; `None` if the topic does not exist."""
+        """Returns the end of the topic of queries; ``None`` if the topic does not exist."""
         try:
             return self._reader.end()
         except TopicMissingError:

@@ -125,7 +125,7 @@ class _Comparison:
         self._unknown: list[str] = []
 
     def balance(self) -> MatchedEventsBalance | None:
-        """Returns the balance; `None` if no query sends matched events on.
+        """Returns the balance; ``None`` if no query sends matched events on.
 
         Raises:
             UnknownBalanceError: if the balance is unknown for all partitions.

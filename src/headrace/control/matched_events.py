@@ -23,10 +23,10 @@ def matched_events(
 
     Args:
         project: the project that declares the standing queries.
-        query_id: id of the query; `None` for the events of all queries, including queries that are
+        query_id: id of the query; ``None`` for the events of all queries, also of those that are
             registered later.
         options: start and end of the read.
-        queries: name of the StandingQueries; `None` if the project declares only one.
+        queries: name of the StandingQueries; ``None`` if the project declares only one.
 
     Raises:
         QueryMissingError: if the id is unknown.

@@ -43,7 +43,7 @@ def matched_events_run(
     Args:
         project: the project that declares the topic and the standing queries.
         queries: the standing queries.
-        topic: name of the topic of events; `None` for the only topic that is matched with the
+        topic: name of the topic of events; ``None`` for the only topic that is matched with the
             queries.
         options: options of the run.
 

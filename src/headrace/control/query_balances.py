@@ -43,7 +43,7 @@ class QueryBalance:
         state: whether every match is accounted for.
         counts: counts of sent, late, faulty and added matches since the first snapshots.
         in_results: matches in windows whose results are written.
-        waiting: matches in ended windows whose results are not written yet; `None` if unknown.
+        waiting: matches in ended windows whose results are not written yet; ``None`` if unknown.
         differences: missing and surplus matches, by partition.
         unknown: why it is not known whether the matches balance, as a sentence; empty if it is.
     """
@@ -166,7 +166,7 @@ def last_positions(
 ) -> tuple[tuple[SnapshotPosition, float], tuple[AnswerPosition, float]] | None:
     """Returns the last positions that an instance has written, and when it wrote each.
 
-    Times are in seconds since 1970. Returns `None` if a position is not among the newest records.
+    Times are in seconds since 1970. Returns ``None`` if a position is not among the newest records.
 
     Args:
         config: librdkafka's settings of the cluster.
@@ -189,7 +189,7 @@ def last_positions(
 
 
 def _decoded(record: Record) -> SnapshotRecord | None:
-    """Returns a decoded record; `None` if another program has written it."""
+    """Returns a decoded record; ``None`` if another program has written it."""
     try:
         return decode_snapshot_record(record.value() or b"")
     except ValueError:

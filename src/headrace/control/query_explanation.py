@@ -38,14 +38,14 @@ class MatchingPipeline:
 
     Attributes:
         pipeline: name of the pipeline.
-        has_query: whether the last batch had the query with its current text; `None` if unknown.
-        planned_at: time when that batch was planned; `None` if its tick is not among the newest
+        has_query: whether the last batch had the query with its current text; ``None`` if unknown.
+        planned_at: time when that batch was planned; ``None`` if its tick is not among the newest
             records.
         rules: hash of the queries that the last batch with events had; empty if unknown.
         has_registered_rules: whether the batch had the queries that were registered when it was
-            planned; `None` if unknown, for example because queries have changed since.
-        event_time: event clock of the topic; `None` if unknown.
-        lag: offsets from the batch's positions to the ends of the topic; `None` if unknown.
+            planned; ``None`` if unknown, for example because queries have changed since.
+        event_time: event clock of the topic; ``None`` if unknown.
+        lag: offsets from the batch's positions to the ends of the topic; ``None`` if unknown.
     """
 
     pipeline: str
@@ -63,11 +63,11 @@ class QueryExplanation:
 
     Attributes:
         entry: the query's entry in the registry, with state and lifetime.
-        sample: figures of the query on its topic's newest events; `None` if it can't be evaluated.
+        sample: figures of the query on the newest events; ``None`` if it can't be evaluated.
         pipelines: pipelines that match the events of the query's topic.
         instances: slots of the instances that add up windows and write results.
         late_events: events that came after their window had ended, as of the last snapshots, each
-            counted for every window that it was late for; `None` if there are no snapshots.
+            counted for every window that it was late for; ``None`` if there are no snapshots.
         unknown: what is not known, as sentences.
     """
 
@@ -93,7 +93,7 @@ def explain_query(
             events.
         query_id: id of a registered query.
         max_events: the greatest number of newest events to evaluate.
-        queries: name of the standing queries; `None` if the project declares only one.
+        queries: name of the standing queries; ``None`` if the project declares only one.
 
     Raises:
         QueryMissingError: if the id is unknown.
@@ -120,7 +120,7 @@ class LastTicks:
     Attributes:
         last: the last tick.
         with_rules: the last tick of a batch with events, which has the hash of the batch's
-            queries; `None` if it is not among the newest records.
+            queries; ``None`` if it is not among the newest records.
     """
 
     last: Tick
@@ -239,7 +239,7 @@ def _pipeline(
 
 
 def _has_query(entry: QueryEntry, registry_offset: int) -> bool | None:
-    """Returns whether a batch had the query's text; `None` if Kafka may have deleted the record.
+    """Returns whether a batch had the query's text; ``None`` if Kafka may have deleted the record.
 
     Args:
         entry: the query's entry in the registry.

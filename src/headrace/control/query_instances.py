@@ -35,7 +35,7 @@ class InstanceSlot:
         holder: id of the last instance with the slot; empty if there was none or it was given back.
         host: host of that instance.
         renewal_age_seconds: time since the last renewal of the lease, from the broker's timestamp
-            to the clock of this host; `None` if there is no lease.
+            to the clock of this host; ``None`` if there is no lease.
         is_covered: whether an instance has the slot.
     """
 

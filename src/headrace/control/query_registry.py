@@ -54,7 +54,7 @@ _RANDOM_ID_LENGTH = 12
 _RANDOM_ID_CHARACTERS = string.ascii_lowercase + string.digits
 
 _Change: TypeAlias = Callable[[RegisteredQuery | None], RegisteredQuery]
-"""Returns the query to write, given the live query (`None` if the id is free), or raises."""
+"""Returns the query to write, given the live query (``None`` if the id is free), or raises."""
 
 
 class QueryState(StrEnum):
@@ -80,9 +80,9 @@ class QueryEntry:
         id: id of the query.
         state: whether the query is live, expired or faulty.
         offset: offset of its newest record.
-        query: the registered query; `None` if the record can't be read.
+        query: the registered query; ``None`` if the record can't be read.
         reason: why the query is faulty; empty if it is not.
-        first: the first record with the query's text; `None` if the record can't be read.
+        first: the first record with the query's text; ``None`` if the record can't be read.
     """
 
     id: str
@@ -102,7 +102,7 @@ class CancelledQuery:
 
 
 def declared_queries(project: LoadedProject, name: str | None) -> StandingQueries:
-    """Returns declared standing queries by name; `None` returns the only declaration.
+    """Returns declared standing queries by name; ``None`` returns the only declaration.
 
     Raises:
         NotDeclaredError: if none has the name, or no name is given and there is not exactly one.
@@ -144,9 +144,9 @@ def register_query(
     Args:
         project: the project that declares the topic and a pipeline that matches its events.
         text: text of the query.
-        queries: name of the standing queries; `None` if the project declares only one.
-        query_id: id of up to 100 letters, digits, ``-`` and ``_``; `None` for a random id.
-        ttl: time to live if the query is not updated; `None` for the longest possible.
+        queries: name of the standing queries; ``None`` if the project declares only one.
+        query_id: id of up to 100 letters, digits, ``-`` and ``_``; ``None`` for a random id.
+        ttl: time to live if the query is not updated; ``None`` for the longest possible.
 
     Raises:
         QueryTextError: if the text is no query, or does not fit its topic.
@@ -230,7 +230,7 @@ class QueryRegistry:
 
     Args:
         project: the project that declares the standing queries.
-        name: name of the standing queries; `None` if the project declares only one.
+        name: name of the standing queries; ``None`` if the project declares only one.
     """
 
     def __init__(self, project: LoadedProject, name: str | None = None) -> None:
@@ -385,7 +385,7 @@ class QueryRegistry:
         )
 
     def _expiry(self, now: datetime, ttl: timedelta | None) -> datetime | None:
-        """Returns when a query that is written now expires; `None` if it never does."""
+        """Returns when a query that is written now expires; ``None`` if it never does."""
         limit = self._queries.max_ttl
         if ttl is not None and not is_a(ttl, timedelta):
             raise QueryInvalidError("ttl", repr(ttl), "expected a timedelta")
@@ -415,7 +415,7 @@ class QueryRegistry:
 
         Args:
             change: returns the query to write.
-            live: the live query that was read; `None` if the id is free.
+            live: the live query that was read; ``None`` if the id is free.
             next_offset: offset after the last record that was read.
 
         Raises:
@@ -455,13 +455,13 @@ class QueryRegistry:
             next_offset = offset + 1
 
     def _write_record(self, query_id: str, query: RegisteredQuery | None) -> int:
-        """Writes a query, or a tombstone if it is `None`, and returns the record's offset."""
+        """Writes a query, or a tombstone if it is ``None``, and returns the record's offset."""
         value = None if query is None else encode_query(query)[1]
         name = self._queries.queries_topic
         return write_registry(self._config, name, query_id.encode(), value)
 
     def _records(self, query_id: str, offsets: range) -> list[RegisteredQuery | None]:
-        """Returns the records of an id in a range of offsets; `None` for a tombstone."""
+        """Returns the records of an id in a range of offsets; ``None`` for a tombstone."""
         name = self._queries.queries_topic
         return list(query_records(self._config, name, query_id, offsets))
 

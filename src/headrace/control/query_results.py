@@ -45,7 +45,7 @@ class ResultOptions:
     Attributes:
         follow: whether to wait for new results until the caller stops.
         start: start of the results; without ``follow``, always the earliest result.
-        limit: greatest number of results: the newest or, with ``follow``, the first. `None` means
+        limit: greatest number of results: the newest or, with ``follow``, the first. ``None`` means
             100,000 or, with ``follow``, no limit.
     """
 
@@ -134,7 +134,7 @@ def find_results(
 def results_partition(
     config: ClientConfig, queries: StandingQueries, query_id: str
 ) -> TopicPartition | None:
-    """Returns the partition that has the results of a query; `None` if it does not exist."""
+    """Returns the partition that has the results of a query; ``None`` if it does not exist."""
     topic = queries.results_topic
     place = TopicPartition(topic, partition_of_key(query_id.encode(), queries.partitions))
     live = describe(config, [topic]).get(topic)

@@ -60,8 +60,8 @@ class QuerySample:
             event is a candidate.
         candidates: number of events that the query is compared with.
         matches: number of events that match.
-        newest_match: the newest event time of the matches; `None` if there are no matches.
-        groups: number of groups that the matches have; `None` if the query has no facets.
+        newest_match: the newest event time of the matches; ``None`` if there are no matches.
+        groups: number of groups that the matches have; ``None`` if the query has no facets.
         max_groups: limit of groups in a window.
     """
 
@@ -78,13 +78,13 @@ class QuerySample:
 
     @property
     def candidate_share(self) -> float | None:
-        """Returns the share of events that are candidates; `None` if no event has an event time."""
+        """Returns the share of events that are candidates; ``None`` if no event has a time."""
         timed = self.events - self.untimed
         return self.candidates / timed if timed else None
 
     @property
     def candidates_per_match(self) -> float | None:
-        """Returns the number of candidates per match; `None` if there are no matches."""
+        """Returns the number of candidates per match; ``None`` if there are no matches."""
         return self.candidates / self.matches if self.matches else None
 
 
@@ -183,7 +183,7 @@ def _schema(topic: Topic) -> EventSchema:
 
 
 def _lookup(shape: QueryShape, constants: Constants, rows: pa.Table) -> int | None:
-    """Returns the number of the operand that the index chooses for rows; `None` if it uses none."""
+    """Returns the number of the operand the index chooses for rows; ``None`` if it has none."""
     rules = RuleSet()
     rules.put(Rule("", shape, constants))
     [(_, operand)] = rules.lookups(rows)

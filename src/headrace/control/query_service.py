@@ -115,7 +115,7 @@ class ProjectQueries:
         return TopicCursor(self._reader, partition, query.document, begin, registered_at)
 
     def _registered_at(self, registry: str, query_id: str) -> datetime | None:
-        """Returns when the query that has an id now was registered; `None` if there is no query."""
+        """Returns when the query that has an id now was registered; ``None`` if there is none."""
         try:
             query = self._registry(registry).entry(query_id).query
         except QueryMissingError:
@@ -152,7 +152,7 @@ class TopicCursor:
         partition: the partition that has the results.
         document: the query's document, with ``id`` and ``registered_at``.
         begin: offset to begin at, or earliest or latest.
-        registered_at: returns when the query that has the id now was registered; `None` if there
+        registered_at: returns when the query that has the id now was registered; ``None`` if there
             is no query. It is called when a result belongs to a later registration: of two clients
             that register one id at the same moment, the later one may have results until its record
             is corrected. While there are no results, it is called every 15 seconds.

@@ -77,7 +77,7 @@ class QueryBackend(Protocol):
     """The registered queries of a project, and their results.
 
     Methods block while they wait for Kafka, are called on several threads at a time, and check no
-    tokens. ``registry`` is the name of declared standing queries; `None` if there is only one.
+    tokens. ``registry`` is the name of declared standing queries; ``None`` if there is only one.
 
     Any HeadraceError or KafkaException that is not listed means that Kafka does not answer or
     refuses; the change may still have been made.

@@ -59,7 +59,7 @@ class QueryRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     @property
     def ttl(self) -> timedelta | None:
-        """The time to live; `None` for the longest possible."""
+        """The time to live; ``None`` for the longest possible."""
         return None if self.ttl_seconds is None else timedelta(seconds=self.ttl_seconds)
 
 
@@ -298,7 +298,7 @@ class QueryRoutes:
 
 
 def _registry(request: Request) -> str | None:
-    """Returns the name of standing queries in the URL; `None` if it has none."""
+    """Returns the name of standing queries in the URL; ``None`` if it has none."""
     return _parameter(request, "in")
 
 

@@ -53,7 +53,7 @@ def column_of(
         constants: a column for each of the ``constants`` that
             :func:`~headrace.queries.evaluation.compile_expression` finds in the expression, in
             their order: string, bigint, double or boolean; an array of these for an ``IN``; bigint,
-            in microseconds since 1970, for a time. `None` for the expression's own constants.
+            in microseconds since 1970, for a time. ``None`` for the expression's own constants.
 
     Returns:
         A column of string, bigint, double, boolean or timestamp, by the type of the expression.

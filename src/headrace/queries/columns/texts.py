@@ -62,7 +62,7 @@ def _any_text(schema: EventSchema, struct: Column, condition: _Condition) -> Col
 
 
 def _in_field(field: EventField, parsed: Column, condition: _Condition) -> Column | None:
-    """Returns whether any text of a field meets a condition; `None` if its type has no texts."""
+    """Returns whether any text of a field meets a condition; ``None`` if its type has no texts."""
     from pyspark.sql import functions as f
 
     if field.type is FieldType.STRING:

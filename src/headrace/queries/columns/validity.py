@@ -39,7 +39,7 @@ def is_valid(schema: EventSchema, struct: Column, values: Column) -> Column:
 
 
 def _is_valid(field: EventField, parsed: Column, value: Column) -> Column | None:
-    """Returns whether a field is valid; `None` if it always is."""
+    """Returns whether a field is valid; ``None`` if it always is."""
     condition = _condition(field, parsed, value)
     if not field.nullable:
         return parsed.isNotNull() if condition is None else parsed.isNotNull() & condition
@@ -55,7 +55,7 @@ def _is_null(field: EventField, parsed: Column) -> Column:
 
 
 def _condition(field: EventField, parsed: Column, value: Column) -> Column | None:
-    """Returns whether a value that is not null is valid; `None` if it always is."""
+    """Returns whether a value that is not null is valid; ``None`` if it always is."""
     from pyspark.sql import functions as f
 
     condition: Column | None = None
@@ -91,7 +91,7 @@ def _fits(variant: Column, precision: Precision, number: Column) -> Column:
 
 
 def _are_valid(item: EventField, items: Column) -> Column | None:
-    """Returns whether all items are valid; `None` if they always are."""
+    """Returns whether all items are valid; ``None`` if they always are."""
     from pyspark.sql import functions as f
 
     def is_valid_item(parsed: Column) -> Column | None:

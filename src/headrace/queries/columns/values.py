@@ -33,7 +33,7 @@ def values_of(schema: EventSchema, struct: Column) -> Column:
 
 
 def value_of(field: EventField, parsed: Column) -> Column | None:
-    """Returns the value of a field; `None` if queries can't use the field."""
+    """Returns the value of a field; ``None`` if queries can't use the field."""
     from pyspark.sql import functions as f
 
     match field.type:

@@ -62,7 +62,7 @@ def compile_expression(
     Args:
         expression: an expression that has been checked.
         schema: schema of the events.
-        constants_vary: whether constants may vary; if `False`, all are part of the shape.
+        constants_vary: whether constants may vary; if ``False``, all are part of the shape.
     """
     compiler = _Compiler(schema, constants_vary=constants_vary)
     operation = compiler.of(expression)

@@ -28,7 +28,7 @@ class IndexedEquality:
 
 
 def equality_of(operand: Expression, schema: EventSchema) -> IndexedEquality | None:
-    """Returns a condition as an equality; `None` if it is none, or reads no column.
+    """Returns a condition as an equality; ``None`` if it is none, or reads no column.
 
     Args:
         operand: a condition that has been checked: of a WHERE, or an operand of its ``AND``.
@@ -45,7 +45,7 @@ def equality_of(operand: Expression, schema: EventSchema) -> IndexedEquality | N
 
 
 def equated(condition: Expression) -> tuple[Expression, tuple[Literal, ...]] | None:
-    """Returns the expression and the constants of an equality or an ``IN``; otherwise `None`."""
+    """Returns the expression and the constants of an equality or an ``IN``; otherwise ``None``."""
     match condition:
         case Comparison("=", Literal() as literal, expression):
             return expression, (literal,)

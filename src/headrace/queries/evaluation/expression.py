@@ -88,7 +88,7 @@ class CompiledExpression:
         Args:
             rows: rows with the ``columns``, of the types that decoders of the event class make.
             constants: for each of the ``constant_types``, an array with a value for each row or a
-                scalar for all rows, without nulls; `None` for the expression's own constants.
+                scalar for all rows, without nulls; ``None`` for the expression's own constants.
         """
         columns = {name: _contiguous(rows.column(name)) for name in self.columns}
         values = self._scalars if constants is None else constants

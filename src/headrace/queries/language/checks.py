@@ -109,7 +109,7 @@ def _result_name(result: Result) -> str:
 
 
 def time_literal(text: str) -> datetime | None:
-    """Returns the time of a text such as ``2026-05-01T10:00:00Z``; `None` if it is no time."""
+    """Returns the time of a text such as ``2026-05-01T10:00:00Z``; ``None`` if it is no time."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -193,7 +193,7 @@ class ExpressionTypes:
         return _TYPES[field.type]
 
     def _field(self, path: Path) -> EventField | None:
-        """Returns the field at a path; `None` if the path has no names.
+        """Returns the field at a path; ``None`` if the path has no names.
 
         Raises:
             UnfitError: if there is no such field.

@@ -82,7 +82,7 @@ class AggregateFunction:
 
     Attributes:
         argument: the arguments that it accepts.
-        returns: type of the value; `None` if it has the type of the argument.
+        returns: type of the value; ``None`` if it has the type of the argument.
         parameters: number of constants after the argument.
         has_rate: whether ``rate`` can divide it by time.
     """

@@ -165,11 +165,11 @@ class Aggregate(Node):
 
     Attributes:
         function: name of the function, such as ``sum``.
-        argument: expression whose values are aggregated; `None` for ``count(*)``.
+        argument: expression whose values are aggregated; ``None`` for ``count(*)``.
         parameters: constants after the argument, such as the percentage of a percentile.
-        where: condition of ``filter``, which events must meet besides the query's ``WHERE``; `None`
-            if there is no filter.
-        per: duration of a ``rate``; `None` if the aggregate is no rate.
+        where: condition of ``filter``, which events must meet besides the query's ``WHERE``;
+            ``None`` if there is no filter.
+        per: duration of a ``rate``; ``None`` if the aggregate is no rate.
     """
 
     function: str
@@ -233,7 +233,7 @@ class Query(Node):
     Attributes:
         results: columns of the result.
         topic: name of the topic of the events.
-        where: condition of ``WHERE``; `None` if all events match.
+        where: condition of ``WHERE``; ``None`` if all events match.
         facets: expressions that group the events; empty if all events are one group.
         max_groups: limit of groups in a window; events of further groups are aggregated together,
             as the group of others.
@@ -241,7 +241,7 @@ class Query(Node):
         slide: time between the starts of windows; equal to ``window`` if they do not overlap.
         allowed_lateness: event time that a window waits for events that are out of order.
         closing: rule by which a window ends.
-        early: interval of the early results of open windows; `None` if there are none.
+        early: interval of the early results of open windows; ``None`` if there are none.
         emits_empty: whether windows without events have results.
         emits_events: whether each event that matches is sent on at once.
         loss_after: number of windows without events that make a loss of signal; 0 if none is shown.

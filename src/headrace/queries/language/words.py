@@ -68,7 +68,7 @@ class QueryText:
         return self.error(words[0].start if words else after, reason)
 
     def quoted_name(self, line: int, column: int) -> str | None:
-        """Returns the name in ``"..."`` that begins at a place; `None` if there is none."""
+        """Returns the name in ``"..."`` that begins at a place; ``None`` if there is none."""
         match = _QUOTED_NAME.match(self.text, self.position(line, column))
         return match[1].replace('""', '"') if match else None
 
@@ -160,7 +160,7 @@ def split_at_commas(words: Words) -> list[Words]:
 
 
 def in_brackets(words: Words) -> Words | None:
-    """Returns the words within enclosing round brackets; `None` if no pair encloses all words."""
+    """Returns the words within enclosing round brackets; ``None`` if no pair encloses all words."""
     if len(words) < 2 or words[0].token_type is not TokenType.L_PAREN:  # noqa: PLR2004
         return None
     if words[-1].token_type is not TokenType.R_PAREN or list(at_depth_zero(words)):
