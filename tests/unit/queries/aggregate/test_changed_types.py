@@ -116,4 +116,4 @@ def test_a_window_whose_results_can_not_be_made_is_faulty_and_harms_no_other(mon
     assert aggregator.faulty == {"early": "no such facet"}
     assert aggregator.counts["clicks"] == TopicCounts(sent=3, taken=3, ended=1, faulty=2)
     assert "query early for the window that begins at 1970-01-01T00:00:00Z" in caplog.text
-    assert "Traceback" in caplog.text
+    assert any(record.exc_info for record in caplog.records)
