@@ -87,10 +87,8 @@ def _matched(project: LoadedProject, queries: StandingQueries, topic: str | None
     if not topics:
         raise QueriesUnmatchedError(queries.name)
     matched = ", ".join(sorted(topics))
-    if topic is None:
-        raise NotDeclaredError("topic", "(none is named by --topic)", matched)
-    if known is None:
-        raise NotDeclaredError("topic", topic, matched)
+    if topic is None or known is None:
+        raise NotDeclaredError("topic", topic or "(none is named by --topic)", matched)
     if topic not in topics:
         raise QueryUnmatchedError(topic, queries.name, matched)
     return topics[topic]

@@ -27,7 +27,7 @@ from headrace.kafka.topics import (
 from headrace.model import Topic, TopicPartition
 from headrace.model.fault import Fault
 from headrace.pipelines.pipeline import Pipeline
-from headrace.queries.topics import query_topic_changes, query_topics
+from headrace.queries.topics import query_topic_changes
 from headrace.sinks.api import Sink
 from headrace.workers import DeadLetters, Retry, RetryTopics, Skip, Stop, Worker
 from headrace.workers.policy import FailurePolicy
@@ -177,17 +177,13 @@ def apply_plan(project: LoadedProject) -> AppliedPlan:
 
 
 def _query_topic_changes(project: LoadedProject, config: ClientConfig) -> list[TopicChange]:
-    replication = possible_replication(config) if project.standing_queries else 1
-    names = [
-        topic.name
-        for queries in project.standing_queries.values()
-        for topic in query_topics(queries, replication)
-    ]
-    live = topic_states(config, names)
+    declared = project.standing_queries.values()
+    if not declared:
+        return []
+    replication = possible_replication(config)
+    live = topic_states(config, [topic for queries in declared for topic in queries.topics])
     return [
-        change
-        for queries in project.standing_queries.values()
-        for change in query_topic_changes(queries, replication, live)
+        change for queries in declared for change in query_topic_changes(queries, replication, live)
     ]
 
 

@@ -149,7 +149,7 @@ class QueryStatusFolder:
         paths = sorted(self._folder.glob("[!.]*.json"))
         written = (read_json(path, QueryInstanceStatus.from_json) for path in paths)
         statuses = [status.with_liveness() for status in written if status is not None]
-        return [_without_passed_on(status, statuses) for status in statuses]
+        return [_without_stale_partitions(status, statuses) for status in statuses]
 
     def forget(self, queries: str) -> None:
         """Removes the files of stopped and failed instances of these standing queries."""
@@ -161,7 +161,7 @@ class QueryStatusFolder:
         return self._folder / f"{status.queries}.{status.instance}.json"
 
 
-def _without_passed_on(
+def _without_stale_partitions(
     status: QueryInstanceStatus, statuses: Iterable[QueryInstanceStatus]
 ) -> QueryInstanceStatus:
     """Returns a status; without partitions if the instance failed and another has run since."""

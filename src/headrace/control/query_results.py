@@ -17,7 +17,6 @@ from headrace.kafka.client import ClientConfig, describe, watermarks
 from headrace.kafka.range_reader import read_records
 from headrace.kafka.tail import follow
 from headrace.model import OffsetRange, TopicPartition
-from headrace.model.partitioning import partition_of_key
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.records.result import QueryResult, ResultKind, result_of
 from headrace.queries.registry.record import QUERY_ID
@@ -136,7 +135,7 @@ def results_partition(
 ) -> TopicPartition | None:
     """Returns the partition that has the results of a query; ``None`` if it does not exist."""
     topic = queries.results_topic
-    place = TopicPartition(topic, partition_of_key(query_id.encode(), queries.partitions))
+    place = TopicPartition(topic, queries.partition_of(query_id.encode()))
     live = describe(config, [topic]).get(topic)
     return place if live is not None and place in live.all_partitions else None
 

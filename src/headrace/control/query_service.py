@@ -34,7 +34,6 @@ from headrace.ingest.queries.backend import (
 from headrace.kafka.client import consumer, describe, watermarks
 from headrace.kafka.range_reader import Record, read_ranges
 from headrace.model import OffsetRange, TopicPartition
-from headrace.model.partitioning import partition_of_key
 from headrace.queries.language import parse_query
 from headrace.queries.records.result import QueryResult, decode_result, result_of
 from headrace.queries.registry.record import RegisteredQuery
@@ -109,7 +108,7 @@ class ProjectQueries:
         declared = declared_queries(self._project, registry)
         if not query.topic:
             raise QueryMissingError(query.document["id"], declared.name, "its record is faulty")
-        number = partition_of_key(query.document["id"].encode(), declared.partitions)
+        number = declared.partition_of(query.document["id"].encode())
         partition = TopicPartition(declared.results_topic, number)
         registered_at = partial(self._registered_at, declared.name, query.document["id"])
         return TopicCursor(self._reader, partition, query.document, begin, registered_at)
@@ -209,7 +208,7 @@ class TopicCursor:
         def take(record: Record) -> bool:
             result = result_of(self._id, record.key(), record.value())
             if result is not None and _registered(result) == self._registered:
-                newest.add(msgspec.json.encode(result))
+                newest.add(record.value() or b"")
             return True
 
         self._reader.read(OffsetRange(known.partition, begin, known.end), take)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+from headrace.model.partitioning import partition_of_key
+
 DEFAULT_MAX_TTL = timedelta(hours=1)
 
 
@@ -94,3 +96,11 @@ class StandingQueries:
             self.matched_events_topic,
             self.leases_topic,
         )
+
+    def partition_of(self, key: bytes) -> int:
+        """Returns the partition of a record, of those that are declared: instances read no others.
+
+        Args:
+            key: key of the record.
+        """
+        return partition_of_key(key, self.partitions)

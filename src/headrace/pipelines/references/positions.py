@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.kafka.cluster import Cluster
 from headrace.kafka.log_cuts import Seen
+from headrace.model import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,6 +62,22 @@ class ReferencePosition:
             if self.epochs.get(p) not in {None, later.epochs.get(p)}
         }
         return not newly_led or not cluster.cuts(topic, newly_led)
+
+    def ranges_to(
+        self, later: ReferencePosition, topic: str, earliest: Mapping[int, int]
+    ) -> list[OffsetRange]:
+        """Returns the ranges of offsets between this position and a later one, without empty ones.
+
+        Args:
+            later: the position up to which records are read.
+            topic: name of the topic.
+            earliest: by partition, its first offset; partitions without a position begin there.
+        """
+        ranges = (
+            OffsetRange(TopicPartition(topic, p), self.partitions.get(p, earliest[p]), end)
+            for p, end in later.partitions.items()
+        )
+        return [range_ for range_ in ranges if range_.start < range_.end]
 
 
 def live_positions(cluster: Cluster, topics: Iterable[str]) -> dict[str, ReferencePosition]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import ReferenceRecreatedError, ReferenceTooLargeError
 from headrace.kafka.cluster import Cluster
 from headrace.kafka.range_reader import Record
-from headrace.model import EventSchema, Format, OffsetRange, TopicPartition
+from headrace.model import EventSchema, Format, OffsetRange
 from headrace.pipelines.references.positions import ReferencePosition
 from headrace.pipelines.source.decode import columns_for, decoder_for
 from headrace.settings import SchemaRegistrySettings
@@ -73,7 +73,7 @@ class ReferenceReader:
         if held.table is None or not at.leads_to(position, self.cluster, spec.topic):
             held.table = ReferenceTable(self.pipeline, spec, self.registry)
             at = ReferencePosition(position.topic_id, {})
-        ranges = self._ranges(spec, position, at.partitions)
+        ranges = self._ranges(spec, at, position)
         try:
             for chunk in self.cluster.read(ranges) if ranges else ():
                 held.table.take(chunk.records)
@@ -84,20 +84,16 @@ class ReferenceReader:
         return held.table
 
     def _ranges(
-        self, spec: ReferenceSpec, position: ReferencePosition, read: Mapping[int, int]
+        self, spec: ReferenceSpec, at: ReferencePosition, position: ReferencePosition
     ) -> list[OffsetRange]:
-        """Returns what lies between the two positions; nothing is read up to nowhere."""
-        if read == position.partitions:
+        """Returns the ranges between two positions; brokers are not asked if there are none."""
+        if at.partitions == position.partitions:
             return []
         live = self.cluster.live(spec.topic)
         if live.topic_id != position.topic_id:
             ids = (position.topic_id, live.topic_id)
             raise ReferenceRecreatedError(spec.topic, *ids, pipeline=self.pipeline)
-        ranges = [
-            OffsetRange(TopicPartition(spec.topic, p), read.get(p, live.earliest[p]), end)
-            for p, end in position.partitions.items()
-        ]
-        return [range_ for range_ in ranges if range_.start < range_.end]
+        return at.ranges_to(position, spec.topic, live.earliest)
 
 
 def kept_columns(spec: ReferenceSpec) -> pa.Schema:

@@ -14,7 +14,6 @@ from headrace.kafka.open_transactions import OPEN_TRANSACTION_SECONDS
 from headrace.kafka.sending import ProducerRecord
 from headrace.kafka.transactions import TransactionalProducer
 from headrace.model import TopicPartition
-from headrace.model.partitioning import partition_of_key
 from headrace.queries.aggregate.partition import PartitionAggregator, WindowOutput
 from headrace.queries.aggregate.plan import Plans
 from headrace.queries.answer.partition import PartitionAnswers
@@ -252,7 +251,7 @@ class OwnedPartition:
     ) -> Iterator[ProducerRecord]:
         for result in answered:
             key, value = result.query.encode(), msgspec.json.encode(result)
-            partition = partition_of_key(key, self._queries.partitions)
+            partition = self._queries.partition_of(key)
             yield ProducerRecord(self._queries.results_topic, key, value, (), partition)
         for each in output:
             yield from self._ended_windows(each)
@@ -283,7 +282,7 @@ class OwnedPartition:
     def _ended_windows(self, output: WindowOutput) -> Iterator[ProducerRecord]:
         for window in output.windows:
             key = window.results[0].query.encode()
-            partition = partition_of_key(key, self._queries.partitions)
+            partition = self._queries.partition_of(key)
             for part in window.parts():
                 value = msgspec.json.encode(part)
                 yield ProducerRecord(self._queries.ended_topic, key, value, (), partition)

@@ -19,7 +19,6 @@ from headrace.kafka.transactions import (
     TransactionUnsettledError,
 )
 from headrace.model import TopicPartition
-from headrace.model.partitioning import partition_of_key
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.match.writer import MatchPiece, MatchWriters
 from headrace.queries.records.matched import Tick
@@ -115,7 +114,7 @@ class MatchDriver(SinkDriver):
             for name, value in piece.records:
                 key = name.encode()
                 # A declared partition: instances read no partitions that were added to the topic.
-                partition = partition_of_key(key, self._queries.partitions)
+                partition = self._queries.partition_of(key)
                 yield ProducerRecord(topic, key, bytes(value), (), partition)
         events = events_by_partition(pieces)
         # No ticks if no batch ends: without its checkpoint, a pipeline first commits versions.

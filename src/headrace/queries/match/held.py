@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headrace.errors import QueryTextError, ReferenceRecreatedError
 from headrace.kafka.cluster import Cluster
-from headrace.model import EventSchema, OffsetRange, TopicPartition
+from headrace.model import EventSchema
 from headrace.pipelines.references.positions import ReferencePosition, live_positions
 from headrace.queries.hashing import HASH_BITS, text_hash
 from headrace.queries.language import check_query, parse_query
@@ -134,12 +134,7 @@ class RegistryReader:
         )
         if not goes_on:
             held.begin_anew(LiveQueries(self.topic, self.schema))
-        starts = {p: held.position.partitions.get(p, live.earliest[p]) for p in position.partitions}
-        ranges = [
-            OffsetRange(TopicPartition(self.registry, p), starts[p], end)
-            for p, end in position.partitions.items()
-            if starts[p] < end
-        ]
+        ranges = held.position.ranges_to(position, self.registry, live.earliest)
         for chunk in self.cluster.read(ranges) if ranges else ():
             for record in chunk.records:
                 held.queries.apply(record.key(), record.value())
@@ -171,8 +166,7 @@ class LiveQuery(msgspec.Struct, frozen=True, gc=False):
 
     def hash(self, query_id: str) -> int:
         """Returns a 64-bit hash of the query's id, registration, revision and text."""
-        name = f"{query_id} {self.registered_ms} {self.revision} {self.text}"
-        return int(text_hash(name), 16)
+        return int(text_hash(" ".join(map(str, self.identity(query_id)))), 16)
 
 
 @dataclass(frozen=True)

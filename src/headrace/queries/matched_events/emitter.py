@@ -35,7 +35,7 @@ from headrace.queries.matched_events.positions import (
     with_queries,
 )
 from headrace.queries.matched_events.rules import MAX_SHAPES, EmittingRules
-from headrace.queries.matched_events.running_query import RunningQuery
+from headrace.queries.matched_events.running_query import RunningQuery, lags_of
 from headrace.queries.matched_events.status import EmitterStatus
 from headrace.queries.topics import ensure_query_topics
 from headrace.transfer.status import TransferState
@@ -225,8 +225,7 @@ class EventEmitter:
         if self._running is not None:
             start = self._find_start()
             positions = self._commit(start.positions)
-            ends = self._running.source_ends()
-            lags = {source.path: max(ends[source] - positions[source].offset, 0) for source in ends}
+            lags = lags_of(positions, self._running.source_ends())
             self._status = replace(self._status, lags=lags)
             self._count_sent(start, positions)
 

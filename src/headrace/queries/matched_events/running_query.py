@@ -137,16 +137,12 @@ class RunningQuery:
 
     def lags(self) -> dict[str, int]:
         """Returns the lags of the committed positions, in offsets, by ``topic/partition``."""
-        return {source.path: n for source, n in self._offsets_to(self.source_ends()).items()}
+        return lags_of(self._positions, self.source_ends())
 
     def read_until(self, positions: Mapping[TopicPartition, MatchedPosition]) -> int:
         """Returns the number of offsets from the committed positions to these later positions."""
         offsets = {source: at.offset for source, at in positions.items()}
-        return sum(self._offsets_to(offsets).values())
-
-    def _offsets_to(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        known = self._positions.items()
-        return {source: max(offsets.get(source, 0) - at.offset, 0) for source, at in known}
+        return sum(lags_of(self._positions, offsets).values())
 
     def reads_another_topic(self) -> bool:
         """Returns whether a topic was recreated, or the topic of events has more partitions."""
@@ -182,3 +178,12 @@ class RunningQuery:
     def _read_target_ends(self) -> Mapping[TopicPartition, int]:
         targets = set(map(self._matched.target, self._positions))
         return high_watermarks(self._matched.config, targets)
+
+
+def lags_of(
+    positions: Mapping[TopicPartition, MatchedPosition], offsets: Mapping[TopicPartition, int]
+) -> dict[str, int]:
+    """Returns how many offsets lie between positions and later offsets, by ``topic/partition``."""
+    return {
+        source.path: max(offsets.get(source, 0) - at.offset, 0) for source, at in positions.items()
+    }
