@@ -9,7 +9,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.integration.instances import drill, recorder, running, total, until
+from tests.integration.instances import drill, recorder, running, total, until, until_brokers_say
 
 from headrace.errors import ProcessingFailedError, ProcessingTimeoutError, WorkerStateError
 from headrace.kafka.client import topic_ids
@@ -100,7 +100,7 @@ class WorkerContract:
 
         async def run():
             async with running(bench.instance(worker)):
-                await until(lambda: bench.committed(worker) == {0: 2})
+                await until_brokers_say(lambda: bench.committed(worker) == {0: 2})
 
         drill(run())
         assert seen == [(0, (trace,)), (1, (trace,))]
@@ -189,7 +189,7 @@ class WorkerContract:
 
         async def run():
             async with running(bench.instance(worker)):
-                await until(lambda: bench.committed(worker) == {0: 3})
+                await until_brokers_say(lambda: bench.committed(worker) == {0: 3})
 
         drill(run())
 
@@ -294,7 +294,7 @@ class WorkerContract:
 
         async def run():
             async with running(bench.instance(worker)):
-                await until(lambda: bench.committed(worker) == {0: 20})
+                await until_brokers_say(lambda: bench.committed(worker) == {0: 20})
 
         drill(run())
         assert threads
@@ -325,7 +325,7 @@ class WorkerContract:
 
         async def run():
             async with running(bench.instance(worker)):
-                await until(lambda: bench.committed(worker) == {0: 20})
+                await until_brokers_say(lambda: bench.committed(worker) == {0: 20})
 
         drill(run())
         assert begun == Counter({offset: 3 if offset == 5 else 1 for offset in range(20)})
@@ -347,7 +347,7 @@ class WorkerContract:
 
         async def run():
             async with running(instance):
-                await until(lambda: bench.committed(worker) == {0: 2000})
+                await until_brokers_say(lambda: bench.committed(worker) == {0: 2000})
 
         drill(run())
         assert bench.values(output, 2000) == [b"%d" % number for number in range(2000)]
@@ -369,7 +369,7 @@ class WorkerContract:
 
         async def run():
             async with running(instance):
-                await until(lambda: bench.committed(worker) == {0: 20})
+                await until_brokers_say(lambda: bench.committed(worker) == {0: 20})
 
         drill(run())
         assert sorted(bench.values(output, 20), key=int) == [b"%d" % n for n in range(20)]

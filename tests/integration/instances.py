@@ -77,6 +77,14 @@ async def until(condition, seconds=PATIENCE_SECONDS):
         await asyncio.sleep(0.02)
 
 
+async def until_brokers_say(condition, seconds=PATIENCE_SECONDS):
+    """As ``until``, on a thread: instances on this loop go on while brokers are asked."""
+    deadline = time.monotonic() + seconds
+    while not await asyncio.to_thread(condition):
+        assert time.monotonic() < deadline, "it did not come to that"
+        await asyncio.sleep(0.02)
+
+
 @contextlib.asynccontextmanager
 async def running(*instances):
     """Stops them at the end; what fails meanwhile is raised."""

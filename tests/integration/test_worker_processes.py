@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import confluent_kafka
 import pytest
-from tests.integration.instances import Bench, drill, running, until
+from tests.integration.instances import Bench, drill, running, until_brokers_say
 from tests.integration.sync_tasks import Busy, Dying, Endless, Squares
 
 from headrace.errors import ProcessingTimeoutError
@@ -33,7 +33,7 @@ def bench(broker):
 def run_until_committed(bench, worker, offset):
     async def run():
         async with running(bench.instance(worker)):
-            await until(lambda: bench.committed(worker) == {0: offset})
+            await until_brokers_say(lambda: bench.committed(worker) == {0: offset})
 
     drill(run())
 

@@ -8,7 +8,15 @@ from datetime import timedelta
 import confluent_kafka
 import pytest
 from tests.contracts.worker import WorkerContract
-from tests.integration.instances import Bench, drill, recorder, running, total, until
+from tests.integration.instances import (
+    Bench,
+    drill,
+    recorder,
+    running,
+    total,
+    until,
+    until_brokers_say,
+)
 
 from headrace.errors import (
     CommittedOffsetError,
@@ -70,11 +78,11 @@ def test_lanes_go_on_side_by_side_and_the_commit_waits_for_the_slowest(broker):
 
     async def run():
         async with running(bench.instance(worker)):
-            await until(lambda: bench.committed(worker).get(0) == 3 and len(seen) > 300)
+            await until_brokers_say(lambda: bench.committed(worker).get(0) == 3 and len(seen) > 300)
             assert (0, 3) not in seen
             blocked.set()
             await until(lambda: len(seen) == 400)
-            await until(lambda: sum(bench.committed(worker).values()) == 400)
+            await until_brokers_say(lambda: sum(bench.committed(worker).values()) == 400)
 
     drill(run())
 
@@ -95,7 +103,7 @@ def test_retries_keep_the_order_and_end_as_dead_letters(bench):
 
     async def run():
         async with running(bench.instance(worker)):
-            await until(lambda: bench.committed(worker) == {0: 10})
+            await until_brokers_say(lambda: bench.committed(worker) == {0: 10})
 
     drill(run())
     assert [offset for offset, _ in attempts] == [0, 1, 2, 3, 3, 3, 4, 5, 6, 7, 7, 7, 8, 9]
@@ -121,7 +129,7 @@ def test_what_is_sent_is_there_before_the_record_is_done(bench):
 
     async def run():
         async with running(bench.instance(worker)):
-            await until(lambda: bench.committed(worker) == {0: 50})
+            await until_brokers_say(lambda: bench.committed(worker) == {0: 50})
 
     drill(run())
     partition = TopicPartition(output, 0)
@@ -145,7 +153,7 @@ def test_a_batch_is_arrow_and_only_its_bad_records_fail(bench):
 
     async def run():
         async with running(bench.instance(worker)):
-            await until(lambda: bench.committed(worker) == {0: 1000})
+            await until_brokers_say(lambda: bench.committed(worker) == {0: 1000})
 
     drill(run())
     assert values == [number for number in range(1000) if number != 500]
@@ -175,7 +183,7 @@ def test_a_record_that_is_not_accepted_holds_its_lane_alone(broker):
     async def run():
         async with running(one.instance(worker)):
             await until(lambda: len(merged) == 9)
-            await until(lambda: two.committed(worker) == {0: 5})
+            await until_brokers_say(lambda: two.committed(worker) == {0: 5})
 
     drill(run())
     assert merged == [10, 30, 50, 70, 90, 110, 120, 130, 140]
@@ -223,7 +231,7 @@ def test_a_marker_behind_the_last_record_is_no_lag_and_no_loss(bench):
 
     async def run():
         async with running(bench.instance(worker)):
-            await until(lambda: bench.committed(worker) == {0: 11})
+            await until_brokers_say(lambda: bench.committed(worker) == {0: 11})
 
     drill(run())
     assert watermarks(bench.client, [partition]) == {partition: (0, 11)}
@@ -280,7 +288,7 @@ def test_a_record_that_a_thread_never_ends_is_a_dead_letter_and_ends_the_instanc
         assert seen == [0]
         go_on.set()
         async with running(bench.instance(worker)):
-            await until(lambda: bench.committed(worker) == {0: 3})
+            await until_brokers_say(lambda: bench.committed(worker) == {0: 3})
 
     drill(run())
     assert seen == [0, 2]

@@ -23,6 +23,7 @@ from tests.integration.instances import (
     running,
     total,
     until,
+    until_brokers_say,
 )
 
 from headrace.control import worker_reset
@@ -246,7 +247,7 @@ def test_a_worker_without_members_is_reset_and_begins_with_the_earliest_record(b
     async def process(count):
         async with running(bench.instance(worker)):
             await until(lambda: total(seen) == count)
-            await until(lambda: bench.committed(worker).get(0) == 20)
+            await until_brokers_say(lambda: bench.committed(worker).get(0) == 20)
             with pytest.raises(WorkerRunningError):
                 await asyncio.to_thread(worker_reset.reset, settings, worker, dry_run=False)
             [standing] = await asyncio.to_thread(control.standings, settings, [worker])
@@ -284,7 +285,7 @@ def test_a_worker_begins_where_a_reset_says_or_with_what_comes(bench, settings):
 
     async def only_what_comes():
         async with running(bench.instance(later)):
-            await until(lambda: bench.committed(later).get(0) == 20)
+            await until_brokers_say(lambda: bench.committed(later).get(0) == 20)
             bench.send(5, first=20, partition=0)
             await until(lambda: total(seen) == 15)
 
@@ -309,7 +310,7 @@ def test_retry_topics_count_in_what_is_listed_and_reset(bench, settings):
 
     async def process():
         async with running(bench.instance(worker)):
-            await until(lambda: standing() == (0, 10))
+            await until_brokers_say(lambda: standing() == (0, 10))
 
     drill(process())
     reset = worker_reset.reset(settings, worker, dry_run=False)
