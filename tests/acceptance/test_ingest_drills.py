@@ -5,6 +5,7 @@ A 202 is an obligation, a 4xx a ban, anything else unknown: the client sends aga
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -191,6 +192,21 @@ def test_workers_killed_and_then_drained_lose_nothing(tmp_path, broker, drill_ru
         assert sum(one.unknown for one in clients) > 0
     assert "were not confirmed" not in service.output.read_text()
     drill_run.report(kills=kills, events=len(check(service, clients)))
+
+
+def test_a_service_that_restarts_its_server_ends_when_it_is_asked_to(tmp_path, broker):
+    service = _service(tmp_path, broker.bootstrap_servers)
+    with service.running() as main:
+
+        def restarts() -> bool:
+            for worker in _workers(main):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(worker.pid, signal.SIGKILL)
+            return "restarting the server" in service.output.read_text()
+
+        _until(restarts)
+        main.send_signal(signal.SIGTERM)
+        assert main.wait(60) == 0
 
 
 @pytest.fixture(scope="module")

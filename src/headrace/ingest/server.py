@@ -48,6 +48,7 @@ def serve(config: IngestConfig) -> None:
 class _Service:
     def __init__(self, config: IngestConfig) -> None:
         self._config = config
+        self._is_asked_to_end = False
         self._renew_server()
         self._starts = WorkerStarts(config.settings.workers, self._end)
 
@@ -66,6 +67,8 @@ class _Service:
 
     def _served(self) -> bool:
         """Serves, and returns whether the service was asked to end."""
+        if self._is_asked_to_end:  # between two servers
+            return True
         configure_logs(self._config)
         address = f"{self._config.settings.host}:{self._config.settings.port}"
         _LOG.info("Serving http://%s with %d workers", address, self._config.settings.workers)
@@ -73,12 +76,25 @@ class _Service:
         try:
             self._server.serve(target_loader=loader, wrap_loader=False)
         except SystemExit:
-            return False
+            return self._is_asked_to_end
         return True
 
     def _renew_server(self) -> None:
         self._notice = DrainNotice()
-        self._server = _server(self._config.settings, self._notice)
+        self._server = server = _server(self._config.settings, self._notice)
+        interrupt = server.signal_handler_interrupt
+
+        def signal_handler_interrupt(*signal: Any) -> None:
+            self._is_asked_to_end = True
+            interrupt(*signal)
+
+        server.signal_handler_interrupt = signal_handler_interrupt
+        server.on_startup(self._end_if_asked)  # called when this server handles signals
+
+    def _end_if_asked(self) -> None:
+        """Ends a server for a signal that the handler of the one before it has got."""
+        if self._is_asked_to_end:
+            self._end()
 
     def _end(self) -> None:
         self._server.signal_handler_interrupt()
