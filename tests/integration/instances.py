@@ -70,19 +70,16 @@ class Bench:
         return committed(self.client, worker.consumer_group, asked)[0].metadata
 
 
-async def until(condition, seconds=PATIENCE_SECONDS):
+async def until(condition, seconds=PATIENCE_SECONDS, *, on_thread=False):
     deadline = time.monotonic() + seconds
-    while not condition():
+    while not (await asyncio.to_thread(condition) if on_thread else condition()):
         assert time.monotonic() < deadline, "it did not come to that"
         await asyncio.sleep(0.02)
 
 
-async def until_brokers_say(condition, seconds=PATIENCE_SECONDS):
+async def until_brokers_say(condition):
     """As ``until``, on a thread: instances on this loop go on while brokers are asked."""
-    deadline = time.monotonic() + seconds
-    while not await asyncio.to_thread(condition):
-        assert time.monotonic() < deadline, "it did not come to that"
-        await asyncio.sleep(0.02)
+    await until(condition, on_thread=True)
 
 
 @contextlib.asynccontextmanager

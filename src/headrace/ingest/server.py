@@ -67,7 +67,7 @@ class _Service:
 
     def _served(self) -> bool:
         """Serves, and returns whether the service was asked to end."""
-        if self._is_asked_to_end:  # between two servers
+        if self._is_asked_to_end:  # before this server was made
             return True
         configure_logs(self._config)
         address = f"{self._config.settings.host}:{self._config.settings.port}"
@@ -81,23 +81,17 @@ class _Service:
 
     def _renew_server(self) -> None:
         self._notice = DrainNotice()
-        self._server = server = _server(self._config.settings, self._notice)
-        interrupt = server.signal_handler_interrupt
+        self._server = _server(self._config.settings, self._notice)
+        self._interrupt = self._server.signal_handler_interrupt
+        # Stays in place between two servers: it ends the one that comes.
+        self._server.signal_handler_interrupt = self._on_signal
 
-        def signal_handler_interrupt(*signal: Any) -> None:
-            self._is_asked_to_end = True
-            interrupt(*signal)
-
-        server.signal_handler_interrupt = signal_handler_interrupt
-        server.on_startup(self._end_if_asked)  # called when this server handles signals
-
-    def _end_if_asked(self) -> None:
-        """Ends a server for a signal that the handler of the one before it has got."""
-        if self._is_asked_to_end:
-            self._end()
+    def _on_signal(self, *_: object) -> None:
+        self._is_asked_to_end = True
+        self._end()
 
     def _end(self) -> None:
-        self._server.signal_handler_interrupt()
+        self._interrupt()
 
 
 def _server(settings: IngestSettings, notice: DrainNotice) -> Any:
