@@ -4,6 +4,8 @@ VENV := $(ROOT).venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 SEED := $(or $(SEED),$(shell date +%s))
+FORM ?= long
+PYTEST := $(BIN)/python -m pytest --dist=loadfile --no-loadscope-reorder --max-worker-restart=0 --slowest=30
 
 .PHONY: help env lint docs test drills demo demo-errors demo-sites demo-telemetry bench bench-writer bench-ingest bench-formats bench-sinks bench-sites bench-live-edge bench-batch-end bench-worker-send bench-peers bench-flow bench-queries lock clean
 
@@ -12,8 +14,9 @@ help:
 	@echo "make demo-errors  errors over HTTP and from old files, into a lake and PostgreSQL, and the sums"
 	@echo "make demo-sites  two sites and a central one: mirrors, mergers, a dispatcher, profiles, and the proof"
 	@echo "make demo-telemetry  page views, errors and transactions, 200 standing queries, and their results beside DuckDB's"
-	@echo "make test    every test, on real servers that it starts and stops"
-	@echo "make drills  the long drills, an hour: SEED=n chooses the faults, the report is .drills/SEED.json"
+	@echo "make test    every test but the drills, on real servers that it starts and stops; a drill of each engine"
+	@echo "make drills  what is killed and cut off, in hours: SEED=n chooses the faults, the report is .drills/SEED.json;"
+	@echo "             FORM=short is as in CI, PART=1 to 8 one of the parts that CI runs in turns"
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make docs    these pages and the API reference as a site, in build/site"
 	@echo "make bench   speed against plain Spark, and against services on Node, FastAPI and Go"
@@ -45,11 +48,11 @@ $(VENV)/.quick-java: $(VENV)/.installed
 	touch $@
 
 test: $(VENV)/.quick-java
-	cd $(ROOT) && $(BIN)/python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
+	cd $(ROOT) && $(PYTEST) -m "not drill or drill(always=True)" --numprocesses=auto --junitxml=build/test.xml
 
-drills: env
-	cd $(ROOT) && $(BIN)/python -m pytest -m drill -o verbosity_assertions=2 --drills=long --seed=$(SEED) --drill-report=.drills/$(SEED).json \
-	  --numprocesses=2 --dist=loadfile --no-loadscope-reorder --max-worker-restart=0 --timeout=3600
+drills: $(VENV)/.quick-java
+	cd $(ROOT) && $(PYTEST) -m drill $(addprefix --part=,$(PART)) -o verbosity_assertions=2 --drills=$(FORM) --seed=$(SEED) \
+	  --drill-report=.drills/$(SEED).json --numprocesses=2 --timeout=3600 --junitxml=build/drills.xml
 
 demo: env
 	cd $(ROOT) && $(BIN)/python examples/ad_serving/demo.py

@@ -20,7 +20,9 @@ import hypothesis
 import pytest
 from pyspark.sql import SparkSession
 from tests import servers
+from tests.drills.parts import PARTS, part_of
 from tests.drills.run import DrillReports, DrillRun
+from tests.durations import Durations
 from tests.integration.cassandra_server import CREATE_KEYSPACE, KEYSPACE, CassandraServer
 from tests.integration.postgres_server import PostgresServer
 from tests.integration.redis_server import RedisServer
@@ -58,12 +60,25 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--slowest",
+        type=int,
+        default=0,
+        metavar="N",
+        help="at the end, print the N slowest tests and files, with the CPU seconds of each",
+    )
     group = parser.getgroup("drills")
     group.addoption(
         "--drills",
         choices=("short", "long"),
         default="short",
         help="short: as in CI; long: ten kills, a million events, minutes of load",
+    )
+    group.addoption(
+        "--part",
+        type=int,
+        choices=range(1, len(PARTS) + 1),
+        help="of the drills, only this part of those that CI runs in turns",
     )
     group.addoption("--seed", type=int, help="chooses the faults of drills; by default a new one")
     group.addoption("--drill-report", type=Path, help="JSON file: seed, versions and counts")
@@ -72,6 +87,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """A cancelled run stops its servers too: SIGTERM ends it as Ctrl-C does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if config.option.slowest:
+        config.pluginmanager.register(Durations(config.option.slowest), "slowest")
     if _is_worker(config):
         return
     if config.option.drills == "short":
@@ -80,6 +97,28 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.seed = random.SystemRandom().randrange(2**32)
     config.stash[_GUARD] = ServerGuard()
     config.pluginmanager.register(DrillReports(config), "drill-reports")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the drills of one part, but for those that ``make test`` has run, if one is asked for.
+
+    Raises:
+        pytest.UsageError: if a drill is in no part: CI would never run it.
+    """
+    drills = [item for item in items if item.get_closest_marker("drill")]
+    forgotten = {item.path.name for item in drills if part_of(item.path.name) is None}
+    if forgotten:
+        raise pytest.UsageError(f"tests/drills/parts.py has no part for {sorted(forgotten)}")
+    if config.option.part is None:
+        return
+    chosen = [
+        item
+        for item in drills
+        if part_of(item.path.name) == config.option.part
+        and not item.get_closest_marker("drill").kwargs.get("always")
+    ]
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = chosen
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
