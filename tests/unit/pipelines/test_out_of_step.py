@@ -13,6 +13,7 @@ from tests.unit.pipelines.spark_like import (
     ROWS,
     TABLE,
     Crashed,
+    Frame,
     Site,
     bad,
     once,
@@ -57,6 +58,20 @@ def test_a_batch_that_was_cut_short_is_repeated_without_a_trace(site, crash):
         "clicks[0]": 20,
         "clicks[1]": 35,
     }
+
+
+def test_what_a_task_wrote_whose_executor_died_is_in_no_batch(site, monkeypatch):
+    """Spark runs the task again elsewhere, and hands over what that attempt has written."""
+    task = Frame.task
+
+    def task_twice(frame, range_):
+        task(frame, range_)
+        return task(frame, range_)
+
+    monkeypatch.setattr(Frame, "task", task_twice)
+    site.send(10, 30)
+    site.run()
+    assert (site.rows(), site.letter_counts()) == (once(20, 35), bad(20, 35))
 
 
 STATES = ("before", *CRASHES, "after")
