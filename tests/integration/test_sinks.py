@@ -3,7 +3,9 @@
 import json
 import os
 import random
+import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
@@ -12,6 +14,7 @@ import confluent_kafka
 import psycopg
 import pyarrow as pa
 import pytest
+from tests.integration.held_transactions import MOMENTS, held, make_holdable
 from tests.kafka_topics import make_topic
 
 from headrace import Kafka, Postgres, Topic, WriteMode
@@ -317,6 +320,37 @@ def test_a_commit_whose_answer_was_lost_is_found_again(database, monkeypatch):
     monkeypatch.setattr(driver, "_committed", unheard)
     done = driver.commit(pieces, batch(0), 0)
     assert (done.is_new, done.rows, sorted(by_id(found))) == (True, 1, [1])
+
+
+@pytest.mark.parametrize("killed", ["connection", "server"])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_batch_whose_transaction_dies_at_any_moment_is_in_the_table_once(
+    postgres, database, moment, killed
+):
+    """The batch is repeated as a pipeline repeats it; a crash of the server takes staged rows."""
+    found = database()
+    sink = Postgres("clicks")
+    driver = sink.open(found.context, schema())
+    make_holdable(found.url)
+    with ThreadPoolExecutor() as pool:
+        with held(postgres, found.url, moment) as find:
+            commit = pool.submit(driver.commit, written(driver, row(1)), batch(0), 0)
+            while not find():
+                time.sleep(0.05)
+            if killed == "server":
+                postgres.kill_processes()
+            else:
+                found.execute(f"SELECT pg_terminate_backend({find()[0]})")
+        if killed == "server":
+            postgres.start()
+        try:
+            commit.result()
+        except SinkError:
+            driver = sink.open(found.context, schema())
+            driver.commit(written(driver, row(1)), batch(0), 0)
+    assert sorted(each["id"] for each in found.rows()) == [1]
+    driver.commit(written(driver, row(2)), batch(1), 0)
+    assert sorted(each["id"] for each in found.rows()) == [1, 2]
 
 
 def leftover(rejection):
