@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -65,13 +66,35 @@ max_delay_seconds = 2.0
 
 
 class Project:
-    def __init__(self, folder: Path, bootstrap: str, *, lake=".headrace/lake", batch=10_000):
+    """A project's folder, and what its pipelines and topics hold.
+
+    Args:
+        folder: of the project; it may not be there yet.
+        bootstrap: the Kafka cluster.
+        lake: a URI, or a folder below that of the project.
+        batch: ``max_records`` of ``FLOW``.
+        flow: the module ``flow``.
+        settings: more tables of ``headrace.toml``.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        bootstrap: str,
+        *,
+        lake=".headrace/lake",
+        batch=10_000,
+        flow=FLOW,
+        settings="",
+    ):
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.lake = lake if "://" in lake else str(folder / lake)
-        (folder / "headrace.toml").write_text(SETTINGS.format(lake=lake, bootstrap=bootstrap))
-        (folder / "flow.py").write_text(FLOW.replace("{batch}", str(batch)))
+        known = SETTINGS.format(lake=lake, bootstrap=bootstrap)
+        (folder / "headrace.toml").write_text(known + settings)
+        (folder / "flow.py").write_text(flow.replace("{batch}", str(batch)))
         self.client = {"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"}
+        self.numbers: dict[tuple[int, int], int] = {}  # of events, by partition and offset
 
     def start(self, *arguments: str, python: Path | None = None) -> subprocess.Popen:
         """A headrace process in a session of its own; its output goes to a file.
@@ -109,11 +132,18 @@ class Project:
             value = bad if bad and n % 1000 == 0 else json.dumps(event).encode()
             while True:
                 try:
-                    sender.produce("events", value, key=f"e{n}")
+                    sender.produce("events", value, key=f"e{n}", on_delivery=self._delivered(n))
                     break
                 except BufferError:
                     sender.poll(0.1)
         assert sender.flush(170) == 0
+
+    def _delivered(self, n: int) -> Callable[..., None]:
+        def note(error, record):
+            assert error is None, error
+            self.numbers[record.partition(), record.offset()] = n
+
+        return note
 
     def statuses(self) -> dict[str, dict]:
         found = {}
@@ -121,6 +151,28 @@ class Project:
             with contextlib.suppress(json.JSONDecodeError, FileNotFoundError):
                 found[path.stem] = json.loads(path.read_text())
         return found
+
+    def updates(self) -> dict[str, int]:
+        """When each status was written, as :meth:`moved` compares it."""
+        return {name: status["updated_ms"] for name, status in self.statuses().items()}
+
+    def moved(self, before: dict[str, int]) -> bool:
+        """Whether a pipeline has ended a batch, or all of them, since ``before``."""
+        return any(
+            status["updated_ms"] != before.get(name)
+            and (status["batches"] or status["state"] == "finished")
+            for name, status in self.statuses().items()
+        )
+
+    def kill_a_run(self, chosen: random.Random) -> None:
+        """SIGKILL to ``run --once`` up to 2.5 seconds after a batch of it has ended."""
+        before = self.updates()
+        process = self.start("run", "--once")
+        try:
+            wait_for(lambda: self.moved(before), "a batch of the restarted run")
+            time.sleep(chosen.uniform(0.0, 2.5))
+        finally:
+            kill_session(process)
 
     def ids(self, table: str) -> Counter:
         return Counter(read_table(f"{self.lake}/{table}", ["event_id"])["event_id"].to_pylist())
@@ -155,7 +207,7 @@ def kill_session(process: subprocess.Popen) -> None:
     process.wait(30)
 
 
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = 240) -> None:
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = 600) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}"
