@@ -1,11 +1,10 @@
 """A lake on S3 whose drivers are killed and lost, and whose answers get lost on their way."""
 
 import shutil
-import time
 from collections import Counter
 
 import pytest
-from tests.acceptance.project import Project, kill_session, wait_for
+from tests.acceptance.project import Project
 from tests.integration.s3_server import ACCESS_KEY, SECRET_KEY, FaultyProxy
 
 from headrace.sinks.lake.table import read_table
@@ -23,11 +22,10 @@ secret_access_key = {{ env = "S3_SECRET" }}
 class OnS3(Project):
     """A project whose lake is in a bucket, behind a proxy that may lose answers."""
 
-    def __init__(self, folder, bootstrap, bucket, proxy, server):
-        super().__init__(folder, bootstrap, lake=f"{bucket}/lake", batch=2_000)
+    def __init__(self, folder, bootstrap, bucket, proxy, server, **options):
+        settings = S3.format(endpoint=proxy.endpoint, key=ACCESS_KEY)
+        super().__init__(folder, bootstrap, lake=f"{bucket}/lake", settings=settings, **options)
         self._options = server.settings.options
-        with (folder / "headrace.toml").open("a") as settings:
-            settings.write(S3.format(endpoint=proxy.endpoint, key=ACCESS_KEY))
 
     def ids(self, table):
         rows = read_table(f"{self.lake}/{table}", ["event_id"], self._options)
@@ -41,21 +39,18 @@ def test_lost_machines_and_lost_answers_lose_and_repeat_nothing(
 ):
     """Each kill takes the machine: the next run has an empty ``.headrace``."""
     monkeypatch.setenv("S3_SECRET", SECRET_KEY)
-    events = drill_run.size(short=30_000, long=150_000)
+    events = drill_run.size(short=6_000, long=150_000)
     kills = drill_run.size(short=1, long=10)
+    batch = drill_run.size(short=1_000, long=2_000)
     proxy = FaultyProxy(s3, lambda method, path: commits(method, path) and chance(drill_run, 0.3))
     bucket = s3.create_bucket("drill")
-    project = OnS3(tmp_path / "drill", start_cluster().bootstrap_servers, bucket, proxy, s3)
+    bootstrap = start_cluster().bootstrap_servers
+    project = OnS3(tmp_path / "drill", bootstrap, bucket, proxy, s3, batch=batch)
     try:
         project.call("apply")
         project.send(0, events, bad=b"not json")
         for _ in range(kills):
-            process = project.start("run", "--once")
-            try:
-                wait_for(lambda: moved(project), "a batch of the restarted run")
-                time.sleep(drill_run.random.uniform(0.0, 2.5))
-            finally:
-                kill_session(process)
+            project.kill_a_run(drill_run.random)
             shutil.rmtree(project.folder / ".headrace")
         project.call("run", "--once")
         for table in TABLES:
@@ -76,9 +71,3 @@ def commits(method, path):
 
 def chance(drill_run, probability):
     return drill_run.random.random() < probability
-
-
-def moved(project):
-    return any(
-        status["batches"] or status["state"] == "finished" for status in project.statuses().values()
-    )
