@@ -14,11 +14,10 @@ from pathlib import Path
 import pyspark
 import pytest
 from tests.acceptance.project import HEADRACE, Project, kill_session, wait_for
+from tests.acceptance.test_processes_killed import WORKER, instances, noted
 from tests.quick_java import quick_spark
 
 from headrace.runtime.ports import free_ports
-
-EVENTS = 50_000
 
 
 class StandaloneCluster:
@@ -91,15 +90,17 @@ def spark_cluster(java, tmp_path_factory):
     cluster.stop()
 
 
+@pytest.mark.drill
 @pytest.mark.timeout(900)
 def test_a_killed_executor_changes_nothing_in_the_lake_on_hdfs(
-    start_cluster, hdfs, spark_cluster, tmp_path
+    start_cluster, hdfs, spark_cluster, tmp_path, drill_run
 ):
+    events = drill_run.size(short=10_000, long=50_000)
     lake = f"{hdfs.uri}/{tmp_path.name}/lake"
     bootstrap = start_cluster().bootstrap_servers
-    project = Project(tmp_path / "drill", bootstrap, lake=lake, batch=10_000)
+    project = Project(tmp_path / "drill", bootstrap, lake=lake, batch=events // 5)
     project.call("apply")
-    project.send(0, EVENTS)
+    project.send(0, events)
     process = project.start("run", "--once", "--master", spark_cluster.url)
     try:
         wait_for(lambda: any(s["batches"] for s in project.statuses().values()), "a batch")
@@ -108,33 +109,10 @@ def test_a_killed_executor_changes_nothing_in_the_lake_on_hdfs(
         assert process.wait(600) == 0, project.output()
     finally:
         kill_session(process)
-    expected = {f"e{n}": 1 for n in range(EVENTS)}
+    expected = {f"e{n}": 1 for n in range(events)}
     assert project.ids("fused") == expected
     assert project.ids("stepped") == expected
-
-
-WORKER = """
-from datetime import timedelta
-from pathlib import Path
-
-from headrace import KeyHash, Topic, Worker, WorkerTask
-
-events = Topic("events", partitions=4)
-NOTES = Path({notes!r})
-
-
-class Note(WorkerTask):
-    async def process(self, record):
-        import os
-
-        with (NOTES / f"{{os.getpid()}}.txt").open("a") as notes:
-            notes.write(f"{{record.partition}} {{record.offset}}\\n")
-
-
-note = Worker(
-    "note", events, Note, partitioner=KeyHash(8), commit_every=timedelta(milliseconds=200)
-)
-"""
+    drill_run.report(events=events, kills=1)
 
 
 @pytest.mark.timeout(900)
@@ -203,12 +181,3 @@ def running(project: Project) -> set[int]:
     """Pids of those that run by their status."""
     found = [one for one in status(project) if one["state"] == "running"]
     return {int(one["process"].rpartition("-")[2]) for one in found}
-
-
-def instances(folder: Path) -> set[int]:
-    """Pids of those that have noted something."""
-    return {int(one.stem) for one in folder.iterdir()}
-
-
-def noted(folder: Path) -> set[str]:
-    return {line for one in folder.iterdir() for line in one.read_text().splitlines()}
