@@ -19,7 +19,7 @@ from headrace.pipelines.join.declaration import Match
 @pytest.mark.parametrize("match", Match)
 def test_histories_give_what_the_reference_gives(tmp_path, drill_run, match, monkeypatch):
     monkeypatch.setattr("headrace.pipelines.join.state.COMPACTION_FAN_IN", 3)
-    histories = drill_run.size(short=20, long=1_000)
+    histories = drill_run.size(short=5, long=1_000)
     for number in range(histories):
         rng = random.Random(drill_run.random.randrange(2**32))
         folder = tmp_path / str(number)
