@@ -40,7 +40,3 @@ def nothing_is_committed_that_is_nowhere(project, table, *, drops=lambda n: Fals
         missing = set(range(upto)) - landed[p]
         missing = {at for at in missing if not drops(project.numbers[p, at])}
         assert not missing, f"{table}[{p}]: committed {upto}, nowhere: {sorted(missing)[:5]}"
-
-
-def moved(project, before):
-    return project.moved(before)
