@@ -28,6 +28,7 @@ from tests.integration.postgres_server import PostgresServer
 from tests.integration.redis_server import RedisServer
 from tests.integration.s3_server import S3Server
 from tests.quick_java import hasten_spark, hastened_kafka
+from tests.quick_python import quick_python
 from tests.servers import ServerGuard
 
 from headrace.kafka.embedded import EmbeddedCluster
@@ -332,8 +333,10 @@ def spark(java: Java, jars: Jars, own_folder: Path) -> Iterator[SparkSession]:
         java=java.environ(),
         state=own_folder,
     )
-    yield session
-    session.stop()
+    with quick_python(own_folder / "python") as python:
+        session.sparkContext.pythonExec = python
+        yield session
+        session.stop()
 
 
 @pytest.fixture
