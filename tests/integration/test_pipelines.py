@@ -49,7 +49,11 @@ def built(flow, path, **changes):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_every_event_lands_once_in_its_partition_and_the_group_shows_it(flow, path):
+def test_every_event_lands_once_in_its_partition_and_the_group_shows_it(flow, path, monkeypatch):
+    """A second run takes only what is new, and shows no figures of the first; then it is repeated.
+
+    A repeated batch changes nothing.
+    """
     flow.send([click(n) for n in range(3000)])
     outcome = flow.run(built(flow, path))[path]
     assert outcome.state is PipelineState.FINISHED, outcome.reason
@@ -61,28 +65,24 @@ def test_every_event_lands_once_in_its_partition_and_the_group_shows_it(flow, pa
     assert row["hour"] == row["event_time"].hour
     assert row["day"] == row["event_time"].date()
     assert flow.committed(path) == flow.latest()
+    flow.send([click(n) for n in range(3000, 3150)] + [b"not json"])
+    seen = []
 
+    def look(*_):
+        [shown] = StatusFolder(flow.folder / ".headrace" / "status").read()
+        seen.append((shown.state, shown.rows_in))
 
-@pytest.mark.parametrize("path", PATHS)
-def test_a_replayed_batch_changes_nothing(flow, path):
-    flow.send([click(n) for n in range(500)] + [b"not json"])
-    flow.run(built(flow, path))
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module, "check_topics", look)
+        outcome = flow.run(built(flow, path))[path]
+    assert seen == [(PipelineState.STARTING, 0)]
+    assert (outcome.rows_in, outcome.dead_letters) == (151, 1)
+    assert flow.ids(path) == {f"e{n}": 1 for n in range(3150)}
     flow.forget_newest_commit(path)
-    before = flow.ids(path)
     outcome = flow.run(built(flow, path))[path]
     assert outcome.state is PipelineState.FINISHED, outcome.reason
-    assert flow.ids(path) == before
+    assert flow.ids(path) == {f"e{n}": 1 for n in range(3150)}
     assert len(flow.dead()) == 1
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_a_second_run_takes_only_what_is_new(flow, path):
-    flow.send([click(n) for n in range(100)])
-    flow.run(built(flow, path))
-    flow.send([click(n) for n in range(100, 250)])
-    outcome = flow.run(built(flow, path))[path]
-    assert outcome.rows_in == 150
-    assert flow.ids(path) == {f"e{n}": 1 for n in range(250)}
 
 
 POISON = {
@@ -145,18 +145,6 @@ def test_each_poison_record_is_a_dead_letter_once_and_its_neighbours_land(flow, 
     assert derived == ["unsafe-partition-value"] * (len(POISON) - len(of_records))
 
 
-def test_a_step_may_make_a_partition_value_safe(flow):
-    from pyspark.sql import functions as F  # noqa: N812
-
-    def cleaned(rows):
-        return rows.withColumn("category", F.regexp_replace("category", "/", "-"))
-
-    flow.send([click(1, category="a/b"), click(2)])
-    flow.run(flow.pipeline("cleaned", steps=[cleaned]))
-    assert {row["n"]: row["category"] for row in flow.rows("cleaned")} == {1: "a-b", 2: "c2"}
-    assert flow.dead() == []
-
-
 @pytest.mark.parametrize("path", PATHS)
 def test_too_many_bad_records_stop_the_pipeline_before_anything_is_written(flow, path):
     flow.send([b"bad"] * 50 + [click(n) for n in range(50)])
@@ -181,21 +169,9 @@ def test_bad_records_in_a_row_are_counted_across_batches(flow):
     assert "in a row" in outcome.reason
 
 
-def test_unsafe_partition_values_are_rescued_where_the_sink_says_so(flow):
-    flow.send([click(1, category="../../x"), click(2, category=""), click(3)])
-    sink = Lake("fused", partition_by=("category",), unsafe_values=UnsafeValues.RESCUE)
-    outcome = flow.run(flow.pipeline(sink=sink))["fused"]
-    assert outcome.dead_letters == 0
-    rows = {row["n"]: (row["category"], row["_rescued"]) for row in flow.rows()}
-    assert rows[1][0] == "__unsafe__"
-    assert json.loads(rows[1][1]) == {"category": "../../x"}
-    assert rows[2] == (None, None)
-    assert rows[3] == ("c0", None)
-
-
-def test_a_replayed_record_is_taken_again_only_by_those_that_refused_it(flow):
-    """``strict`` refuses it, the other two take it, on either path."""
-    flow.send([click(1, category="../../x"), click(2)])
+def test_unsafe_partition_values_are_rescued_where_the_sink_says_so_and_replayed_elsewhere(flow):
+    """A replayed record is taken again only by ``strict``, which refused it, on either path."""
+    flow.send([click(1, category="../../x"), click(2), click(3, category="")])
     partitions = ("day", "hour", "category")
     rescue = {"partition_by": partitions, "unsafe_values": UnsafeValues.RESCUE}
     takers = [
@@ -203,27 +179,40 @@ def test_a_replayed_record_is_taken_again_only_by_those_that_refused_it(flow):
         flow.stepped(sink=Lake("stepped", **rescue)),
     ]
     strict = flow.pipeline("strict", sink=Lake("strict", partition_by=("category",)))
-    flow.run(strict, *takers)
+    outcomes = flow.run(strict, *takers)
+    assert [outcomes[path].dead_letters for path in PATHS] == [0, 0]
+    for path in PATHS:
+        rows = {row["n"]: (row["category"], row["_rescued"]) for row in flow.rows(path)}
+        assert rows[1][0] == "__unsafe__"
+        assert json.loads(rows[1][1]) == {"category": "../../x"}
+        assert rows[2] == ("c2", None)
+        assert rows[3] == (None, None)
     assert replay(flow.client, flow.name, DeadLetterFilter()).readers == {"strict": 1}
     outcomes = flow.run(strict, *takers)
     names = ("strict", *PATHS)
     assert [outcomes[name].dead_letters for name in names] == [1, 0, 0]
     assert [outcomes[name].replays_skipped for name in names] == [0, 1, 1]
     assert [outcomes[name].rows_out for name in names] == [0, 0, 0]
-    assert all(flow.ids(name) == {"e1": 1, "e2": 1} for name in PATHS)
+    assert all(flow.ids(name) == {"e1": 1, "e2": 1, "e3": 1} for name in PATHS)
     assert all(flow.committed(name) == flow.latest() for name in names)
 
 
-def test_a_derived_partition_value_without_a_home_is_a_dead_letter_too(flow):
+def test_a_step_may_make_a_partition_value_safe_and_one_that_it_derives_is_judged(flow):
     from pyspark.sql import functions as F  # noqa: N812
+
+    def cleaned(rows):
+        return rows.withColumn("category", F.regexp_replace("category", "/", "-"))
 
     def slashed(rows):
         odd = F.when(F.col("n") == 1, F.lit("a/b")).otherwise(F.lit("ok"))
         return rows.withColumn("kind", odd)
 
-    flow.send([click(n) for n in range(4)])
-    pipeline = flow.pipeline("derived", steps=[slashed], sink=Lake("derived", ("kind",)))
+    flow.send([click(0, category="a/b"), *(click(n) for n in range(1, 4))])
+    sink = Lake("derived", ("category", "kind"))
+    pipeline = flow.pipeline("derived", steps=[cleaned, slashed], sink=sink)
     assert flow.run(pipeline)["derived"].rows_out == 3
+    categories = {row["n"]: row["category"] for row in flow.rows("derived")}
+    assert categories == {0: "a-b", 2: "c2", 3: "c0"}
     (letter,) = [stored.letter for stored in flow.dead()]
     assert json.loads(letter.value)["event_id"] == "e1"
     assert letter.reason == "unsafe-partition-value"
@@ -315,79 +304,58 @@ def test_a_paused_partition_stays_while_the_others_go_on_and_catches_up_in_order
     assert held == [(n, n) for n in range(50)]
 
 
-def test_a_recreated_topic_is_refused_and_a_reset_reads_it_from_its_start(flow):
-    flow.send([click(n) for n in range(20)])
-    flow.run(flow.pipeline())
-    for future in admin(flow.client).delete_topics([flow.name], operation_timeout=20).values():
-        future.result()
-    flow.create(flow.name, 2)
-    flow.send([click(n) for n in range(100, 160)])
-    outcome = flow.run(flow.pipeline())["fused"]
-    assert outcome.state is PipelineState.REFUSED
-    assert "headrace checkpoint reset fused --to earliest" in outcome.reason
-    flow.reset(flow.pipeline(), "earliest")
-    assert flow.run(flow.pipeline())["fused"].state is PipelineState.FINISHED
-    assert len(flow.ids()) == 80
-
-
-def test_retention_past_the_checkpoint_is_refused_and_a_reset_accepts_the_loss(flow):
+def test_a_start_is_refused_where_records_or_rows_are_gone_and_goes_on_after_a_reset(flow):
+    """Records that retention has deleted, then a topic that is another one, then the table."""
     flow.send([click(n) for n in range(20)], partition=0)
     flow.run(flow.pipeline())
     flow.send([click(n) for n in range(20, 60)], partition=0)
     upto = confluent_kafka.TopicPartition(flow.name, 0, 50)
     for future in admin(flow.client).delete_records([upto]).values():
         future.result()
-    outcome = flow.run(flow.pipeline())["fused"]
-    assert outcome.state is PipelineState.REFUSED
-    assert "30 offsets are gone" in outcome.reason
-    assert "headrace checkpoint reset fused --to table --accept-loss" in outcome.reason
+    reason = refused(flow)
+    assert "30 offsets are gone" in reason
+    assert "headrace checkpoint reset fused --to table --accept-loss" in reason
     with pytest.raises(RetentionPassedError):
         flow.reset(flow.pipeline(), "table")
     flow.reset(flow.pipeline(), "table", accept_loss=True)
     assert flow.run(flow.pipeline())["fused"].state is PipelineState.FINISHED
     assert flow.ids() == {f"e{n}": 1 for n in (*range(20), *range(50, 60))}
+    for future in admin(flow.client).delete_topics([flow.name], operation_timeout=20).values():
+        future.result()
+    flow.create(flow.name, 2)
+    flow.send([click(n) for n in range(100, 160)])
+    assert "headrace checkpoint reset fused --to earliest" in refused(flow)
+    flow.reset(flow.pipeline(), "earliest")
+    assert flow.run(flow.pipeline())["fused"].state is PipelineState.FINISHED
+    assert len(flow.ids()) == 30 + 60
+    storage.delete(f"{flow.lake}/fused")
+    assert "headrace checkpoint reset fused --to earliest" in refused(flow)
+    flow.reset(flow.pipeline(), "earliest")
+    assert flow.run(flow.pipeline())["fused"].state is PipelineState.FINISHED
+    assert flow.ids() == {f"e{n}": 1 for n in range(100, 160)}
 
 
-def test_two_runs_on_one_checkpoint_are_refused_while_others_go_on(flow):
-    flow.send([click(n) for n in range(10)])
-    held = CheckpointLock(flow.folder / "lake" / "_headrace" / "locks", "fused")
-    held.acquire()
-    outcomes = flow.run(flow.pipeline(), flow.stepped())
-    held.release()
-    assert outcomes["fused"].state is PipelineState.REFUSED
-    assert "Stop that run first" in outcomes["fused"].reason
-    assert outcomes["stepped"].state is PipelineState.FINISHED
+def refused(flow):
+    """The reason why the pipeline is not started."""
+    outcome = flow.run(flow.pipeline())["fused"]
+    assert outcome.state is PipelineState.REFUSED
+    return outcome.reason
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_a_pipeline_with_a_checkpoint_from_a_backup_goes_on_where_the_table_stands(flow, path):
-    pipeline, backup = built(flow, path), flow.folder / "backup"
+def test_a_pipeline_with_a_checkpoint_from_a_backup_goes_on_where_the_table_stands(flow):
+    pipeline, backup = flow.pipeline(), flow.folder / "backup"
     flow.send([click(n) for n in range(100)])
     flow.run(pipeline)
-    shutil.copytree(flow.checkpoint(path), backup)
+    shutil.copytree(flow.checkpoint(), backup)
     flow.send([click(n) for n in range(100, 200)] + [b"bad"])
     flow.run(pipeline)
-    shutil.rmtree(flow.checkpoint(path))
-    shutil.copytree(backup, flow.checkpoint(path))
+    shutil.rmtree(flow.checkpoint())
+    shutil.copytree(backup, flow.checkpoint())
     flow.send([click(n) for n in range(200, 300)])
-    outcome = flow.run(pipeline)[path]
+    outcome = flow.run(pipeline)["fused"]
     assert outcome.state is PipelineState.FINISHED, outcome.reason
-    assert flow.ids(path) == {f"e{n}": 1 for n in range(300)}
+    assert flow.ids() == {f"e{n}": 1 for n in range(300)}
     assert len(flow.dead()) == 1
-
-
-def test_a_run_that_starts_shows_no_figures_of_the_one_before(flow, monkeypatch):
-    flow.send([click(0)])
-    flow.run(flow.pipeline())
-    seen = []
-
-    def look(*_):
-        [shown] = StatusFolder(flow.folder / ".headrace" / "status").read()
-        seen.append((shown.state, shown.rows_in))
-
-    monkeypatch.setattr(run_module, "check_topics", look)
-    flow.run(flow.pipeline())
-    assert seen == [(PipelineState.STARTING, 0)]
 
 
 def test_a_driver_that_was_killed_while_spark_wrote_the_first_offsets_starts_again(flow):
@@ -403,43 +371,17 @@ def test_a_driver_that_was_killed_while_spark_wrote_the_first_offsets_starts_aga
     assert flow.ids() == {"e0": 1}
 
 
-def test_a_lost_newest_file_of_sparks_offsets_repeats_nothing(flow):
-    for first in (0, 100):
-        flow.send([click(n) for n in range(first, first + 100)])
-        flow.run(flow.pipeline())
-    for folder in ("offsets", "commits"):
-        for name in ("1", ".1.crc"):
-            (flow.checkpoint() / folder / name).unlink()
-    flow.send([click(n) for n in range(200, 300)])
-    assert flow.run(flow.pipeline())["fused"].state is PipelineState.FINISHED
-    assert flow.ids() == {f"e{n}": 1 for n in range(300)}
-
-
-def test_a_table_that_is_gone_is_refused_and_can_be_filled_again(flow):
-    flow.send([click(n) for n in range(100)])
-    flow.run(flow.pipeline())
-    storage.delete(f"{flow.lake}/fused")
-    flow.send([click(n) for n in range(100, 110)])
-    outcome = flow.run(flow.pipeline())["fused"]
-    assert outcome.state is PipelineState.REFUSED
-    assert "headrace checkpoint reset fused --to earliest" in outcome.reason
-    flow.reset(flow.pipeline(), "earliest")
-    flow.run(flow.pipeline())
-    assert flow.ids() == {f"e{n}": 1 for n in range(110)}
-
-
-@pytest.mark.parametrize("step", ["limit", "false"])
-def test_dead_letters_of_input_that_a_step_does_not_read_are_not_lost(flow, step):
-    from pyspark.sql import functions as F  # noqa: N812
-
-    def few(rows):
-        return rows.limit(5) if step == "limit" else rows.where(F.expr("false"))
-
+def test_dead_letters_of_input_that_a_step_does_not_read_are_not_lost(flow):
+    few = {"limit": lambda rows: rows.limit(5), "false": lambda rows: rows.where("false")}
     flow.send([click(n) for n in range(30_000)] + [b"not json"], partition=0)
     flow.send([b"not json"] + [click(n) for n in range(200)], partition=1)
-    outcome = flow.run(flow.pipeline("few", steps=[few], sink=Lake("few")))["few"]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
-    assert (outcome.rows_in, outcome.dead_letters, len(flow.dead())) == (30_202, 2, 2)
+    outcomes = flow.run(
+        *(flow.pipeline(name, steps=[step], sink=Lake(name)) for name, step in few.items())
+    )
+    letters = Counter(stored.pipeline for stored in flow.dead())
+    for name, outcome in outcomes.items():
+        assert outcome.state is PipelineState.FINISHED, outcome.reason
+        assert (outcome.rows_in, outcome.dead_letters, letters[name]) == (30_202, 2, 2)
 
 
 def test_a_missing_topic_of_dead_letters_is_refused_at_the_start(flow):
@@ -522,22 +464,32 @@ def wrong_udf(rows):
     return rows.withColumn("name", F.udf(divided)("n"))
 
 
-@pytest.mark.parametrize(
-    ("step", "problem"),
-    [
-        (null_step, "step 'null_step'.*it gave NoneType, and must return a DataFrame"),
-        (wrong_column, "step 'wrong_column'.*AnalysisException: .*no_such_column"),
-        (wrong_udf, "step 'divided'.*ZeroDivisionError: "),
-    ],
-)
-def test_a_step_that_fails_is_named_with_its_line_and_not_retried(flow, step, problem):
+def test_steps_that_fail_are_named_with_their_lines_and_not_retried(flow):
+    problems = {
+        null_step: "step 'null_step'.*it gave NoneType, and must return a DataFrame",
+        wrong_column: "step 'wrong_column'.*AnalysisException: .*no_such_column",
+        wrong_udf: "step 'divided'.*ZeroDivisionError: ",
+    }
     flow.send([click(n) for n in range(10)])
-    outcome = flow.run(flow.pipeline("wrong", steps=[step], sink=Lake("wrong")))["wrong"]
-    assert (outcome.state, outcome.restarts) == (PipelineState.FAILED, 0)
-    assert re.search(problem, outcome.reason)
-    line = int(re.search(rf"at '{re.escape(__file__)}:(\d+)'", outcome.reason)[1])
-    first = step.__code__.co_firstlineno
-    assert line in range(first, first + 6)
+    wrong = {step.__name__.replace("_", "-"): step for step in problems}
+    outcomes = flow.run(
+        *(flow.pipeline(name, steps=[step], sink=Lake(name)) for name, step in wrong.items())
+    )
+    for name, step in wrong.items():
+        outcome = outcomes[name]
+        assert (outcome.state, outcome.restarts) == (PipelineState.FAILED, 0)
+        assert re.search(problems[step], outcome.reason)
+        line = int(re.search(rf"at '{re.escape(__file__)}:(\d+)'", outcome.reason)[1])
+        first = step.__code__.co_firstlineno
+        assert line in range(first, first + 6)
+
+
+def second_topic(flow):
+    """Another topic of the same events."""
+    topic = Topic(f"{flow.name}-2", event=flow.topic.event, event_time="event_time", partitions=1)
+    flow.create(topic.name, 1)
+    flow.create(topic.dead_letters, 1)
+    return topic
 
 
 def test_a_second_watermark_is_refused_before_the_first_batch(flow):
@@ -545,44 +497,29 @@ def test_a_second_watermark_is_refused_before_the_first_batch(flow):
         rows = clicks.unionByName(others).withWatermark("event_time", "2 days")
         return rows.dropDuplicatesWithinWatermark(["event_id"])
 
-    other = Topic(f"{flow.name}-2", event=flow.topic.event, event_time="event_time", partitions=1)
-    flow.create(other.name, 1)
-    flow.create(other.dead_letters, 1)
     flow.send([click(n) for n in range(10)])
-    pipeline = Pipeline("twice", [flow.topic, other], Lake("twice"), steps=[unique])
+    sources = [flow.topic, second_topic(flow)]
+    pipeline = Pipeline("twice", sources, Lake("twice"), steps=[unique])
     outcome = flow.run(pipeline)["twice"]
     assert (outcome.state, outcome.restarts, outcome.batches) == (PipelineState.FAILED, 0, 0)
     assert "step 'unique'" in outcome.reason
     assert "Source(watermark=...)" in outcome.reason
 
 
-def test_the_watermark_of_sources_is_declared(flow):
-    def unique(clicks, others):
-        return clicks.unionByName(others).dropDuplicatesWithinWatermark(["event_id"])
-
-    other = Topic(f"{flow.name}-2", event=flow.topic.event, event_time="event_time", partitions=1)
-    flow.create(other.name, 1)
-    flow.create(other.dead_letters, 1)
-    sources = [Source(one, watermark=timedelta(days=2)) for one in (flow.topic, other)]
-    pipeline = Pipeline("unique", sources, Lake("unique"), steps=[unique])
-    day = 86_400_000
-    for first in (0, 5):
-        flow.send([click(n, event_time=NOW_MS - day + n) for n in range(first, first + 10)])
-        flow.send([click(100 + first)], topic=other.name)
-        assert flow.run(pipeline)["unique"].state is PipelineState.FINISHED
-    expected = [f"e{n}" for n in (*range(15), 100, 105)]
-    assert flow.ids("unique") == dict.fromkeys(expected, 1)
-
-
-def test_a_failing_pipeline_is_restarted_within_its_budget_and_the_others_go_on(flow):
+def test_pipelines_go_on_beside_one_that_fails_and_one_whose_checkpoint_is_in_use(flow):
     def broken(rows):
         from pyspark.sql import functions as F  # noqa: N812
 
         return rows.withColumn("x", F.raise_error(F.lit("boom")).cast("string"))
 
     flow.send([click(n) for n in range(10)])
-    outcomes = flow.run(flow.pipeline("broken", steps=[broken]), flow.pipeline())
-    assert outcomes["fused"].state is PipelineState.FINISHED
+    held = CheckpointLock(flow.folder / "lake" / "_headrace" / "locks", "fused")
+    held.acquire()
+    outcomes = flow.run(flow.pipeline("broken", steps=[broken]), flow.pipeline(), flow.stepped())
+    held.release()
+    assert outcomes["stepped"].state is PipelineState.FINISHED
+    assert outcomes["fused"].state is PipelineState.REFUSED
+    assert "Stop that run first" in outcomes["fused"].reason
     assert outcomes["broken"].state is PipelineState.FAILED
     assert outcomes["broken"].restarts == 2
     assert "boom" in outcomes["broken"].reason
@@ -604,21 +541,6 @@ def test_late_rows_are_counted_and_their_files_merged_beside_the_batches(flow):
     live = DeltaTable(str(flow.folder / "lake" / "fused")).file_uris()
     assert len([uri for uri in live if "-merged-" in uri]) == 1
     assert len(flow.ids()) == 80
-
-
-def test_stateful_steps_keep_their_state_across_runs_and_count_what_they_drop(flow):
-    unique = deduplicate(by=["event_id"], within=timedelta(hours=1))
-    pipeline = flow.pipeline("unique", steps=[unique], sink=Lake("unique"))
-    flow.send([click(n) for n in range(100)])
-    assert flow.run(pipeline)["unique"].figures["deduplicate_state_rows"] == 100
-    flow.send([click(n) for n in range(50, 150)])
-    outcome = flow.run(pipeline)["unique"]
-    assert flow.ids("unique") == {f"e{n}": 1 for n in range(150)}
-    assert outcome.duplicate_rows == 50
-    flow.send([click(200 + n, event_time=NOW_MS - 4 * 3_600_000) for n in range(20)])
-    outcome = flow.run(pipeline)["unique"]
-    assert (outcome.rows_in, outcome.rows_out, outcome.duplicate_rows) == (20, 0, 0)
-    assert outcome.dropped_by_watermark_rows == 20
 
 
 def test_what_a_batch_drops_is_counted_once_also_after_idle_time(flow, spark):
@@ -656,33 +578,29 @@ def test_what_a_batch_drops_is_counted_once_also_after_idle_time(flow, spark):
     assert outcome.figures["deduplicate_state_rows"] == 40
 
 
-def test_duplicates_over_two_topics_are_dropped_by_the_watermark_of_the_sources(flow):
-    other = Topic(f"{flow.name}-b", event=flow.topic.event, event_time="event_time", partitions=1)
-    for topic in (other.name, other.dead_letters):
-        flow.create(topic, 1)
-
+def test_duplicates_over_two_topics_are_dropped_by_the_watermark_that_sources_declare(flow):
     def united(clicks, others):
         return clicks.unionByName(others)
 
-    both = [Source(topic, watermark=timedelta(hours=1)) for topic in (flow.topic, other)]
-    unique = deduplicate(by=["event_id"], within=timedelta(hours=9))
-    pipeline = Pipeline("unique", both, Lake("unique"), steps=[united, unique])
-    flow.send([click(n) for n in range(50)])
-    flow.send([click(n) for n in range(25, 75)], topic=other.name)
-    outcome = flow.run(pipeline)["unique"]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
-    assert flow.ids("unique") == {f"e{n}": 1 for n in range(75)}
+    other = second_topic(flow)
+    sources = [Source(each, watermark=timedelta(days=2)) for each in (flow.topic, other)]
+    steps = [united, deduplicate(by=["event_id"], within=timedelta(hours=9))]
+    pipeline = Pipeline("unique", sources, Lake("unique"), steps=steps)
+    for first in (0, 5):
+        old = [click(n, event_time=NOW_MS - 86_400_000 + n) for n in range(first, first + 10)]
+        flow.send(old)
+        flow.send([click(100 + first), old[0]], topic=other.name)
+        outcome = flow.run(pipeline)["unique"]
+        assert outcome.state is PipelineState.FINISHED, outcome.reason
+    expected = [f"e{n}" for n in (*range(15), 100, 105)]
+    assert flow.ids("unique") == dict.fromkeys(expected, 1)
 
 
 def test_an_idle_input_does_not_freeze_the_time_of_the_others(flow, monkeypatch):
     from pyspark.sql import functions as F  # noqa: N812
 
     monkeypatch.setattr("headrace.pipelines.graph.HEARTBEAT_AFTER_US", 1_000_000)
-    silent = Topic(
-        f"{flow.name}-silent", event=flow.topic.event, event_time="event_time", partitions=1
-    )
-    flow.create(silent.name, 1)
-    flow.create(silent.dead_letters, 1)
+    silent = second_topic(flow)
     stop = threading.Event()
 
     def counted(clicks, others):
@@ -706,4 +624,4 @@ def test_an_idle_input_does_not_freeze_the_time_of_the_others(flow, monkeypatch)
     )
     outcome = flow.run(pipeline, once=False, observe=enough, stop=stop)["counts"]
     assert outcome.rows_out > 100, outcome.reason
-    assert any("silent" in partition for partition in outcome.idle_partitions)
+    assert any(silent.name in partition for partition in outcome.idle_partitions)
