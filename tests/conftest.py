@@ -1,6 +1,6 @@
 """Real servers for any test that asks: started when first asked for, stopped at the end.
 
-The processes of one ``pytest -n`` share the broker and HDFS: whichever asks first starts them.
+The processes of one ``pytest -n`` share the brokers and HDFS: whichever asks first starts them.
 """
 
 from __future__ import annotations
@@ -247,6 +247,9 @@ def new_cluster(java: Java, jars: Jars, own_folder: Path, stop_at_end: StopAtEnd
 def start_cluster(new_cluster: StartCluster) -> Iterator[StartCluster]:
     """``start_cluster(brokers=1, config={...}, ports=())``: a cluster of one's own.
 
+    For tests that stop, kill, pause or configure brokers; others share ``broker`` and
+    ``second_broker``.
+
     Give ``folder`` to start one again on the same data. Whatever still runs is killed at the end of
     the module: an idle broker takes memory and time from the tests of others.
     """
@@ -267,6 +270,12 @@ def start_cluster(new_cluster: StartCluster) -> Iterator[StartCluster]:
 def broker(new_cluster: StartCluster, server_folder: Path) -> RunningCluster:
     """One broker shared by all: ``.bootstrap_servers``. Use topics and groups of your own."""
     return new_cluster(folder=server_folder / "shared")
+
+
+@pytest.fixture(scope="session")
+def second_broker(new_cluster: StartCluster, server_folder: Path) -> RunningCluster:
+    """The broker of a second site, shared by all as ``broker`` is."""
+    return new_cluster(folder=server_folder / "second")
 
 
 @pytest.fixture(scope="session")

@@ -184,11 +184,12 @@ def tell(plan, time_ms):
     assert sender.flush(30) == 0
 
 
-def test_a_link_that_is_cut_is_waited_for_and_nothing_is_late(plan, start_cluster):
+def test_a_link_that_is_cut_is_waited_for_and_nothing_is_late(plan, second_broker, topic):
     merged = plan(BY_CLOCK, BY_MIRROR, allowed_lateness_ms=1_000)
     [_, copy] = merged.topics
-    far = client_config(KafkaSettings(), start_cluster().bootstrap_servers)
-    make_topic(far, "clicks")
+    far = client_config(KafkaSettings(), second_broker.bootstrap_servers)
+    name = topic("clicks")
+    make_topic(far, name)
     link = Link(
         merged.name,
         f"headrace.mirror.{merged.name}",
@@ -196,10 +197,10 @@ def test_a_link_that_is_cut_is_waited_for_and_nothing_is_late(plan, start_cluste
         "central",
         far,
         merged.config,
-        {"clicks": copy},
+        {name: copy},
         tells_times=True,
     )
-    there = replace(merged, config=far, sources={"clicks": BY_CLOCK})
+    there = replace(merged, config=far, sources={name: BY_CLOCK})
     sent = []
 
     def write_now(where):
@@ -224,7 +225,7 @@ def test_a_link_that_is_cut_is_waited_for_and_nothing_is_late(plan, start_cluste
         assert running.status.late == 0
     assert times(merged) == sent
     [_, mirrored, *_] = records(merged, merged.target)
-    assert mirrored[-1][-1] == (ORIGIN, b"far/clicks/0/0")
+    assert mirrored[-1][-1] == (ORIGIN, f"far/{name}/0/0".encode())
 
 
 class Mirroring:

@@ -49,9 +49,9 @@ BEGAN_MS = int(time.time() * 1000)  # what is older than a topic's retention, br
 
 
 @pytest.fixture(scope="module")
-def source(start_cluster):
+def source(second_broker):
     """The cluster of the other site."""
-    return client_config(KafkaSettings(), start_cluster().bootstrap_servers)
+    return client_config(KafkaSettings(), second_broker.bootstrap_servers)
 
 
 @pytest.fixture(scope="module")
