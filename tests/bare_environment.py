@@ -1,9 +1,9 @@
 """Environments with headrace from its wheel and nothing but what an extra of it requires.
 
 Fetching every extra anew would take minutes and a network. So the wheel is built and installed by
-pip into an empty environment, and each distribution that it requires for the extra, and what that
-one requires in turn, is linked into it from the environment of the tests. Whatever is not required
-cannot be imported there.
+pip into an empty environment, which the others link it from; each distribution that it requires for
+the extra, and what that one requires in turn, is linked from the environment of the tests. Whatever
+is not required cannot be imported there.
 """
 
 from __future__ import annotations
@@ -59,13 +59,32 @@ class BareEnvironment:
             [self.headrace, *arguments], capture_output=True, text=True, check=False
         )
 
+    def python(self, code: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        """Runs code with ``given`` as its standard input, to its end."""
+        command = [self.folder / "bin" / "python", "-c", code]
+        return subprocess.run(command, input=given, capture_output=True, text=True, check=False)
 
-def make_environment(folder: Path, wheel: Path, extras: Collection[str]) -> BareEnvironment:
-    """Makes an environment in ``folder`` with ``wheel`` and what ``extras`` of it require."""
+
+def install_wheel(folder: Path, wheel: Path) -> BareEnvironment:
+    """Makes an environment in ``folder`` with ``wheel`` and what it requires without an extra."""
     venv.create(folder, with_pip=False, symlinks=True)
     command = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install"]
     command += ["--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", "--no-compile"]
     subprocess.run([*command, wheel], check=True)
+    return _with_required(folder, ())
+
+
+def add_extras(base: BareEnvironment, folder: Path, extras: Collection[str]) -> BareEnvironment:
+    """Makes an environment in ``folder`` with headrace of ``base``, and what ``extras`` require."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    _link(_installed_headrace(base.folder), _site(folder))
+    command = folder / "bin" / "headrace"
+    command.write_text(base.headrace.read_text().replace(str(base.folder), str(folder)))
+    command.chmod(0o755)
+    return _with_required(folder, extras)
+
+
+def _with_required(folder: Path, extras: Collection[str]) -> BareEnvironment:
     required = dict(_required(_installed_headrace(folder), {"", *extras}))
     for package in required.values():
         _link(package, _site(folder))

@@ -15,7 +15,7 @@ from datetime import timedelta
 import polars as pl
 import psycopg
 import pytest
-from tests.bare_environment import BareEnvironment, build_wheel, make_environment
+from tests.bare_environment import BareEnvironment, add_extras, build_wheel, install_wheel
 from tests.integration.service import Service
 from tests.mock_registry import MockRegistry
 from tests.offline_lines import line, write
@@ -74,19 +74,28 @@ MISSING = {
     "spool list": "ingest",
     "workers run copy{suffix} --on spark": "spark",
 }
+RUN_ALL = """
+import json, sys
+from click.testing import CliRunner
+from headrace.cli import main
+
+done = [CliRunner().invoke(main, words) for words in json.load(sys.stdin)]
+print(json.dumps([(each.exit_code, each.stdout, each.stderr) for each in done]))
+"""
 
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory) -> Callable[..., BareEnvironment]:
     """``bare("ingest", "redis")``: an environment with these extras; ``bare()``: with none."""
-    wheel = build_wheel(tmp_path_factory.mktemp("wheel"))
+    base = install_wheel(
+        tmp_path_factory.mktemp("bare"), build_wheel(tmp_path_factory.mktemp("wheel"))
+    )
 
     @functools.cache
     def make(*extras: str) -> BareEnvironment:
-        folder = tmp_path_factory.mktemp("-".join(("bare", *extras)))
-        return make_environment(folder, wheel, extras)
+        return add_extras(base, tmp_path_factory.mktemp("-".join(extras)), extras)
 
-    return make
+    return lambda *extras: make(*extras) if extras else base
 
 
 class Project:
@@ -159,15 +168,13 @@ def test_a_base_install_runs_a_worker_of_a_project_that_has_pipelines_too(bare, 
 
 
 def test_a_base_install_has_every_command_that_needs_no_more(bare, project):
-    for command in ("check", "plan", "status", "workers list", "tokens list"):
-        done = bare().run(*command.split(), "--project", project.folder)
-        assert done.returncode == 0, done.stdout + done.stderr
+    commands = ("check", "plan", "status", "workers list", "tokens list")
+    for code, output, errors in run_all(bare(), project, commands):
+        assert code == 0, output + errors
 
 
 def test_a_base_install_has_mirrors_and_mergers(bare):
-    imported = "headrace.control.transfer_run, headrace.control.accepted_ranges"
-    command = [bare().folder / "bin" / "python", "-c", f"import {imported}"]
-    done = subprocess.run(command, capture_output=True, check=False, text=True)
+    done = bare().python("import headrace.control.transfer_run, headrace.control.accepted_ranges")
     assert done.returncode == 0, done.stderr
 
 
@@ -177,13 +184,29 @@ def test_the_versions_say_what_is_not_installed(bare):
     assert versions["confluent-kafka"][0].isdigit()
 
 
+def run_all(environment, project, commands) -> list[tuple[int, str, str]]:
+    """Runs commands in one process: the exit code, the output and the errors of each."""
+    options = ("--project", str(project.folder))
+    given = [[*each.format(suffix=project.suffix).split(), *options] for each in commands]
+    done = environment.python(RUN_ALL, json.dumps(given))
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def without_extras(bare, broker, tmp_path_factory) -> dict[str, tuple[int, str, str]]:
+    """What each command of MISSING comes to in a base install."""
+    project = Project(tmp_path_factory.mktemp("project"), broker.bootstrap_servers)
+    done = run_all(bare(), project, [f"{command} --json" for command in MISSING])
+    return dict(zip(MISSING, done, strict=True))
+
+
 @pytest.mark.parametrize(("command", "extra"), MISSING.items())
-def test_a_command_without_its_extra_names_it_and_starts_nothing(bare, project, command, extra):
-    words = command.format(suffix=project.suffix).split()
-    done = bare().run(*words, "--json", "--project", project.folder)
-    assert done.returncode == 1
-    assert f"pip install 'headrace[{extra}]'" in json.loads(done.stdout)["message"]
-    assert not done.stderr
+def test_a_command_without_its_extra_names_it_and_starts_nothing(without_extras, command, extra):
+    code, output, errors = without_extras[command]
+    assert code == 1
+    assert f"pip install 'headrace[{extra}]'" in json.loads(output)["message"]
+    assert not errors
 
 
 @pytest.mark.parametrize(
