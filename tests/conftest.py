@@ -1,6 +1,7 @@
 """Real servers for any test that asks: started when first asked for, stopped at the end.
 
-The processes of one ``pytest -n`` share the brokers and HDFS: whichever asks first starts them.
+The processes of one ``pytest -n`` share brokers, HDFS and Cassandra: whichever asks first starts
+them.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from tests.servers import ServerGuard
 from headrace.kafka.embedded import EmbeddedCluster
 from headrace.pipelines.session import start_session
 from headrace.runtime.cache import cache_folder
+from headrace.runtime.file_locks import exclusive
 from headrace.runtime.hdfs import EmbeddedHdfs
 from headrace.runtime.jars import fetch
 from headrace.runtime.java import Java, find_java
@@ -309,17 +311,15 @@ def redis_server(
     server.kill()
 
 
-@pytest.fixture(scope="module")
-def cassandra(
-    stop_at_end: StopAtEnd, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[CassandraServer]:
-    """A Cassandra of the module, with a keyspace: ``.url()``. Use stores of your own."""
-    server = CassandraServer(tmp_path_factory.mktemp("cassandra"))
-    stop_at_end(server.folder)
-    server.start()
-    server.query(CREATE_KEYSPACE.format(KEYSPACE))
-    yield server
-    server.kill()
+@pytest.fixture(scope="session")
+def cassandra(server_folder: Path, stop_at_end: StopAtEnd) -> CassandraServer:
+    """A Cassandra shared by all, with a keyspace: ``.url()``. Use stores of your own."""
+    with exclusive(server_folder / "cassandra.lock"):
+        server = CassandraServer(server_folder / "cassandra")
+        stop_at_end(server.folder)
+        server.run()
+        server.query(CREATE_KEYSPACE.format(KEYSPACE))
+    return server
 
 
 @pytest.fixture(scope="session")

@@ -37,7 +37,7 @@ def _stop(folders: list[Path]) -> None:
         stop_hdfs(folder)
         _stop_postgres(folder)
         _kill(folder / "redis.pid")
-        _kill(folder / "cassandra.pid")
+        ServerProcess("Cassandra", folder).kill()
         ServerProcess("s3", folder / "s3").kill()
 
 

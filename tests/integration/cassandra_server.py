@@ -8,20 +8,21 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import time
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from cassandra.cluster import Cluster, NoHostAvailable
 from tests.integration.certificates import STORE_PASSWORD
-from tests.integration.server_process import ServerProcess
 
 from headrace.runtime.cache import cache_folder
 from headrace.runtime.jars import fetch_jars, locked
 from headrace.runtime.java import find_java
+from headrace.runtime.json_files import read_json, write_json
 from headrace.runtime.jvm import Jvm
 from headrace.runtime.ports import free_ports
+from headrace.runtime.process import ServerProcess
 from headrace.runtime.relock import Roots, resolve, write_lock
 from headrace.settings import Secret
 
@@ -29,7 +30,7 @@ LOCK = Path(__file__).with_name("cassandra.lock.toml")
 ROOTS = Roots((("org.apache.cassandra", "cassandra-all", "5.0.6"),), closure=True)
 # Jars of one system, and one that the server does not load: Ivy finds them by a classifier alone.
 _WITH_CLASSIFIER = re.compile(r".*-(linux|osx|windows|native|shaded)\b.*")
-PID_FILE = "cassandra.pid"
+SERVER = "Cassandra"
 KEYSPACE = "site"
 CREATE_KEYSPACE = """
 CREATE KEYSPACE IF NOT EXISTS {} WITH replication =
@@ -95,7 +96,7 @@ jdk.management/com.sun.management.internal
 
 
 class CassandraServer(ServerProcess):
-    """One node, with one token and a heap of 512 MB.
+    """One node, with one token and a heap of 512 MB; a folder has the same ports for ever.
 
     Args:
         folder: for its settings and data; a server that is started again has its data.
@@ -112,8 +113,10 @@ class CassandraServer(ServerProcess):
         keeps_all: bool = False,
         certificates: Path | None = None,
     ) -> None:
-        super().__init__(folder, PID_FILE)
-        self.port, self._storage, self._jmx = free_ports(3)
+        super().__init__(SERVER, folder)
+        ports = read_json(folder / "ports.json", list) or free_ports(3)
+        write_json(folder / "ports.json", ports)
+        self.port, self._storage, self._jmx = ports
         self._password = password
         self._sync = "commitlog_sync: batch" if keeps_all else _PERIODIC
         self._certificates = certificates
@@ -122,15 +125,10 @@ class CassandraServer(ServerProcess):
         login = f"cassandra:{self._password}@" if self._password else ""
         return Secret(f"cassandra://{login}127.0.0.1:{self.port}/{keyspace}{options}")
 
-    def start(self) -> None:
-        with (self.folder / "cassandra.log").open("ab") as log:
-            self._process = subprocess.Popen(self._command(), stdout=log, stderr=log)
-        (self.folder / PID_FILE).write_text(str(self._process.pid))
-        deadline = time.monotonic() + _SECONDS
-        while not self._answers():
-            assert self._process.poll() is None, (self.folder / "cassandra.log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+    def run(self) -> None:
+        """Starts it unless it runs, whichever process started it, and waits until it answers."""
+        self.start(self._command())
+        self.wait_until(self._answers, timedelta(seconds=_SECONDS))
 
     def query(self, *statements: str, parameters: Sequence[object] | None = None) -> list[Any]:
         """Rows of the last of the statements."""
@@ -142,6 +140,7 @@ class CassandraServer(ServerProcess):
 
     def nodetool(self, *words: str) -> str:
         command = [find_java(os.environ).executable, *_options(), "-cp", self._class_path()]
+        command += ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         command += [f"-Dcassandra.storagedir={self.folder}"]
         command += ["org.apache.cassandra.tools.NodeTool", "-p", str(self._jmx), *words]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -198,7 +197,7 @@ class CassandraServer(ServerProcess):
             "java.security.manager": "allow",
         }
         own = [f"-D{name}={value}" for name, value in properties.items()]
-        return [executable, *_options(), *own, *rest]
+        return [str(executable), *_options(), *own, *rest]
 
     def _tls(self) -> str:
         if self._certificates is None:

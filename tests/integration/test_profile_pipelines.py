@@ -3,11 +3,12 @@
 import json
 import signal
 import threading
+import uuid
 from contextlib import closing
 from datetime import timedelta
 
 import pytest
-from tests.integration.cassandra_server import KEYSPACE
+from tests.integration.cassandra_server import CREATE_KEYSPACE
 from tests.integration.flow import NOW_MS, Flow, click
 from tests.integration.redis_server import RedisServer
 
@@ -48,10 +49,12 @@ def server(tmp_path, stop_at_end):
 def url(request):
     """The address of an empty store, in each database."""
     if request.param == "redis":
-        return request.getfixturevalue("server").url
-    cassandra = request.getfixturevalue("cassandra")
-    cassandra.query(f"DROP TABLE IF EXISTS {KEYSPACE}.headrace_profiles")
-    return cassandra.url()
+        yield request.getfixturevalue("server").url
+        return
+    cassandra, keyspace = request.getfixturevalue("cassandra"), f"k{uuid.uuid4().hex}"
+    cassandra.query(CREATE_KEYSPACE.format(keyspace))
+    yield cassandra.url(keyspace)
+    cassandra.query(f"DROP KEYSPACE {keyspace}")
 
 
 @pytest.fixture

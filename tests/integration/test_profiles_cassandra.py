@@ -2,7 +2,6 @@
 
 import json
 import random
-import signal
 import subprocess
 import sys
 import uuid
@@ -475,7 +474,7 @@ def own_server(tmp_path_factory, stop_at_end, certificates):
     folder = tmp_path_factory.mktemp("own")
     server = CassandraServer(folder, PASSWORD, keeps_all=True, certificates=certificates)
     stop_at_end(server.folder)
-    server.start()
+    server.run()
     server.query(CREATE_KEYSPACE.format(KEYSPACE))
     prepared_store(server.url()).close()
     yield server
@@ -497,7 +496,7 @@ def test_a_server_that_is_killed_comes_back_with_what_it_has_acknowledged(own_se
         with pytest.raises(SinkUnavailableError) as raised:
             store.merge(changes)
         assert PASSWORD + "@" not in str(raised.value)
-    own_server.start()
+    own_server.run()
     with closing(open_store(own_server.url(), "users", TTL)) as store:
         assert store.read("u499").lists["views"][0].values == 499
         store.merge(changes)
@@ -507,12 +506,12 @@ def test_a_server_that_is_killed_comes_back_with_what_it_has_acknowledged(own_se
 def test_a_server_that_does_not_respond_is_waited_for_until_the_time_out(own_server):
     with closing(open_store(own_server.url(options="?timeout=0.5"), "users", TTL)) as store:
         change = change_of("waiting", Event(store.now_us(), "country", "e", 1))
-        own_server.signal(signal.SIGSTOP)
+        own_server.pause()
         try:
             with pytest.raises(SinkUnavailableError):
                 store.merge([change])
         finally:
-            own_server.signal(signal.SIGCONT)
+            own_server.resume()
     with closing(open_store(own_server.url(), "users", TTL)) as store:
         store.merge([change])
         assert store.read("waiting") is not None
