@@ -28,7 +28,7 @@ from tests.integration.cassandra_server import CREATE_KEYSPACE, KEYSPACE, Cassan
 from tests.integration.postgres_server import PostgresServer
 from tests.integration.redis_server import RedisServer
 from tests.integration.s3_server import S3Server
-from tests.quick_java import hasten_spark, hastened_kafka
+from tests.quick_java import QuickCluster, hasten_spark
 from tests.quick_python import quick_python
 from tests.servers import ServerGuard
 
@@ -237,10 +237,9 @@ def new_cluster(java: Java, jars: Jars, own_folder: Path, stop_at_end: StopAtEnd
     ) -> RunningCluster:
         folder = folder or own_folder / f"cluster-{next(numbers)}"
         settings = EmbeddedKafka(brokers=brokers, ports=ports, heap_mb=512)
-        cluster = EmbeddedCluster(folder, settings, java, jars("kafka"), config=config)
+        cluster = QuickCluster(folder, settings, java, jars("kafka"), config=config)
         stop_at_end(folder)
-        with hastened_kafka(java):
-            return RunningCluster(cluster, cluster.start(), folder)
+        return RunningCluster(cluster, cluster.start(), folder)
 
     return start
 
