@@ -1,6 +1,5 @@
 """A merger on a real broker: the order of the output, late records, losses, and its commands."""
 
-import json
 import random
 import signal
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+from tests.in_process import answer, output
 from tests.kafka_topics import make_topic
 
 from headrace.errors import MergerLossError, MergerNoPartitionError, MergerRecordError
@@ -418,10 +418,7 @@ def test_the_commands_run_show_and_accept(client, broker, topic, tmp_path, began
     (tmp_path / "flow.py").write_text(FLOW.format(name=name))
 
     def headrace(*words, code=0):
-        command = [HEADRACE, *words, "--project", tmp_path]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == code, done.stderr
-        return done.stdout
+        return answer(*words, "--project", tmp_path, code=code)
 
     headrace("apply")
     sources = {f"{name}.waw": BY_CLOCK, f"{name}.par": BY_CLOCK}
@@ -433,10 +430,10 @@ def test_the_commands_run_show_and_accept(client, broker, topic, tmp_path, began
     command = [HEADRACE, "merger", "run", name, "--project", tmp_path]
     running = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
-        wait_until(lambda: json.loads(headrace("status", "--json"))["mergers"])
+        wait_until(lambda: headrace("status")["mergers"])
 
         def standing():
-            [found] = json.loads(headrace("merger", "list", "--json"))["mergers"]
+            [found] = headrace("merger", "list")["mergers"]
             return found
 
         wait_until(lambda: standing()["lag"] == 0)
@@ -446,13 +443,14 @@ def test_the_commands_run_show_and_accept(client, broker, topic, tmp_path, began
         running.send_signal(signal.SIGTERM)
         assert running.wait(30) == 0
     assert times(plan) == sorted([began_ms + t for t in (*range(10), *range(5, 20))])
-    [status] = json.loads(headrace("status", "--json"))["mergers"]
+    [status] = headrace("status")["mergers"]
     assert (status["merger"], status["state"], status["records"]) == (name, "stopped", 25)
     write(plan, 0, [began_ms + 100, began_ms + 101])
     delete_records(plan, 11)
-    shown = headrace("merger", "list", "--json", code=3)
-    [refused] = {p["refused"] for p in json.loads(shown)["mergers"][0]["partitions"]} - {""}
+    [shown] = headrace("merger", "list", code=3)["mergers"]
+    [refused] = {partition["refused"] for partition in shown["partitions"]} - {""}
     assert "1 offsets are gone, 10 to 10" in refused
-    assert "is merged on at offset 11" in headrace("merger", "accept", name, f"{name}.waw/0")
+    accepted = output("merger", "accept", name, f"{name}.waw/0", "--project", tmp_path)
+    assert "is merged on at offset 11" in accepted
     headrace("merger", "accept", name, f"{name}.waw/0", code=3)
     headrace("merger", "list")

@@ -13,6 +13,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import NewPartitions
+from tests.in_process import answer
 from tests.integration.mirror_instance import BEFORE_METADATA, BEFORE_OFFSETS, arguments
 from tests.kafka_topics import make_topic
 
@@ -52,6 +53,12 @@ BEGAN_MS = int(time.time() * 1000)  # what is older than a topic's retention, br
 def source(second_broker):
     """The cluster of the other site."""
     return client_config(KafkaSettings(), second_broker.bootstrap_servers)
+
+
+@pytest.fixture(scope="module")
+def failing(start_cluster):
+    """A further site, whose broker tests kill and start again."""
+    return start_cluster()
 
 
 @pytest.fixture(scope="module")
@@ -215,8 +222,9 @@ def test_two_instances_share_the_partitions_and_copy_each_record_once(link, sour
         first.until(lambda progress: len(progress.partitions) == 2)
         with Running(link) as second:
             second.until(lambda progress: len(progress.partitions) == 1)
-            for n in range(200):
-                write(source, name, [n], partition=n % 2)
+            for at in range(0, 200, 20):
+                for partition in (0, 1):
+                    write(source, name, range(at + partition, at + 20, 2), partition)
             wait_until(
                 lambda: sum(r.instance.progress.moved.records for r in (first, second)) == 200
             )
@@ -379,9 +387,8 @@ def test_a_pair_in_both_directions_sends_nothing_back(source, target, topic):
         assert sorted(values) == list(range(210))
 
 
-def test_markers_that_another_leader_wrote_are_no_truncation(start_cluster, target, topic):
-    cluster = start_cluster()
-    source = client_config(KafkaSettings(), cluster.bootstrap_servers)
+def test_markers_that_another_leader_wrote_are_no_truncation(failing, target, topic):
+    source = client_config(KafkaSettings(), failing.bootstrap_servers)
     name = topic("clicks")
     make(source, name)
     make(target, f"waw.{name}")
@@ -390,8 +397,8 @@ def test_markers_that_another_leader_wrote_are_no_truncation(start_cluster, targ
     )
     write(source, name, range(10))
     epoch = leader_epoch(source, name)
-    cluster.cluster.kill(1)
-    cluster.cluster.start_broker(1)
+    failing.cluster.kill(1)
+    failing.cluster.start_broker(1)
     wait_until(lambda: leader_epoch(source, name) > epoch)
     sender = TransactionalProducer(source, f"{name}-aborted")
     sender._producer.begin_transaction()
@@ -406,7 +413,6 @@ def test_markers_that_another_leader_wrote_are_no_truncation(start_cluster, targ
         running.until(lambda progress: progress.moved.records == 10)
         assert running.refused == {}
     assert numbers(target, link) == list(range(20))
-    cluster.cluster.stop()
 
 
 def leader_epoch(client, name):
@@ -497,7 +503,6 @@ def test_a_partition_without_a_leader_holds_up_no_other(start_cluster, target, t
         cluster.cluster.start_broker(2)
         running.until(lambda progress: progress.moved.records == 15)
     assert numbers(target, link, 1) == list(range(5))
-    cluster.cluster.stop()
 
 
 def test_an_instance_that_ends_leaves_its_group_at_once(link, target):
@@ -509,18 +514,15 @@ def test_an_instance_that_ends_leaves_its_group_at_once(link, target):
 
 
 @pytest.mark.parametrize("away", ["source", "target"])
-def test_while_a_site_is_away_an_instance_waits(start_cluster, topic, away):
+def test_while_a_site_is_away_an_instance_waits(failing, source, target, topic, away):
     name = topic("clicks")
-    clusters = {site: start_cluster() for site in ("source", "target")}
-    clients = {
-        site: client_config(KafkaSettings(), running.bootstrap_servers)
-        for site, running in clusters.items()
-    }
+    one_away = client_config(KafkaSettings(), failing.bootstrap_servers)
+    clients = {"source": source, "target": target} | {away: one_away}
     make(clients["source"], name)
     make(clients["target"], f"waw.{name}")
     group = f"headrace.mirror.{name}"
     link = Link(name, group, "waw", "central", *clients.values(), {name: f"waw.{name}"})
-    broker = clusters[away].cluster
+    broker = failing.cluster
     with Running(link) as running:
         for last in (1_000, 2_000):
             write(clients["source"], name, range(last - 1_000, last))
@@ -532,8 +534,6 @@ def test_while_a_site_is_away_an_instance_waits(start_cluster, topic, away):
         write(clients["source"], name, range(2_000, 3_000))
         running.until(lambda _: numbers(clients["target"], link)[-1:] == [2_999])
     assert numbers(clients["target"], link) == list(range(3_000))
-    for running_cluster in clusters.values():
-        running_cluster.cluster.stop()
 
 
 def test_partitions_that_are_added_are_copied_from_their_beginning(link, source, target):
@@ -592,15 +592,7 @@ def headrace(source, target, topic, tmp_path):
     (tmp_path / "flow.py").write_text(FLOW.format(topic=name))
 
     def command(*arguments, code=0):
-        done = subprocess.run(
-            [HEADRACE, *arguments, "--json"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
+        return answer(*arguments, "--project", tmp_path, code=code)
 
     command.topic, command.folder = name, tmp_path
     return command
