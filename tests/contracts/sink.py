@@ -1,6 +1,7 @@
-"""What every lake must do: run on memory, on a local Delta table and on HDFS.
+"""What every lake must do: run on memory and on a local Delta table.
 
-A test module subclasses ``SinkContract`` and gives the fixture ``lake``: an empty :class:`Lake`.
+A test module subclasses ``SinkContract``, or ``SinkSmoke`` for a Delta table on other storage, and
+gives the fixture ``lake``: an empty :class:`Lake`.
 """
 
 import json
@@ -67,7 +68,69 @@ def ids(lake: Lake) -> list[int]:
     return sorted(found["id"] for found in lake.rows())
 
 
-class SinkContract:
+class SinkSmoke:
+    """What rests on the storage of a lake: paths, commits side by side, compaction."""
+
+    def test_awkward_partition_values_round_trip(self, lake):
+        rows = [row(number, campaign) for number, campaign in enumerate(AWKWARD)]
+        table = lake.open()
+        add(table, lake.write(rows))
+        add(table, lake.write(rows), version=1)
+        expected = sorted([(n, c) for n, c in enumerate(AWKWARD)] * 2)
+        assert sorted((found["id"], found["campaign"]) for found in lake.rows()) == expected
+        table.compact(2, timedelta(0))
+        assert sorted((found["id"], found["campaign"]) for found in lake.rows()) == expected
+        assert lake.stored() == len(AWKWARD)
+
+    def test_two_applications_commit_at_the_same_time(self, lake):
+        def run(app_id: str) -> list[bool]:
+            table = lake.open()
+            files = [lake.write([row(number, app_id)]) for number in range(5)]
+            return [add(table, one, app_id, batch) for batch, one in enumerate(files)]
+
+        with ThreadPoolExecutor(3) as pool:
+            assert all(all(done) for done in pool.map(run, ["a", "b", "c"]))
+        assert ids(lake) == sorted([0, 1, 2, 3, 4] * 3)
+
+    def test_of_two_drivers_with_the_same_batch_one_commits(self, lake):
+        add(lake.open(), lake.write([row(0)]))
+        drivers = [(lake.open(), lake.write([row(1)])) for _ in range(4)]
+
+        def run(driver: tuple[Table, list[Any]]) -> bool:
+            table, files = driver
+            return add(table, files, version=1)
+
+        with ThreadPoolExecutor(4) as pool:
+            assert sorted(pool.map(run, drivers)) == [False, False, False, True]
+        assert ids(lake) == [0, 1]
+
+    def test_a_crash_before_the_commit_leaves_an_orphan_that_compaction_removes(self, lake):
+        table = lake.open()
+        add(table, lake.write([row(1)]))
+        lake.write([row(2)])
+        assert (ids(lake), lake.stored()) == ([1], 2)
+        lake.open().compact(2, timedelta(0))
+        assert (ids(lake), lake.stored()) == ([1], 1)
+
+    def test_compaction_beside_a_writer_loses_nothing(self, lake):
+        table = lake.open()
+        add(table, lake.write([row(0)]))
+
+        def write() -> None:
+            for batch in range(1, 12):
+                add(table, lake.write([row(batch)]), version=batch)
+
+        def compact() -> None:
+            for _ in range(6):
+                lake.open().compact(2, timedelta(days=1))
+
+        with ThreadPoolExecutor(3) as pool:
+            for done in [pool.submit(write), pool.submit(compact), pool.submit(compact)]:
+                done.result()
+        assert ids(lake) == list(range(12))
+
+
+class SinkContract(SinkSmoke):
     def test_a_committed_batch_is_read_back_with_its_partition_columns(self, lake):
         files = lake.write([row(1), row(2, "men", NOON + timedelta(hours=11))])
         assert add(lake.open(), files)
@@ -139,17 +202,6 @@ class SinkContract:
         assert ids(lake) == [1]
         assert lake.stored() == 1
 
-    def test_awkward_partition_values_round_trip(self, lake):
-        rows = [row(number, campaign) for number, campaign in enumerate(AWKWARD)]
-        table = lake.open()
-        add(table, lake.write(rows))
-        add(table, lake.write(rows), version=1)
-        expected = sorted([(n, c) for n, c in enumerate(AWKWARD)] * 2)
-        assert sorted((found["id"], found["campaign"]) for found in lake.rows()) == expected
-        table.compact(2, timedelta(0))
-        assert sorted((found["id"], found["campaign"]) for found in lake.rows()) == expected
-        assert lake.stored() == len(AWKWARD)
-
     def test_null_and_empty_are_one_partition_and_read_back_as_null(self, lake):
         files = lake.write([row(1, None), row(2, "")])
         assert len(files) == 1
@@ -163,36 +215,6 @@ class SinkContract:
         add(lake.open(), files)
         found = {one["id"]: (one["campaign"], json.loads(one["_rescued"])) for one in lake.rows()}
         assert found == {n: ("__unsafe__", {"campaign": c}) for n, c in enumerate(unsafe)}
-
-    def test_two_applications_commit_at_the_same_time(self, lake):
-        def run(app_id: str) -> list[bool]:
-            table = lake.open()
-            files = [lake.write([row(number, app_id)]) for number in range(5)]
-            return [add(table, one, app_id, batch) for batch, one in enumerate(files)]
-
-        with ThreadPoolExecutor(3) as pool:
-            assert all(all(done) for done in pool.map(run, ["a", "b", "c"]))
-        assert ids(lake) == sorted([0, 1, 2, 3, 4] * 3)
-
-    def test_of_two_drivers_with_the_same_batch_one_commits(self, lake):
-        add(lake.open(), lake.write([row(0)]))
-        drivers = [(lake.open(), lake.write([row(1)])) for _ in range(4)]
-
-        def run(driver: tuple[Table, list[Any]]) -> bool:
-            table, files = driver
-            return add(table, files, version=1)
-
-        with ThreadPoolExecutor(4) as pool:
-            assert sorted(pool.map(run, drivers)) == [False, False, False, True]
-        assert ids(lake) == [0, 1]
-
-    def test_a_crash_before_the_commit_leaves_an_orphan_that_compaction_removes(self, lake):
-        table = lake.open()
-        add(table, lake.write([row(1)]))
-        lake.write([row(2)])
-        assert (ids(lake), lake.stored()) == ([1], 2)
-        lake.open().compact(2, timedelta(0))
-        assert (ids(lake), lake.stored()) == ([1], 1)
 
     def test_an_orphan_within_the_retention_stays(self, lake):
         table = lake.open()
@@ -219,20 +241,3 @@ class SinkContract:
             add(table, lake.write([row(batch)]), version=batch)
         table.compact(4, timedelta(0))
         assert lake.stored() == 3
-
-    def test_compaction_beside_a_writer_loses_nothing(self, lake):
-        table = lake.open()
-        add(table, lake.write([row(0)]))
-
-        def write() -> None:
-            for batch in range(1, 12):
-                add(table, lake.write([row(batch)]), version=batch)
-
-        def compact() -> None:
-            for _ in range(6):
-                lake.open().compact(2, timedelta(days=1))
-
-        with ThreadPoolExecutor(3) as pool:
-            for done in [pool.submit(write), pool.submit(compact), pool.submit(compact)]:
-                done.result()
-        assert ids(lake) == list(range(12))

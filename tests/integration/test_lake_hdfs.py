@@ -3,14 +3,36 @@ import uuid
 
 import pytest
 from hdfs_native import Client
+from hdfs_native.fsspec import HdfsFileSystem
 from tests.contracts.delta_lake import DeltaLake
-from tests.contracts.sink import SinkContract, add, row
+from tests.contracts.sink import SinkSmoke, add, row
+from tests.contracts.storage import Place, RemoteStorageContract
 from tests.unit.pipelines.spark_like import Site, once, without_kafka
 
 from headrace.pipelines.lock import lock_folder
 
+ESCAPED = ":;?#"  # by the lake; the client of HDFS takes them for parts of a URI
 
-class TestHdfs(SinkContract):
+
+class TestFiles(RemoteStorageContract):
+    @pytest.fixture
+    def place(self, hdfs):
+        return Place(f"{hdfs.uri}/files-{uuid.uuid4().hex[:8]}", without=ESCAPED)
+
+    @pytest.fixture
+    def unanswered(self, monkeypatch):
+        rename = HdfsFileSystem.mv
+
+        def lose_answer(files, *paths, **options):
+            rename(files, *paths, **options)
+            monkeypatch.undo()
+            raise OSError("the connection is gone")
+
+        monkeypatch.setattr(HdfsFileSystem, "mv", lose_answer)
+        return {}
+
+
+class TestLake(SinkSmoke):
     @pytest.fixture
     def lake(self, hdfs):
         return DeltaLake(f"{hdfs.uri}/lake-{uuid.uuid4().hex[:8]}/impressions")

@@ -6,7 +6,8 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 from tests.contracts.delta_lake import DeltaLake
-from tests.contracts.sink import SinkContract, add, ids, row
+from tests.contracts.sink import SinkSmoke, add, ids, row
+from tests.contracts.storage import Place, RemoteStorageContract
 from tests.integration.flow import Flow, click
 from tests.integration.s3_server import FaultyProxy
 
@@ -41,48 +42,22 @@ def lake(s3, bucket):
     return DeltaLake(f"{bucket}/tables/impressions", storage_options=s3.settings.options)
 
 
-class TestS3(SinkContract):
-    """The contract of lakes, by :mod:`tests.contracts.sink`."""
+class TestLake(SinkSmoke):
+    """The lake of this module, under the part of the contract that rests on storage."""
 
 
-class TestFiles:
-    def test_keys_with_any_character_are_written_listed_and_deleted(self, s3, bucket):
-        options = s3.settings.options
-        names = ["a b/c=d/50%", "a?b#c", "żółć", "plain"]
-        for name in names:
-            storage.write_bytes_atomic(f"{bucket}/x/{name}", name.encode(), options)
-        assert storage.list_files(f"{bucket}/x", options) == sorted(names)
-        assert [storage.read_bytes(f"{bucket}/x/{name}", options) for name in names] == [
-            name.encode() for name in names
-        ]
-        storage.delete_files(f"{bucket}/x", [*names[:2], "never there"], options)
-        assert storage.list_files(f"{bucket}/x", options) == sorted(names[2:])
-        storage.delete(f"{bucket}/x", options)
-        assert not storage.exists(f"{bucket}/x", options)
+class TestFiles(RemoteStorageContract):
+    @pytest.fixture
+    def place(self, s3, bucket):
+        return Place(f"{bucket}/files", s3.settings.options)
 
-    def test_a_prefix_is_a_whole_name(self, s3, bucket):
-        options = s3.settings.options
-        for name in ("clicks/a", "clicks-2/b"):
-            storage.write_bytes_atomic(f"{bucket}/{name}", b"", options)
-        assert storage.list_files(f"{bucket}/clicks", options) == ["a"]
-        storage.delete(f"{bucket}/clicks", options)
-        assert storage.list_files(bucket, options) == ["clicks-2/b"]
-
-    def test_a_missing_object_is_no_error_of_storage(self, s3, bucket):
-        with pytest.raises(FileNotFoundError):
-            storage.read_bytes(f"{bucket}/none", s3.settings.options)
-
-    def test_of_two_writers_of_a_new_object_one_succeeds(self, s3, bucket):
-        storage.write_bytes_new(f"{bucket}/one", b"first", s3.settings.options)
-        with pytest.raises(FileExistsError):
-            storage.write_bytes_new(f"{bucket}/one", b"second", s3.settings.options)
-        assert storage.read_bytes(f"{bucket}/one", s3.settings.options) == b"first"
-
-    def test_a_large_object_is_whole(self, s3, bucket):
-        content = bytes(range(256)) * 50_000
-        with storage.open_output(bucket, "large", s3.settings.options) as stream:
-            stream.write(content)
-        assert storage.read_bytes(f"{bucket}/large", s3.settings.options) == content
+    @pytest.fixture
+    def unanswered(self, s3):
+        losses = iter([True])
+        proxy = FaultyProxy(s3, lambda method, _: method == "PUT" and next(losses, False))
+        yield replace(s3.settings, endpoint=proxy.endpoint).options
+        proxy.close()
+        assert len(proxy.lost) == 1
 
     def test_an_object_whose_writing_failed_is_not_there(self, s3, bucket):
         output = storage.open_output(bucket, "half", s3.settings.options)

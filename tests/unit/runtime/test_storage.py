@@ -1,4 +1,5 @@
 import pytest
+from tests.contracts.storage import Place, StorageContract
 
 from headrace.runtime import storage
 
@@ -9,27 +10,16 @@ def root(request, tmp_path):
     return str(folder) if request.param == "path" else folder.as_uri()
 
 
-def test_a_file_is_replaced_and_nothing_else_is_left(root):
-    storage.write_bytes_atomic(f"{root}/deep/file.json", b"one")
-    storage.write_bytes_atomic(f"{root}/deep/file.json", b"two")
-    assert storage.read_bytes(f"{root}/deep/file.json") == b"two"
-    assert storage.list_files(root) == ["deep/file.json"]
+class TestLocalFolders(StorageContract):
+    @pytest.fixture
+    def place(self, root):
+        return Place(root)
 
 
 def test_files_are_listed_below_the_folder_in_order(root):
     for name in ("b", "a/z", "a/b/c"):
         storage.write_bytes_atomic(storage.join(root, name), b"")
     assert storage.list_files(root) == ["a/b/c", "a/z", "b"]
-
-
-def test_a_folder_that_is_not_there_is_empty(root):
-    assert storage.list_files(root) == []
-    assert not storage.exists(root)
-
-
-def test_reading_what_is_not_there_says_so(root):
-    with pytest.raises(FileNotFoundError):
-        storage.read_bytes(f"{root}/nothing")
 
 
 def test_deleting_takes_files_and_folders_and_forgives(root):
