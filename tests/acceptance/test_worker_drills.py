@@ -26,7 +26,6 @@ from headrace.kafka.topics import delete_topic
 from headrace.model import TopicPartition
 from headrace.workers.consumer_group.pause_requests import pause, resume
 
-pytestmark = pytest.mark.drill
 AT_ONCE = 3  # of two cores, which other tests use too
 PARTITIONS = 4
 QUEUE_BYTES = 512 * 1024
@@ -37,7 +36,6 @@ BROKER = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     "group.consumer.min.session.timeout.ms": "1000",
-    "group.consumer.session.timeout.ms": "30000",
     "group.consumer.min.heartbeat.interval.ms": "100",
     # A heartbeat without an answer for twice as long is lost for ever, and so is the assignment
     # that librdkafka would have got with it.
@@ -45,10 +43,10 @@ BROKER = {
 }
 
 
-def killed(drill: Drill, times: int) -> History:
+def killed(drill: Drill) -> History:
     """C-1."""
     drill.begin({}, {}, {})
-    for _ in range(times * drill.rounds):
+    for _ in range(drill.rounds):
         one = drill.one_with_partitions()
         with drill.fault("kill", taken_over(drill, one)):
             drill.kill_at_work(one)
@@ -56,10 +54,10 @@ def killed(drill: Drill, times: int) -> History:
     return drill.finish()
 
 
-def restarted(drill: Drill, times: int) -> History:
+def restarted(drill: Drill) -> History:
     """C-2: two of three at once, so that they also leave while the group rebalances."""
     drill.begin({}, {}, {})
-    for _ in range(times * drill.rounds):
+    for _ in range(drill.rounds):
         old = drill.running[:2]
         gone = [taken_over(drill, one) for one in old]
         with drill.fault("restart", lambda: all(each() for each in gone)):  # noqa: B023
@@ -149,12 +147,13 @@ def slowed(drill: Drill) -> Slowed:
     drill.open({})
     [one] = drill.running
     before = one.rss_mb
-    with drill.fault("slow", lambda: len({number for number, _ in in_process(one)}) == PARTITIONS):
+    with drill.fault("slow", lambda: not in_process(one)):
         drill.ledger.start()
+        drill.until(lambda: max(held(one), default=0) > QUEUE_BYTES / 4 and is_passed(one))
+        one.signal(signal.SIGUSR1)
     grown_mb = one.rss_mb - before
     history = drill.finish()
-    held = [int(bytes_) for _, (bytes_,), _ in one.notes("holds")]
-    return Slowed(history, overtaken(one), max(held), grown_mb)
+    return Slowed(history, overtaken(one), max(held(one)), grown_mb)
 
 
 def begun(instance: Instance) -> dict[Position, int]:
@@ -164,6 +163,20 @@ def begun(instance: Instance) -> dict[Position, int]:
 
 def in_process(instance: Instance) -> set[Position]:
     return set(begun(instance)) - {one.position for one in instance.processed}
+
+
+def held(instance: Instance) -> list[int]:
+    """Bytes that it held, from time to time."""
+    return [int(bytes_) for _, (bytes_,), _ in instance.notes("holds")]
+
+
+def is_passed(instance: Instance) -> bool:
+    """Whether a record is in process in each partition, and one behind it is done."""
+    furthest: dict[int, int] = {}
+    for one in instance.processed:
+        furthest[one.partition] = max(one.offset, furthest.get(one.partition, -1))
+    passed = {number for number, at in in_process(instance) if at < furthest.get(number, -1)}
+    return len(passed) == PARTITIONS
 
 
 def overtaken(instance: Instance) -> Counter[int]:
@@ -203,11 +216,11 @@ def has_every_letter(history: History) -> bool:
     return len({(one.partition, one.offset) for one in history.letters}) == len(history.poison)
 
 
-def paused(drill: Drill, times: int) -> History:
+def paused(drill: Drill) -> History:
     """C-7: what is paused is not processed, whoever has it."""
     rng = random.Random(drill.topic)
     drill.begin({}, {}, {})
-    for _ in range(times * drill.rounds):
+    for _ in range(drill.rounds):
         numbers = rng.sample(range(PARTITIONS), 2)
         partitions = [TopicPartition(drill.topic, number) for number in numbers]
         pause(drill.client, drill.spec.worker, partitions)
@@ -304,7 +317,7 @@ OBSERVED_DEEDS = ("fail", "bad", "hang", "silent", "told")
 CLEAN, CRASH = signal.SIGTERM, signal.SIGKILL
 SHORT = {"session_seconds": 4.0}
 LONG = {"session_seconds": 30.0}  # nobody is to be taken for dead, however busy the machine is
-CONSUMER = {"protocol": "consumer"}
+CONSUMER = {"protocol": "consumer", "session_seconds": 8.0}  # of four heartbeats
 BAD = {"lanes": 16, "timeout_seconds": 0.5, "session_seconds": 3.0, "commit_seconds": 2.0}
 SLOW_ONES = partial(every, deeds=["slow"], of=1000)
 DRILLS = {  # the longest first
@@ -315,13 +328,14 @@ DRILLS = {  # the longest first
             "lanes": 16,
             "work_seconds": 0.0,
             "queue_bytes": QUEUE_BYTES,
+            "timeout_seconds": 600.0,
         },
     ),
-    "killed, consumer": (partial(killed, times=2), CONSUMER),
+    "killed": (killed, {"long_rounds": 12, **SHORT}),
+    "killed, consumer": (killed, {"long_rounds": 8, **CONSUMER}),
     "frozen, consumer": (frozen, CONSUMER),
-    "killed": (partial(killed, times=3), SHORT),
-    "restarted": (partial(restarted, times=3), LONG),
-    "paused": (partial(paused, times=2), LONG),
+    "restarted": (restarted, {"long_rounds": 12, **LONG}),
+    "paused": (paused, {"long_rounds": 8, **LONG}),
     "poisoned": (poisoned, {"sent": {"deeds": partial(every, deeds=TASK_DEEDS, of=75)}, **BAD}),
     "poisoned and observed": (
         poisoned,
@@ -333,12 +347,12 @@ DRILLS = {  # the longest first
     ),
     "frozen": (frozen, SHORT),
     "replaced": (replaced, {"session_seconds": 15.0}),
-    "restarted, consumer": (partial(restarted, times=2), CONSUMER),
+    "restarted, consumer": (restarted, {"long_rounds": 8, **CONSUMER, **LONG}),
     "repartitioned": (repartitioned, {"most_partitions": 2 * PARTITIONS}),
     "bounced": (partial(bounced, ways=(CLEAN, CRASH)), LONG),
-    "bounced, consumer": (partial(bounced, ways=[CLEAN]), CONSUMER),
+    "bounced, consumer": (partial(bounced, ways=[CLEAN]), {**CONSUMER, **LONG}),
     "recreated": (recreated, {"session_seconds": 60.0}),
-    "recreated, consumer": (recreated, CONSUMER),
+    "recreated, consumer": (recreated, {**CONSUMER, **LONG}),
 }
 
 
@@ -349,11 +363,13 @@ def ended(request, start_cluster, tmp_path_factory) -> Iterator[Callable[[str], 
     tests = [one for one in request.session.items if one.path == request.path]
     wanted = {one.callspec.params["drill"] for one in tests}
     folder = tmp_path_factory.mktemp("drills")
-    rounds = LONG_ROUNDS if request.config.option.drills == "long" else 1
+    is_long = request.config.option.drills == "long"
 
     def run(name: str) -> object:
         drilled, options = DRILLS[name]
-        declared = {"partitions": PARTITIONS, "rounds": rounds, **options}
+        declared = {"partitions": PARTITIONS, **options}
+        rounds = declared.pop("long_rounds", LONG_ROUNDS)
+        declared["rounds"] = rounds if is_long else 1
         with Drill(cluster.bootstrap_servers, folder, **declared) as drill:
             return drilled(drill)
 
@@ -363,12 +379,15 @@ def ended(request, start_cluster, tmp_path_factory) -> Iterator[Callable[[str], 
     cluster.cluster.stop()
 
 
-def drills(*names: str) -> pytest.MarkDecorator:
-    """A test of each of these."""
-    return pytest.mark.parametrize("drill", names)
+def drills(*names: str, always: str = "") -> pytest.MarkDecorator:
+    """A test of each of these; ``always``: one that every run of the tests has."""
+    tests = [pytest.param(name, marks=pytest.mark.drill) for name in names if name != always]
+    if always:
+        tests.insert(0, pytest.param(always, marks=pytest.mark.drill(always=True)))
+    return pytest.mark.parametrize("drill", tests)
 
 
-@drills("killed", "killed, consumer")
+@drills("killed, consumer", always="killed")
 def test_instances_are_killed_and_only_what_was_not_committed_is_repeated(ended, drill):
     history = ended(drill)
     assert report(history) == ""
@@ -409,6 +428,7 @@ def test_a_slow_record_holds_up_the_commit_and_nothing_else(ended, drill):
     assert found.grown_mb < FEW_MB
 
 
+@pytest.mark.drill
 @pytest.mark.parametrize(
     ("drill", "deeds"),
     [

@@ -37,6 +37,8 @@ from headrace.workers import (
 FOREVER_SECONDS = 3600.0
 VERSION = "7"
 WATCH_SECONDS = 0.1
+RELEASED = asyncio.Event()
+"""SIGUSR1 sets it: records whose ids say that they are slow are done."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,6 @@ class Spec:
         retry_topics: what failed waits there, not in its lane.
         observed: tasks use the observer, so that many records of a lane are in process.
         work_seconds: that each record takes.
-        slow_seconds: that one takes whose id says so.
     """
 
     client: dict[str, str]
@@ -64,7 +65,6 @@ class Spec:
     observed: bool = False
     retry_topics: bool = False
     work_seconds: float = 0.002
-    slow_seconds: float = 30.0
     timeout_seconds: float = 60.0
     queue_bytes: int = 16 * 1024 * 1024
     commit_seconds: float = 0.2
@@ -149,7 +149,7 @@ async def _hang(spec: Spec) -> None:
 
 
 async def _be_slow(spec: Spec) -> None:
-    await asyncio.sleep(spec.slow_seconds)
+    await RELEASED.wait()
 
 
 DEEDS = {"fail": _fail, "bad": _refuse, "hang": _hang, "slow": _be_slow}
@@ -184,7 +184,9 @@ async def run(spec: Spec, notes: Notes) -> None:
         session_seconds=spec.session_seconds,
     )
     instance = WorkerInstance(declared, spec.client, membership=membership)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, instance.stop)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, instance.stop)
+    loop.add_signal_handler(signal.SIGUSR1, RELEASED.set)
     watching = asyncio.create_task(watch(instance, notes))
     try:
         await instance.run()

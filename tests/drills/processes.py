@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from bench.usage import parse_stat
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from tests.drills.checker import (
     Fault,
     History,
@@ -32,7 +33,7 @@ from tests.drills.instance import VERSION, Spec
 from tests.drills.ledger import Ledger, read_topic, topic_ends
 from tests.kafka_topics import make_topic
 
-from headrace.kafka.client import group_offsets
+from headrace.kafka.client import admin_request, group_offsets
 from headrace.kafka.dead_letters import scan
 from headrace.model import Topic, TopicPartition
 
@@ -166,6 +167,19 @@ class CommitPoller(threading.Thread):
         self.look()
 
 
+def set_session(client: dict[str, str], group: str, seconds: float) -> None:
+    """Tells brokers after how long they count a silent member of a group no more."""
+    entry = ConfigEntry(
+        "consumer.session.timeout.ms",
+        str(int(seconds * 1000)),
+        incremental_operation=AlterConfigOpType.SET,
+    )
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[entry])
+    admin_request(
+        client, lambda admin: admin.incremental_alter_configs([resource])[resource].result()
+    )
+
+
 def _by_partition(offsets: dict[TopicPartition, int]) -> dict[int, int]:
     return {one.partition: offset for one, offset in offsets.items()}
 
@@ -204,6 +218,8 @@ class Drill:
         self.spec = Spec(own, self.topic, f"worker-{self.topic}", "", **spec)
         self.folder = folder / self.topic
         self.folder.mkdir()
+        if self.spec.protocol == "consumer":  # there, brokers say how long a session is
+            set_session(self.client, f"headrace.{self.spec.worker}", self.spec.session_seconds)
         self.instances: list[Instance] = []
         self.faults: list[Fault] = []
         self.ledger = Ledger(self.client, self.topic, **(sent or {}))
