@@ -15,6 +15,7 @@ import time
 import uuid
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import confluent_kafka
 import pytest
@@ -38,7 +39,6 @@ WAIT_SECONDS = 360  # longer than an instance that hangs keeps its lease
 # in between, where its time goes on: none of that makes a view late.
 LATENESS = timedelta(minutes=5)
 KILLED, FROZEN = signal.SIGKILL, signal.SIGSTOP
-pytestmark = pytest.mark.drill
 
 
 class Views:
@@ -159,6 +159,8 @@ class Instances:
     def replace_oldest(self):
         """A step of a rolling restart."""
         leaving = self.running.pop(0)
+        while not handles(leaving, signal.SIGTERM):  # it is about to begin
+            time.sleep(0.05)
         leaving.terminate()
         assert leaving.wait(60) == 0
         self.running.append(self._start())
@@ -176,6 +178,13 @@ class Instances:
 
     def _start(self):
         return subprocess.Popen(self._arguments)
+
+
+def handles(process, number):
+    """Whether a process has a handler of a signal."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    [handled] = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt")]
+    return bool(int(handled, 16) >> (number - 1) & 1)
 
 
 def final_results(flow, declared, expected):
@@ -213,12 +222,16 @@ def window_of(result):
     return int(result.query.removeprefix("q")), begin, result.facets["country"]
 
 
-def test_faults_of_instances_change_no_result(broker, spark, tmp_path, drill_run):
-    kills = drill_run.size(short=2, long=10)
-    freezes = drill_run.size(short=1, long=4)
-    events = drill_run.size(short=30_000, long=500_000)
-    queries = drill_run.size(short=40, long=USERS)
-    flow = Flow(broker, spark, tmp_path)
+@pytest.fixture
+def flow(broker, spark, tmp_path):
+    return Flow(broker, spark, tmp_path)
+
+
+def check(flow, drill_run, faults, *, events, queries, replaces):
+    """The results of queries over events are those of no fault; returns how many.
+
+    ``replaces``: another version of the pipeline and other instances take over meanwhile.
+    """
     declared = StandingQueries(f"q-{uuid.uuid4().hex[:8]}", 4, 2, max_ttl=None)
     topic = views_topic(f"views-{uuid.uuid4().hex[:8]}")
     flow.create(topic.name, topic.partitions)
@@ -227,20 +240,19 @@ def test_faults_of_instances_change_no_result(broker, spark, tmp_path, drill_run
     register(flow, declared, topic, queries)
     views = Views(flow, topic, drill_run.random)
     instances = Instances(flow, declared, topic, drill_run.random)
-    faults = kills * [KILLED] + freezes * [FROZEN]
-    drill_run.random.shuffle(faults)
     step = events // (len(faults) + 1)
     matching = Matching(flow, declared, topic)
     try:
         for number, fault in enumerate(faults):
-            if number == len(faults) // 2:
+            if replaces and number == len(faults) // 2:
                 matching.upgrade(views_topic(topic.name, LaterView))
             views.send(step, 60)
             time.sleep(drill_run.random.uniform(1, 6))
             instances.fail(fault)
         for _ in instances.running.copy():
             views.send(step // 3, 20)
-            instances.replace_oldest()
+            if replaces:
+                instances.replace_oldest()
         views.end()
         expected = {key: sums for key, sums in views.expected.items() if key[0] < queries}
         results = final_results(flow, declared, expected)
@@ -259,4 +271,21 @@ def test_faults_of_instances_change_no_result(broker, spark, tmp_path, drill_run
     assert {key: values[0] for key, values in answers.items()} == expected
     assert {len(values) for values in answers.values()} == {1}
     assert all(times == sorted(times) for times in begins.values())
-    drill_run.report(events=views.count, results=len(results), kills=kills, freezes=freezes)
+    drill_run.report(events=views.count, results=len(results))
+
+
+@pytest.mark.drill(always=True)
+def test_an_instance_that_is_killed_changes_no_result(flow, drill_run):
+    check(flow, drill_run, [KILLED], events=4_000, queries=10, replaces=False)
+
+
+@pytest.mark.drill
+def test_faults_of_instances_change_no_result(flow, drill_run):
+    kills = drill_run.size(short=1, long=10)
+    freezes = drill_run.size(short=1, long=4)
+    faults = kills * [KILLED] + freezes * [FROZEN]
+    drill_run.random.shuffle(faults)
+    events = drill_run.size(short=30_000, long=500_000)
+    queries = drill_run.size(short=40, long=USERS)
+    check(flow, drill_run, faults, events=events, queries=queries, replaces=True)
+    drill_run.report(kills=kills, freezes=freezes)
