@@ -46,10 +46,7 @@ NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://research.zozo.com/data.html"
 HEADRACE = Path(sys.executable).with_name("headrace")
 SITES = {"random": "warsaw", "bts": "paris"}
 """The site where the events of a policy come in, and where its users are at home."""
-STAGES = (
-    ("impressions-to-lake", "clicks-with-impressions"),
-    ("clicks-to-lake", "clicks-to-stats"),
-)
+PIPELINES = ("impressions-to-lake", "clicks-with-impressions", "clicks-to-lake", "clicks-to-stats")
 LATEST = 3
 PATIENCE_SECONDS = 180
 STOP_SECONDS = 60
@@ -170,9 +167,8 @@ def demo(stack: ExitStack, url: str) -> int:
         sent = send(raw, sites)
         step("Wait until all is merged", "headrace merger list")
         await_merged(sum(sent.values()))
-    for number, pipelines in enumerate(STAGES, start=1):
-        step(f"Run stage {number} at the centre", f"headrace run --once {' '.join(pipelines)}")
-        headrace(HERE, "run", "--once", *pipelines)
+    step("Run the pipelines at the centre", f"headrace run --once {' '.join(PIPELINES)}")
+    headrace(HERE, "run", "--once", *PIPELINES)
     step("Send the clicks to where their users are at home", "headrace dispatcher run --once")
     headrace(HERE, "dispatcher", "run", "dispatch-clicks", "--once")
     for site, folder in sites.items():

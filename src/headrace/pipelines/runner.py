@@ -85,7 +85,8 @@ class Driver:
 
         Args:
             pipelines: which to run.
-            once: end when caught up with what the topics hold at the start.
+            once: end when caught up with what the topics hold at the start. A pipeline that reads
+                what another one writes starts when that one has ended.
             observe: called about five times a second with the progress of each, on this thread.
             stop: set it from anywhere to stop after the current batches.
         """
@@ -95,7 +96,7 @@ class Driver:
         ]
         try:
             while not stop.is_set() and not all(run.progress.final for run in runs):
-                for run in runs:
+                for run in due(runs) if once else runs:
                     run.poll()
                 observe({run.pipeline.name: run.progress for run in runs})
                 stop.wait(POLL_INTERVAL_SECONDS)
@@ -106,6 +107,19 @@ class Driver:
                 run.stop()
             observe({run.pipeline.name: run.progress for run in runs})
         return {run.pipeline.name: run.progress for run in runs}
+
+
+def due(runs: Sequence[PipelineRun]) -> Sequence[PipelineRun]:
+    """Returns those whose topics no unfinished one writes; all, where they wait for each other."""
+    unfinished = [run for run in runs if not run.progress.final]
+    written = {t.name for run in unfinished for sink in run.pipeline.sinks for t in sink.topics}
+    ready = [run for run in unfinished if not written & _topics_read(run.pipeline)]
+    return ready or unfinished
+
+
+def _topics_read(pipeline: Pipeline) -> set[str]:
+    topics = (*(source.topic for source in pipeline.sources), *pipeline.references)
+    return {topic.name for topic in topics}
 
 
 def _spark_settings(settings: Settings) -> SparkSettings:

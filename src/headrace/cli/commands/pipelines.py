@@ -62,7 +62,8 @@ def run(  # noqa: PLR0913 - one for each option
 ) -> RunResult:
     """Run pipelines, all of them when none is named.
 
-    They run side by side in one driver, and their progress is shown.
+    They run side by side in one driver, and their progress is shown. With --once, one that reads
+    what another one writes starts when that one has ended.
 
     Ctrl-C (or SIGTERM) stops after the current batches; a second one at once, which is safe too.
     The exit code is 0, also when it was stopped; 1, 3 or 4 when a pipeline failed, was refused,

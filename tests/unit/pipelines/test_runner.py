@@ -1,0 +1,54 @@
+"""Which pipelines a run with `--once` starts, and which wait for others."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from headrace import Join, Kafka, Lake, Pipeline, Topic, enrich
+from headrace.pipelines.runner import due
+
+
+class Event:
+    event_id: str
+
+
+def topic(name: str) -> Topic:
+    return Topic(name, event=Event, key="event_id")
+
+
+def run(pipeline: Pipeline, *, final: bool = False) -> SimpleNamespace:
+    return SimpleNamespace(pipeline=pipeline, progress=SimpleNamespace(final=final))
+
+
+A, B, C = topic("a"), topic("b"), topic("c")
+A_TO_B = Pipeline("a-to-b", A, Kafka(B))
+B_TO_LAKE = Pipeline("b-to-lake", B, Lake("b"))
+
+
+def test_what_reads_a_topic_waits_until_its_writer_has_ended() -> None:
+    writer, reader = run(A_TO_B), run(B_TO_LAKE)
+    beside = run(Pipeline("a-to-lake", A, Lake("a")))
+    assert due([reader, writer, beside]) == [writer, beside]
+    ended = run(A_TO_B, final=True)
+    assert due([reader, ended, beside]) == [reader, beside]
+
+
+def test_what_joins_a_topic_or_looks_values_up_in_it_waits_too() -> None:
+    join = Join(C, B, on=("event_id", "event_id"), column="b", within=None, wait=None)
+    lookup = enrich(B, by="event_id", columns=["event_id"])
+    for reader in (
+        Pipeline("join", join, Lake("joined")),
+        Pipeline("lookup", C, Lake("looked_up"), steps=[lookup]),
+    ):
+        writer = run(A_TO_B)
+        assert due([run(reader), writer]) == [writer]
+
+
+def test_what_writes_to_a_side_table_is_waited_for() -> None:
+    writer = run(Pipeline("late", A, Lake("a"), late_data=Kafka(B)))
+    assert due([run(B_TO_LAKE), writer]) == [writer]
+
+
+def test_pipelines_that_wait_for_each_other_all_start() -> None:
+    ring = [run(A_TO_B), run(Pipeline("b-to-a", B, Kafka(A)))]
+    assert due(ring) == ring
