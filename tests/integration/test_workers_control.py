@@ -28,6 +28,7 @@ from tests.integration.instances import (
 
 from headrace.control import worker_reset
 from headrace.control import workers as control
+from headrace.control.status_folders import worker_folder
 from headrace.errors import (
     PartitionMissingError,
     ProcessingFailedError,
@@ -113,7 +114,7 @@ def test_an_instance_tells_how_it_stands_and_how_it_ended(bench, settings):
         assert seen.waiting * 200 < seen.queue_bytes
         assert seen.paused_partitions == {f"{bench.topic.name}/0": ("lane",)}
         watched.until(lambda one: one.lag_seconds > 0 and one.processing_seconds > 0)
-        [shown] = control.progress(settings)
+        [shown] = worker_folder(settings).read()
         assert (shown.instance, shown.lag_records) == ("me", 100)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             text = answer.read().decode()
@@ -124,7 +125,7 @@ def test_an_instance_tells_how_it_stands_and_how_it_ended(bench, settings):
         watched.until(lambda one: one.processed == 100 and not one.lag_records)
     last = watched.seen[-1]
     assert (last.state, last.processed, last.reason) == (InstanceState.CLOSED, 100, "")
-    assert control.progress(settings)[0].state is InstanceState.CLOSED
+    assert worker_folder(settings).read()[0].state is InstanceState.CLOSED
 
 
 def test_an_instance_that_failed_says_why(bench, settings):
@@ -138,7 +139,7 @@ def test_an_instance_that_failed_says_why(bench, settings):
     with Watched(run) as watched:
         watched.until(lambda one: one.final)
     assert watched.failure is not None
-    [shown] = control.progress(settings)
+    [shown] = worker_folder(settings).read()
     assert shown.state is InstanceState.FAILED
     assert "no such campaign" in shown.reason
 

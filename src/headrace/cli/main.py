@@ -2,71 +2,61 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Iterator, Mapping
+
 import click
 
 from headrace import __version__
-from headrace.cli.commands import pipelines, project, services
-from headrace.cli.commands.dead_letters import dead_letters
-from headrace.cli.commands.dispatchers import dispatcher
-from headrace.cli.commands.ingest import ingest, tokens
-from headrace.cli.commands.ledger import reconcile
-from headrace.cli.commands.mergers import merger
-from headrace.cli.commands.mirrors import mirror
-from headrace.cli.commands.offline_files import load_offline_files
-from headrace.cli.commands.profiles import profile
-from headrace.cli.commands.queries import query
-from headrace.cli.commands.reprocess import reprocess
-from headrace.cli.commands.sites import sites
-from headrace.cli.commands.size import size
-from headrace.cli.commands.spool import spool
-from headrace.cli.commands.topics import produce, tail
-from headrace.cli.commands.version import version
-from headrace.cli.commands.workers import workers
 from headrace.cli.session import EXIT_CODES, epilog
 
 _EXAMPLE = "headrace init ads && cd ads\nheadrace up && headrace apply && headrace run"
 _CODES = "\n".join(f"{code:>3}  {text}" for code, text in EXIT_CODES.items())
+_MODULES = {
+    "project": ("init", "check"),
+    "plan": ("plan", "apply"),
+    "services": ("up", "down", "status"),
+    "topics": ("produce", "tail"),
+    "ingest": ("ingest", "tokens"),
+    "spool": ("spool",),
+    "offline_files": ("load-offline-files",),
+    "size": ("size",),
+    "pipelines": ("run", "pause", "resume", "compact", "checkpoint"),
+    "reprocess": ("reprocess",),
+    "ledger": ("reconcile",),
+    "workers": ("workers",),
+    "mirrors": ("mirror",),
+    "profiles": ("profile",),
+    "mergers": ("merger",),
+    "dispatchers": ("dispatcher",),
+    "sites": ("sites",),
+    "queries": ("query",),
+    "dead_letters": ("dead-letters",),
+    "version": ("version",),
+}
+_MODULE_OF = {command: module for module, commands in _MODULES.items() for command in commands}
+
+
+class _Commands(Mapping[str, click.Command]):
+    """The commands by name; the module of one is imported when it is used."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        module = importlib.import_module(f"headrace.cli.commands.{_MODULE_OF[name]}")
+        command: click.Command = getattr(module, name.replace("-", "_"))
+        return command
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_MODULE_OF)
+
+    def __len__(self) -> int:
+        return len(_MODULE_OF)
 
 
 @click.group(
+    commands=_Commands(),
     epilog=f"{epilog('Example', _EXAMPLE)}\n\n{epilog('Exit codes', _CODES)}",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="headrace")
 def main() -> None:
     """Real-time event pipelines in Python, on Kafka and PySpark."""
-
-
-for subcommand in (
-    project.init,
-    project.check,
-    project.plan,
-    project.apply,
-    services.up,
-    services.down,
-    services.status,
-    produce,
-    tail,
-    ingest,
-    tokens,
-    spool,
-    load_offline_files,
-    size,
-    pipelines.run,
-    pipelines.pause,
-    pipelines.resume,
-    pipelines.compact,
-    pipelines.checkpoint,
-    reprocess,
-    reconcile,
-    workers,
-    mirror,
-    profile,
-    merger,
-    dispatcher,
-    sites,
-    query,
-    dead_letters,
-    version,
-):
-    main.add_command(subcommand)

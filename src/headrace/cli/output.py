@@ -6,10 +6,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from headrace.cli.screen import Screen
 from headrace.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from headrace.cli.screen import Screen
 
 Observer = TypeVar("Observer")
 PrintLine = Callable[[object], None]

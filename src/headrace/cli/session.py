@@ -17,15 +17,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import click
 
-from headrace.cli.console import ConsoleOutput
-from headrace.cli.json_output import JsonOutput
-from headrace.cli.output import Output
 from headrace.errors import HeadraceError, Problem, ProjectError
 from headrace.runtime.extras import require_extra
 from headrace.runtime.logs import Subject, log_to
 from headrace.settings import PROJECT_FILE, Settings, environment, find_project, load_settings
 
 if TYPE_CHECKING:
+    from headrace.cli.output import Output
     from headrace.control.project import LoadedProject
     from headrace.pipelines.pipeline import Pipeline
 
@@ -138,7 +136,7 @@ def command(
     def decorate(function: Callable[Concatenate[Session, Arguments], object]) -> click.Command:
         @functools.wraps(function)
         def body(*, as_json: bool, folder: Path | None, debug: bool, **values: Any) -> None:
-            session = Session(JsonOutput() if as_json else ConsoleOutput(), folder, debug)
+            session = Session(_output(as_json=as_json), folder, debug)
             bound: Callable[..., object] = functools.partial(function, session)
 
             def action() -> object:
@@ -157,6 +155,16 @@ def command(
         return click.command(name, epilog=ending)(body)
 
     return decorate
+
+
+def _output(*, as_json: bool) -> Output:
+    if as_json:
+        from headrace.cli.json_output import JsonOutput
+
+        return JsonOutput()
+    from headrace.cli.console import ConsoleOutput
+
+    return ConsoleOutput()
 
 
 def _load_views(function: Callable[..., object]) -> None:

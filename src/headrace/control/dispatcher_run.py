@@ -7,7 +7,8 @@ from functools import partial
 
 from headrace.control.dispatchers import dispatcher_session, routes_of
 from headrace.control.project import LoadedProject
-from headrace.control.transfer_run import TransferRun, TransferRunOptions, dispatcher_folder
+from headrace.control.status_folders import dispatcher_folder
+from headrace.control.transfer_run import TransferRun, TransferRunOptions
 from headrace.dispatcher.declaration import Dispatcher
 from headrace.dispatcher.instance import DispatcherInstance
 from headrace.dispatcher.status import DispatcherStatus

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from headrace.control.join_rules import join_warnings
-from headrace.kafka.brokers import Brokers
-from headrace.kafka.client import MAX_MESSAGE_BYTES, LiveTopic
+from headrace.kafka.record_sizes import MAX_MESSAGE_BYTES
 from headrace.model import ByField, ByKey, Topic
 from headrace.model.fault import Fault
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.transforms.transform import Transform
+
+if TYPE_CHECKING:
+    from headrace.kafka.brokers import Brokers
+    from headrace.kafka.client import LiveTopic
 
 DEFAULT_SEGMENT = timedelta(days=7)
 _FAR_ABOVE = 4

@@ -13,7 +13,8 @@ from headrace.control.project import LoadedProject
 from headrace.control.query_registry import matched_topics
 from headrace.control.query_sample import newest_events
 from headrace.control.site_clusters import own_cluster
-from headrace.control.transfer_run import TransferRun, TransferRunOptions, matched_events_folder
+from headrace.control.status_folders import matched_events_folder
+from headrace.control.transfer_run import TransferRun, TransferRunOptions
 from headrace.errors import NotDeclaredError, QueriesUnmatchedError, QueryUnmatchedError
 from headrace.kafka.cluster import KafkaCluster
 from headrace.model import Topic

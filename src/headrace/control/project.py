@@ -37,7 +37,6 @@ from headrace.pipelines.pipeline import Pipeline
 from headrace.queries.declaration import StandingQueries
 from headrace.settings import PROJECT_FILE, Settings
 from headrace.sinks.api import Sink
-from headrace.sinks.registry import installed_kinds
 from headrace.workers import Worker
 
 Named = TypeVar("Named", Topic, Pipeline, Worker, Mirror, Merger, Dispatcher, StandingQueries)
@@ -151,12 +150,18 @@ def _nothing_declared(settings: Settings) -> Problem:
 
 def _unknown_sinks(declarations: list[Declaration], settings: Settings) -> Iterator[Problem]:
     """Settings of sinks that are neither installed nor declared in a module."""
-    kinds = installed_kinds() | {
+    declared = {
         sink.kind
         for declaration in declarations
         if isinstance(declaration.value, Pipeline) and is_typed(declaration.value)
         for sink in declaration.value.sinks
     }
+    if settings.sinks.keys() <= declared:
+        return
+    # Which packages bring sinks stands in their metadata, which takes a while to read.
+    from headrace.sinks.registry import installed_kinds
+
+    kinds = installed_kinds() | declared
     for kind in settings.sinks.keys() - kinds:
         file, known = str(settings.root / PROJECT_FILE), ", ".join(sorted(kinds))
         yield Problem(file, 1, f"[sinks.{kind}]: no sink of this name is installed", known)

@@ -21,14 +21,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.control.durability import declared_retention
-from headrace.kafka.topics import TopicState
 from headrace.model import Topic
 from headrace.model.fault import Fault, is_a
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.transforms.deduplicate import deduplicate
+
+if TYPE_CHECKING:
+    from headrace.kafka.topics import TopicState
 
 _DEFAULTS = {
     "log.retention.ms": 1,

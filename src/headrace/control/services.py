@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import http.client
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from headrace.control.site_clusters import SiteCluster, own_cluster, site_clusters
 from headrace.errors import ServerStartError
@@ -17,12 +17,14 @@ from headrace.kafka.embedded import EmbeddedCluster, cluster_status, stop_cluste
 from headrace.runtime.cache import cache_folder
 from headrace.runtime.extras import require_extra
 from headrace.runtime.hdfs import EmbeddedHdfs, hdfs_status, stop_hdfs
-from headrace.runtime.jars import Progress, fetch
 from headrace.runtime.java import Java, find_java
 from headrace.runtime.ports import LOOPBACK, require_free
 from headrace.runtime.process import ServerProcess, stopped_on_failure
 from headrace.runtime.s3 import is_s3
 from headrace.settings import IngestSettings, Settings
+
+if TYPE_CHECKING:
+    from headrace.runtime.jars import Progress
 
 LAKE_ON_HDFS = "/lake"
 INGEST_FOLDER = "ingest"
@@ -189,6 +191,8 @@ def _start(
     environ: Mapping[str, str],
     on_progress: Progress,
 ) -> None:
+    from headrace.runtime.jars import fetch
+
     cache = cache_folder(environ)
     if clusters:
         jars = fetch("kafka", java, cache=cache, on_progress=on_progress)
@@ -218,6 +222,8 @@ def _start_ingest(settings: Settings, ingest: IngestSettings) -> None:
 
 def _is_ready(ingest: IngestSettings) -> bool:
     """Returns whether the service has its tokens and reaches Kafka; topics may be missing yet."""
+    import http.client
+
     # A service may listen at all addresses, but none of those is one to connect to.
     host = LOOPBACK if ingest.host in _ANY_ADDRESS else ingest.host
     connection = http.client.HTTPConnection(host, ingest.port, timeout=_ANSWER_SECONDS)

@@ -11,7 +11,6 @@ from headrace.errors import ExtraMissingError, JavaUnavailableError, Problem, St
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.transforms.transform import Transform
 from headrace.runtime.extras import require_extra
-from headrace.runtime.java import find_java
 from headrace.settings import PROJECT_FILE, LedgerSettings, Settings
 
 if TYPE_CHECKING:
@@ -55,6 +54,8 @@ def check_steps(
     joining = [pipeline for pipeline in pipelines if has_unseen_joins(pipeline)]
     if not joining:
         return StepFindings()
+    from headrace.runtime.java import find_java
+
     try:
         require_extra("spark")
         java = find_java(environ)

@@ -1,4 +1,4 @@
-"""Runs instances of mirrors and mergers, and shows how those here are doing, dispatchers too."""
+"""Runs instances of mirrors and mergers, and writes what those of all transfers do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from headrace.control.mergers import plan_of
 from headrace.control.mirrors import link_of
 from headrace.control.project import LoadedProject
-from headrace.dispatcher.status import DispatcherStatus
+from headrace.control.status_folders import merger_folder, mirror_folder
 from headrace.errors import DispatcherRunningError, MatchedEventsRunningError
 from headrace.merger.declaration import Merger
 from headrace.merger.instance import MergerInstance
@@ -19,9 +19,7 @@ from headrace.merger.status import MergerStatus
 from headrace.mirror.declaration import Mirror
 from headrace.mirror.instance import MirrorInstance
 from headrace.mirror.status import MirrorStatus
-from headrace.queries.matched_events.status import EmitterStatus
 from headrace.runtime.prometheus import serving
-from headrace.settings import Settings
 from headrace.transfer.prometheus import exposition
 from headrace.transfer.status import Status, TransferState, TransferStatus, TransferStatusFolder
 
@@ -123,7 +121,7 @@ def mirror_run(
     merged = {topic.name for merger in project.mergers.values() for topic in merger.sources}
     tells_times = any(topic.name in merged for topic in mirror.topics.values())
     instance = MirrorInstance(link_of(project.settings, mirror, tells_times=tells_times))
-    return TransferRun(mirror.name, instance, _mirrors(project.settings), options)
+    return TransferRun(mirror.name, instance, mirror_folder(project.settings), options)
 
 
 def merger_run(
@@ -131,37 +129,4 @@ def merger_run(
 ) -> TransferRun[MergerStatus]:
     """Returns an instance of a merger. Raises as :func:`plan_of`."""
     instance = MergerInstance(plan_of(project, merger))
-    return TransferRun(merger.name, instance, _mergers(project.settings), options)
-
-
-def dispatcher_statuses(settings: Settings) -> list[DispatcherStatus]:
-    """Returns what every instance of a dispatcher here wrote last. Connects to nothing."""
-    return dispatcher_folder(settings).read()
-
-
-def mirror_statuses(settings: Settings) -> list[MirrorStatus]:
-    """Returns what every instance of a mirror on this machine wrote last. Connects to nothing."""
-    return _mirrors(settings).read()
-
-
-def merger_statuses(settings: Settings) -> list[MergerStatus]:
-    """Returns what every instance of a merger on this machine wrote last. Connects to nothing."""
-    return _mergers(settings).read()
-
-
-def _mirrors(settings: Settings) -> TransferStatusFolder[MirrorStatus]:
-    return TransferStatusFolder(settings.state / "status" / "mirrors", MirrorStatus)
-
-
-def _mergers(settings: Settings) -> TransferStatusFolder[MergerStatus]:
-    return TransferStatusFolder(settings.state / "status" / "mergers", MergerStatus)
-
-
-def dispatcher_folder(settings: Settings) -> TransferStatusFolder[DispatcherStatus]:
-    """Returns the folder of the statuses of dispatchers."""
-    return TransferStatusFolder(settings.state / "status" / "dispatchers", DispatcherStatus)
-
-
-def matched_events_folder(settings: Settings) -> TransferStatusFolder[EmitterStatus]:
-    """Returns the folder of the statuses of processes that send matched events."""
-    return TransferStatusFolder(settings.state / "status" / "matched-events", EmitterStatus)
+    return TransferRun(merger.name, instance, merger_folder(project.settings), options)

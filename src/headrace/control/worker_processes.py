@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
-from headrace.control.workers import Observe, status_folder
+from headrace.control.status_folders import worker_folder
+from headrace.control.workers import Observe
 from headrace.errors import PlacedRunError
 from headrace.pipelines.failures import BUDGET_WINDOW_SECONDS, RestartBudget
 from headrace.runtime.prometheus import MetricsServer, serving
@@ -66,7 +67,7 @@ class WorkerProcesses:
         self, settings: Settings, worker: str, placement: ProcessesPlacement, start: StartChild
     ) -> None:
         self._worker, self._placement = worker, placement
-        self._status = status_folder(settings)
+        self._status = worker_folder(settings)
         self._budget = RestartBudget(settings.restart)
         self._children = [_Child(number, start) for number in range(placement.processes)]
         self._stopping = threading.Event()

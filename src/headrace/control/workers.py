@@ -9,6 +9,7 @@ import uvloop
 
 from headrace.control.schemas import with_schemas
 from headrace.control.services import broker_config
+from headrace.control.status_folders import worker_folder
 from headrace.errors import PartitionMissingError, TopicMissingError
 from headrace.kafka.client import ClientConfig, describe, group_offsets, watermarks
 from headrace.kafka.groups import ConsumerGroup, describe_group, first_timestamps
@@ -21,11 +22,7 @@ from headrace.workers import Worker, WorkerInstance
 from headrace.workers.consumer_group import pause_requests
 from headrace.workers.monitoring.lag import seconds_since
 from headrace.workers.monitoring.progress import Observe as ObserveInstance
-from headrace.workers.monitoring.progress import (
-    PartitionProgress,
-    WorkerProgress,
-    WorkerStatusFolder,
-)
+from headrace.workers.monitoring.progress import PartitionProgress, WorkerProgress
 from headrace.workers.monitoring.progress_monitor import ProgressMonitor
 from headrace.workers.monitoring.prometheus import exposition
 from headrace.workers.retry_topics import consumed_topics, topics_read
@@ -65,7 +62,7 @@ class WorkerRun:
         )
         worker = with_schemas(worker, settings)
         self._instance = WorkerInstance(worker, self._config, membership=membership)
-        self._status = status_folder(settings)
+        self._status = worker_folder(settings)
         self.name = options.instance_id or process_name()
 
     def stop(self) -> None:
@@ -90,16 +87,6 @@ class WorkerRun:
 
             watch = ProgressMonitor(self._instance, self.name, self._config, seen)
             uvloop.run(watch.run_instance())
-
-
-def progress(settings: Settings) -> list[WorkerProgress]:
-    """What every instance on this machine wrote last. Connects to nothing."""
-    return status_folder(settings).read()
-
-
-def status_folder(settings: Settings) -> WorkerStatusFolder:
-    """Returns the status store of the instances on this machine."""
-    return WorkerStatusFolder(settings.state / "status" / "workers")
 
 
 # -- where workers stand --------------------------------------------------------------------------

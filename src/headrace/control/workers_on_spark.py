@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from headrace.control.schemas import with_schemas
 from headrace.control.services import broker_config
 from headrace.control.shipping import own_modules
-from headrace.control.workers import Observe, WorkerStanding, standings, status_folder
+from headrace.control.status_folders import worker_folder
+from headrace.control.workers import Observe, WorkerStanding, standings
 from headrace.errors import BrokerUnreachableError, PlacedRunError
 from headrace.kafka.subscription import Membership
 from headrace.pipelines.failures import headline
@@ -136,7 +137,7 @@ class _Overview:
         server: MetricsServer | None,
     ) -> None:
         self._settings, self._worker, self._observe = settings, run.worker, observe
-        self._server, self._status = server, status_folder(settings)
+        self._server, self._status = server, worker_folder(settings)
         self._status.forget(run.worker.name)
         self._follower = ProgressFollower(run.config, run.run)
         self._shown: dict[str, WorkerProgress] = {}

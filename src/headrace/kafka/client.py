@@ -36,6 +36,7 @@ from headrace.kafka.broker_errors import (
     needs,
     principal,
 )
+from headrace.kafka.record_sizes import MAX_MESSAGE_BYTES
 from headrace.model import TopicPartition
 from headrace.settings import PRODUCER_SETTINGS, KafkaSettings
 
@@ -48,7 +49,6 @@ READ_ATTEMPT_SECONDS = 3.0
 """A read is sent again after this time, until REQUEST_TIMEOUT_SECONDS are over."""
 NO_TOPIC_ID = str(confluent_kafka.Uuid(0, 0))
 MESSAGE_TIMEOUT_MS = 180_000
-MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # the topic's own limit is the one that counts
 
 # A range has an end that librdkafka does not know of: what it has fetched beyond is thrown away.
 _BULK_READING = {

@@ -38,7 +38,7 @@ from headrace.kafka.client import (
     topic_ids,
     watermarks,
 )
-from headrace.kafka.headers import Headers, header_text, headers_of
+from headrace.kafka.headers import OWN_PREFIX, foreign_headers, header_text, headers_of
 from headrace.kafka.range_reader import Record, read_ranges
 from headrace.kafka.replayed import REPLAYS, PartitionId, was_replayed_to
 from headrace.kafka.sending import ProducerRecord
@@ -48,7 +48,6 @@ Position = tuple[TopicPartition, int]
 
 OFFLINE_FILES = "load-offline-files"
 """Stands as the pipeline of letters that are lines of offline files, not records of the topic."""
-_PREFIX = "headrace-"
 _SILENCE_SECONDS = 60.0
 _SETTLE_SECONDS = 120.0  # brokers abort a loader's transaction after a minute
 
@@ -187,19 +186,12 @@ def dead_letter_record(
     if letter.first_failure_ms >= 0:
         ours["attempts"] = str(letter.attempts)
         ours["first-failure"] = str(letter.first_failure_ms)
-    headers = tuple((_PREFIX + name, header_text(value)) for name, value in ours.items())
+    headers = tuple((OWN_PREFIX + name, header_text(value)) for name, value in ours.items())
     # Copied from another partition, the record begins anew: its replays there do not count here.
     keep = REPLAYS if was_replayed_to(PartitionId(origin, topic_id), letter.headers) else ""
     theirs = foreign_headers(letter.headers, keep=keep)
     return ProducerRecord(
         dead_letters_topic(origin.topic), letter.key, letter.value, headers + theirs
-    )
-
-
-def foreign_headers(headers: Headers, *, keep: str = "") -> Headers:
-    """Headers that are not headrace's own, and the one called ``keep``."""
-    return tuple(
-        (name, value) for name, value in headers if name == keep or not name.startswith(_PREFIX)
     )
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headrace.kafka.range_reader import Record
+if TYPE_CHECKING:
+    from headrace.kafka.range_reader import Record
 
 Headers = tuple[tuple[str, bytes | None], ...]
+
+OWN_PREFIX = "headrace-"
+"""Of the names of headers that headrace writes."""
 
 _MAX_TEXT_BYTES = 8 * 1024  # dead-letter topics leave 64 KiB for all headers
 _CUT = "…".encode()
@@ -43,6 +47,13 @@ def check_header_names(headers: Iterable[tuple[str, bytes | None]]) -> None:
     """
     for name, _ in headers:
         name.encode()
+
+
+def foreign_headers(headers: Headers, *, keep: str = "") -> Headers:
+    """Headers that are not headrace's own, and the one called ``keep``."""
+    return tuple(
+        (name, value) for name, value in headers if name == keep or not name.startswith(OWN_PREFIX)
+    )
 
 
 def header_text(text: object) -> bytes:

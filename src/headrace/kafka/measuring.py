@@ -14,7 +14,6 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException
 
 from headrace.errors import BrokerUnreachableError, TopicMissingError
 from headrace.kafka.client import (
-    MAX_MESSAGE_BYTES,
     MESSAGE_TIMEOUT_MS,
     ClientConfig,
     admin_request,
@@ -24,6 +23,7 @@ from headrace.kafka.client import (
     watermarks,
 )
 from headrace.kafka.range_reader import read_ranges
+from headrace.kafka.record_sizes import MAX_MESSAGE_BYTES
 from headrace.kafka.topics import apply_changes, delete_topic, plan_topics
 from headrace.model import OffsetRange, Topic
 

@@ -31,10 +31,10 @@ from headrace.kafka.dead_letters import (
     Position,
     StoredDeadLetter,
     dead_letters_topic,
-    foreign_headers,
     scan,
 )
 from headrace.kafka.groups import offset_metadata_bytes
+from headrace.kafka.headers import foreign_headers
 from headrace.kafka.replayed import (
     REPLAYS,
     PartitionId,

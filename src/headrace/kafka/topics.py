@@ -33,10 +33,10 @@ from headrace.kafka.client import (
     describe,
     watermarks,
 )
+from headrace.kafka.record_sizes import max_batch_bytes
 from headrace.model import Topic, TopicPartition
 
 DEAD_LETTERS_RETENTION = timedelta(days=30)  # time to find the cause and to replay
-DEFAULT_MAX_MESSAGE_BYTES = 1_048_588  # message.max.bytes of a broker, by default
 DEAD_LETTERS_HEADER_BYTES = 64 * 1024
 VISIBLE_WITHIN = timedelta(seconds=30)  # brokers learn of a new topic one after the other
 
@@ -115,11 +115,6 @@ def with_dead_letters(declared: Iterable[Topic], read: Iterable[Topic]) -> list[
     for topic in read:
         topics.setdefault(topic.dead_letters, dead_letter_topic(topic))
     return list(topics.values())
-
-
-def max_batch_bytes(topic: Topic) -> int:
-    """Returns the size of a batch of records that the topic takes, as it is declared."""
-    return int(topic.config.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
 
 
 def dead_letter_topic(topic: Topic) -> Topic:

@@ -15,7 +15,6 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
-from xml.sax.saxutils import escape
 
 from headrace.runtime.file_locks import exclusive
 from headrace.runtime.java import Java
@@ -216,6 +215,8 @@ def _read_ports(folder: Path) -> HdfsPorts | None:
 
 
 def _xml(config: Mapping[str, str]) -> str:
+    from xml.sax.saxutils import escape
+
     properties = (
         f"<property><name>{escape(name)}</name><value>{escape(value)}</value></property>"
         for name, value in config.items()

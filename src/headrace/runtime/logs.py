@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,6 +71,8 @@ def log_to(
     """
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)] if stderr else []
     if file is not None:
+        from logging.handlers import WatchedFileHandler  # with sockets: few commands write a log
+
         file.parent.mkdir(parents=True, exist_ok=True)
         handlers.append(WatchedFileHandler(file, encoding="utf-8", delay=True))
     for handler in handlers:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.kafka.client import MAX_MESSAGE_BYTES, ClientConfig
+from headrace.kafka.client import ClientConfig
 from headrace.kafka.java_client import java_config
+from headrace.kafka.record_sizes import MAX_MESSAGE_BYTES
 from headrace.model import TopicPartition
 
 if TYPE_CHECKING:

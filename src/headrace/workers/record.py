@@ -8,8 +8,7 @@ import confluent_kafka
 import msgspec
 
 from headrace.errors import InvalidRecordError
-from headrace.kafka.dead_letters import foreign_headers
-from headrace.kafka.headers import headers_of
+from headrace.kafka.headers import foreign_headers, headers_of
 from headrace.kafka.replayed import parted
 from headrace.model import TopicPartition
 from headrace.workers.retry_topics import RETRY_HEADER_PREFIX

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.kafka.dead_letters import foreign_headers
-from headrace.kafka.headers import header_text
+from headrace.kafka.headers import foreign_headers, header_text
 from headrace.workers.policy import RetryTopics
 from headrace.workers.task import Headers, WorkerRecord
 from headrace.workers.worker import Worker

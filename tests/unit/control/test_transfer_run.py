@@ -10,7 +10,8 @@ from tests.unit.queries.registry.flow import write_project
 
 from headrace.control import load_project
 from headrace.control.matched_events_run import matched_events_run
-from headrace.control.transfer_run import TransferRun, TransferRunOptions, matched_events_folder
+from headrace.control.status_folders import matched_events_folder
+from headrace.control.transfer_run import TransferRun, TransferRunOptions
 from headrace.errors import HeadraceError, MatchedEventsRunningError, TopicMissingError
 from headrace.pipelines.lock import CheckpointLock
 from headrace.queries.matched_events.status import EmitterStatus

@@ -7,13 +7,13 @@ import time
 
 import pytest
 
+from headrace.control.status_folders import worker_folder
 from headrace.control.worker_processes import (
     STOP,
     ChildFailure,
     ProcessesPlacement,
     WorkerProcesses,
 )
-from headrace.control.workers import progress
 from headrace.errors import PlacedRunError
 from headrace.settings import load_settings
 from headrace.workers.monitoring.progress import WorkerProgress
@@ -105,7 +105,7 @@ def test_one_that_is_killed_is_started_again_and_its_end_is_in_the_status(settin
     run = Run(settings, [obedient], [killed, obedient])
     run.until(lambda run: run.shown[-1].processed == 20)
     assert run.started == [0, 1, 1]
-    [gone] = [one for one in progress(settings) if one.state is InstanceState.FAILED]
+    [gone] = [one for one in worker_folder(settings).read() if one.state is InstanceState.FAILED]
     assert (gone.reason, gone.processed) == ("process 1 was killed by signal 9", 5)
 
 

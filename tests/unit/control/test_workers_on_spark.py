@@ -9,7 +9,8 @@ import pytest
 
 from headrace import Topic, Worker, WorkerTask
 from headrace.control import workers_on_spark
-from headrace.control.workers import PartitionStanding, WorkerStanding, progress
+from headrace.control.status_folders import worker_folder
+from headrace.control.workers import PartitionStanding, WorkerStanding
 from headrace.control.workers_on_spark import _Overview
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.groups import ConsumerGroup
@@ -86,7 +87,7 @@ def test_all_instances_are_shown_as_one_and_each_in_status_and_metrics(
         "clicks/0": ("lane", "requested"),
         "clicks/1": ("requested",),
     }
-    shown = {one.instance: one.processed for one in progress(settings)}
+    shown = {one.instance: one.processed for one in worker_folder(settings).read()}
     assert shown == {"enrich-0": 12, "enrich-1": 30}
     with urllib.request.urlopen(f"http://127.0.0.1:{overview.port}/metrics") as answer:
         text = answer.read().decode()

@@ -15,6 +15,7 @@ from headrace.cli import parameters
 from headrace.cli.commands import query_answers
 from headrace.cli.session import Session, command, epilog
 from headrace.errors import QueryTextError
+from headrace.runtime.arrow import keep_pandas_out
 
 if TYPE_CHECKING:
     from headrace.cli.views.queries import (
@@ -75,6 +76,7 @@ def register(
     from headrace.cli.views.queries import WrittenQuery
     from headrace.control.query_registry import declared_queries, register_query
 
+    keep_pandas_out()
     written = register_query(
         session.project, _read(text), queries=queries, query_id=query_id, ttl=ttl
     )
@@ -130,6 +132,7 @@ def update(
     from headrace.cli.views.queries import WrittenQuery
     from headrace.control.query_registry import declared_queries, update_query
 
+    keep_pandas_out()
     changed = None if text is None else _read(text)
     written = update_query(session.project, query_id, changed, ttl, queries=queries)
     return WrittenQuery(written, declared_queries(session.project, queries).queries_topic)

@@ -41,26 +41,20 @@ def down(session: Session) -> Services:
 def status(session: Session) -> ProjectStatus:
     """Show how all parts of the project are doing."""
     from headrace.cli.views.services import ProjectStatus
-    from headrace.control import services, workers
+    from headrace.control import services, status_folders
     from headrace.control.pipeline_progress import pipeline_progress
     from headrace.control.query_instance_status import QueryStatusFolder
-    from headrace.control.transfer_run import (
-        dispatcher_statuses,
-        matched_events_folder,
-        merger_statuses,
-        mirror_statuses,
-    )
 
     settings = session.settings
     return ProjectStatus(
         services.status(settings),
         tuple(pipeline_progress(settings, _declared(session))),
-        tuple(workers.progress(settings)),
-        tuple(mirror_statuses(settings)),
-        tuple(merger_statuses(settings)),
-        tuple(dispatcher_statuses(settings)),
+        tuple(status_folders.worker_folder(settings).read()),
+        tuple(status_folders.mirror_folder(settings).read()),
+        tuple(status_folders.merger_folder(settings).read()),
+        tuple(status_folders.dispatcher_folder(settings).read()),
         tuple(QueryStatusFolder(settings).read()),
-        tuple(matched_events_folder(settings).read()),
+        tuple(status_folders.matched_events_folder(settings).read()),
     )
 
 

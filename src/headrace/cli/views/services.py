@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, TextColumn
-from rich.progress import Progress as ProgressBar
 
-from headrace.cli import progress_view, worker_view
 from headrace.cli.encoding import merged
 from headrace.cli.output import Live, PrintLine
 from headrace.cli.screen import Screen, status_line
-from headrace.cli.views import dispatchers, matched_events, mergers, mirrors, query_instances, view
+from headrace.cli.views import view
 from headrace.control.services import Services
 
 if TYPE_CHECKING:
@@ -74,26 +72,21 @@ def _services(services: Services, screen: Screen) -> None:
 @view.register
 def _status(status: ProjectStatus, screen: Screen) -> None:
     view(status.services, screen)
-    if status.pipelines:
-        screen.out.print(progress_view.summary(status.pipelines))
-    if status.workers:
-        screen.out.print(worker_view.summary(status.workers))
-    if status.mirrors:
-        screen.out.print(mirrors.summary(status.mirrors))
-    if status.mergers:
-        screen.out.print(mergers.summary(status.mergers))
-    if status.dispatchers:
-        screen.out.print(dispatchers.summary(status.dispatchers))
-    if status.queries:
-        screen.out.print(query_instances.summary(status.queries))
-    if status.matched_events:
-        screen.out.print(matched_events.summary(status.matched_events))
-    if not (status.pipelines or status.workers or status.queries or _transfers(status)):
+    parts = {
+        "progress_view": status.pipelines,
+        "worker_view": status.workers,
+        "views.mirrors": status.mirrors,
+        "views.mergers": status.mergers,
+        "views.dispatchers": status.dispatchers,
+        "views.query_instances": status.queries,
+        "views.matched_events": status.matched_events,
+    }
+    for module, statuses in parts.items():
+        if statuses:
+            summary = importlib.import_module(f"headrace.cli.{module}").summary
+            screen.out.print(summary(statuses))
+    if not any(parts.values()):
         screen.out.print("Nothing has run yet (`headrace run`, `headrace workers run`).")
-
-
-def _transfers(status: ProjectStatus) -> tuple[object, ...]:
-    return (*status.mirrors, *status.mergers, *status.dispatchers, *status.matched_events)
 
 
 @contextmanager
@@ -102,6 +95,9 @@ def _download(screen: Screen) -> Iterator[Progress]:
         with status_line(screen.err, "Fetching") as show:
             yield lambda done, total, name: show(f"Fetching {name}: {done:,} of {total:,} bytes")
         return
+    from rich.progress import BarColumn, DownloadColumn, TextColumn
+    from rich.progress import Progress as ProgressBar
+
     # One bar for all files: there are dozens of jars, most of them small.
     columns = (TextColumn("Fetching {task.description}"), BarColumn(), DownloadColumn())
     with ProgressBar(*columns, console=screen.err, transient=True) as bar:

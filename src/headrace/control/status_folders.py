@@ -1,0 +1,36 @@
+"""Where workers, transfers and emitters on this machine write their status, for others to read."""
+
+from __future__ import annotations
+
+from headrace.dispatcher.status import DispatcherStatus
+from headrace.merger.status import MergerStatus
+from headrace.mirror.status import MirrorStatus
+from headrace.queries.matched_events.status import EmitterStatus
+from headrace.settings import Settings
+from headrace.transfer.status import TransferStatusFolder
+from headrace.workers.monitoring.progress import WorkerStatusFolder
+
+
+def worker_folder(settings: Settings) -> WorkerStatusFolder:
+    """Returns the folder of the statuses of instances of workers."""
+    return WorkerStatusFolder(settings.state / "status" / "workers")
+
+
+def mirror_folder(settings: Settings) -> TransferStatusFolder[MirrorStatus]:
+    """Returns the folder of the statuses of mirrors."""
+    return TransferStatusFolder(settings.state / "status" / "mirrors", MirrorStatus)
+
+
+def merger_folder(settings: Settings) -> TransferStatusFolder[MergerStatus]:
+    """Returns the folder of the statuses of mergers."""
+    return TransferStatusFolder(settings.state / "status" / "mergers", MergerStatus)
+
+
+def dispatcher_folder(settings: Settings) -> TransferStatusFolder[DispatcherStatus]:
+    """Returns the folder of the statuses of dispatchers."""
+    return TransferStatusFolder(settings.state / "status" / "dispatchers", DispatcherStatus)
+
+
+def matched_events_folder(settings: Settings) -> TransferStatusFolder[EmitterStatus]:
+    """Returns the folder of the statuses of processes that send matched events."""
+    return TransferStatusFolder(settings.state / "status" / "matched-events", EmitterStatus)

@@ -1,0 +1,12 @@
+"""How large records and batches of records may be."""
+
+from headrace.model import Topic
+
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+"""What headrace's clients send and read; the topic's own limit is the one that counts."""
+_BROKERS_MAX_MESSAGE_BYTES = 1_048_588  # message.max.bytes of a broker, by default
+
+
+def max_batch_bytes(topic: Topic) -> int:
+    """Returns the size of a batch of records that the topic takes, as it is declared."""
+    return int(topic.config.get("max.message.bytes", _BROKERS_MAX_MESSAGE_BYTES))
