@@ -2,6 +2,10 @@
 ROOT := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
 VENV := $(ROOT).venv
 BIN := $(VENV)/bin
+# The examples need half of what development needs. Where there is an environment for that, it has everything.
+DEMO_VENV := $(ROOT)build/demo-env
+DEMO_ENV := $(if $(wildcard $(VENV)/.installed),$(VENV),$(DEMO_VENV))
+DEMO := cd $(ROOT) && env -u PYTHONDONTWRITEBYTECODE $(DEMO_ENV)/bin/python
 PYTHON ?= python3
 SEED := $(or $(SEED),$(shell date +%s))
 FORM ?= long
@@ -29,13 +33,28 @@ help:
 
 env: $(VENV)/.installed
 
-$(VENV)/.installed: $(ROOT)requirements.lock $(ROOT)pyproject.toml
+# Makes the environment $(1) of what the lock $(2) names. Bytecode is compiled for what runs in it, since CI may forbid to write it later.
+# uv reads no pip.conf: where it reaches no index, pip installs the same files.
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "headrace needs Python 3.11 or later; $(PYTHON) is $$($(PYTHON) --version). Name one: make env PYTHON=python3.12"; exit 1; }
-	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(ROOT)requirements.lock
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable $(ROOT)
-	touch $@
+	$(PYTHON) -m venv --clear $(1)
+	sed -n '/^uv==/,/[^\]$$/p' $(2) > $(1)/uv.lock
+	$(1)/bin/python -m pip install --quiet --no-compile --require-hashes --requirement $(1)/uv.lock
+	$(1)/bin/uv pip install --quiet --python $(1)/bin/python --require-hashes --requirement $(2) $(STORED) $(3) || \
+	  $(1)/bin/python -m pip install --quiet --require-hashes --requirement $(2)
+	$(1)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable $(ROOT)
+	$(1)/bin/python -m compileall -q $(ROOT)src
+	touch $(1)/.installed
+endef
+# The wheel that is built of pyspark lives for a minute: its 400 MB of jars are not compressed.
+STORED := --config-settings-package pyspark:--build-option=--compression=stored
+
+$(VENV)/.installed: $(ROOT)requirements.lock $(ROOT)pyproject.toml
+	$(call install,$(VENV),$(ROOT)requirements.lock,--compile-bytecode)
+
+$(DEMO_VENV)/.installed: $(ROOT)requirements-demo.lock $(ROOT)pyproject.toml
+	$(call install,$(DEMO_VENV),$(ROOT)requirements-demo.lock)
 
 lint: env
 	cd $(ROOT) && $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
@@ -54,17 +73,17 @@ drills: $(VENV)/.quick-java
 	cd $(ROOT) && $(PYTEST) -m drill $(addprefix --part=,$(PART)) -o verbosity_assertions=2 --drills=$(FORM) --seed=$(SEED) \
 	  --drill-report=.drills/$(SEED).json --numprocesses=2 --timeout=3600 --junitxml=build/drills.xml
 
-demo: env
-	cd $(ROOT) && $(BIN)/python examples/ad_serving/demo.py
+demo: $(DEMO_ENV)/.installed
+	$(DEMO) examples/ad_serving/demo.py
 
-demo-errors: env
-	cd $(ROOT) && $(BIN)/python examples/error_tracking/demo.py
+demo-errors: $(DEMO_ENV)/.installed
+	$(DEMO) examples/error_tracking/demo.py
 
-demo-sites: env
-	cd $(ROOT) && $(BIN)/python examples/ad_sites/demo.py
+demo-sites: $(DEMO_ENV)/.installed
+	$(DEMO) examples/ad_sites/demo.py
 
-demo-telemetry: env
-	cd $(ROOT) && $(BIN)/python examples/telemetry/demo.py
+demo-telemetry: $(DEMO_ENV)/.installed
+	$(DEMO) examples/telemetry/demo.py
 
 bench: bench-writer bench-ingest
 
@@ -110,10 +129,12 @@ bench-queries: env
 	cd $(ROOT) && $(BIN)/python -m bench.match_latency
 	cd $(ROOT) && $(BIN)/python -m bench.window_latency
 
-# Resolves pyproject.toml anew; the lock is reviewed like code.
+# Resolves pyproject.toml anew; the lock is reviewed like code. That of the demos is a part of it.
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml
+DEMO_EXTRAS := ingest queries recount redis spark stats
 lock: env
-	cd $(ROOT) && $(BIN)/python -m pip install --quiet uv && $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
-	  --generate-hashes --no-emit-index-url --no-header --group dev --group docs --all-extras pyproject.toml --output-file requirements.lock
+	cd $(ROOT) && $(COMPILE) --group dev --group docs --all-extras --output-file requirements.lock
+	cd $(ROOT) && $(COMPILE) --group demo $(DEMO_EXTRAS:%=--extra %) --constraint requirements.lock --output-file requirements-demo.lock
 
 clean:
 	rm -rf $(VENV) $(ROOT)examples/*/.headrace $(ROOT)bench/.work $(ROOT)bench/.built $(ROOT)build
