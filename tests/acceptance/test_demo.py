@@ -33,6 +33,7 @@ def project(tmp_path: Path) -> Path:
     )
 
 
+@pytest.mark.drill
 def test_it_ends_with_0_when_lake_and_postgres_hold_what_the_raw_file_holds(
     demo: subprocess.Popen[str], project: Path
 ) -> None:
@@ -58,6 +59,7 @@ def test_it_ends_with_0_when_lake_and_postgres_hold_what_the_raw_file_holds(
     assert _left_running(project) == []
 
 
+@pytest.mark.drill
 @pytest.mark.parametrize(
     ("signal_", "moment"),
     [(signal.SIGINT, "running"), (signal.SIGTERM, "Replay")],

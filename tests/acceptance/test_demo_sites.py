@@ -26,6 +26,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "ad_sites"
 
 
+@pytest.mark.drill
 def test_lake_counts_and_profiles_are_those_of_the_raw_file(project: Path, java: Java) -> None:
     ended = subprocess.run(
         [sys.executable, str(project / "demo.py")],

@@ -50,6 +50,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Import]:
         sys.modules.pop(name, None)
 
 
+@pytest.mark.drill
 def test_it_ends_with_0_when_each_result_is_that_of_duckdb(
     demo: subprocess.Popen[str], project: Path
 ) -> None:
@@ -63,6 +64,7 @@ def test_it_ends_with_0_when_each_result_is_that_of_duckdb(
     assert _left_running(project) == []
 
 
+@pytest.mark.drill
 @pytest.mark.parametrize(
     ("signal_", "moment"),
     [(signal.SIGINT, "Send "), (signal.SIGTERM, "Register ")],

@@ -28,6 +28,7 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.drill
 def test_it_ends_with_0_when_every_sum_is_right(demo: subprocess.Popen[str], project: Path) -> None:
     told, _ = demo.communicate()
     assert demo.returncode == 0, told
