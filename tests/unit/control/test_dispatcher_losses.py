@@ -8,7 +8,7 @@ import pytest
 from headrace.control import dispatchers
 from headrace.control.dispatchers import accept_dispatch
 from headrace.dispatcher.route import Route
-from headrace.errors import DispatcherLossError
+from headrace.errors import DispatcherLossError, DispatcherNotRefusedError
 from headrace.kafka.client import LiveTopic
 from headrace.model import TopicPartition
 from headrace.transfer.committed_position import CommittedPosition
@@ -49,3 +49,12 @@ def test_copies_of_other_records_are_not_looked_for(
     [(given, named)] = kept
     assert given[2:5] == (PARTITION, (topic_id, topic_id), (1_000, accepted))
     assert named == {"target_end": target_end}
+
+
+def test_what_is_not_lost_is_not_accepted(monkeypatch):
+    known = Starts({PARTITION: CommittedPosition(8)}, {}, frozenset())
+    monkeypatch.setattr(dispatchers, "routes_of", lambda *_: [ROUTE])
+    monkeypatch.setattr(dispatchers, "find_starts", lambda _: known)
+    with pytest.raises(DispatcherNotRefusedError) as raised:
+        accept_dispatch(SimpleNamespace(settings=None), SimpleNamespace(name="d"), "waw", PARTITION)
+    assert raised.value.code == "DISPATCHER_NOT_REFUSED"
