@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headrace import model
-from headrace.errors import InstanceIdInUseError
+from headrace.errors import CommittedOffsetError, InstanceIdInUseError
 from headrace.kafka import lost_brokers, subscription
 from headrace.kafka.lost_brokers import BrokersLostError
 from headrace.kafka.start_positions import StartPosition
@@ -145,6 +145,17 @@ def test_a_client_that_begins_beyond_the_position_asked_for_reads_again_from_the
     assert taken.ends == []
     assert consumer.calls == [("seek", 0, 7)]
     assert "orders[0] was to begin at 7, the client began at 40" in caplog.text
+
+
+@pytest.mark.parametrize("code", [KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION])
+def test_a_committed_offset_that_the_topic_does_not_have_ends_the_member(assigning, code):
+    """Its records were deleted before they were read, or the log was truncated before it."""
+    consumer = Records()
+    member, assign = assigning(consumer, (0, 7))
+    consumer.give(assign, Record(0, 7, KafkaError(code)))
+    with pytest.raises(CommittedOffsetError) as raised:
+        member.take(10, 0.1)
+    assert raised.value.code == "COMMITTED_OFFSET"
 
 
 def test_records_that_are_not_there_when_read_again_were_compacted_away(assigning, caplog):

@@ -10,7 +10,15 @@ from types import SimpleNamespace
 import confluent_kafka
 import pytest
 from tests.contracts.worker import FAST
-from tests.integration.instances import PATIENCE_SECONDS, drill, recorder, running, total, until
+from tests.integration.instances import (
+    PATIENCE_SECONDS,
+    drill,
+    recorder,
+    running,
+    total,
+    until,
+    until_brokers_say,
+)
 from tests.integration.librdkafka import handle, library
 from tests.unit.workers.test_contract import MockBench, describe
 
@@ -49,6 +57,12 @@ class Mock:
             self._functions.rd_kafka_mock_partition_set_leader(
                 self._mock, topic.encode(), partition, LEADER
             )
+
+    def set_away(self, is_away):
+        """Whether both brokers are down."""
+        name = "down" if is_away else "up"
+        for broker in (COORDINATOR, LEADER):
+            getattr(self._functions, f"rd_kafka_mock_broker_set_{name}")(self._mock, broker)
 
     def delay(self, milliseconds):
         """Of every answer of the coordinator."""
@@ -173,6 +187,37 @@ def test_it_drains_as_soon_as_it_is_asked_to_and_commits_first(made):
 
     drill(run())
     assert here.bench.committed(here.worker) == {0: 10}
+
+
+def waiting(instance):
+    return (lane.waiting for lane in instance.assignments.lanes)
+
+
+def test_while_kafka_is_away_records_are_processed_and_it_goes_on_when_kafka_is_back(made):
+    may_begin, seen = asyncio.Event(), []
+
+    class Gated(WorkerTask):
+        async def process(self, record):
+            await may_begin.wait()
+            seen.append(record.offset)
+
+    here = made(Gated)
+    here.bench.send(10)
+    instance = here.bench.instance(here.worker)
+
+    async def run():
+        async with running(instance):
+            await until(lambda: instance.assignments and sum(waiting(instance)) == 9)
+            here.mock.set_away(True)
+            may_begin.set()
+            await until(lambda: seen == list(range(10)))
+            here.mock.set_away(False)
+            await until_brokers_say(lambda: here.bench.committed(here.worker) == {0: 10})
+            await asyncio.to_thread(here.bench.send, 10, first=10)
+            await until_brokers_say(lambda: here.bench.committed(here.worker) == {0: 20})
+
+    drill(run())
+    assert seen == list(range(20))
 
 
 def test_brokers_that_take_less_metadata_get_commits_without_ranges(made):

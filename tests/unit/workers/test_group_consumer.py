@@ -19,6 +19,7 @@ from headrace.workers.consumer_group.group_consumer import GroupConsumer
 from headrace.workers.lanes import partition_set
 from headrace.workers.lanes.assigned_partition import AssignedPartition
 
+CLICKS = TopicPartition("clicks", 0)
 TAKEN = InstanceIdInUseError("headrace.enrich", "web-0", "unreleased")
 
 
@@ -112,9 +113,26 @@ def test_the_group_is_left_when_no_request_to_join_is_on_its_way(monkeypatch):
     assert seen == ["take", "take", "close"]
 
 
+def consuming(monkeypatch, subscription, act):
+    """``act(consumer)`` on one that has a partition, whose records before offset 9 are done."""
+    monkeypatch.setattr(group_consumer, "Subscription", subscription)
+
+    async def run():
+        worker = Worker("enrich", Topic("clicks"), WorkerTask)
+        failures = SimpleNamespace(on_rebalance=lambda here: None)
+        context = SimpleNamespace(failures=failures, clock=system_clock)
+        assigned = AssignedPartition(StartPosition(CLICKS, 7, "", "id"), worker.partitioner)
+        assignments = partition_set.PartitionSet(worker, context, print, print)
+        assignments._by_partition[CLICKS] = assigned
+        assigned.reach(9)
+        membership = Membership("headrace.enrich", ("clicks",))
+        await act(GroupConsumer({}, membership, assignments, 0, None))
+
+    asyncio.run(run())
+
+
 def test_a_revocation_commits_again_what_a_commit_on_its_way_holds(monkeypatch):
     """It is of the generation before, and the group refuses it where it comes too late."""
-    partition = TopicPartition("clicks", 0)
     sent, given = [], []
 
     class Sending:
@@ -126,25 +144,37 @@ def test_a_revocation_commits_again_what_a_commit_on_its_way_holds(monkeypatch):
             self.answered = answered
 
         def take(self, most, seconds):
-            given.extend(self.on_revoked([partition]))
+            given.extend(self.on_revoked([CLICKS]))
             self.answered(Meaning.EVICTED)
             return Taken([], [])
 
-    monkeypatch.setattr(group_consumer, "Subscription", Sending)
+    async def act(consumer):
+        await consumer.commit()
+        await consumer.take()
 
-    async def run():
-        worker = Worker("enrich", Topic("clicks"), WorkerTask)
-        failures = SimpleNamespace(on_rebalance=lambda here: None)
-        context = SimpleNamespace(failures=failures, clock=system_clock)
-        assigned = AssignedPartition(StartPosition(partition, 7, "", "id"), worker.partitioner)
-        assignments = partition_set.PartitionSet(worker, context, print, print)
-        assignments._by_partition[partition] = assigned
-        assigned.reach(9)
-        membership = Membership("headrace.enrich", ("clicks",))
-        one = GroupConsumer({}, membership, assignments, 0, None)
-        await one.commit()
-        await one.take()
-
-    asyncio.run(run())
+    consuming(monkeypatch, Sending, act)
     assert [commit.offset for commit in sent] == [9]
     assert [commit.offset for commit in given] == [9]
+
+
+def test_of_a_partition_that_is_lost_nothing_is_committed(monkeypatch):
+    """The group has given it to another instance, while this one was frozen."""
+    given, sent = [], []
+
+    class Losing:
+        def __init__(self, config, membership, on_assigned, on_revoked, on_lost):
+            self.on_lost = on_lost
+
+        def commit(self, commits, answered):
+            sent.extend(commits)
+
+        def take(self, most, seconds):
+            given.append(self.on_lost([CLICKS]))
+            return Taken([], [])
+
+    async def act(consumer):
+        await consumer.take()
+        await consumer.commit()
+
+    consuming(monkeypatch, Losing, act)
+    assert (given, sent) == ([None], [])

@@ -185,6 +185,32 @@ def test_a_call_that_waits_for_a_thread_is_not_in_process_and_does_not_time_out(
     assert len(begun) == 1, "a call that was not taken is cancelled"
 
 
+def test_what_is_reported_of_a_partition_that_was_lost_meanwhile_is_ignored():
+    """As by an instance that was frozen beyond its session, also where the partition came back."""
+    observers = []
+
+    class Observed(WorkerTask):
+        async def process(self, record, observer):
+            observers.append(observer)
+
+    async def run():
+        bench = LaneBench(Observed)
+        bench.put(0)
+        await until(lambda: observers)
+        assert [commit.offset for commit in await bench.revoke()] == [0]
+        bench.assign(0)
+        bench.put(0)
+        await until(lambda: len(observers) == 2)
+        observers[0].on_success()
+        await settled()
+        assert bench.committable == 0
+        observers[1].on_success()
+        await until(lambda: bench.committable == 1)
+        await bench.revoke()
+
+    drill(run())
+
+
 def test_a_lost_thread_of_an_observed_task_has_nothing_beside_it_and_ends_the_instance():
     begun, may_end = [], threading.Event()
 
