@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -98,3 +100,54 @@ def test_what_the_brokers_would_not_remember_is_not_sent(monkeypatch, broker_byt
         with pytest.raises(ReplayRefusedError, match="clicks"):
             replay_module.replay({}, "clicks", selection)
     assert len(sent) == is_sent
+
+
+class Killed(BaseException):
+    """The process was killed here."""
+
+
+@pytest.mark.parametrize("steps", range(7))
+def test_a_replay_that_is_killed_sends_again_to_the_same_readers_what_it_had_not_remembered(
+    monkeypatch, steps
+):
+    letters = [
+        replace(stored(offset=n), pipeline=name, position=(TopicPartition("clicks.dead", 0), n))
+        for n, name in enumerate("pqp")
+    ]
+    left, sent, memory = [steps], [], []
+
+    def step():
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed
+
+    def commit(offsets):
+        step()
+        memory[:] = offsets or memory
+        step()
+
+    def send(_, records):
+        step()
+        sent.extend((record.partition, record.headers) for record in records)
+        step()
+        return {}
+
+    topics = {name: LiveTopic(name, "id", 3, 1) for name in ("clicks", "clicks.dead")}
+    for name, value in {
+        "scan": lambda *_: letters,
+        "committed": lambda *_: memory,
+        "offset_metadata_bytes": lambda _: 4096,
+        "describe": lambda *_: topics,
+        "opened_windows": lambda *_: [],
+        "closed_windows": lambda *_: [],
+        "sole_replay": lambda *_: nullcontext(SimpleNamespace(commit=commit)),
+        "send_each": send,
+    }.items():
+        monkeypatch.setattr(replay_module, name, value)
+    with pytest.raises(Killed) if steps < 6 else nullcontext():
+        replay_module.replay({}, "clicks", DeadLetterFilter())
+    first, left[0] = [*sent], 100
+    replay_module.replay({}, "clicks", DeadLetterFilter())
+    assert len(first) == (3 if steps > 2 else 0)
+    assert sent == first + (sent[:3] if steps < 5 else [])
+    assert replay_module.replay({}, "clicks", DeadLetterFilter()).sent == 0
