@@ -58,6 +58,12 @@ def begun(tmp_path):
             [count_windows(2 * HOUR, ["page"])],
             ("count_windows.every", '"1:00:00"', '"2:00:00"'),
         ),
+        ([HOURS], [count_windows(HOUR, ["user"])], ("count_windows.by", '["page"]', '["user"]')),
+        (
+            [HOURS],
+            [count_windows(HOUR, ["page"], event_time="at")],
+            ("count_windows.event_time", '"event_time"', '"at"'),
+        ),
         (
             [UNIQUE],
             [deduplicate(["id"], HOUR, event_time="at")],
@@ -103,8 +109,8 @@ def test_a_pipeline_that_never_ran_has_no_change(tmp_path):
     assert checkpoint_changes(settings, [pipeline(UNIQUE)]) == ()
 
 
-def joined(**changes):
-    join = Join(Topic("views"), Topic("pages"), ("page", "id"), "of", **{"within": HOUR} | changes)
+def joined(later="views", earlier="pages", on=("page", "id"), **changes):
+    join = Join(Topic(later), Topic(earlier), on, "of", **{"within": HOUR} | changes)
     return Pipeline("views-to-lake", join, Lake("views"))
 
 
@@ -113,9 +119,12 @@ def joined(**changes):
     [
         ({"within": 2 * HOUR}, ("Join.within", '"1:00:00"', '"2:00:00"')),
         ({"match": Match.LAST}, ("Join.match", '"id"', '"last"')),
+        ({"on": ("page", "key")}, ("Join.on", '["page", "id"]', '["page", "key"]')),
+        ({"later": "clicks"}, ("Join.later", '"views"', '"clicks"')),
+        ({"earlier": "sites"}, ("Join.earlier", '"pages"', '"sites"')),
     ],
 )
-def test_the_state_of_a_join_is_of_its_window_and_match(changes, difference):
+def test_the_state_of_a_join_is_of_its_topics_fields_window_and_match(changes, difference):
     before, now = (described_transforms(joined(**each)) for each in ({}, changes))
     assert difference_of("transforms with state", before, now) == Difference(*difference)
 

@@ -33,6 +33,13 @@ def test_security_and_secrets_are_for_the_users_own_cluster_only():
     assert "sasl.password" not in client.client_config(embedded, "b:1")
 
 
+def test_records_are_acknowledged_by_all_in_sync_replicas(monkeypatch):
+    """Also where a project's settings of the client say otherwise."""
+    monkeypatch.setattr(client.confluent_kafka, "Producer", lambda config, **_: config)
+    settings = client.producer({"acks": "1", "enable.idempotence": "false"})
+    assert (settings["acks"], settings["enable.idempotence"]) == ("all", "true")
+
+
 def test_a_broker_that_does_not_answer_is_named_with_the_reason(monkeypatch):
     monkeypatch.setattr(client, "REQUEST_TIMEOUT_SECONDS", 1.0)
     config = client.client_config(KafkaSettings(), NOWHERE)

@@ -42,6 +42,7 @@ def test_rejected_rows_beyond_what_the_driver_has_room_for_are_only_counted():
 def test_a_few_rejected_rows_are_carried():
     manifest = manifest_of(pa.table({"n": [1, 2]}))
     assert [json.loads(letter.value) for letter in manifest.dead] == [{"n": 1}, {"n": 2}]
+    assert {letter.offset for letter in manifest.dead} == {-1}
     assert manifest.omitted == 0
 
 

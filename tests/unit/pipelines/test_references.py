@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.contracts.source import drained, event, spec
 
 from headrace import Lake, Pipeline, Topic, enrich
 from headrace.control.pipeline_rules import pipeline_faults
@@ -12,6 +13,7 @@ from headrace.pipelines.checkpoint import PlannedBatch
 from headrace.pipelines.references.positions import ReferencePosition, live_positions
 from headrace.pipelines.references.table import ReferenceReader, ReferenceSpec
 from headrace.pipelines.source.offsets import SourceOffset
+from headrace.pipelines.source.planner import Planner
 from headrace.testing.memory import MemoryCluster
 
 
@@ -69,6 +71,26 @@ def test_an_earlier_position_is_read_from_the_start_again(cluster, reader):
     put(cluster, "c1", "new")
     assert names(reader.table(SPEC, now(cluster)), "c1") == ["new"]
     assert names(reader.table(SPEC, first), "c1") == ["old"]
+
+
+def test_a_key_whose_replaced_record_compaction_has_removed_has_no_values(cluster, reader):
+    put(cluster, "c1", "old")
+    first = now(cluster)
+    put(cluster, "c1", "new")
+    cluster.delete_before("campaigns", 0, 1)
+    assert names(reader.table(SPEC, first), "c1") == [None]
+    assert names(reader.table(SPEC, now(cluster)), "c1") == ["new"]
+
+
+def test_a_batch_that_is_planned_anew_looks_up_what_is_there_now(cluster, reader, tmp_path):
+    cluster.create("numbers", 1)
+    cluster.append("numbers", 0, event(1))
+    found = spec(cluster, "numbers", tmp_path, references=("campaigns",))
+    for name in ("old", "new"):
+        put(cluster, "c1", name)
+        planner = Planner(found)  # without a checkpoint, which would know the batch
+        end = drained(planner, planner.initial_offset())
+        assert names(reader.table(SPEC, end.references["campaigns"]), "c1") == [name]
 
 
 def test_only_what_is_new_is_read(cluster, reader, monkeypatch):

@@ -7,6 +7,7 @@ import pytest
 
 from headrace import Lake, Pipeline
 from headrace.errors import (
+    AuthorizationError,
     BrokerUnreachableError,
     DeadLetterLimitError,
     RegistryUnreachableError,
@@ -64,6 +65,13 @@ def test_a_failure_says_what_the_command_ends_with(run):
 def test_servers_that_are_away_use_up_no_restart(run, error):
     progress = run(error, once=False)
     assert (progress.state, progress.restarts) == (PipelineState.RESTARTING, 0)
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_a_missing_permission_ends_it_at_once(run, once):
+    progress = run(AuthorizationError("READ", "topic t", "ann"), once=once)
+    assert (progress.state, progress.restarts) == (PipelineState.FAILED, 0)
+    assert all(word in progress.reason for word in ("READ", "topic t", "ann"))
 
 
 @pytest.mark.parametrize(("error", "once"), [(AWAY, True), (REGISTRY_AWAY, True), (SINK, False)])

@@ -1,6 +1,7 @@
 """A pipeline without state on a machine that lacks its checkpoint: it goes on from the table."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from deltalake import DeltaTable
@@ -25,6 +26,7 @@ from headrace.errors import (
     TableBehindCheckpointError,
 )
 from headrace.pipelines.positions import CheckpointIds
+from headrace.pipelines.start_checks import StartChecks
 from headrace.runtime import storage
 
 
@@ -232,3 +234,18 @@ def test_where_a_pipeline_began_is_recorded_before_it_has_read_anything(site, tm
     driver.batch_of_nothing()
     names = ids.partitions({"clicks": driver.offset(-1)})
     assert set(fresh.table.versions(names.values()).values()) == {0}
+
+
+def test_a_sink_without_positions_has_no_place_to_go_on_from(site, tmp_path):
+    site.cluster.commit(PIPELINE.consumer_group, "clicks", {0: 10})
+    checks = StartChecks(PIPELINE, str(tmp_path / "fresh"), site.cluster, None)
+    assert checks.number_to_take_over() is None
+    with pytest.raises(CheckpointLostError, match="consumer group"):
+        checks.checkpoint()
+
+
+def test_under_another_name_a_pipeline_begins_anew(site):
+    renamed = replace(PIPELINE, name="clicks-again")
+    checks = StartChecks(renamed, site.lake, site.cluster, site.table)
+    current = checks.checkpoint()
+    assert (current.number, current.begun, current.start) == (1, False, "")

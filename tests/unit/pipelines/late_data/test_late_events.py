@@ -9,6 +9,7 @@ from tests.contracts.source import spec
 from headrace.kafka.replayed import PartitionId, addressees
 from headrace.model import EpochMillis, Metadata, OffsetRange, TopicPartition, event_schema
 from headrace.pipelines.late_data.rule import LATE_EVENT, LateRule
+from headrace.pipelines.source import bad_records
 from headrace.pipelines.source.reader import RangeReader
 from headrace.sinks.api import RejectedRow
 from headrace.testing.memory import MemoryCluster
@@ -136,3 +137,14 @@ def test_no_writer_is_opened_without_late_events(tmp_path):
     rule = LateRule(HOUR_US, writers=lambda _: pytest.fail("opened"))
     _, reader = read(tmp_path, [NOW_MS], rule)
     assert reader.report().side_pieces == ()
+
+
+def test_late_dead_letters_are_bounded_and_those_of_a_side_table_are_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(bad_records, "MAX_BYTES", 100)
+    times = [*[1] * 50, NOW_MS]
+    _, reader = read(tmp_path / "letters", times, LateRule(HOUR_US, to_dead_letters=True))
+    report = reader.report()
+    assert report.omitted == 50 - len(report.dead) > 40
+    _, reader = read(tmp_path / "table", times, LateRule(HOUR_US, writers=lambda _: Rows()))
+    report = reader.report()
+    assert (report.omitted, report.dead, report.late.written) == (0, (), 50)

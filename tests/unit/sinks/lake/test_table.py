@@ -309,6 +309,15 @@ def test_large_files_are_left_alone(root, monkeypatch):
     assert Compaction(root).run() == CompactionResult()
 
 
+def test_rows_of_a_merged_file_are_in_the_order_of_their_files(root):
+    plain = spec(root, {"id": pa.int64()})
+    ids = [5, 3, 9, 1]
+    for batch, number in enumerate(ids):
+        add(plain, batch, {"id": number}, {"id": -number})
+    assert Compaction(root).run() == CompactionResult(merged=4, written=1)
+    assert read_table(root)["id"].to_pylist() == [sign * n for n in ids for sign in (1, -1)]
+
+
 def test_merged_files_stay_near_their_target(root, monkeypatch):
     plain = spec(root, {"id": pa.int64()})
     for batch in range(6):
