@@ -26,10 +26,10 @@ def page() -> list[Sentence]:
 
 @pytest.fixture(scope="module")
 def promises() -> dict[str, list[str]]:
-    """Tests by the labels of sentences that promise something."""
+    """Tests by the sections and labels of sentences that promise something."""
     return {
-        label: tests
-        for labels in read_map().values()
+        f"{section}: {label}": tests
+        for section, labels in read_map().items()
         for label, tests in labels.items()
         if isinstance(tests, list)
     }
@@ -39,8 +39,9 @@ def test_the_map_has_each_sentence_of_the_page_once_in_its_order(page: list[Sent
     mapped = [(section, label) for section, map_ in read_map().items() for label in map_]
     written = [(sentence.section, sentence.label) for sentence in page]
     new = [f'"{one.label}": {one.text}' for one in page if (one.section, one.label) not in mapped]
-    gone = [label for section, label in mapped if (section, label) not in written]
-    assert (new, gone) == ([], []), f"Read the tests again, then correct {MAP.name}."
+    gone = [f'"{label}"' for section, label in mapped if (section, label) not in written]
+    lines = [f"Read the tests of what is new and correct {MAP.name}.", *new, "Gone:", *gone]
+    assert not new + gone, "\n".join(lines)
     assert mapped == written
 
 

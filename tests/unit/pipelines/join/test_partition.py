@@ -59,6 +59,20 @@ def test_a_batch_gives_what_it_gives_without_a_disturbance(tmp_path, seed, match
     assert again.counts.rebuilt_files == len(quiet.state(last.start).segments)
 
 
+@pytest.mark.parametrize("match", Match)
+def test_later_events_come_in_their_order_but_for_those_that_waited(tmp_path, match):
+    rng = random.Random(1)
+    history, partition = History.random(rng, match), SimulatedPartition(tmp_path, match)
+    matched = 0
+    for each in disturbed(partition, history, rng):
+        outcomes = ([later for later, _ in each.batch.matched], each.batch.unmatched)
+        for events in outcomes:
+            read_now = [event.offset for event in events if event.offset >= each.start.later]
+            assert read_now == sorted(read_now)
+        matched += len(outcomes[0])
+    assert matched > 10
+
+
 def what_it_gave(batch):
     values = {field.name: getattr(batch, field.name) for field in fields(batch)}
     facts = {
