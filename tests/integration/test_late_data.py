@@ -6,11 +6,13 @@ from datetime import timedelta
 
 import pytest
 from tests.integration.flow import NOW_MS, Flow, click
+from tests.integration.test_ledger import balance, side_differences, totals
 from tests.integration.test_sinks import records
 
 from headrace import Kafka, Lake, LateData, Metadata, Source, Topic
 from headrace.errors import SinkUnavailableError
 from headrace.kafka.replay import DeadLetterFilter, replay
+from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.progress import PipelineState
 from headrace.sinks.lake.driver import LakeDriver
 
@@ -20,7 +22,7 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def flow(broker, spark, tmp_path):
-    return Flow(broker, spark, tmp_path, partitions=1)
+    return Flow(broker, spark, tmp_path, partitions=1, event_id="event_id")
 
 
 def built(flow, path, **changes):
@@ -59,6 +61,7 @@ def test_late_events_are_dead_letters_and_a_replay_brings_them_into_the_table(fl
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_crash_between_the_two_commits_adds_nothing_to_either_table(flow, path, monkeypatch):
+    """The ledger does not count the batch while it is in the side table alone."""
     side = Lake("late", partition_by=("day",))
     source = Source(flow.topic, metadata=(Metadata.OFFSET,))
     pipeline = built(flow, path, source=source, late_data=side)
@@ -70,12 +73,15 @@ def test_a_crash_between_the_two_commits_adds_nothing_to_either_table(flow, path
     def crashing(self, pieces, *rest):
         if self.positions.uri.endswith(f"/{path}") and not crashed:
             crashed.append(flow.ids("late"))
+            between = balance(flow, pipeline)
+            crashed.append((side_differences(between), totals(between)))
             raise SinkUnavailableError("table", "the driver was killed here")
         return commit(self, pieces, *rest)
 
     monkeypatch.setattr(LakeDriver, "commit", crashing)
     outcome = run(flow, pipeline)
-    assert (outcome.restarts, crashed) == (1, [ids(*range(20, 25))])
+    unfinished = ([], {"read": 20, Fate.OUT: 20})
+    assert (outcome.restarts, crashed) == (1, [ids(*range(20, 25)), unfinished])
     assert outcome.late_side_rows == 5
     assert flow.ids("late") == ids(*range(20, 25))
     assert flow.ids(path) == ids(*range(20), *range(25, 30))
@@ -84,6 +90,10 @@ def test_a_crash_between_the_two_commits_adds_nothing_to_either_table(flow, path
     run(flow, pipeline)
     assert flow.ids("late") == ids(*range(20, 25))
     assert flow.ids(path) == ids(*range(20), *range(25, 30))
+    result = balance(flow, pipeline)
+    assert (side_differences(result), result.breaks) == ([], ())
+    assert totals(result) == {"read": 30, Fate.OUT: 25, Fate.LATE: 5}
+    assert sum(window.side_rows for window in result.windows) == 5
 
 
 def test_steps_that_do_not_read_their_input_lose_no_late_events(flow):

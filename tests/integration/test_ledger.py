@@ -13,12 +13,10 @@ from headrace.cli import main
 from headrace.cli.session import UNBALANCED
 from headrace.control.project import LoadedProject
 from headrace.control.reconcile import ReconcileRequest, reconcile
-from headrace.errors import SinkUnavailableError
 from headrace.pipelines.ledger.sums import Fate, Hop
 from headrace.pipelines.ledger.windows import WindowState
 from headrace.pipelines.progress import PipelineState
 from headrace.settings.model import KafkaSettings, LedgerSettings
-from headrace.sinks.lake.driver import LakeDriver
 
 HOUR_MS = 3_600_000
 START_MS = NOW_MS // HOUR_MS * HOUR_MS - 12 * HOUR_MS
@@ -93,57 +91,6 @@ def test_a_pipeline_that_began_with_an_empty_topic_knows_all_rows(flow):
     assert WindowState.UNKNOWN not in states(result)
 
 
-def test_a_side_table_takes_late_events_and_what_it_rejects_is_dead(flow):
-    pipeline = flow.pipeline(late_data=Lake("late"))
-    send_hours(flow, range(4))
-    run(flow, pipeline)
-    flow.send((at(n, 0) for n in range(900, 905)), partition=0)
-    run(flow, pipeline)
-    assert totals(balance(flow, pipeline)) == {"read": 165, Fate.OUT: 160, Fate.LATE: 5}
-
-
-def test_a_failure_between_the_entry_and_the_commit_counts_nothing_twice(flow, monkeypatch):
-    pipeline = flow.pipeline()
-    send_hours(flow, range(2))
-    run(flow, pipeline)
-    before = balance(flow, pipeline)
-    send_hours(flow, range(2), first=50)
-    commit, entries = LakeDriver.commit, []
-
-    def crashing(self, *values):
-        if not entries:
-            entries.append(balance(flow, pipeline))
-            raise SinkUnavailableError("table", "the driver was killed here")
-        return commit(self, *values)
-
-    monkeypatch.setattr(LakeDriver, "commit", crashing)
-    assert run(flow, pipeline).restarts == 1
-    assert entries == [before]
-    flow.forget_newest_commit()
-    run(flow, pipeline)
-    result = balance(flow, pipeline)
-    assert totals(result) == {"read": 160, Fate.OUT: 160}
-    assert not result.breaks
-    assert WindowState.UNBALANCED not in states(result)
-
-
-def test_a_deleted_row_and_a_row_that_is_there_twice_are_found_by_their_ids(flow):
-    pipeline = flow.pipeline()
-    send_hours(flow, range(3))
-    run(flow, pipeline)
-    table = DeltaTable(f"{flow.lake}/fused")
-    table.delete("event_id = 'e101'")
-    result = balance(flow, pipeline)
-    [window] = [each for each in result.windows if each.state is WindowState.UNBALANCED]
-    [difference] = window.differences
-    assert (window.start.timestamp(), difference.hop) == (START_MS / 1000 + 3600, Hop.TABLE)
-    assert (difference.number, difference.ids_differ) == (1, True)
-    assert WindowState.UNBALANCED not in states(balance(flow, pipeline, request=ReconcileRequest()))
-    table.update(updates={"event_id": "'e103'"}, predicate="event_id = 'e102'")
-    [window] = [each for each in balance(flow, pipeline).windows if each.differences]
-    assert window.differences[0].number == 1
-
-
 def test_events_without_an_id_are_compared_by_their_places(broker, spark, tmp_path):
     flow = Flow(broker, spark, tmp_path)
     places = (Metadata.TOPIC, Metadata.PARTITION, Metadata.OFFSET)
@@ -157,10 +104,14 @@ def test_events_without_an_id_are_compared_by_their_places(broker, spark, tmp_pa
     assert (window.differences[0].number, window.differences[0].ids_differ) == (0, True)
 
 
-def test_a_reset_to_the_start_is_an_overlap_of_offsets(flow):
+def test_a_reset_to_the_table_is_neither_gap_nor_overlap_and_one_to_the_start_overlaps(flow):
     pipeline = flow.pipeline()
-    send_hours(flow, range(2))
-    run(flow, pipeline)
+    for hours in (range(1), range(1, 2)):
+        send_hours(flow, hours)
+        run(flow, pipeline)
+        flow.reset(pipeline, "table")
+    result = balance(flow, pipeline)
+    assert (totals(result), result.breaks) == ({"read": 80, Fate.OUT: 80}, ())
     flow.reset(pipeline, "earliest")
     run(flow, pipeline)
     result = balance(flow, pipeline)
@@ -169,16 +120,6 @@ def test_a_reset_to_the_start_is_an_overlap_of_offsets(flow):
         (f"{flow.name}/1", False),
     ]
     assert result.is_unbalanced
-
-
-def test_a_reset_to_the_table_is_neither_gap_nor_overlap(flow):
-    pipeline = flow.pipeline()
-    for hours in (range(1), range(1, 2)):
-        send_hours(flow, hours)
-        run(flow, pipeline)
-        flow.reset(pipeline, "table")
-    result = balance(flow, pipeline)
-    assert (totals(result), result.breaks) == ({"read": 80, Fate.OUT: 80}, ())
 
 
 def test_a_sink_without_positions_counts_a_batch_when_spark_has_ended_it(flow):
@@ -231,9 +172,9 @@ fused = Pipeline("fused", clicks, Lake("fused", partition_by=("day", "hour", "ca
 """
 
 
-def test_the_command_names_the_hop_and_ends_with_its_own_exit_code(flow, monkeypatch):
-    send_hours(flow, range(3))
-    run(flow, flow.pipeline())
+@pytest.fixture
+def command(flow):
+    """``command("--json")``: the result of ``headrace reconcile fused --recount``."""
     module = f"flow_{flow.name.replace('-', '_')}"
     (flow.folder / f"{module}.py").write_text(PROJECT.format(topic=flow.name))
     (flow.folder / "headrace.toml").write_text(
@@ -241,36 +182,46 @@ def test_the_command_names_the_hop_and_ends_with_its_own_exit_code(flow, monkeyp
         f'[kafka]\nbootstrap_servers = "{flow.broker.bootstrap_servers}"\n'
     )
     call = ["reconcile", "fused", "--recount", "--project", str(flow.folder)]
-    result = CliRunner().invoke(main, call)
+    return lambda *options: CliRunner().invoke(main, [*call, *options])
+
+
+def test_a_deleted_row_and_a_row_that_is_there_twice_are_found_by_their_ids(flow, command):
+    """The command names the hop, and ends with an exit code of its own."""
+    pipeline = flow.pipeline()
+    send_hours(flow, range(3))
+    run(flow, pipeline)
+    result = command()
     assert result.exit_code == 0, result.output
     assert "balanced" in result.output
-    DeltaTable(f"{flow.lake}/fused").delete("event_id = 'e101'")
-    result = CliRunner().invoke(main, call)
+    table = DeltaTable(f"{flow.lake}/fused")
+    table.delete("event_id = 'e101'")
+    result = balance(flow, pipeline)
+    [window] = [each for each in result.windows if each.state is WindowState.UNBALANCED]
+    [difference] = window.differences
+    assert (window.start.timestamp(), difference.hop) == (START_MS / 1000 + 3600, Hop.TABLE)
+    assert (difference.number, difference.ids_differ) == (1, True)
+    assert WindowState.UNBALANCED not in states(balance(flow, pipeline, request=ReconcileRequest()))
+    result = command()
     assert result.exit_code == UNBALANCED
     assert "1 missing at table" in result.output
-    [pipeline] = json.loads(CliRunner().invoke(main, [*call, "--json"]).output)["pipelines"]
-    [window] = [each for each in pipeline["windows"] if each["state"] == "unbalanced"]
+    [shown] = json.loads(command("--json").output)["pipelines"]
+    [window] = [each for each in shown["windows"] if each["state"] == "unbalanced"]
     assert (window["differences"][0]["hop"], window["differences"][0]["number"]) == ("table", 1)
-    hour = ["--window", window["start"].replace(":00:00Z", ":30:00Z")]
-    assert CliRunner().invoke(main, [*call, *hour]).exit_code == UNBALANCED
-    assert CliRunner().invoke(main, [*call, "--window", "2001-01-01"]).exit_code == 0
-
-
-SIDE = Lake("late", partition_by=("day",))
-
-
-def send_late(flow, pipeline):
-    """Four hours, and seven events of the first one that are late."""
-    send_hours(flow, range(4))
-    run(flow, pipeline)
-    flow.send([*(at(n, 0) for n in range(900, 907)), at(999, 3)], partition=0)
-    run(flow, pipeline)
+    hour = window["start"].replace(":00:00Z", ":30:00Z")
+    assert command("--window", hour).exit_code == UNBALANCED
+    assert command("--window", "2001-01-01").exit_code == 0
+    table.update(updates={"event_id": "'e103'"}, predicate="event_id = 'e102'")
+    [window] = [each for each in balance(flow, pipeline).windows if each.differences]
+    assert window.differences[0].number == 1
 
 
 @pytest.mark.parametrize("build", [Flow.pipeline, Flow.stepped])
 def test_the_side_table_is_recounted_and_a_row_that_is_lost_there_is_named(flow, build):
-    pipeline = build(flow, late_data=SIDE)
-    send_late(flow, pipeline)
+    pipeline = build(flow, late_data=Lake("late", partition_by=("day",)))
+    send_hours(flow, range(4))
+    run(flow, pipeline)
+    flow.send([*(at(n, 0) for n in range(900, 907)), at(999, 3)], partition=0)
+    run(flow, pipeline)
     result = balance(flow, pipeline)
     assert totals(result)[Fate.LATE] == 7
     assert [window.side_rows for window in result.windows] == [7, 0, 0, 0]
@@ -290,29 +241,3 @@ def side_differences(result):
         for number, window in enumerate(result.windows)
         for each in window.differences
     ]
-
-
-def test_a_batch_that_is_in_the_side_table_alone_is_no_difference(flow, monkeypatch):
-    """The driver dies between the two commits: the ledger does not count the batch yet."""
-    pipeline = flow.pipeline(late_data=SIDE)
-    send_hours(flow, range(4))
-    run(flow, pipeline)
-    flow.send([*(at(n, 0) for n in range(900, 907)), at(999, 3)], partition=0)
-    commit, calls, between = LakeDriver.commit, [], []
-
-    def crashing(self, *values):
-        calls.append(self)
-        if len(calls) == 2:
-            between.append(balance(flow, pipeline))
-            raise SinkUnavailableError("table", "the driver was killed here")
-        return commit(self, *values)
-
-    monkeypatch.setattr(LakeDriver, "commit", crashing)
-    assert run(flow, pipeline).restarts == 1
-    assert len(flow.rows("late")) == 7
-    [unfinished] = between
-    assert side_differences(unfinished) == []
-    assert totals(unfinished) == {"read": 160, Fate.OUT: 160}
-    result = balance(flow, pipeline)
-    assert side_differences(result) == []
-    assert [window.side_rows for window in result.windows] == [7, 0, 0, 0]
