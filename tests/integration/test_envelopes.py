@@ -115,30 +115,27 @@ def clicks(start, end):
     return array(*map(click, range(start, end)))
 
 
-def test_parse_makes_single_events_of_envelopes_compressed_or_not(flow):
+def test_parse_makes_single_events_in_their_order_of_envelopes_compressed_or_not(flow):
     flow.send_record(clicks(0, 50))
     flow.send_record(gzip.compress(clicks(50, 70)))
     flow.send_record(pa.compress(clicks(70, 90), "zstd", asbytes=True))
     flow.send_record(gzip.compress(clicks(90, 95)), [("content-encoding", b"gzip")])
     flow.send_record(b"[]")
+    for start in range(95, 695, 200):
+        flow.send_record(clicks(start, start + 200))
     outcome = flow.run_one(flow.parse())
-    assert (outcome.rows_in, outcome.rows_out, outcome.dead_letters) == (95, 95, 0)
+    assert (outcome.rows_in, outcome.rows_out, outcome.dead_letters) == (695, 695, 0)
     places = [(0, range(50)), (1, range(50, 70)), (2, range(70, 90)), (3, range(90, 95))]
+    places += [(5 + number, range(95 + 200 * number, 295 + 200 * number)) for number in range(3)]
     assert flow.origins() == {
         f"e{n}": (offset, index) for offset, numbers in places for index, n in enumerate(numbers)
     }
     assert flow.committed("parse") == flow.latest()
-
-
-def test_events_keep_the_order_of_their_envelopes(flow):
-    for start in range(0, 600, 200):
-        flow.send_record(clicks(start, start + 200))
-    flow.run_one(flow.parse())
     by_partition = defaultdict(list)
     for record in flow.singles():
         by_partition[record.partition()].append(json.loads(record.value())["n"])
     assert all(numbers == sorted(numbers) for numbers in by_partition.values())
-    assert sum(map(len, by_partition.values())) == 600
+    assert sum(map(len, by_partition.values())) == 695
 
 
 @pytest.mark.parametrize(
@@ -159,18 +156,6 @@ def test_events_may_be_lines_or_in_an_object(broker, spark, tmp_path, envelope, 
     assert flow.origins() == {f"e{n}": (0, n) for n in range(3)}
     categories = {json.loads(record.value())["category"] for record in flow.singles()}
     assert categories == ({"c9"} if isinstance(envelope, ObjectEnvelope) else {"c0", "c1", "c2"})
-
-
-def test_a_bad_event_of_a_good_envelope_goes_alone_to_the_dead_letters(flow):
-    bad = click(1, n="seven")
-    flow.send_record(gzip.compress(array(click(0), bad, click(2))), [("agent", b"7")])
-    outcome = flow.run_one(flow.parse())
-    assert (outcome.rows_in, outcome.rows_out, outcome.dead_letters) == (3, 2, 1)
-    (stored,) = flow.dead()
-    assert stored.origin == f"{flow.name}/0:0#1"
-    assert (stored.letter.reason, stored.letter.value) == ("wrong-type", bad)
-    assert (stored.letter.event_index, stored.letter.headers) == (1, (("agent", b"7"),))
-    assert sorted(flow.origins()) == ["e0", "e2"]
 
 
 def test_what_can_not_be_divided_goes_whole_to_the_dead_letters(flow):
@@ -195,16 +180,24 @@ def test_what_can_not_be_divided_goes_whole_to_the_dead_letters(flow):
     assert len(flow.origins()) == 2 * len(bad)
 
 
-def test_a_batch_that_is_repeated_writes_no_dead_letter_twice_and_the_same_origins(flow):
-    flow.send_record(array(click(0), b"1", click(2), b"3"))
+def test_a_bad_event_goes_alone_to_the_dead_letters_and_a_repeated_batch_writes_none_twice(flow):
+    bad = click(1, n="seven")
+    envelope = gzip.compress(array(click(0), bad, click(2), b"3"))
+    flow.send_record(envelope, [("agent", b"7")])
     flow.send_record(b"no envelope")
-    flow.run_one(flow.parse())
-    before, letters = flow.origins(), [stored.origin for stored in flow.dead()]
+    outcome = flow.run_one(flow.parse())
+    assert (outcome.rows_in, outcome.rows_out, outcome.dead_letters) == (5, 2, 3)
+    before, letters = flow.origins(), flow.dead()
+    origins = [stored.origin for stored in letters]
+    assert sorted(origins) == [f"{flow.name}/0:{place}" for place in ("0#1", "0#3", "1")]
+    [letter] = [stored.letter for stored in letters if stored.origin == f"{flow.name}/0:0#1"]
+    assert (letter.reason, letter.value) == ("wrong-type", bad)
+    assert (letter.event_index, letter.headers) == (1, (("agent", b"7"),))
+    assert sorted(before) == ["e0", "e2"]
     flow.forget_newest_commit("parse")
     outcome = flow.run_one(flow.parse())
     assert (outcome.rows_in, outcome.dead_letters) == (5, 3)
-    assert [stored.origin for stored in flow.dead()] == letters
-    assert sorted(letters) == [f"{flow.name}/0:{place}" for place in ("0#1", "0#3", "1")]
+    assert [stored.origin for stored in flow.dead()] == origins
     assert (len(flow.singles()), flow.origins()) == (4, before)
 
 
@@ -226,7 +219,7 @@ def test_too_many_bad_events_stop_the_pipeline_before_any_is_written(flow):
 
 
 @pytest.mark.parametrize("build", [Flow.pipeline, Flow.stepped])
-def test_the_ledger_counts_events_and_balances_with_the_table(flow, build):
+def test_rows_have_the_index_of_their_event_and_the_ledger_balances_with_the_table(flow, build):
     events = [click(n, event_time=NOW_MS - 7 * 3_600_000 + n) for n in range(100)]
     flow.send_record(array(*events, b"7", b"{}"))
     flow.send_record(b"no envelope")
@@ -243,6 +236,9 @@ def test_the_ledger_counts_events_and_balances_with_the_table(flow, build):
     assert sum(window.rows for window in result.windows) == 120
     assert WindowState.UNBALANCED not in {window.state for window in result.windows}
     assert result.letters.differences == ()
+    found = sorted((r["_offset"], r["_event_index"], r["n"]) for r in flow.rows(pipeline.name))
+    good = [*range(100)], [*range(100, 120)]
+    assert found == [(2 * at, index, n) for at in (0, 1) for index, n in enumerate(good[at])]
 
 
 def test_what_is_reprocessed_again_changes_nothing(flow, monkeypatch):
@@ -264,14 +260,6 @@ def test_what_is_reprocessed_again_changes_nothing(flow, monkeypatch):
     ).done
     assert (done.records, changed(done)) == (52, (0, 0, 51))
     assert len(flow.dead()) == 1
-
-
-def test_steps_see_single_events_with_their_index(flow):
-    flow.send_record(clicks(0, 20))
-    flow.run_one(flow.stepped(source=Source(flow.topic, metadata=PLACES)))
-    rows = flow.rows("stepped")
-    places = sorted((row["_offset"], row["_event_index"], row["n"]) for row in rows)
-    assert places == [(0, n, n) for n in range(20)]
 
 
 PROJECT = """
