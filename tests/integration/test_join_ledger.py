@@ -46,8 +46,26 @@ def pass_time(site, pipeline):
     site.run(pipeline)
 
 
-@pytest.mark.parametrize("steps", [[], [THIRDS]], ids=["fused", "stepped"])
-def test_every_event_is_in_one_fate_and_windows_balance_with_the_table(site, steps):
+@pytest.mark.parametrize(
+    ("steps", "crashes"), [([], {1, 2}), ([THIRDS], set())], ids=["fused", "stepped"]
+)
+def test_every_event_is_in_one_fate_and_windows_balance_with_the_table(
+    site, steps, crashes, monkeypatch
+):
+    """Also with a crash after the commit of the table, and one after that of the side table.
+
+    The unmatched ones are committed before the entry counts, and the others after.
+    """
+    commit, committed = LakeDriver.commit, []
+
+    def crashing(self, *arguments):
+        done = commit(self, *arguments)
+        committed.append(self)
+        if len(committed) in crashes:
+            raise SinkUnavailableError("table", "the driver was killed here")
+        return done
+
+    monkeypatch.setattr(LakeDriver, "commit", crashing)
     pipeline = site.pipeline(unmatched=Lake("unmatched"), steps=steps, allowed_lateness=MINUTE)
     send_week(site)
     site.run(pipeline)
@@ -67,6 +85,7 @@ def test_every_event_is_in_one_fate_and_windows_balance_with_the_table(site, ste
         Fate.DEDUPLICATED: 1,
         Fate.DEAD: 3,
     }
+    assert len(site.flow.rows("unmatched")) == 8
     assert sum(window.rows for window in result.windows) == dropped[Fate.OUT]
     states = Counter(window.state for window in result.windows)
     assert states[WindowState.BALANCED] >= 3
@@ -83,27 +102,6 @@ def test_unmatched_ones_without_a_sink_of_their_own_are_rows_of_the_table(site):
     counted = totals(result)
     assert (counted[Fate.OUT], counted[Fate.KEPT]) == (23, 162)
     assert Fate.UNMATCHED not in counted
-
-
-def test_a_crash_between_the_commits_counts_nothing_twice(site, monkeypatch):
-    """The unmatched ones are committed before the entry counts, and the others after."""
-    commit, committed = LakeDriver.commit, []
-
-    def crashing(self, *arguments):
-        done = commit(self, *arguments)
-        committed.append(self)
-        if len(committed) in {1, 2}:
-            raise SinkUnavailableError("table", "the driver was killed here")
-        return done
-
-    pipeline = site.pipeline(unmatched=Lake("unmatched"))
-    send_week(site)
-    monkeypatch.setattr(LakeDriver, "commit", crashing)
-    site.run(pipeline)
-    pass_time(site, pipeline)
-    result = balance(site.flow, pipeline)
-    assert found(result) == set()
-    assert totals(result)[Fate.UNMATCHED] == len(site.flow.rows("unmatched")) == 8
 
 
 def test_a_batch_in_which_time_alone_ends_a_wait_counts(site):
