@@ -173,24 +173,27 @@ def flow(broker, spark, tmp_path):
     return Flow(broker, spark, tmp_path, partitions=1)
 
 
-@pytest.mark.parametrize(
-    ("step", "problem"),
-    [
-        (filter_rows(drop={"bot": "agent LIKE '%bot%'"}), "`agent` cannot be resolved"),
-        (classify("kind", {"even": "n % 2 ="}), "Syntax error"),
-        (classify("kind", {"even": "category"}), "BOOLEAN"),
-        (filter_rows(drop={"sample": "rand() < 0.5"}), "must be decided as before: rand() < 0.5"),
-        (fan_out("stream", {"sample": "rand() < 0.5"}), "must be decided as before: rand() < 0.5"),
-    ],
-)
-def test_a_condition_that_spark_refuses_fails_the_start_by_the_name_of_the_step(
-    flow, step, problem
-):
+REFUSED = [
+    (filter_rows(drop={"bot": "agent LIKE '%bot%'"}), "`agent` cannot be resolved"),
+    (classify("kind", {"even": "n % 2 ="}), "Syntax error"),
+    (classify("kind", {"even": "category"}), "BOOLEAN"),
+    (filter_rows(drop={"sample": "rand() < 0.5"}), "must be decided as before: rand() < 0.5"),
+    (fan_out("stream", {"sample": "rand() < 0.5"}), "must be decided as before: rand() < 0.5"),
+]
+
+
+def test_a_condition_that_spark_refuses_fails_the_start_by_the_name_of_the_step(flow):
     flow.send([at(0, 0)])
-    outcome = flow.run(flow.pipeline("refused", sink=Lake("refused"), steps=[step]))["refused"]
-    assert outcome.state is PipelineState.FAILED
-    assert type(step).__name__ in outcome.reason
-    assert problem.lower() in outcome.reason.lower()
+    pipelines = [
+        flow.pipeline(f"refused-{number}", sink=Lake("refused"), steps=[step])
+        for number, (step, _) in enumerate(REFUSED)
+    ]
+    outcomes = flow.run(*pipelines)
+    for pipeline, (step, problem) in zip(pipelines, REFUSED, strict=True):
+        outcome = outcomes[pipeline.name]
+        assert outcome.state is PipelineState.FAILED
+        assert type(step).__name__ in outcome.reason
+        assert problem.lower() in outcome.reason.lower()
 
 
 def test_steps_of_a_kind_add_up_their_figures_and_a_missing_default_is_null(flow):
