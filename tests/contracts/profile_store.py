@@ -167,6 +167,12 @@ class ProfileStoreContract:
         with closing(connect()) as opened:
             yield opened
 
+    @pytest.fixture(scope="class")
+    def writers(self, connect: Connect) -> Iterator[list[ProfileStore]]:
+        """Two connections to the store."""
+        with ExitStack() as stack:
+            yield [stack.enter_context(closing(connect())) for _ in range(2)]
+
     @pytest.fixture
     def user(self) -> str:
         return uuid.uuid4().hex
@@ -174,22 +180,19 @@ class ProfileStoreContract:
     @given(histories(), st.randoms(use_true_random=False))
     @settings(max_examples=150)
     def test_order_repetition_and_the_number_of_writers_do_not_matter(
-        self, connect: Connect, history: list[Event], chance: random.Random
+        self, writers: list[ProfileStore], history: list[Event], chance: random.Random
     ) -> None:
-        user = uuid.uuid4().hex
-        with ExitStack() as stack:
-            writers = [stack.enter_context(closing(connect())) for _ in range(2)]
-            now_us = writers[0].now_us()
-            events = placed(history, now_us - 3_600 * SECOND)
+        user, now_us = uuid.uuid4().hex, writers[0].now_us()
+        events = placed(history, now_us - 3_600 * SECOND)
 
-            def write(writer: ProfileStore, parts: Sequence[Sequence[Event]]) -> None:
-                for part in parts:
-                    writer.merge([change_of(user, *part)])
+        def write(writer: ProfileStore, parts: Sequence[Sequence[Event]]) -> None:
+            for part in parts:
+                writer.merge([change_of(user, *part)])
 
-            work = [list(parts_of(events, chance)) for _ in writers]
-            with ThreadPoolExecutor(len(writers)) as pool:
-                list(pool.map(write, writers, work))
-            assert writers[1].read(user) == profile_of(self.store_name, user, events, now_us)
+        work = [list(parts_of(events, chance)) for _ in writers]
+        with ThreadPoolExecutor(len(writers)) as pool:
+            list(pool.map(write, writers, work))
+        assert writers[1].read(user) == profile_of(self.store_name, user, events, now_us)
 
     def test_a_user_without_rows_has_no_profile(self, store: ProfileStore, user: str) -> None:
         assert store.read(user) is None
