@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import httpx
+from tests.in_process import answer
 
 from headrace.control import ingest
 from headrace.kafka.client import consumer, describe
@@ -20,6 +23,8 @@ from headrace.runtime.ports import free_ports
 from headrace.settings import Settings, load_settings
 
 HEADRACE = Path(sys.executable).with_name("headrace")
+NO_AUTHORITIES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For clients of the service, which speaks plain HTTP: to load httpx's own takes long."""
 
 FLOW = """
 from datetime import datetime, timedelta
@@ -61,7 +66,7 @@ bootstrap_servers = "{bootstrap}"
 
 [ingest]
 port = {port}
-workers = 2
+workers = {workers}
 {settings}
 """
 
@@ -71,13 +76,15 @@ class Service:
 
     headrace = HEADRACE
 
-    def __init__(self, folder: Path, bootstrap: str, suffix: str, settings: str = "") -> None:
+    def __init__(
+        self, folder: Path, bootstrap: str, suffix: str, settings: str = "", *, workers: int = 2
+    ) -> None:
         self.folder, self.suffix = folder, suffix
         (self.port,) = free_ports(1)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "flow.py").write_text(FLOW.format(suffix=suffix))
         (folder / "headrace.toml").write_text(
-            SETTINGS.format(bootstrap=bootstrap, port=self.port, settings=settings)
+            SETTINGS.format(bootstrap=bootstrap, port=self.port, workers=workers, settings=settings)
         )
         self.settings: Settings = load_settings(folder, {})
         self.client = {"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"}
@@ -90,6 +97,10 @@ class Service:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout)
+
+    def apply(self) -> None:
+        """Creates the topics, from this process."""
+        answer("apply", "--project", self.folder)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[subprocess.Popen]:
@@ -116,7 +127,7 @@ class Service:
 
     def is_ready(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
+            return http("GET", f"{self.url}/readyz", timeout=5).status_code == 200
         except httpx.TransportError:
             return False
 
@@ -140,13 +151,14 @@ class Service:
         """Until both workers agree; a new connection goes to either."""
         deadline, agreed = time.monotonic() + 30, 0
         while agreed < 20:
-            found = httpx.get(f"{self.url}/metrics", headers=bearer(text))
+            found = http("GET", f"{self.url}/metrics", headers=bearer(text))
             agreed = agreed + 1 if (found.status_code == 200) == known else 0
             assert time.monotonic() < deadline
 
     def post(self, topic: str, token: str, body: bytes | str, **headers: str) -> httpx.Response:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return httpx.post(
+        return http(
+            "POST",
             f"{self.url}/v1/topics/{topic}{self.suffix}/events",
             content=body,
             headers={"content-type": "application/json"} | bearer(token) | named,
@@ -175,6 +187,11 @@ class Service:
     def ids(self, topic: str) -> list[str]:
         """Event ids of a topic."""
         return [json.loads(message.value())["event_id"] for message in self.records(topic)]
+
+
+def http(method: str, url: str, **options: Any) -> httpx.Response:
+    """A request on a connection of its own."""
+    return httpx.request(method, url, verify=NO_AUTHORITIES, **options)
 
 
 def bearer(token: str) -> dict[str, str]:

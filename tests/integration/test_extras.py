@@ -137,7 +137,7 @@ def service(tmp_path, broker) -> Callable[..., Service]:
 
     def make(environment: BareEnvironment, settings: str = "") -> Service:
         suffix = f"-{uuid.uuid4().hex[:6]}"
-        made = Service(tmp_path, broker.bootstrap_servers, suffix, settings)
+        made = Service(tmp_path, broker.bootstrap_servers, suffix, settings, workers=1)
         made.headrace = environment.headrace
         made.command("apply")
         return made

@@ -22,7 +22,7 @@ from pathlib import Path
 import httpx
 import pytest
 import zstandard
-from tests.integration.service import HEADRACE, Service, bearer
+from tests.integration.service import HEADRACE, NO_AUTHORITIES, Service, bearer, http
 
 from headrace.control import ingest
 from headrace.ingest.tokens.token import TokenKind
@@ -48,7 +48,7 @@ def service(tmp_path_factory, broker) -> Iterator[Service]:
     folder, suffix = tmp_path_factory.mktemp("service"), f"-{uuid.uuid4().hex[:6]}"
     (folder / "webhook.key").write_text("k" * 32)
     found = Service(folder, broker.bootstrap_servers, suffix, SETTINGS)
-    found.command("apply")
+    found.apply()
     with found.running():
         yield found
 
@@ -89,15 +89,15 @@ def test_a_page_sends_beacons_with_a_public_key(service):
     address = f"{service.url}/v1/topics/occurrences{service.suffix}/events"
     origin = {"origin": "https://shop.example.com"}
     asked = {"access-control-request-method": "POST"}
-    preflight = httpx.options(address, headers=origin | asked)
+    preflight = http("OPTIONS", address, headers=origin | asked)
     assert (preflight.status_code, preflight.content) == (200, b"")
     assert preflight.headers["access-control-allow-origin"] == origin["origin"]
     sent, plain = text(), {"content-type": "text/plain;charset=UTF-8"}
-    beacon = httpx.post(address, params={"key": key}, content=sent, headers=origin | plain)
+    beacon = http("POST", address, params={"key": key}, content=sent, headers=origin | plain)
     assert (beacon.status_code, beacon.json()["accepted"]) == (202, 1)
     assert beacon.headers["access-control-allow-origin"] == origin["origin"]
     assert sent in [record.value() for record in service.records("occurrences")]
-    other = httpx.post(address, params={"key": key}, content=text(), headers={"origin": "null"})
+    other = http("POST", address, params={"key": key}, content=text(), headers={"origin": "null"})
     assert (other.status_code, other.json()["code"]) == (403, "origin-not-allowed")
 
 
@@ -113,7 +113,7 @@ def test_a_webhook_is_taken_by_its_signature_also_while_its_secret_is_rotated(se
             "x-github-event": "issues",
             "x-hub-signature-256": f"sha256={digest}",
         }
-        return httpx.post(f"{service.url}/v1/webhooks/{public_id}", content=body, headers=headers)
+        return http("POST", f"{service.url}/v1/webhooks/{public_id}", content=body, headers=headers)
 
     assert deliver(first).status_code == 202
     deadline = time.monotonic() + 30
@@ -144,7 +144,7 @@ def test_answers_are_in_the_access_log_and_accounts_in_the_metrics(service, toke
     assert service.post("occurrences", token, text(), x_request_id="seen-1").status_code == 202
     line = json.loads(logged(service, '"seen-1"'))
     assert (line["status"], line["account"], line["accepted"]) == (202, "acme", 1)
-    metrics = httpx.get(f"{service.url}/metrics", headers=bearer(token)).text
+    metrics = http("GET", f"{service.url}/metrics", headers=bearer(token)).text
     counted = re.search(
         r'headrace_ingest_account_events_total\{account="acme",outcome="accepted"\} (\d+)', metrics
     )
@@ -238,7 +238,7 @@ def test_a_bad_request_is_a_problem_with_a_name(service, token, body, headers, s
 def test_what_is_too_large_for_its_topic_is_refused_and_counted(service, token):
     answer = service.post("small", token, text(message="x" * 4000))
     assert (answer.status_code, answer.json()["code"]) == (413, "event-too-large")
-    metrics = httpx.get(f"{service.url}/metrics", headers=bearer(token)).text
+    metrics = http("GET", f"{service.url}/metrics", headers=bearer(token)).text
     line = f'rejections_total{{topic="small{service.suffix}",code="event-too-large"}} 1'
     assert f"headrace_ingest_{line}\n" in metrics
     waiting = f'\nheadrace_ingest_spool_events{{topic="kept{service.suffix}"}} 0\n'
@@ -276,7 +276,7 @@ def test_a_derived_id_is_the_same_when_the_event_comes_again(service, token):
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 def test_nothing_but_the_probes_answers_without_a_token(service, path, method):
     for value in ("", "Bearer", "Bearer hr_x_y", "Basic eDp5"):
-        answer = httpx.request(method, service.url + path, headers={"authorization": value})
+        answer = http(method, service.url + path, headers={"authorization": value})
         assert (answer.status_code, answer.json()["code"]) == (401, "no-valid-token")
         assert answer.headers["www-authenticate"].startswith("Bearer")
 
@@ -284,10 +284,10 @@ def test_nothing_but_the_probes_answers_without_a_token(service, path, method):
 def test_what_there_is_not_is_said(service, token):
     assert service.post("nothing", token, text()).json()["code"] == "no-such-topic"
     assert service.post("raw", token, text()).json()["code"] == "no-such-topic"
-    there = httpx.get(service.url + "/other", headers=bearer(token))
+    there = http("GET", service.url + "/other", headers=bearer(token))
     assert (there.status_code, there.json()["code"]) == (404, "no-such-path")
     events = f"{service.url}/v1/topics/occurrences{service.suffix}/events"
-    answer = httpx.get(events, headers=bearer(token))
+    answer = http("GET", events, headers=bearer(token))
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
 
 
@@ -403,7 +403,10 @@ def _is_socket(file: Path) -> bool:
 
 def test_connections_beyond_the_limit_wait_and_those_within_it_do_not_notice(service, token):
     url = f"{service.url}/v1/topics/occurrences{service.suffix}/events"
-    with httpx.Client(headers=bearer(token), timeout=30) as within, contextlib.ExitStack() as open_:
+    with (
+        httpx.Client(verify=NO_AUTHORITIES, headers=bearer(token), timeout=30) as within,
+        contextlib.ExitStack() as open_,
+    ):
         assert within.post(url, json=event()).status_code == 202
         connection, before, most = within._transport._pool.connections[0], _sockets(service), 0
         silent = [open_.enter_context(socket.socket()) for _ in range(500)]
@@ -483,13 +486,13 @@ def _snippets(name: str) -> list[str]:
 
 
 def test_the_snippets_of_the_reference_send_events(tmp_path, broker):
-    project = Service(tmp_path, broker.bootstrap_servers, "")
+    project = Service(tmp_path, broker.bootstrap_servers, "", workers=1)
     (tmp_path / "flow.py").unlink()
     text_of = (tmp_path / "headrace.toml").read_text()
     (tmp_path / "headrace.toml").unlink()
     subprocess.run([HEADRACE, "init", tmp_path], check=True, capture_output=True)
     (tmp_path / "headrace.toml").write_text(text_of)
-    project.command("apply")
+    project.apply()
     with project.running():
         environ = {**os.environ, "TOKEN": project.token()}
         (curl,) = [one for one in _snippets("sh") if one.startswith("curl")]
@@ -514,8 +517,9 @@ def test_schemathesis_finds_no_failure_and_no_violation_of_the_description(servi
 
 
 def test_up_starts_the_service_and_down_ends_it(tmp_path, broker):
-    project = Service(tmp_path, broker.bootstrap_servers, f"-{uuid.uuid4().hex[:6]}")
-    project.command("apply")
+    suffix = f"-{uuid.uuid4().hex[:6]}"
+    project = Service(tmp_path, broker.bootstrap_servers, suffix, workers=1)
+    project.apply()
     try:
         (server,) = project.command("up")["servers"]
         assert (server["name"], server["address"]) == ("ingest", project.url)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import httpx
 import pytest
 from bench.usage import processes
-from tests.integration.service import Service, bearer
+from tests.integration.service import Service, bearer, http
 
 from headrace.ingest.tokens.token import Token, issue
 from headrace.runtime.durable_files import replace_file
@@ -42,7 +42,7 @@ class Away(Service):
             return False
 
     def readiness(self, query: str = "") -> httpx.Response:
-        return httpx.get(f"{self.url}/readyz{query}", timeout=5)
+        return http("GET", f"{self.url}/readyz{query}", timeout=5)
 
     def send(self, topic: str, name: str) -> httpx.Response:
         event = {"event_id": name, "at": datetime.now(UTC).isoformat(), "message": "m"}
@@ -87,14 +87,16 @@ def test_workers_that_are_killed_meanwhile_know_the_tokens(service):
         time.sleep(0.2)
     answer = service.send("kept", "after")
     assert (answer.status_code, answer.headers["headrace-spooled"]) == (202, "true")
-    wrong = httpx.post(
-        f"{service.url}/v1/topics/kept/events", headers=bearer("hr_abcdefghijkl_" + "x" * 32)
+    wrong = http(
+        "POST",
+        f"{service.url}/v1/topics/kept/events",
+        headers=bearer("hr_abcdefghijkl_" + "x" * 32),
     )
     assert wrong.status_code == 401
 
 
 def test_what_waits_is_counted_and_listed(service):
-    lines = httpx.get(f"{service.url}/metrics", headers=bearer(service.text)).text.splitlines()
+    lines = http("GET", f"{service.url}/metrics", headers=bearer(service.text)).text.splitlines()
     assert 'headrace_ingest_spool_events{topic="kept"} 2' in lines
     assert 'headrace_ingest_unavailable_total{topic="occurrences",code="not-ready"} 1' in lines
     listed = {one["topic"]: one["events"] for one in service.command("spool", "list")["spools"]}

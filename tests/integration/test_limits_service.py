@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import httpx
 import pytest
 from tests.integration.redis_server import RedisServer
-from tests.integration.service import Service, bearer
+from tests.integration.service import NO_AUTHORITIES, Service, bearer, http
 
 from headrace.settings import Rate
 
@@ -37,7 +37,7 @@ def hosts(tmp_path, broker, own_redis) -> Iterator[list[Service]]:
     redis = 'redis = { file = "../redis-url" }'
     with ExitStack() as running:
         found = [Service(tmp_path / name, broker.bootstrap_servers, suffix, redis) for name in "ab"]
-        found[0].command("apply")
+        found[0].apply()
         for one in found:
             running.enter_context(one.running())
         yield found
@@ -53,7 +53,7 @@ class Sender(threading.Thread):
 
     def run(self) -> None:
         url = f"{self.host.url}/v1/topics/derived{self.host.suffix}/events"
-        with httpx.Client(headers=bearer(self.token), timeout=30) as client:
+        with httpx.Client(verify=NO_AUTHORITIES, headers=bearer(self.token), timeout=30) as client:
             while time.monotonic() < self.end:
                 now = datetime.now(UTC).isoformat()
                 answer = client.post(url, json={"at": now, "message": uuid.uuid4().hex})
@@ -75,7 +75,7 @@ def admitted(hosts: list[Service], token: str) -> tuple[int, float]:
 
 
 def limited_locally(host: Service, token: str) -> int:
-    page = httpx.get(f"{host.url}/metrics", headers=bearer(token)).text
+    page = http("GET", f"{host.url}/metrics", headers=bearer(token)).text
     found = re.search(r"^headrace_ingest_limited_locally_total (\d+)$", page, re.MULTILINE)
     assert found
     return int(found[1])
