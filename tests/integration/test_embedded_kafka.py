@@ -88,8 +88,14 @@ def test_the_ports_of_a_running_cluster_are_not_changed_under_it(broker, start_c
     assert broker.cluster.status().bootstrap_servers == broker.bootstrap_servers
 
 
-def test_a_stopped_cluster_comes_back_at_the_same_address_with_its_records(start_cluster, topic):
-    name, first = topic(), start_cluster()
+def test_a_stopped_cluster_comes_back_at_the_same_address_with_its_records(
+    start_cluster, topic, tmp_path, monkeypatch
+):
+    """From a folder with spaces and accents."""
+    monkeypatch.setenv("LC_ALL", "C")
+    folder = tmp_path / "d\u00e9mo (\u6d4b\u8bd5) 100%"
+    name, first = topic(), start_cluster(folder=folder)
+    assert first.cluster.status().running
     create(first.bootstrap_servers, name)
     produce(first.bootstrap_servers, name, [b"kept"])
     first.cluster.stop()
@@ -136,10 +142,3 @@ def test_a_broker_that_cannot_start_says_why_in_its_own_words(start_cluster, tmp
     with pytest.raises(ServerStartError, match=r"num\.io\.threads") as caught:
         start_cluster(config={"num.io.threads": "0"}, folder=tmp_path)
     assert caught.value.server.startswith("Kafka")
-
-
-def test_a_folder_with_spaces_and_accents_works(start_cluster, tmp_path, monkeypatch):
-    monkeypatch.setenv("LC_ALL", "C")
-    running = start_cluster(folder=tmp_path / "d\u00e9mo (\u6d4b\u8bd5) 100%")
-    assert running.cluster.status().running
-    running.cluster.stop()
