@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.quick_java import QuickCluster, quick_spark
 
-from headrace.kafka.embedded import EmbeddedCluster
 from headrace.runtime.java import Java, find_java
 from headrace.settings.model import EmbeddedKafka
 
@@ -40,26 +40,27 @@ spark.stop()
 """
 
 
-@pytest.fixture
-def environ(tmp_path) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def environ(tmp_path_factory) -> dict[str, str]:
     """No JAVA_HOME, and a PATH with a shell's tools but no java."""
-    tools = tmp_path / "tools"
+    folder = tmp_path_factory.mktemp("machine")
+    tools = folder / "tools"
     tools.mkdir()
     for tool in filter(shutil.which, SHELL_TOOLS):
         (tools / tool).symlink_to(shutil.which(tool))
-    home = tmp_path / "home"
-    return {"PATH": str(tools), "HOME": str(home), "HEADRACE_CACHE": str(tmp_path / "cache")}
+    home = folder / "home"
+    return {"PATH": str(tools), "HOME": str(home), "HEADRACE_CACHE": str(folder / "cache")}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def bundled_java(environ) -> Java:
     return find_java(environ)
 
 
-def test_the_bundled_java_is_found_when_the_machine_has_none(bundled_java, tmp_path):
+def test_the_bundled_java_is_found_when_the_machine_has_none(bundled_java, environ):
     assert bundled_java.bundled
     assert bundled_java.version == 21
-    assert bundled_java.home.is_relative_to(tmp_path / "cache" / "java")
+    assert bundled_java.home.is_relative_to(Path(environ["HEADRACE_CACHE"]) / "java")
 
 
 def test_the_bundled_java_without_its_wrapper_is_told_apart(environ):
@@ -71,7 +72,7 @@ def test_the_bundled_java_without_its_wrapper_is_told_apart(environ):
 
 def test_a_broker_starts_with_the_bundled_java(bundled_java, jars, tmp_path):
     settings = EmbeddedKafka(heap_mb=512)
-    cluster = EmbeddedCluster(tmp_path, settings, bundled_java, jars("kafka"))
+    cluster = QuickCluster(tmp_path, settings, bundled_java, jars("kafka"))
     try:
         cluster.start()
         pid = cluster.status().brokers[0].pid
@@ -82,9 +83,10 @@ def test_a_broker_starts_with_the_bundled_java(bundled_java, jars, tmp_path):
 
 
 def test_spark_runs_a_job_with_the_bundled_java(bundled_java, environ, tmp_path):
+    more = quick_spark(bundled_java) | {"PYSPARK_PYTHON": sys.executable}
     job = subprocess.run(
         [sys.executable, "-c", SPARK_JOB],
-        env=environ | bundled_java.environ() | {"PYSPARK_PYTHON": sys.executable},
+        env=environ | bundled_java.environ() | more,
         cwd=tmp_path,
         capture_output=True,
         text=True,
