@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext
+
 import pytest
+
+OPENERS = ("dispatchers", "link_balances", "matched_events_run")
 
 
 @pytest.fixture(params=["true", "false"])
@@ -11,3 +16,15 @@ def ansi(spark, request):
     spark.conf.set("spark.sql.ansi.enabled", request.param)
     yield
     spark.conf.unset("spark.sql.ansi.enabled")
+
+
+@pytest.fixture
+def session(spark, monkeypatch):
+    """What runs in this process takes a session of the Spark of the tests, not a Spark of its own.
+
+    Queries of one session have different names; instances that run side by side have the same.
+    """
+    for module in OPENERS:
+        name = f"headrace.control.{module}.kafka_session"
+        monkeypatch.setattr(name, lambda *_: nullcontext(spark.newSession()))
+    monkeypatch.setattr(sys, "path", list(sys.path))  # projects put their folders there

@@ -1,4 +1,4 @@
-"""A project with a dispatcher, run as users run it: each run is a process with its own Spark."""
+"""A project with a dispatcher, run as users run it, or on the Spark of the tests."""
 
 import copy
 import json
@@ -10,14 +10,19 @@ import time
 from contextlib import contextmanager
 
 import confluent_kafka
+from tests.integration import in_process
+from tests.integration.in_process import SECONDS
 from tests.kafka_topics import make_topic
 
 from headrace import DispatchMode
+from headrace.control import load_project
+from headrace.control.dispatcher_run import dispatcher_run
+from headrace.control.transfer_run import TransferRunOptions
 from headrace.kafka.client import client_config, consumer, producer
+from headrace.settings import load_settings
 from headrace.settings.model import KafkaSettings
 
 HEADRACE = (sys.executable, "-m", "headrace.cli")
-SECONDS = 120
 BEGAN_MS = int(time.time() * 1000) - 60_000
 PARTITIONS = 2
 
@@ -27,10 +32,13 @@ def _source(value):
 
 
 class DispatcherProject:
-    """Sites central (its own), waw and par; the topic `clicks` goes to `events` at the others."""
+    """Sites central (its own), waw and par; the topic `clicks` goes to `events` at the others.
 
-    def __init__(self, folder, servers, name, **options):
-        self.folder, self.name = folder, name
+    Each run is a process with its own Spark.
+    """
+
+    def __init__(self, folder, servers, name, *, partitions=PARTITIONS, **options):
+        self.folder, self.name, self.partitions = folder, name, partitions
         self.configs = {
             site: client_config(KafkaSettings(), address) for site, address in servers.items()
         }
@@ -50,7 +58,7 @@ class DispatcherProject:
         (folder / "flow.py").write_text(
             "import datetime\n"
             "from headrace import Dispatcher, DispatchMode, Home, Topic\n"
-            f'clicks = Topic("{name}", partitions={PARTITIONS})\n'
+            f'clicks = Topic("{name}", partitions={partitions})\n'
             f'dispatch = Dispatcher("dispatch", clicks, {arguments})\n'
         )
 
@@ -67,10 +75,10 @@ class DispatcherProject:
         shutil.copytree(self.folder, folder, ignore=ignored)
         return copied
 
-    def make_topics(self, partitions=PARTITIONS, **config):
-        make_topic(self.configs["central"], self.name, PARTITIONS, config=config)
-        for site in self.options["targets"]:
-            make_topic(self.configs[site], self.target, partitions)
+    def make_topics(self):
+        make_topic(self.configs["central"], self.name, self.partitions)
+        for site, topic in self.options["targets"].items():
+            make_topic(self.configs[site], topic, self.partitions)
 
     def write(self, numbers, partition=0, headers=(), **event):
         """Events `n`, each with key `k<n>`."""
@@ -86,10 +94,11 @@ class DispatcherProject:
             )
         assert sender.flush(30) == 0
 
-    def records(self, site, partition=0, topic=None):
+    def records(self, site, partition=0):
         """Key, value and headers of all records of a partition at a site."""
         reader = consumer(self.configs[site])
-        reader.assign([confluent_kafka.TopicPartition(topic or self.target, partition, 0)])
+        topic = self.options["targets"][site]
+        reader.assign([confluent_kafka.TopicPartition(topic, partition, 0)])
         rows = []
         while (message := reader.poll(30)) is not None:
             if message.error() is not None:
@@ -107,7 +116,7 @@ class DispatcherProject:
         deadline = time.monotonic() + SECONDS
         while (there := self.numbers(site, partition)) != list(numbers):
             assert time.monotonic() < deadline, there
-            time.sleep(0.2)
+            time.sleep(0.5)
 
     def command(self, *arguments, exit_code=0):
         ended = subprocess.run(
@@ -139,6 +148,16 @@ class DispatcherProject:
             assert time.monotonic() < deadline, seen
             time.sleep(0.5)
 
+    def until_running(self, pid):
+        """Waits until the instance of a process sends records."""
+        deadline = time.monotonic() + SECONDS
+        while not any(
+            status["instance"].endswith(f"-{pid}") and status["state"] == "running"
+            for status in self.statuses()
+        ):
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+
     @contextmanager
     def running(self, *arguments, end=signal.SIGTERM, exit_codes=(0, -signal.SIGKILL)):
         log = (self.folder / "run.log").open("ab")
@@ -156,3 +175,18 @@ class DispatcherProject:
             log.close()
             text = (self.folder / "run.log").read_text()
         assert code in exit_codes, text
+
+
+class DispatcherInProcess(DispatcherProject):
+    """Runs in the process of the tests, on their Spark: it has a core for each of two partitions.
+
+    A query that is stopped has committed what its last batch has sent, as one that is killed.
+    """
+
+    def command(self, *arguments, exit_code=0):
+        return in_process.run_command(self.folder, *arguments, exit_code=exit_code).output
+
+    def running(self, exit_codes=(0,)):
+        project = load_project(load_settings(self.folder, environ={}))
+        run = dispatcher_run(project, project.dispatchers["dispatch"], TransferRunOptions())
+        return in_process.running(run, exit_codes)

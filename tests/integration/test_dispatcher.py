@@ -11,29 +11,42 @@ from confluent_kafka.admin import (
     ConfigEntry,
     ConfigResource,
 )
-from tests.integration.dispatcher_project import BEGAN_MS, DispatcherProject
+from tests.integration.dispatcher_project import BEGAN_MS, DispatcherInProcess, DispatcherProject
 from tests.kafka_topics import grow_topic, make_topic
 
 from headrace import DispatchMode
-from headrace.kafka.client import admin_request, producer
+from headrace.kafka.client import admin_request, group_offsets, producer
 from headrace.kafka.topics import delete_topic
+from headrace.model import TopicPartition
 
 RELATED = {"central": ["waw"], "par": ["waw"], "waw": ["par"]}
 
 
 @pytest.fixture(scope="module")
-def servers(broker, start_cluster):
-    other = start_cluster().bootstrap_servers
-    return {"central": broker.bootstrap_servers, "waw": other, "par": other}
+def other(start_cluster):
+    return start_cluster()
 
 
 @pytest.fixture
-def project(tmp_path, servers, topic):
+def declare(tmp_path, broker, other, topic, session):
+    """``declare(mode=...)``: a project with a dispatcher to site waw, and its topics."""
+
+    def declared(*, waw=other, **options):
+        sites = {"central": broker, "waw": waw, "par": other}
+        addresses = {site: running.bootstrap_servers for site, running in sites.items()}
+        name = topic("clicks")
+        targets = {"targets": {"waw": f"{name}.events"}}
+        project = DispatcherInProcess(tmp_path, addresses, name, **targets | options)
+        project.make_topics()
+        return project
+
+    return declared
+
+
+@pytest.fixture
+def project(declare):
     """A dispatcher to one site, in real-time mode."""
-    name = topic("clicks")
-    made = DispatcherProject(tmp_path, servers, name, targets={"waw": f"{name}.events"})
-    made.make_topics()
-    return made
+    return declare()
 
 
 def test_records_keep_key_value_headers_and_partition(project):
@@ -59,70 +72,57 @@ def test_a_second_run_goes_on_where_the_first_ended(project):
 
 def test_an_instance_that_is_killed_repeats_nothing_that_the_target_has(project):
     """Positions are committed once a minute; the next start reads where the target's topic ends."""
-    with project.running(end=signal.SIGKILL):
+    with DispatcherProject.running(project, end=signal.SIGKILL):
         project.write(range(50))
         project.until("waw", range(50))
     project.write(range(50, 60))
-    with project.running():
+    with DispatcherProject.running(project, end=signal.SIGTERM, exit_codes=[0]) as process:
+        project.until_running(process.pid)  # the JVM of the one that was killed may still send
         project.until("waw", range(60))
+        assert "The dispatcher runs already" in project.once(exit_code=3)
         project.write(range(60, 70))
         project.until("waw", range(70))
     assert project.numbers("waw") == list(range(70))
 
 
-def test_a_site_that_is_away_holds_up_nobody_else(tmp_path, servers, topic, start_cluster):
-    folder = tmp_path / "par"
-    par = start_cluster(folder=folder)
-    places = servers | {"par": par.bootstrap_servers}
-    project = DispatcherProject(tmp_path / "project", places, topic("clicks"))
-    project.make_topics()
+def test_a_site_that_is_away_holds_up_nobody_else(declare, broker, other, start_cluster, topic):
+    """Site waw is on the cluster of the project, as its brokers go on."""
+    name = topic("events")
+    project = declare(partitions=1, waw=broker, targets={"waw": name, "par": name})
     project.write(range(5))
-    with project.running(end=signal.SIGINT):
+    with project.running():
         for site in ("waw", "par"):
             project.until(site, range(5))
-        par.cluster.stop()
+        other.cluster.stop()
         project.write(range(5, 10))
         project.until("waw", range(10))
         project.until_state("par", "waiting")
         project.write(range(10, 15))
         project.until("waw", range(15))
-        ports = tuple(int(server.rpartition(":")[2]) for server in par.bootstrap_servers.split(","))
-        start_cluster(folder=folder, ports=ports)
+        servers = other.bootstrap_servers.split(",")
+        ports = tuple(int(server.rpartition(":")[2]) for server in servers)
+        start_cluster(folder=other.folder, ports=ports)
         project.until_state("par", "running")
         project.write(range(15, 20))
         project.until("waw", range(20))
         project.until("par", range(20))
 
 
-def test_what_came_in_at_a_site_is_not_sent_back_there(tmp_path, servers, topic):
-    project = DispatcherProject(tmp_path, servers, topic("clicks"), related=RELATED)
-    project.options["targets"] = {"waw": project.target, "par": f"{project.target}.par"}
-    project = DispatcherProject(tmp_path, servers, project.name, **project.options)
-    make_topic(project.configs["par"], f"{project.target}.par", 2)
-    make_topic(project.configs["central"], project.name, 2)
-    make_topic(project.configs["waw"], project.target, 2)
+def test_what_came_in_at_a_site_is_not_sent_back_there(declare, topic):
+    names = {"waw": topic("to-waw"), "par": topic("to-par")}
+    project = declare(related=RELATED, targets=names)
     project.write([1])
     project.write([2], headers=[("headrace-origin", b"waw/clicks/0/1")])
     project.write([3], headers=[("headrace-origin", b"par/clicks/0/1")])
     project.once()
-    at_par = project.records("par", topic=f"{project.target}.par")
     assert project.numbers("waw") == [1, 3]
-    assert [json.loads(value)["n"] for _, value, _ in at_par] == [2]
+    assert project.numbers("par") == [2]
 
 
 @pytest.mark.parametrize("mode", [DispatchMode.REAL_TIME, DispatchMode.MICRO_BATCH])
-def test_committed_records_alone_are_sent(tmp_path, servers, topic, mode):
+def test_committed_records_alone_are_sent(declare, topic, mode):
     """Markers of transactions, and records of those that were given up, are among the offsets."""
-    name = topic("clicks")
-    project = DispatcherProject(
-        tmp_path,
-        servers,
-        name,
-        targets={"waw": f"{name}.events"},
-        mode=mode,
-        commit_every=timedelta(seconds=5),
-    )
-    project.make_topics()
+    project = declare(mode=mode, commit_every=timedelta(seconds=5))
     writer = confluent_kafka.Producer(
         project.configs["central"] | {"transactional.id": topic("writer")}
     )
@@ -130,7 +130,7 @@ def test_committed_records_alone_are_sent(tmp_path, servers, topic, mode):
 
     def write(number, *, is_kept=True):
         writer.begin_transaction()
-        writer.produce(name, json.dumps({"n": number}).encode(), partition=0)
+        writer.produce(project.name, json.dumps({"n": number}).encode(), partition=0)
         assert writer.flush(30) == 0
         writer.commit_transaction(30) if is_kept else writer.abort_transaction(30)
 
@@ -183,34 +183,31 @@ def test_a_topic_that_was_made_again_is_refused_until_it_is_accepted(project):
     assert project.numbers("waw") == [*range(5), *range(10, 18)]
 
 
-def test_a_partition_that_is_added_is_dispatched(project):
+def test_a_partition_that_is_added_is_dispatched(declare):
+    project = declare(partitions=1)
     with project.running():
         project.write(range(3))
         project.until("waw", range(3))
         for site, name in (("waw", project.target), ("central", project.name)):
-            grow_topic(project.configs[site], name, 3)
-        project.write([7], partition=2)
-        project.until("waw", [7], partition=2)
+            grow_topic(project.configs[site], name, 2)
+        project.write([7], partition=1)
+        project.until("waw", [7], partition=1)
     assert project.numbers("waw") == [0, 1, 2]
 
 
-def test_a_target_without_the_topic_is_refused_by_name(tmp_path, servers, topic):
-    name = topic("clicks")
-    project = DispatcherProject(tmp_path, servers, name, targets={"waw": f"{name}.events"})
-    make_topic(project.configs["central"], name, 2)
+def test_a_target_without_the_topic_is_refused_by_name(project):
+    delete_topic(project.configs["waw"], project.target)
     project.write([1])
     refused = project.once(exit_code=3)
     assert "does not exist, or does not have the partition" in refused
-    assert f"{name}.events/0" in refused
+    assert f"{project.target}/0" in refused
     make_topic(project.configs["waw"], project.target, 2)
     project.once()
     assert project.numbers("waw") == [1]
 
 
-def test_a_record_that_is_too_large_for_the_target_is_named_and_not_lost(tmp_path, servers, topic):
-    name = topic("clicks")
-    project = DispatcherProject(tmp_path, servers, name, targets={"waw": f"{name}.events"})
-    make_topic(project.configs["central"], name, 2)
+def test_a_record_that_is_too_large_for_the_target_is_named_and_not_lost(project):
+    delete_topic(project.configs["waw"], project.target)
     make_topic(project.configs["waw"], project.target, 2, config={"max.message.bytes": "20000"})
     project.write([1])
     project.write([2], payload="".join(f"{n:x}" for n in range(20_000)))
@@ -234,7 +231,8 @@ def make_larger(project):
     )
 
 
-def test_a_second_instance_is_refused(project, tmp_path):
+def test_a_second_instance_is_refused(declare, tmp_path):
+    project = declare(partitions=1)
     with project.running(exit_codes=[3]):
         project.write([1])
         project.until("waw", [1])
@@ -247,10 +245,14 @@ def test_a_second_instance_is_refused(project, tmp_path):
     assert project.numbers("waw") == [1, 2]
 
 
-def test_records_that_retention_took_once_they_were_sent_are_no_loss(project):
-    with project.running(end=signal.SIGKILL):
+def test_records_that_retention_took_once_they_were_sent_are_no_loss(declare):
+    project = declare(commit_every=timedelta(hours=1))
+    with project.running():
         project.write(range(10))
         project.until("waw", range(10))
+    place = TopicPartition(project.target, 0)
+    group = "headrace.dispatcher.dispatch.waw"
+    assert group_offsets(project.configs["waw"], group, [place]) == {place: 0}
     project.write(range(10, 15))
     delete_first(project, 8)
     project.once()

@@ -7,8 +7,9 @@ from datetime import timedelta
 import pytest
 
 from headrace import Avro, Dispatcher, DispatchMode, Home, Topic
+from headrace.control import dispatchers
 from headrace.control.dispatcher_rules import dispatcher_faults
-from headrace.control.dispatchers import routes_of
+from headrace.control.dispatchers import dispatcher_session, routes_of
 from headrace.control.project import load_project
 from headrace.errors import ProjectError
 from headrace.settings import load_settings
@@ -144,3 +145,10 @@ def test_without_related_sites_a_route_knows_none(tmp_path):
     )
     [route] = routes_of(project, project.dispatchers["d"])
     assert route.related is None
+
+
+def test_in_real_time_mode_partitions_that_are_added_find_a_core(settings, monkeypatch):
+    monkeypatch.setattr(dispatchers, "kafka_session", lambda *arguments: arguments[-1])
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    masters = [dispatcher_session(settings, dispatcher(mode=m), 3, {}) for m in DispatchMode]
+    assert masters == ["local[24]", settings.spark.master]
