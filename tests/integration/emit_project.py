@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -12,12 +11,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import confluent_kafka
+from tests.integration import in_process
+from tests.integration.in_process import SECONDS
 from tests.kafka_topics import make_topic
 
 from headrace import Origin
 from headrace.control import load_project
 from headrace.control.matched_event_balances import balance_matched_events
+from headrace.control.matched_events_run import matched_events_run
 from headrace.control.query_registry import cancel_query, register_query
+from headrace.control.transfer_run import TransferRunOptions
 from headrace.kafka.client import client_config, committed, consumer, producer
 from headrace.model import TopicPartition
 from headrace.queries.matched_events.matched_topic import MatchedTopic
@@ -30,7 +33,6 @@ from headrace.settings import KafkaSettings, load_settings
 from headrace.transfer.origin import origins
 
 HEADRACE = (sys.executable, "-m", "headrace.cli")
-SECONDS = 120
 PARTITIONS = 2
 FLOW = """
 from datetime import datetime
@@ -52,12 +54,13 @@ ALL = "SELECT count(*) FROM {topic}"
 class EmitProject:
     """A project on the shared broker, with standing queries and a topic of its own."""
 
-    def __init__(self, folder, broker, names):
+    def __init__(self, folder, broker, names, partitions=PARTITIONS):
+        self.partitions = partitions
         self.config = client_config(KafkaSettings(), broker.bootstrap_servers)
         self.topic, self.name, self.folder = names("clicks"), names("ads"), folder
         self._servers = broker.bootstrap_servers
         self.declare(FLOW)
-        make_topic(self.config, self.topic, PARTITIONS)
+        make_topic(self.config, self.topic, partitions)
         ensure_query_topics(self.config, self.queries)
         self.sent = 0
 
@@ -69,7 +72,7 @@ class EmitProject:
             f'[kafka]\nbootstrap_servers = "{self._servers}"\n'
             '[spark.config]\n"spark.driver.memory" = "512m"\n'
         )
-        flow = flow.format(topic=self.topic, name=self.name, partitions=PARTITIONS)
+        flow = flow.format(topic=self.topic, name=self.name, partitions=self.partitions)
         (self.folder / f"{module}.py").write_text(flow)
         self.loaded = load_project(load_settings(self.folder, {}))
         self.queries = self.loaded.standing_queries[self.name]
@@ -88,8 +91,9 @@ class EmitProject:
         places = []
         for number in range(self.sent, self.sent + count):
             event = {"item": item, "price": price, "at": "2026-05-01T00:00:00Z"}
-            sender.produce(self.topic, json.dumps(event).encode(), partition=number % PARTITIONS)
-            places.append((number % PARTITIONS, number // PARTITIONS))
+            offset, partition = divmod(number, self.partitions)
+            sender.produce(self.topic, json.dumps(event).encode(), partition=partition)
+            places.append((partition, offset))
         assert sender.flush(30) == 0
         self.sent += count
         return places
@@ -123,7 +127,7 @@ class EmitProject:
         deadline = time.monotonic() + SECONDS
         while sorted(there := self.places(query_id)) != sorted(places):
             assert time.monotonic() < deadline, (there, places)
-            time.sleep(0.2)
+            time.sleep(0.5)
 
     def send_until(self, condition, item="a"):
         """Sends events until a condition holds, and returns where they are."""
@@ -132,7 +136,7 @@ class EmitProject:
         while not condition():
             assert time.monotonic() < deadline
             places += self.send(2, item=item)
-            time.sleep(0.2)
+            time.sleep(0.5)
         return places
 
     def send_to(self, partition, count):
@@ -150,7 +154,7 @@ class EmitProject:
     @property
     def sources(self):
         """The partitions of the topic of events."""
-        return [TopicPartition(self.topic, p) for p in range(PARTITIONS)]
+        return [TopicPartition(self.topic, p) for p in range(self.partitions)]
 
     @property
     def matched(self):
@@ -185,18 +189,23 @@ class EmitProject:
     def until_begun(self):
         """Waits until positions are committed: what comes from then on is looked at."""
         deadline = time.monotonic() + SECONDS
-        while len(self.committed()) < PARTITIONS:
+        while len(self.committed()) < self.partitions:
             assert time.monotonic() < deadline
-            time.sleep(0.2)
+            time.sleep(0.5)
 
-    def run(self, *words):
-        command = (*HEADRACE, *words, "--json")
-        return subprocess.run(
-            command, cwd=self.folder, capture_output=True, text=True, timeout=SECONDS, check=False
-        )
+    def run(self, *words, exit_code=0):
+        """What a command answers in JSON; `status` and `reconcile` need no Spark here."""
+        done = in_process.run_command(self.folder, *words, "--json", exit_code=exit_code)
+        return json.loads(done.stdout)
+
+    def running(self, exit_codes=(0,)):
+        """Sends matched events in this process, on the Spark of the tests."""
+        run = matched_events_run(self.loaded, self.queries, None, TransferRunOptions())
+        return in_process.running(run, exit_codes)
 
     @contextmanager
-    def running(self, end=signal.SIGTERM, code=0):
+    def running_process(self, end, exit_code):
+        """Sends them as users do, in a process with its own Spark."""
         process = subprocess.Popen(
             (*HEADRACE, "query", "emit", "--json"),
             cwd=self.folder,
@@ -209,5 +218,4 @@ class EmitProject:
         finally:
             process.send_signal(end)
             output, _ = process.communicate(timeout=SECONDS)
-        if end == signal.SIGTERM:
-            assert process.returncode in {0, code}, output
+        assert process.returncode == exit_code, output

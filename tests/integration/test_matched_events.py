@@ -6,13 +6,13 @@ import itertools
 import json
 import random
 import signal
-import sys
 import time
 from collections import Counter
 from dataclasses import replace
 
 import pytest
-from tests.integration.emit_project import ALL, CHEAP, PARTITIONS, SECONDS, EmitProject
+from tests.integration.emit_project import ALL, CHEAP, PARTITIONS, EmitProject
+from tests.integration.in_process import SECONDS
 from tests.kafka_topics import grow_topic, make_topic
 
 from headrace import Origin, Project
@@ -23,8 +23,7 @@ from headrace.queries.matched_events.positions import commit_positions, committe
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch, broker, topic):
-    monkeypatch.setattr(sys, "path", list(sys.path))
+def project(tmp_path, session, broker, topic):
     return EmitProject(tmp_path, broker, topic)
 
 
@@ -78,11 +77,11 @@ def test_a_program_reads_the_events_of_one_query_or_of_all(project):
 
 def test_a_second_process_is_refused_and_leaves_the_status_of_the_first_alone(project):
     project.register("cheap", CHEAP)
-    with project.running():
+    with project.running_process(signal.SIGTERM, exit_code=0):
         project.until_begun()
-        refused = project.run("query", "emit")
-        status = json.loads(project.run("status").stdout)
-    assert (refused.returncode, "MATCHED_EVENTS_RUNNING" in refused.stdout) == (3, True)
+        refused = project.run("query", "emit", exit_code=3)
+        status = project.run("status")
+    assert refused["error"] == "MATCHED_EVENTS_RUNNING"
     assert [instance["state"] for instance in status["matched_events"]] == ["running"]
 
 
@@ -114,23 +113,26 @@ def test_queries_come_and_go_and_each_event_is_sent_once(project):
     assert set(first) < set(every)
 
 
-def test_nothing_is_left_out_of_topics_that_grow_and_are_made_again(project):
+def test_nothing_is_left_out_of_topics_that_grow_and_are_made_again(
+    tmp_path, session, broker, topic
+):
     """An event as large as the topic allows has headers, too, when it is sent on."""
+    project = EmitProject(tmp_path, broker, topic, partitions=1)
     project.register("all", ALL)
     with project.running():
         project.until_begun()
         places = project.send(1, item=random.Random(1).randbytes(520_000).hex())
         project.until("all", places)
-    grow_topic(project.config, project.topic, PARTITIONS + 1)
-    project.send_to(PARTITIONS, 3)
-    places += [(PARTITIONS, offset) for offset in range(3)]
+    grow_topic(project.config, project.topic, 2)
+    project.send_to(1, 3)
+    places += [(1, offset) for offset in range(3)]
     with project.running():
         project.until("all", places)
     delete_topic(project.config, project.topic)
-    make_topic(project.config, project.topic, PARTITIONS)
-    project.sent = 0
-    project.send(6)
-    places += [(p, offset) for p in range(PARTITIONS) for offset in range(3)]
+    make_topic(project.config, project.topic, 2)
+    for partition in range(2):
+        project.send_to(partition, 3)
+        places += [(partition, offset) for offset in range(3)]
     with project.running():
         project.until("all", places)
 
@@ -159,7 +161,7 @@ def test_queries_that_change_often_leave_no_events_behind(project):
 
 def test_a_process_that_is_killed_repeats_and_loses_nothing(project):
     project.register("cheap", CHEAP)
-    with project.running(end=signal.SIGKILL):
+    with project.running_process(signal.SIGKILL, exit_code=-signal.SIGKILL):
         project.until_begun()
         places = project.send(51)
         project.until("cheap", places)
@@ -179,7 +181,7 @@ def test_a_process_that_is_killed_repeats_and_loses_nothing(project):
 def test_a_process_whose_place_was_taken_ends_and_leaves_it_alone(project):
     """It may notice it before it is to end: then it is refused."""
     project.register("cheap", CHEAP)
-    with project.running(code=3):
+    with project.running(exit_codes=(0, 3)):
         project.until_begun()
         project.until("cheap", project.send(6))
         positions = committed_positions(project.matched, project.sources)
@@ -196,7 +198,7 @@ def test_what_is_missing_or_too_many_is_told(project):
     with project.running():
         project.until_begun()
         project.until("cheap", project.send(6))
-    (status,) = json.loads(project.run("status").stdout)["matched_events"]
+    (status,) = project.run("status")["matched_events"]
     looked_at = sum(project.committed().values())
     assert (status["read"], status["records"]) == (looked_at, 6)
     assert status["lag_records"] == project.balance().lag
@@ -206,9 +208,8 @@ def test_what_is_missing_or_too_many_is_told(project):
     assert project.differences() == {(1, 0)}
     project.send_again(1, offset=1)
     assert project.differences() == {(1, 0), (-1, 1)}
-    reconciled = project.run("reconcile", project.name, "--recount")
-    assert reconciled.returncode == 6
-    (told,) = json.loads(reconciled.stdout)["matched_events"]
+    reconciled = project.run("reconcile", project.name, "--recount", exit_code=6)
+    (told,) = reconciled["matched_events"]
     assert (told["topic"], told["state"]) == (project.topic, "unbalanced")
 
 

@@ -62,3 +62,15 @@ def test_records_that_are_not_one_json_event_are_refused(tmp_path, monkeypatch, 
     flow = flow.replace("import Guarantee,", "import ArrayEnvelope, Avro, Guarantee,")
     with pytest.raises(MatchedEventsFormatError, match=reason):
         run_of(tmp_path, monkeypatch, flow)
+
+
+def test_partitions_that_are_added_find_a_core(tmp_path, monkeypatch):
+    flow = FLOW.replace(TOPIC, f"{TOPIC}, partitions=3")
+
+    def opened(_settings, _name, _environ, master):
+        raise OSError(master)
+
+    monkeypatch.setattr("headrace.control.matched_events_run.kafka_session", opened)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    with pytest.raises(OSError, match=r"local\[6\]"):
+        run_of(tmp_path, monkeypatch, flow).run(lambda _: None)
