@@ -1,15 +1,14 @@
 """What `reconcile` says of both ends of mirrors, mergers and dispatchers, on real clusters."""
 
 import json
-import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager
 
 import confluent_kafka
 import pytest
-from tests.integration.dispatcher_project import DispatcherProject
+from tests.integration import in_process
+from tests.integration.dispatcher_project import DispatcherInProcess
 from tests.kafka_topics import make_topic
 
 from headrace.control import mirrors
@@ -404,10 +403,11 @@ def test_records_that_are_removed_while_they_are_counted_are_no_loss(spark, link
         first_values(records, own_time_ms())
 
 
-def test_a_dispatcher_balances_by_the_time_at_the_source(spark, tmp_path, broker, other, topic):
+@pytest.mark.usefixtures("session")
+def test_a_dispatcher_balances_by_the_time_at_the_source(tmp_path, broker, other, topic):
     name = topic("clicks")
     servers = {"central": broker.bootstrap_servers, "waw": other, "par": other}
-    project = DispatcherProject(
+    project = DispatcherInProcess(
         tmp_path, servers, name, targets={"waw": f"{name}.events"}, related={"par": ["waw"]}
     )
     project.make_topics()
@@ -431,6 +431,7 @@ def test_a_dispatcher_balances_by_the_time_at_the_source(spark, tmp_path, broker
     assert f"1 too many at target ({name}.events/0)" in text
 
 
+@pytest.mark.usefixtures("session")
 def test_a_site_that_is_away_is_unknown(tmp_path, broker, topic):
     name, servers = topic("clicks"), broker.bootstrap_servers
     (tmp_path / "headrace.toml").write_text(
@@ -443,18 +444,10 @@ def test_a_site_that_is_away_is_unknown(tmp_path, broker, topic):
         f'copy = Topic("{name}", partitions=1)\n'
         'mirror = Mirror("waw", source="waw", topics={"a": copy})\n'
     )
-    ended = subprocess.run(
-        [sys.executable, "-m", "headrace.cli", "reconcile", "--recount", "--strict", "--json"],
-        cwd=tmp_path,
-        capture_output=True,
-        check=False,
-        text=True,
-    )
-    assert ended.returncode == 6, ended.stderr
-    [link] = json.loads(ended.stdout)["links"]
+    recount = ("reconcile", "--recount", "--strict", "--json")
+    reconciled = in_process.run_command(tmp_path, *recount, exit_code=6)
+    [link] = json.loads(reconciled.stdout)["links"]
     assert (link["windows"], "127.0.0.1:1" in link["unknown"]) == ([], True)
-    command = [sys.executable, "-m", "headrace.cli", "mirror", "list", "--json"]
-    listed = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, text=True)
-    assert listed.returncode == 3
+    listed = in_process.run_command(tmp_path, "mirror", "list", "--json", exit_code=3)
     [mirror] = json.loads(listed.stdout)["mirrors"]
     assert "of site waw" in mirror["unreachable"]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
+from tests.integration.in_process import run_command
 from tests.kafka_topics import make_topic
 
 from headrace.control.project import load_project
@@ -110,12 +109,6 @@ def test_the_command_compares_what_is_there(tmp_path, broker, topic):
     assert "has 2 partitions at waw" in mirrored.faults[0].message
     assert f"there is no topic {name}.away at waw" in sent.faults[0].message
     assert (away.unreachable, away.faults) == ("par", ())
-    ended = subprocess.run(
-        [sys.executable, "-m", "headrace.cli", "sites", "check", "--json"],
-        cwd=tmp_path,
-        capture_output=True,
-        check=False,
-        text=True,
-    )
-    assert ended.returncode == 3
-    assert [link["unreachable"] for link in json.loads(ended.stdout)["links"]] == ["", "", "par"]
+    checked = run_command(tmp_path, "sites", "check", "--json", exit_code=3)
+    links = json.loads(checked.stdout)["links"]
+    assert [link["unreachable"] for link in links] == ["", "", "par"]
