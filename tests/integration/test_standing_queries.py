@@ -30,9 +30,9 @@ from headrace.model.partitioning import partition_of_key
 from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.windows import WindowState
 from headrace.pipelines.progress import PipelineState
-from headrace.queries.instance import instance as instance_module
-from headrace.queries.instance import owned, quiet, reader_check, restoring
-from headrace.queries.instance.instance import AggregatorInstance
+from headrace.queries.instance import quiet, restoring
+from headrace.queries.instance.instance import AggregatorInstance, InstanceTiming
+from headrace.queries.instance.owned import OwnedPartition
 from headrace.queries.instance.restoring import OpenTransactionError, read_snapshots
 from headrace.queries.match.driver import MatchPositions
 from headrace.queries.match.sink import MatchQueries
@@ -122,10 +122,10 @@ class Queries:
         outcome = self.flow.run(self.pipeline)[self.pipeline.name]
         assert outcome.state is PipelineState.FINISHED, outcome.reason
 
-    def aggregate(self, until):
+    def aggregate(self, until, timing=InstanceTiming()):
         """Runs an instance until its status is as wanted."""
         schemas = {self.topic.name: self.topic.schema}
-        instance = AggregatorInstance(self.flow.client, self.declared, schemas)
+        instance = AggregatorInstance(self.flow.client, self.declared, schemas, timing)
 
         def observe(status):
             if until(status):
@@ -213,16 +213,14 @@ def open_transaction(queries, topic, partition):
     stranger.abort_transaction(30)
 
 
-def test_a_transaction_that_is_left_open_among_ended_windows_is_named_until_it_ends(
-    queries, monkeypatch
-):
+def test_a_transaction_that_is_left_open_among_ended_windows_is_named_until_it_ends(queries):
     queries.register("q", "SELECT count(*) FROM views")
     queries.send((0, "PL", 1), (70, "PL", 1), (71, "PL", 1))
     queries.match()
-    monkeypatch.setattr(reader_check, "_MAX_SILENT_CHECKS", 3)
     ended = queries.declared.ended_topic
     with open_transaction(queries, ended, 2):
-        waiting = queries.aggregate(lambda status: f"{ended}[2]" in status.waiting).waiting
+        timing = InstanceTiming(max_silence_seconds=3.0)
+        waiting = queries.aggregate(lambda status: f"{ended}[2]" in status.waiting, timing).waiting
     assert f"nothing of {ended}[2] was read" in waiting
     queries.aggregate(lambda status: status.results >= 1)
     assert [result.values["count(*)"] for result in queries.results()] == [1]
@@ -473,7 +471,7 @@ def test_every_match_is_accounted_for(queries):
 
 
 def test_a_snapshot_of_several_transactions_is_whole_after_a_restart(queries, monkeypatch):
-    monkeypatch.setattr(owned, "_MAX_TRANSACTION_BYTES", 1_000)
+    monkeypatch.setattr(OwnedPartition, "max_transaction_bytes", 1_000)
     queries.register_all({f"q{number}": "SELECT count(*) FROM views" for number in range(50)})
     queries.send((0, "PL", 1), (1, "PL", 1))
     queries.match()
@@ -620,9 +618,7 @@ def test_ended_windows_that_no_instance_takes_are_not_balanced(queries, monkeypa
     assert unknown == f"no instance takes the windows that have ended, in partitions {ended}"
 
 
-def test_what_was_matched_while_no_instance_ran_belongs_to_windows_that_end_by_quiet_time(
-    queries, monkeypatch
-):
+def test_what_was_matched_while_no_instance_ran_belongs_to_windows_that_end_by_quiet_time(queries):
     queries.register("q", "SELECT count(*) FROM views CLOSE BY QUIET TIME 15 seconds")
     queries.send((0, "PL", 1))
     queries.match()
@@ -631,8 +627,7 @@ def test_what_was_matched_while_no_instance_ran_belongs_to_windows_that_end_by_q
     queries.match()
     time.sleep(16)
     # The reader gives nothing at first, as it may after it was assigned.
-    monkeypatch.setattr(instance_module, "_TAKE_SECONDS", 0.001)
-    queries.aggregate(lambda status: status.results)
+    queries.aggregate(lambda status: status.results, InstanceTiming(take_seconds=0.001))
     assert [result.events for result in queries.results()] == [2]
 
 

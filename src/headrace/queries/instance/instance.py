@@ -20,6 +20,7 @@ from headrace.kafka.changelog import ChangelogFollower
 from headrace.kafka.client import ClientConfig, consumer
 from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.lost_brokers import BrokersLostError, IdleCheck
+from headrace.kafka.open_transactions import OPEN_TRANSACTION_SECONDS
 from headrace.kafka.transactions import TransactionFencedError, TransactionUnsettledError
 from headrace.model import EventSchema, TopicPartition
 from headrace.queries.aggregate.plan import Plans
@@ -40,13 +41,9 @@ from headrace.queries.records.matched import MatchedRecord, decode_matched
 from headrace.queries.topics import ensure_query_topics
 
 _LOG = logging.getLogger("headrace.queries")
-# One read waits this long for its records.
-_TAKE_SECONDS = 0.1
 _MAX_RECORDS = 2_000
 # Reads between two writes. One write of an instance with 64 partitions has 4,096 records of clocks.
 _MAX_READS = 10
-# While the instance is idle, it checks at this interval whether it can continue.
-_WAIT_SECONDS = 0.5
 # After this number of failures in a row, an instance leaves its partitions to other instances.
 _MAX_FAILURES = 3
 # If retention deletes records before they are taken, reading fails: they are not skipped.
@@ -93,6 +90,21 @@ class AggregatorStatus:
     waiting: str = ""
 
 
+@dataclass(frozen=True)
+class InstanceTiming:
+    """How long an instance waits.
+
+    Attributes:
+        take_seconds: one read waits this long for its records.
+        wait_seconds: an idle instance checks at this interval whether it can continue.
+        max_silence_seconds: a reader that gets nothing of a partition for longer is replaced.
+    """
+
+    take_seconds: float = 0.1
+    wait_seconds: float = 0.5
+    max_silence_seconds: float = OPEN_TRANSACTION_SECONDS
+
+
 Observe: TypeAlias = Callable[[AggregatorStatus], None]
 
 
@@ -103,12 +115,17 @@ class AggregatorInstance:
         config: librdkafka's settings of the cluster.
         queries: the standing queries whose windows are added up.
         schemas: the event schemas of topics, by topic name.
+        timing: how long it waits.
     """
 
     def __init__(
-        self, config: ClientConfig, queries: StandingQueries, schemas: Mapping[str, EventSchema]
+        self,
+        config: ClientConfig,
+        queries: StandingQueries,
+        schemas: Mapping[str, EventSchema],
+        timing: InstanceTiming = InstanceTiming(),
     ) -> None:
-        self._config, self._queries = config, queries
+        self._config, self._queries, self._timing = config, queries, timing
         self._plans, self._topics = Plans(schemas), tuple(schemas)
         self._watched = WatchedQueries(self._plans, queries.partitions)
         self._owned: dict[int, OwnedPartition] = {}
@@ -216,7 +233,7 @@ class AggregatorInstance:
 
     def _wait(self, reason: str, observe: Observe) -> None:
         self._show_waiting(reason, observe)
-        self._ending.wait(_WAIT_SECONDS)
+        self._ending.wait(self._timing.wait_seconds)
 
     def _show_waiting(self, reason: str, observe: Observe) -> None:
         self._waiting = reason
@@ -255,9 +272,11 @@ class AggregatorInstance:
         observe: Observe,
     ) -> None:
         idle_check = IdleCheck(self._config)
-        reader_check = ReaderCheck(self._queries.ended_topic, self._owned)
+        reader_check = ReaderCheck(
+            self._queries.ended_topic, self._owned, self._timing.max_silence_seconds
+        )
         while not self._ending.is_set() and self._has(lease.partitions):
-            for messages in _at_hand(reader):
+            for messages in _at_hand(reader, self._timing.take_seconds):
                 idle_check.check(reader, has_received=bool(messages))
                 for message in messages:
                     self._take(message, reader_check)
@@ -321,10 +340,12 @@ class AggregatorInstance:
         self._owned.clear()
 
 
-def _at_hand(reader: confluent_kafka.Consumer) -> Iterator[list[confluent_kafka.Message]]:
+def _at_hand(
+    reader: confluent_kafka.Consumer, seconds: float
+) -> Iterator[list[confluent_kafka.Message]]:
     """Yields the records that are available, but at most ``_MAX_READS`` reads of them."""
     for _ in range(_MAX_READS):
-        messages = reader.consume(_MAX_RECORDS, _TAKE_SECONDS)
+        messages = reader.consume(_MAX_RECORDS, seconds)
         yield messages
         if len(messages) < _MAX_RECORDS:
             return

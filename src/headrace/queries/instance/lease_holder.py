@@ -18,31 +18,20 @@ from headrace.kafka.client import ClientConfig, consumer, producer
 from headrace.kafka.lost_brokers import BrokersLostError, IdleCheck
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.instance.leases import (
-    LEASE_MS,
-    RENEW_SECONDS,
     Claim,
     Lease,
     LeaseTable,
+    LeaseTiming,
     read_claim,
     slots_of,
 )
 from headrace.queries.instance.watchdog import Watchdog
 
 _LOG = logging.getLogger("headrace.queries")
-# One read of the leases waits this long for records.
-_POLL_SECONDS = 0.2
-_RETRY_SECONDS = 1.0
-# This is less than a lease: the instance stops before another instance may take its partitions.
-_OWN_SECONDS = LEASE_MS / 1000 - 1.0
-# The reader is stalled if it has missed the renewals of a whole lease. A process that was frozen
-# has sent fewer.
-_RENEWALS = int(LEASE_MS / 1000 / RENEW_SECONDS)
-# After an instance has given its slot back, it claims no slot for this time.
-_REST_SECONDS = 10.0
 # Partitions that no instance has had for this time are uncovered.
 _UNCOVERED_SECONDS = 10.0
 _READING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
-_SENDING = {"linger.ms": "0", "message.timeout.ms": str(LEASE_MS), "enable.idempotence": "false"}
+_SENDING = {"linger.ms": "0", "enable.idempotence": "false"}
 
 
 class LeaseUnseenError(Exception):
@@ -58,13 +47,16 @@ class LeaseHolder:
     Args:
         config: librdkafka's settings of the cluster.
         queries: the standing queries whose partitions are leased.
+        timing: how long a lease lasts; all instances must agree on it.
     """
 
-    def __init__(self, config: ClientConfig, queries: StandingQueries) -> None:
-        self._config, self._topic = config, queries.leases_topic
+    def __init__(
+        self, config: ClientConfig, queries: StandingQueries, timing: LeaseTiming = LeaseTiming()
+    ) -> None:
+        self._config, self._topic, self._timing = config, queries.leases_topic, timing
         self._slots = slots_of(queries.partitions, queries.partitions_per_instance)
         self._claim = Claim(uuid.uuid4().hex, socket.gethostname())
-        self._table = LeaseTable(len(self._slots))
+        self._table = LeaseTable(len(self._slots), timing.lease_ms)
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._began = time.monotonic()
@@ -72,7 +64,7 @@ class LeaseHolder:
         self._failure = self._send_failure = ""
         self._sent_at = 0.0
         self._unread_renewals = 0
-        self._watchdog = Watchdog(LEASE_MS / 1000)
+        self._watchdog = Watchdog(timing.lease_ms / 1000, timing.hung_seconds)
         self._claimed: int | None = None
         self._rests_until = 0.0
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
@@ -84,7 +76,7 @@ class LeaseHolder:
 
     def give_back(self) -> None:
         """Releases the slot, so that another instance can try; claims a slot after ten seconds."""
-        self._rests_until = time.monotonic() + _REST_SECONDS
+        self._rests_until = time.monotonic() + self._timing.rest_seconds
 
     @property
     def partitions(self) -> range | None:
@@ -92,7 +84,9 @@ class LeaseHolder:
         with self._lock:
             own = self._table.of(self._claim.holder)
             # Before the end is read, an unread record may have given the slot to another instance.
-            if not self._at_end or own is None or _is_older(own[1], _OWN_SECONDS) or self._rests:
+            if not self._at_end or own is None or self._rests:
+                return None
+            if _is_older(own[1], self._timing.own_seconds):
                 return None
             return self._slots[own[0]]
 
@@ -131,23 +125,25 @@ class LeaseHolder:
         self._thread.join()
 
     def _run(self) -> None:
+        delay = self._timing.retry_seconds
         while not self._ending.is_set():
             try:
                 self._hold()
             except (LeaseUnseenError, BrokersLostError) as error:
                 self._failure = str(error)
-                _LOG.warning("Cannot renew the lease, retrying in %g s: %s", _RETRY_SECONDS, error)
-                self._ending.wait(_RETRY_SECONDS)
+                _LOG.warning("Cannot renew the lease, retrying in %g s: %s", delay, error)
+                self._ending.wait(delay)
             except Exception as error:  # noqa: BLE001 - a thread that ended would leave the slot for good
                 self._failure = str(error) or type(error).__name__
-                _LOG.exception("Cannot renew the lease, retrying in %g s", _RETRY_SECONDS)
-                self._ending.wait(_RETRY_SECONDS)
+                _LOG.exception("Cannot renew the lease, retrying in %g s", delay)
+                self._ending.wait(delay)
 
     def _hold(self) -> None:
         reader = consumer(self._config, "headrace.leases", _READING)
-        sender = producer(self._config, _SENDING)
+        timeout_ms = {"message.timeout.ms": str(self._timing.lease_ms)}
+        sender = producer(self._config, _SENDING | timeout_ms)
         with self._lock:
-            self._table, self._at_end = LeaseTable(len(self._slots)), False
+            self._table, self._at_end = LeaseTable(len(self._slots), self._timing.lease_ms), False
         self._unread_renewals = 0
         idle_check = IdleCheck(self._config)
         reader.assign(
@@ -155,11 +151,11 @@ class LeaseHolder:
         )
         try:
             while not self._ending.is_set():
-                messages = reader.consume(100, _POLL_SECONDS)
+                messages = reader.consume(100, self._timing.poll_seconds)
                 idle_check.check(reader, has_received=bool(messages))
                 for message in messages:
                     self._take(message)
-                is_due = time.monotonic() - self._sent_at >= RENEW_SECONDS
+                is_due = time.monotonic() - self._sent_at >= self._timing.renew_seconds
                 if self._at_end and is_due and not self._watchdog.is_hung():
                     self._renew_or_claim(sender)
                 sender.poll(0)
@@ -206,7 +202,7 @@ class LeaseHolder:
             self._release(sender)
         elif own is not None:
             # With a stalled reader, the instance would renew forever a slot that it can't use.
-            if self._unread_renewals >= _RENEWALS:
+            if self._unread_renewals >= self._timing.renewals:
                 raise LeaseUnseenError("the brokers give back none of the renewals that were sent")
             self._unread_renewals += 1
             self._send(sender, own[0], self._claim)
@@ -223,7 +219,7 @@ class LeaseHolder:
         if own is not None:
             release = msgspec.structs.replace(self._claim, is_release=True)
             self._send(sender, own[0], release)
-            sender.flush(RENEW_SECONDS)
+            sender.flush(self._timing.renew_seconds)
 
     def _send(self, sender: confluent_kafka.Producer, slot: int, claim: Claim) -> None:
         self._sent_at = time.monotonic()

@@ -21,8 +21,40 @@ from headrace.queries.records.decoding import decode_json
 
 # A slot is free if its lease was not renewed for this time.
 LEASE_MS = 5_000
-# Leases are renewed at this interval.
-RENEW_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class LeaseTiming:
+    """How long a lease lasts, and how its holder keeps it.
+
+    Attributes:
+        lease_ms: a slot is free if its lease was not renewed for this time.
+        renew_seconds: leases are renewed at this interval.
+        margin_seconds: an instance stops this long before another one may take its partitions.
+        poll_seconds: one read of the leases waits this long for records.
+        retry_seconds: after an error, leases are read anew after this time.
+        rest_seconds: an instance that has given its slot back claims no slot for this time.
+        hung_seconds: an instance that shows no heartbeat for this time does not renew its lease.
+            The default is that of Kafka's ``max.poll.interval.ms``.
+    """
+
+    lease_ms: int = LEASE_MS
+    renew_seconds: float = 1.0
+    margin_seconds: float = 1.0
+    poll_seconds: float = 0.2
+    retry_seconds: float = 1.0
+    rest_seconds: float = 10.0
+    hung_seconds: float = 300.0
+
+    @property
+    def own_seconds(self) -> float:
+        """How long an instance has its partitions after the last renewal."""
+        return self.lease_ms / 1000 - self.margin_seconds
+
+    @property
+    def renewals(self) -> int:
+        """The renewals of one lease; a process that was frozen has sent fewer."""
+        return int(self.lease_ms / 1000 / self.renew_seconds)
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -77,10 +109,11 @@ class LeaseTable:
 
     Args:
         slots: the number of slots.
+        lease_ms: a slot is free if its lease was not renewed for this time.
     """
 
-    def __init__(self, slots: int) -> None:
-        self._slots = slots
+    def __init__(self, slots: int, lease_ms: int = LEASE_MS) -> None:
+        self._slots, self._lease_ms = slots, lease_ms
         self._leases: dict[int, Lease] = {}
 
     def take(self, slot: int, claim: Claim, time_ms: int, now: float) -> None:
@@ -99,7 +132,9 @@ class LeaseTable:
                 del self._leases[slot]
             else:
                 self._leases[slot] = replace(known, renewed_ms=time_ms, seen=now)
-        elif not claim.is_release and (known is None or abs(time_ms - known.renewed_ms) > LEASE_MS):
+        elif not claim.is_release and (
+            known is None or abs(time_ms - known.renewed_ms) > self._lease_ms
+        ):
             self._leases[slot] = Lease(claim.holder, claim.host, time_ms, now)
 
     def of(self, holder: str) -> tuple[int, Lease] | None:
@@ -118,10 +153,11 @@ class LeaseTable:
         Args:
             now: the monotonic clock of this process, in seconds.
         """
+        seconds = self._lease_ms / 1000
         return [
             slot
             for slot in range(self._slots)
-            if (lease := self._leases.get(slot)) is None or now - lease.seen > LEASE_MS / 1000
+            if (lease := self._leases.get(slot)) is None or now - lease.seen > seconds
         ]
 
 

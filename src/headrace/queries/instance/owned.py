@@ -36,13 +36,8 @@ from headrace.queries.records.snapshots import (
 # At this interval, snapshots of the windows that have changed are written.
 SNAPSHOT_SECONDS = 5.0
 _LOG = logging.getLogger("headrace.queries")
-# At this interval, snapshots of all open windows are written, which bounds how many records an
-# instance reads when it starts.
-_BASE_SECONDS = 60.0
 # At this interval, the clocks are written even if nothing else has changed.
 _CLOCKS_SECONDS = 1.0
-# A transaction times out after a minute; brokers take this many bytes within seconds.
-_MAX_TRANSACTION_BYTES = 16 * 2**20
 
 
 class OwnedPartition:
@@ -59,6 +54,10 @@ class OwnedPartition:
         on_wait: a function that is called each second while the brokers do not respond.
 
     Attributes:
+        base_seconds: the interval of snapshots of all open windows, which bounds how many records
+            an instance reads when it starts.
+        max_transaction_bytes: a transaction times out after a minute; brokers take this many bytes
+            within seconds.
         aggregator: the open windows.
         answers: the ended windows that wait for their turn in the results.
         results: the number of results written.
@@ -70,6 +69,9 @@ class OwnedPartition:
         TransactionUnsettledError, BrokerUnreachableError: if the brokers do not respond.
         SnapshotDamagedError: if the snapshots do not fit together.
     """
+
+    base_seconds = 60.0
+    max_transaction_bytes = 16 * 2**20
 
     def __init__(
         self,
@@ -237,7 +239,7 @@ class OwnedPartition:
         between begins at the earlier positions, and each snapshot says which records it covers.
         """
         self._snapshot_at = time.monotonic()
-        for records in _divided(self._snapshot(now_ms)):
+        for records in _divided(self._snapshot(now_ms), self.max_transaction_bytes):
             heartbeat()
             self._producer.send(records)
 
@@ -276,7 +278,7 @@ class OwnedPartition:
             key, value = window.results[0].query.encode(), msgspec.json.encode(window)
             yield ProducerRecord(self._queries.ended_topic, key, value, (), self._partition)
             size += len(value)
-            if size >= _MAX_TRANSACTION_BYTES:
+            if size >= self.max_transaction_bytes:
                 break  # further ones are in the next transaction
 
     def _ended_windows(self, output: WindowOutput) -> Iterator[ProducerRecord]:
@@ -295,7 +297,7 @@ class OwnedPartition:
 
     def _snapshot(self, now_ms: int) -> Iterator[list[ProducerRecord]]:
         """Yields the records of a snapshot, in lists that must each be in one transaction."""
-        is_base = self._snapshot_at - self._base_at >= _BASE_SECONDS
+        is_base = self._snapshot_at - self._base_at >= self.base_seconds
         if is_base:
             # No other producer writes to the partition, so all that follows is after this offset.
             self._base = high_watermarks(self._config, [self._snapshots])[self._snapshots]
@@ -327,14 +329,16 @@ class OwnedPartition:
         return ProducerRecord(self._snapshots.topic, key, value, (), self._partition)
 
 
-def _divided(records: Iterable[list[ProducerRecord]]) -> Iterator[list[ProducerRecord]]:
+def _divided(
+    records: Iterable[list[ProducerRecord]], max_bytes: int
+) -> Iterator[list[ProducerRecord]]:
     """Yields the records of each transaction, of a limited size; it never splits a list."""
     transaction: list[ProducerRecord] = []
     size = 0
     for group in records:
         transaction += group
         size += sum(len(record.value or b"") for record in group)
-        if size >= _MAX_TRANSACTION_BYTES:
+        if size >= max_bytes:
             yield transaction
             transaction, size = [], 0
     if transaction:

@@ -9,7 +9,6 @@ from headrace.kafka.open_transactions import OPEN_TRANSACTION_SECONDS
 
 # Partitions are checked at this interval.
 _COUNT_SECONDS = 1.0
-_MAX_SILENT_CHECKS = int(OPEN_TRANSACTION_SECONDS / _COUNT_SECONDS)
 
 
 class ReaderStalledError(Exception):
@@ -25,10 +24,16 @@ class ReaderCheck:
     Args:
         topic: the name of the topic of ended windows.
         partitions: the partitions that are read.
+        max_silence_seconds: a partition of which nothing is read for longer is stalled.
     """
 
-    def __init__(self, topic: str, partitions: Iterable[int]) -> None:
-        self._topic = topic
+    def __init__(
+        self,
+        topic: str,
+        partitions: Iterable[int],
+        max_silence_seconds: float = OPEN_TRANSACTION_SECONDS,
+    ) -> None:
+        self._topic, self._max_silence_seconds = topic, max_silence_seconds
         self._silent = dict.fromkeys(partitions, 0)
         self._counted_at = time.monotonic()
 
@@ -40,17 +45,17 @@ class ReaderCheck:
         """Counts the checks since the last record of each partition, at most once a second.
 
         Raises:
-            ReaderStalledError: if no record of a partition was read for a minute and a half.
+            ReaderStalledError: if no record of a partition was read for ``max_silence_seconds``.
         """
         if time.monotonic() - self._counted_at < _COUNT_SECONDS:
             return
         self._counted_at = time.monotonic()
         for partition in self._silent:
             self._silent[partition] += 1
-            if self._silent[partition] >= _MAX_SILENT_CHECKS:
+            if self._silent[partition] >= self._max_silence_seconds / _COUNT_SECONDS:
                 raise ReaderStalledError(
                     f"nothing of {self._topic}[{partition}] was read for "
-                    f"{OPEN_TRANSACTION_SECONDS:.0f} s, though records are written to it; if a new "
-                    "reader does not help, a transaction may be open there: see "
+                    f"{self._max_silence_seconds:.0f} s, though records are written to it; if a "
+                    "new reader does not help, a transaction may be open there: see "
                     "`kafka-transactions.sh find-hanging`"
                 )

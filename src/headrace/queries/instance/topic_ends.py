@@ -11,8 +11,6 @@ from typing import NamedTuple
 from headrace.kafka.cluster import LivePositions
 
 _LOG = logging.getLogger("headrace.queries")
-# End offsets are fetched at this interval.
-_ASK_SECONDS = 1.0
 
 
 class TopicEnd(NamedTuple):
@@ -37,10 +35,16 @@ class TopicEnds:
         live: a function that returns the offsets of a topic; ``None`` if a transaction is open,
             whose events come when it is committed.
         topics: the names of the topics.
+        interval_seconds: the time between two requests.
     """
 
-    def __init__(self, live: Callable[[str], LivePositions | None], topics: Iterable[str]) -> None:
-        self._live = live
+    def __init__(
+        self,
+        live: Callable[[str], LivePositions | None],
+        topics: Iterable[str],
+        interval_seconds: float = 1.0,
+    ) -> None:
+        self._live, self._interval_seconds = live, interval_seconds
         self._answers: dict[str, TopicEnd] = {}
         self._lock = threading.Lock()
         self._ending = threading.Event()
@@ -63,7 +67,7 @@ class TopicEnds:
         self._ending.set()
 
     def _run(self, topic: str) -> None:
-        while not self._ending.wait(_ASK_SECONDS):
+        while not self._ending.wait(self._interval_seconds):
             asked_ms = time.monotonic_ns() // 1_000_000
             live = self._ask(topic)
             with self._lock:

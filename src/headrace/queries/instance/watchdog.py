@@ -9,8 +9,6 @@ import time
 import traceback
 
 _LOG = logging.getLogger("headrace.queries")
-# This is the default of Kafka's max.poll.interval.ms.
-_HUNG_SECONDS = 300.0
 
 
 class Watchdog:
@@ -19,10 +17,11 @@ class Watchdog:
     Args:
         look_seconds: the limit of the time between two calls of :meth:`is_hung`, in seconds; if
             more time has passed, the whole process was frozen.
+        hung_seconds: the thread hangs if it shows no heartbeat for this time.
     """
 
-    def __init__(self, look_seconds: float) -> None:
-        self._look_seconds = look_seconds
+    def __init__(self, look_seconds: float, hung_seconds: float) -> None:
+        self._look_seconds, self._hung_seconds = look_seconds, hung_seconds
         self._thread = threading.get_ident()
         self._heartbeat_at = self._looked_at = time.monotonic()
         self._is_hung = False
@@ -32,18 +31,18 @@ class Watchdog:
         self._heartbeat_at = time.monotonic()
 
     def is_hung(self) -> bool:
-        """Returns whether there was no heartbeat for five minutes; logs once where it hangs."""
+        """Returns whether the thread hangs; logs once where it hangs."""
         now, was_hung = time.monotonic(), self._is_hung
         if now - self._looked_at > self._look_seconds:
             self._heartbeat_at = now
         self._looked_at = now
-        self._is_hung = now - self._heartbeat_at > _HUNG_SECONDS
+        self._is_hung = now - self._heartbeat_at > self._hung_seconds
         if self._is_hung and not was_hung:
             frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - its public name
             _LOG.error(
                 "The instance has hung for %g s; its lease is not renewed, so that another one "
                 "takes its partitions. It hangs here:\n%s",
-                _HUNG_SECONDS,
+                self._hung_seconds,
                 "".join(traceback.format_stack(frame)),
             )
         return self._is_hung

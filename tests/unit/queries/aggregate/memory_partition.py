@@ -123,8 +123,6 @@ def memory_topics():
         patch.setattr(owned_module, "read_snapshots", _read_snapshots)
         patch.setattr(owned_module, "high_watermarks", _high_watermarks)
         patch.setattr(owned_module, "time", _CLOCK)
-        patch.setattr(owned_module, "_BASE_SECONDS", 12.0)
-        patch.setattr(owned_module, "_MAX_TRANSACTION_BYTES", 500)
         yield
 
 
@@ -155,6 +153,7 @@ class MemoryPartition:
     def _start(self):
         config, plans = {"topics": self.topics, "partition": self}, Plans(SCHEMAS)
         self.owned = OwnedPartition(config, QUERIES, 0, plans, WatchedQueries(plans, 1))
+        self.owned.base_seconds, self.owned.max_transaction_bytes = 12.0, 500
         self.owned.catch_up_to(self.end)
 
     @property

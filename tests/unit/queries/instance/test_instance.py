@@ -10,8 +10,14 @@ from confluent_kafka import KafkaError
 from headrace.errors import BrokerUnreachableError, MatchedRecordsDeletedError
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.instance import instance as instance_module
-from headrace.queries.instance.instance import AggregatorInstance
+from headrace.queries.instance.instance import AggregatorInstance, InstanceTiming
 from headrace.queries.instance.reader_check import ReaderCheck
+
+AT_ONCE = InstanceTiming(wait_seconds=0)
+
+
+def lease_of(**methods):
+    return SimpleNamespace(partitions=range(1), heartbeat=lambda: None, **methods)
 
 
 class Event:
@@ -34,17 +40,16 @@ class Event:
 
 
 def test_an_instance_that_fails_three_times_in_a_row_leaves_its_partitions(monkeypatch):
-    monkeypatch.setattr(instance_module, "_WAIT_SECONDS", 0)
-    instance = AggregatorInstance({}, StandingQueries("ads"), {})
+    instance = AggregatorInstance({}, StandingQueries("ads"), {}, AT_ONCE)
     failures = []
 
     def fail(*_):
         failures.append(BrokerUnreachableError("b", "it does not answer"))
         raise failures[-1]
 
-    monkeypatch.setattr(instance, "_run", fail)
+    monkeypatch.setattr(instance_module, "OwnedPartition", fail)
     given_back = []
-    lease = SimpleNamespace(partitions=range(1), give_back=lambda: given_back.append(len(failures)))
+    lease = lease_of(give_back=lambda: given_back.append(len(failures)))
     for _ in range(3):
         instance._run_or_wait(lease, None, lambda _: None)
     assert given_back == [3]
@@ -68,7 +73,7 @@ def test_an_instance_that_has_not_read_the_queries_claims_no_partitions(monkeypa
 
 def take_deleted(topic):
     """An instance is told that the next record of a topic is deleted."""
-    instance = AggregatorInstance({}, StandingQueries("ads"), {})
+    instance = AggregatorInstance({}, StandingQueries("ads"), {}, AT_ONCE)
     stages = {"ads.matched": SimpleNamespace(offset=70), "ads.ended": SimpleNamespace(offset=9)}
     instance._owned[3] = SimpleNamespace(stage=stages.get, results=0, close=lambda: None)
     event = Event(KafkaError._AUTO_OFFSET_RESET, topic)
@@ -86,12 +91,11 @@ def test_matched_records_that_are_deleted_before_they_are_taken_are_not_skipped(
 def test_an_instance_begins_anew_where_ended_windows_are_deleted_before_they_are_taken(
     monkeypatch,
 ):
-    monkeypatch.setattr(instance_module, "_WAIT_SECONDS", 0)
     instance, take = take_deleted("ads.ended")
-    monkeypatch.setattr(instance, "_run", take)
+    monkeypatch.setattr(instance_module, "OwnedPartition", take)
     monkeypatch.setattr(instance, "status", lambda: instance._waiting)
     seen = []
-    instance._run_or_wait(SimpleNamespace(partitions=range(1)), None, seen.append)
+    instance._run_or_wait(lease_of(), None, seen.append)
     assert seen == ["the record at offset 9 of ads.ended[3] is deleted"]
 
 
@@ -105,7 +109,6 @@ def test_an_instance_says_that_it_waits_while_a_transaction_gets_no_answer(monke
         raise BrokerUnreachableError("b", "it does not answer")
 
     monkeypatch.setattr(instance_module, "OwnedPartition", started)
-    lease = SimpleNamespace(heartbeat=lambda: None)
     with pytest.raises(BrokerUnreachableError):
-        instance._run(lease, range(1), None, lambda status: reasons.append(status.waiting))
+        instance._run(lease_of(), range(1), None, lambda status: reasons.append(status.waiting))
     assert reasons == ["the brokers do not answer"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import confluent_kafka
@@ -12,12 +13,19 @@ from confluent_kafka import KafkaError
 
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.instance import lease_holder as lease_holder_module
-from headrace.queries.instance import leases, watchdog
 from headrace.queries.instance.lease_holder import LeaseHolder
-from headrace.queries.instance.leases import Claim
+from headrace.queries.instance.leases import Claim, LeaseTiming
 
 WAIT_SECONDS = 20  # less than an idle reader is left alone
 QUERIES = StandingQueries("ads", 4, 1)
+TIMING = LeaseTiming(
+    lease_ms=1_000,
+    renew_seconds=0.05,
+    margin_seconds=0.2,
+    poll_seconds=0.01,
+    retry_seconds=0.01,
+    rest_seconds=0.5,
+)
 
 
 class Message:
@@ -130,18 +138,17 @@ def topic(monkeypatch):
     topic = Leases()
     monkeypatch.setattr(lease_holder_module, "consumer", topic.reader)
     monkeypatch.setattr(lease_holder_module, "producer", topic.sender)
-    monkeypatch.setattr(lease_holder_module, "_POLL_SECONDS", 0.01)
-    monkeypatch.setattr(lease_holder_module, "_RETRY_SECONDS", 0.01)
-    monkeypatch.setattr(lease_holder_module, "RENEW_SECONDS", 0.05)
-    monkeypatch.setattr(leases, "LEASE_MS", 1_000)
-    monkeypatch.setattr(lease_holder_module, "_RENEWALS", 20)
-    monkeypatch.setattr(lease_holder_module, "_OWN_SECONDS", 0.8)
     return topic
 
 
 @pytest.fixture
-def holder(topic):
-    holder = LeaseHolder({}, QUERIES)
+def timing():
+    return TIMING
+
+
+@pytest.fixture
+def holder(topic, timing):
+    holder = LeaseHolder({}, QUERIES, timing)
     yield holder
     holder.close()
 
@@ -200,7 +207,7 @@ def test_a_process_that_was_frozen_reads_who_has_its_slot_now(topic, holder):
 
 def test_a_spare_claims_one_slot_until_it_has_read_who_has_it(topic):
     topic.held = []
-    holder = LeaseHolder({}, QUERIES)
+    holder = LeaseHolder({}, QUERIES, TIMING)
     try:
         until(lambda: len(topic.held) > 5)
         held, topic.held = topic.held, None
@@ -229,7 +236,7 @@ def test_a_claim_that_can_not_be_sent_is_told(topic, caplog):
     topic.refusal = confluent_kafka.KafkaError(
         confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
     )
-    holder = LeaseHolder({}, QUERIES)
+    holder = LeaseHolder({}, QUERIES, TIMING)
     try:
         until(lambda: "authorization failed" in holder.waiting)
         assert "authorization failed" in caplog.text
@@ -239,9 +246,9 @@ def test_a_claim_that_can_not_be_sent_is_told(topic, caplog):
         holder.close()
 
 
-def test_a_process_that_was_frozen_does_not_hang(topic, holder, monkeypatch, caplog):
+@pytest.mark.parametrize("timing", [replace(TIMING, hung_seconds=5.5)])
+def test_a_process_that_was_frozen_does_not_hang(topic, holder, caplog):
     until(lambda: holder.partitions is not None)
-    monkeypatch.setattr(watchdog, "_HUNG_SECONDS", 5.5)
     topic.frozen_seconds = 6.0
     until(lambda: topic.frozen_seconds == 0)
     until(lambda: holder.partitions is None)
@@ -249,8 +256,7 @@ def test_a_process_that_was_frozen_does_not_hang(topic, holder, monkeypatch, cap
     assert "hung" not in caplog.text
 
 
-def test_a_slot_that_is_given_back_is_left_to_others_for_a_while(topic, holder, monkeypatch):
-    monkeypatch.setattr(lease_holder_module, "_REST_SECONDS", 0.5)
+def test_a_slot_that_is_given_back_is_left_to_others_for_a_while(topic, holder):
     until(lambda: holder.partitions is not None)
     holder.give_back()
     assert holder.partitions is None
@@ -262,26 +268,26 @@ def test_a_slot_that_is_given_back_is_left_to_others_for_a_while(topic, holder, 
     until(lambda: holder.partitions is not None)
 
 
-def test_an_instance_that_hangs_loses_its_lease_until_it_works_again(
-    topic, holder, monkeypatch, caplog
-):
-    until(lambda: holder.partitions is not None)
-    monkeypatch.setattr(watchdog, "_HUNG_SECONDS", 0.2)
+@pytest.mark.parametrize("timing", [replace(TIMING, hung_seconds=0.2)])
+def test_an_instance_that_hangs_loses_its_lease_until_it_works_again(topic, holder, caplog):
+    def has_partitions():
+        holder.heartbeat()
+        return holder.partitions is not None
+
+    until(has_partitions)
     until(lambda: holder.partitions is None)
     claims = len(topic.records)
     assert "test_an_instance_that_hangs" in caplog.text
     # A renewal would have been sent by now: others come at this interval.
     time.sleep(0.3)
     assert len(topic.records) == claims
-    monkeypatch.setattr(watchdog, "_HUNG_SECONDS", 20)
-    holder.heartbeat()
-    until(lambda: holder.partitions is not None)
+    until(has_partitions)
     assert topic.readers == 1
 
 
 def test_an_instance_says_why_it_has_no_partitions(topic):
     topic.max_records = 0
-    holder = LeaseHolder({}, QUERIES)
+    holder = LeaseHolder({}, QUERIES, TIMING)
     try:
         assert holder.waiting == "leases are being read"
         for slot in range(4):

@@ -208,8 +208,8 @@ def test_a_window_that_waits_for_long_is_written_to_its_partition_with_the_posit
 
 
 def test_a_transaction_has_no_more_copies_than_it_has_time_for(monkeypatch):
-    monkeypatch.setattr(owned_module, "_MAX_TRANSACTION_BYTES", 1_000)
     owned = Owned(monkeypatch, partitions=2)
+    owned.partition.max_transaction_bytes = 1_000
     for offset in range(10):
         owned.partition.take_ended(ended_window(), offset, NOW_MS)
     numbers = []
@@ -228,8 +228,8 @@ def added(number, begin=BASE):
 
 
 def test_all_windows_are_written_in_transactions_that_have_time_for_them(monkeypatch):
-    monkeypatch.setattr(owned_module, "_MAX_TRANSACTION_BYTES", 2_000)
     owned = Owned(monkeypatch)
+    owned.partition.max_transaction_bytes = 2_000
     for number in range(50):
         owned.partition.take(added(number), number, NOW_MS)
     begun = len(owned.transactions)

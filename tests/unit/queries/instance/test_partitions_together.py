@@ -84,8 +84,6 @@ def _memory():
         patch.setattr(owned_module, "TransactionalProducer", Producer)
         patch.setattr(owned_module, "read_snapshots", read_snapshots)
         patch.setattr(owned_module, "time", CLOCK)
-        patch.setattr(owned_module, "_BASE_SECONDS", 12.0)
-        patch.setattr(owned_module, "_MAX_TRANSACTION_BYTES", 600)
         patch.setattr(
             owned_module,
             "high_watermarks",
@@ -154,6 +152,7 @@ class Cluster:
         if self.owned[number] is None:
             watched = WatchedQueries(self.plans, self.queries.partitions)
             owned = OwnedPartition(self, self.queries, number, self.plans, watched)
+            owned.base_seconds, owned.max_transaction_bytes = 12.0, 600
             first = self.first[self.queries.ended_topic, number]
             owned.answers.offset = max(owned.answers.offset, first)
             owned.catch_up_to(len(self.matched[number]))

@@ -10,7 +10,6 @@ import pytest
 
 from headrace.errors import BrokerUnreachableError, TopicMissingError
 from headrace.kafka.cluster import LivePositions
-from headrace.queries.instance import topic_ends as topic_ends_module
 from headrace.queries.instance.topic_ends import TopicEnds
 
 WAIT_SECONDS = 30
@@ -53,10 +52,9 @@ def answers(ends, condition):
     "error",
     [TopicMissingError("a"), BrokerUnreachableError("b", "no leader"), ValueError("anything")],
 )
-def test_a_topic_that_does_not_answer_is_not_known_and_harms_no_other(error, monkeypatch):
-    monkeypatch.setattr(topic_ends_module, "_ASK_SECONDS", 0.01)
+def test_a_topic_that_does_not_answer_is_not_known_and_harms_no_other(error):
     cluster = Topics(a=error, b=LIVE)
-    ends = TopicEnds(cluster.live, ["b", "a"])
+    ends = TopicEnds(cluster.live, ["b", "a"], 0.01)
     try:
         assert answers(ends, lambda taken: len(taken) == 2) == {"a": None, "b": LIVE}
         cluster.topics["a"] = LIVE
@@ -65,10 +63,9 @@ def test_a_topic_that_does_not_answer_is_not_known_and_harms_no_other(error, mon
         ends.close()
 
 
-def test_a_topic_that_was_not_known_since_the_last_call_is_not_known(monkeypatch):
-    monkeypatch.setattr(topic_ends_module, "_ASK_SECONDS", 0.01)
+def test_a_topic_that_was_not_known_since_the_last_call_is_not_known():
     cluster = Topics(a=ValueError("not now"), b=LIVE)
-    ends = TopicEnds(cluster.live, ["a", "b"])
+    ends = TopicEnds(cluster.live, ["a", "b"], 0.01)
     try:
         cluster.wait_for_asks("a", "b")
         cluster.topics = {"a": LIVE, "b": ValueError("not now")}
@@ -79,8 +76,7 @@ def test_a_topic_that_was_not_known_since_the_last_call_is_not_known(monkeypatch
         ends.close()
 
 
-def test_a_topic_whose_brokers_do_not_respond_delays_no_other(monkeypatch):
-    monkeypatch.setattr(topic_ends_module, "_ASK_SECONDS", 0.01)
+def test_a_topic_whose_brokers_do_not_respond_delays_no_other():
     responds = threading.Event()
 
     def live(topic):
@@ -88,7 +84,7 @@ def test_a_topic_whose_brokers_do_not_respond_delays_no_other(monkeypatch):
             responds.wait(WAIT_SECONDS)
         return LIVE
 
-    ends = TopicEnds(live, ["a", "b"])
+    ends = TopicEnds(live, ["a", "b"], 0.01)
     try:
         for _ in range(2):
             assert answers(ends, lambda taken: taken) == {"b": LIVE}
@@ -97,8 +93,7 @@ def test_a_topic_whose_brokers_do_not_respond_delays_no_other(monkeypatch):
         ends.close()
 
 
-def test_an_answer_has_the_time_of_the_question(monkeypatch):
-    monkeypatch.setattr(topic_ends_module, "_ASK_SECONDS", 0.01)
+def test_an_answer_has_the_time_of_the_question():
     asked = threading.Event()
 
     def live(topic):
@@ -106,7 +101,7 @@ def test_an_answer_has_the_time_of_the_question(monkeypatch):
         time.sleep(0.2)
         return LIVE
 
-    ends = TopicEnds(live, ["a"])
+    ends = TopicEnds(live, ["a"], 0.01)
     try:
         assert asked.wait(WAIT_SECONDS)
         latest_ms = time.monotonic() * 1000
@@ -117,9 +112,8 @@ def test_an_answer_has_the_time_of_the_question(monkeypatch):
         ends.close()
 
 
-def test_an_answer_is_taken_once(monkeypatch):
-    monkeypatch.setattr(topic_ends_module, "_ASK_SECONDS", 0.01)
-    ends = TopicEnds(Topics(a=LIVE).live, ["a"])
+def test_an_answer_is_taken_once():
+    ends = TopicEnds(Topics(a=LIVE).live, ["a"], 0.01)
     answers(ends, lambda taken: taken)
     ends.close()
     answers(ends, lambda taken: not taken)
