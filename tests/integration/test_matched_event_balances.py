@@ -46,12 +46,15 @@ NEWEST = pa.table(
 class CommittedProject(EmitProject):
     """Commits what `headrace query emit` commits, and sends what it sends, without Spark."""
 
+    failover_seconds = 10.0
+
     def begin(self):
         """A start with the queries of now."""
         reader, matched = self.registry(), self.matched
         end = reader.end()
         rules = EmittingRules.of(reader.at(end), NEWEST, end)
-        positions = with_queries(find_start(matched), rules, matched.schema_hash)
+        start = find_start(matched, self.failover_seconds)
+        positions = with_queries(start, rules, matched.schema_hash)
         commit_positions(matched, positions)
         return positions
 
@@ -61,7 +64,7 @@ class CommittedProject(EmitProject):
 
     def start(self, partition):
         """Where a start goes on with a partition: its position, and what was sent of the event."""
-        start, source = find_start(self.matched), self.source(partition)
+        start, source = find_start(self.matched, self.failover_seconds), self.source(partition)
         return start.positions[source], start.sent.get(source)
 
     def emit(self, query, partition, *offsets):
@@ -309,16 +312,18 @@ def test_an_end_before_what_was_sent_is_asked_for_again(project, monkeypatch):
 
     actual = positions_module.watermarks
     monkeypatch.setattr(positions_module, "watermarks", watermarks)
-    monkeypatch.setattr(positions_module, "_ASK_SECONDS", 0.01)
     position, sent = project.start(0)
     assert (position.offset, sent.queries) == (5, {"all"})
 
 
-def test_events_that_were_sent_and_cut_off_are_none_of_those_that_come(project, monkeypatch):
-    monkeypatch.setattr(positions_module, "_FAILOVER_SECONDS", 0.1)
+def test_events_that_were_sent_and_cut_off_are_none_of_those_that_come(project):
+    project.failover_seconds = 0.1
     begun(project)
     project.emit("all", 0, *range(5, 9))
-    assert "the next event was 9, and the topic has 0 to 5" in find_start(project.matched).losses[0]
+    assert (
+        "the next event was 9, and the topic has 0 to 5"
+        in find_start(project.matched, 0.1).losses[0]
+    )
     project.begin()
     project.send(8)
     assert project.start(0) == (project.start(0)[0], None)
@@ -369,9 +374,9 @@ def test_an_offset_that_an_operator_has_set_is_kept_and_repeats_nothing(project)
     assert (start.positions[source].offset, start.sent[source].queries) == (4, {"all"})
 
 
-def test_a_log_of_events_that_was_cut_is_compared_from_its_end(project, monkeypatch):
+def test_a_log_of_events_that_was_cut_is_compared_from_its_end(project):
     """Records of events that are gone are behind: offsets that others have now."""
-    monkeypatch.setattr(positions_module, "_FAILOVER_SECONDS", 0.1)
+    project.failover_seconds = 0.1
     begun(project)
     project.emit("all", 0, *range(5, 9))
     project.commit(0, offset=9)

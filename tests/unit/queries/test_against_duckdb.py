@@ -24,8 +24,8 @@ from tests.unit.queries.query_strategies import EVENTS, FIRST, SPAN_SECONDS, TOP
 from headrace.model.durations import microseconds
 from headrace.queries.aggregate.window import time_text
 from headrace.queries.language import parse_query
-from headrace.queries.match import writer as writer_module
 from headrace.queries.match.partials import facet_hash
+from headrace.queries.match.writer import MatchWriter
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -53,7 +53,7 @@ def batches(draw):
 
 @pytest.mark.drill
 def test_results_and_late_events_are_those_of_duckdb(drill_run, monkeypatch):
-    monkeypatch.setattr(writer_module, "_RECORD_BYTES", 40)  # many windows have several records
+    monkeypatch.setattr(MatchWriter, "record_bytes", 40)  # many windows have several records
     examples = drill_run.size(short=200, long=2_000)
     counts = Counter()
 

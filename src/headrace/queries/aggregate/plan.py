@@ -18,9 +18,7 @@ from headrace.queries.language import check_query, parse_query, result_types
 from headrace.queries.language.functions import ValueType
 from headrace.queries.match.shape import Constants, ShapeTemplate, compile_query
 
-# Plans and shapes that are kept; beyond that, the oldest is dropped.
-_MAX_TEXTS = 100_000
-_MAX_SHAPES = 10_000
+_MAX_SHAPES = 10_000  # that are kept; beyond that, the oldest is dropped
 _Value = TypeVar("_Value")
 
 
@@ -82,10 +80,11 @@ class Plans:
 
     Args:
         schemas: the event schemas of topics, by topic name.
+        max_texts: the plans that are kept; beyond that, the oldest is dropped.
     """
 
-    def __init__(self, schemas: Mapping[str, EventSchema]) -> None:
-        self._schemas = schemas
+    def __init__(self, schemas: Mapping[str, EventSchema], max_texts: int = 100_000) -> None:
+        self._schemas, self._max_texts = schemas, max_texts
         self._plans: dict[str, AggregatePlan | QueryTextError | ValueError] = {}
         self._shapes: dict[str, _PlannedShape] = {}
         self._lock = threading.Lock()
@@ -107,7 +106,7 @@ class Plans:
                 plan = self._shared(text, shape) or self._planned(text)
             except (QueryTextError, ValueError) as error:
                 plan = copy.copy(error)
-            self._keep(self._plans, text, plan, _MAX_TEXTS)
+            self._keep(self._plans, text, plan, self._max_texts)
         if isinstance(plan, Exception):
             # The traceback of an error that is raised repeatedly would keep every record in memory.
             raise copy.copy(plan)

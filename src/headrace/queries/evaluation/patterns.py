@@ -18,12 +18,15 @@ from headrace.queries.evaluation.kernels import Datum, Kernel, Mask, expanded
 from headrace.queries.language.patterns import Piece, pieces_of, texts_of
 
 _CodePoints: TypeAlias = np.ndarray[Any, np.dtype[np.uint32 | np.uint8]]
-# Code points of texts of this size fit into the cache of a processor.
-_MAX_BYTES_AT_ONCE = 2**18
 
 
-def like(pattern: str) -> Kernel:
-    """Returns a kernel that matches whole texts with a pattern; ``_`` is one code point."""
+def like(pattern: str, max_bytes: int = 2**18) -> Kernel:
+    """Returns a kernel that matches whole texts with a pattern; ``_`` is one code point.
+
+    Args:
+        pattern: the pattern.
+        max_bytes: the texts that are matched at once; so many fit into the cache of a processor.
+    """
     pieces = pieces_of(pattern)
     match texts_of(pieces):
         case [text]:
@@ -35,7 +38,7 @@ def like(pattern: str) -> Kernel:
         case ["", part, ""]:
             return partial(pc.match_substring, pattern=part)
     placed = [_PlacedPiece(piece) for piece in pieces]
-    return lambda texts: _like(texts, placed)
+    return lambda texts: _like(texts, placed, max_bytes)
 
 
 class _PlacedPiece:
@@ -66,12 +69,13 @@ class _PlacedPiece:
         return begins
 
 
-def _like(texts: Datum, pieces: Sequence[_PlacedPiece]) -> Datum:
+def _like(texts: Datum, pieces: Sequence[_PlacedPiece], max_bytes: int) -> Datum:
     if isinstance(texts, pa.Scalar):
-        return _like(expanded(texts, 1), pieces)[0]
-    if len(texts) > 1 and texts.nbytes > _MAX_BYTES_AT_ONCE:
+        return _like(expanded(texts, 1), pieces, max_bytes)[0]
+    if len(texts) > 1 and texts.nbytes > max_bytes:
         half = len(texts) // 2
-        return pa.concat_arrays([_like(texts[:half], pieces), _like(texts[half:], pieces)])
+        halves = (texts[:half], texts[half:])
+        return pa.concat_arrays([_like(each, pieces, max_bytes) for each in halves])
     is_matched = pa.array(_matches(pc.fill_null(texts, ""), pieces))
     return pc.if_else(pc.is_valid(texts), is_matched, pa.scalar(None, pa.bool_()))
 

@@ -36,8 +36,6 @@ from headrace.queries.registry.topic import MAX_IDLE_SECONDS
 
 _LOG = logging.getLogger("headrace.queries")
 _MAX_HELD = 8  # sets of queries that a process holds
-_MAX_TEMPLATES = 10_000  # parsed queries, of different shapes
-_MAX_FORMER_EXPIRIES = 1_000  # beyond two expiries per query; with more, former ones are removed
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -196,7 +194,15 @@ class LiveQueries:
     Args:
         topic: name of the topic of events.
         schema: schema of the events.
+
+    Attributes:
+        rules: the rules of the queries.
+        max_templates: the parsed queries, of different shapes, that are held.
+        max_former_expiries: former expiries beyond two per query; with more, they are removed.
     """
+
+    max_templates = 10_000
+    max_former_expiries = 1_000
 
     def __init__(self, topic: str, schema: EventSchema) -> None:
         self.rules = RuleSet()
@@ -290,7 +296,7 @@ class LiveQueries:
 
     def _limit_expiries(self) -> None:
         """Removes former expiries from the heap once they are more than half of it."""
-        if len(self._expiries) <= 2 * len(self._queries) + _MAX_FORMER_EXPIRIES:
+        if len(self._expiries) <= 2 * len(self._queries) + self.max_former_expiries:
             return
         self._expiries = [
             (query.expires_ms, query_id)
@@ -309,7 +315,7 @@ class LiveQueries:
         if tree.topic != query.topic:
             raise ValueError(f"its text is about {tree.topic!r}, and its topic is {query.topic!r}")
         shape, constants = compile_query(tree, self._schema)
-        if len(self._templates) >= _MAX_TEMPLATES:
+        if len(self._templates) >= self.max_templates:
             self._templates.clear()
         template = self._templates.setdefault(shape.key, ShapeTemplate(shape, tree))
         return template.shape, constants

@@ -28,7 +28,6 @@ FREQUENT_SHARE = 0.005
 _MIN_FREQUENT_ROWS = 4
 # At most this many values can have half of that share each.
 _MAX_FREQUENT_VALUES = int(2 / FREQUENT_SHARE)
-_ROUNDS_BETWEEN_LOOKS = 32  # the frequent values are observed again after this many tables of rows
 _NO_SLOTS: tuple[int, ...] = ()
 
 
@@ -162,7 +161,12 @@ class Indexes:
 
     Args:
         rules: the rules, by slot; :class:`RuleSet` changes the list.
+
+    Attributes:
+        rounds_between_looks: frequent values are observed again after this many tables of rows.
     """
+
+    rounds_between_looks = 32
 
     def __init__(self, rules: Sequence[Rule | None]) -> None:
         self._rules = rules
@@ -215,7 +219,7 @@ class Indexes:
         """
         encoded: dict[str, EncodedValues] = {}
         is_new = not self._expressions.keys() <= self._shares.keys()
-        if is_new or self._rounds % _ROUNDS_BETWEEN_LOOKS == 0:
+        if is_new or self._rounds % self.rounds_between_looks == 0:
             self._observe(rows, encoded)
         self._rounds += 1
         self._place()

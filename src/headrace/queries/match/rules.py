@@ -21,8 +21,6 @@ from headrace.queries.match.index import (
 from headrace.queries.match.shape import Constants, QueryShape, Rule, constant_columns
 from headrace.queries.match.sizes import MAX_BYTES, MeasuredRows, constant_bytes, divided
 
-# Pairs of a row and a rule that are evaluated at once: some ten megabytes per column.
-_MAX_PAIRS = 1_000_000
 # Constants of more bytes are not kept as columns, but converted for each part of the pairs.
 _MAX_COLUMN_BYTES = 2**30
 
@@ -43,7 +41,15 @@ class Matches:
 
 
 class RuleSet:
-    """Rules, each in a slot, and their indexes. Used on one thread."""
+    """Rules, each in a slot, and their indexes. Used on one thread.
+
+    Attributes:
+        indexes: the indexes of the rules.
+        max_pairs: the pairs of a row and a rule that are evaluated at once: some ten megabytes per
+            column.
+    """
+
+    max_pairs = 1_000_000
 
     def __init__(self) -> None:
         self._rules: list[Rule | None] = []
@@ -53,7 +59,7 @@ class RuleSet:
         self._numbered: dict[int, ShapeTable] = {}
         self._table_numbers = np.zeros(0, np.int64)
         self._next_table = itertools.count()
-        self._indexes = Indexes(self._rules)
+        self.indexes = Indexes(self._rules)
 
     def __len__(self) -> int:
         return len(self._slot_of)
@@ -86,14 +92,14 @@ class RuleSet:
         table.put(slot, rule.constants)
         self._table_numbers = with_room(self._table_numbers, len(self._rules))
         self._table_numbers[slot] = table.number
-        self._indexes.put(slot)
+        self.indexes.put(slot)
 
     def remove(self, query_id: str) -> None:
         """Removes the rule of a query, if there is one."""
         slot = self._slot_of.pop(query_id, None)
         if slot is None:
             return
-        self._indexes.remove(slot)
+        self.indexes.remove(slot)
         table = self._table(self.rule(slot).shape)
         table.remove(slot)
         if not table.constants:
@@ -107,7 +113,7 @@ class RuleSet:
         Args:
             rows: sample of events, by which the operand is chosen.
         """
-        operands = self._indexes.lookups(rows)
+        operands = self.indexes.lookups(rows)
         for slot in self._slot_of.values():
             yield self.rule(slot), int(operands[slot])
 
@@ -118,12 +124,13 @@ class RuleSet:
             rows: events, with the columns of the topic.
         """
         measured = MeasuredRows(rows)
-        for candidates in self._indexes.candidates(rows):
+        for candidates in self.indexes.candidates(rows):
             yield from self._verified(measured, candidates)
         for table in self._tables.values():
-            slots = self._indexes.unindexed(table.shape.key)
+            slots = self.indexes.unindexed(table.shape.key)
             if slots:
-                yield from _scanned(measured, table, np.array(sorted(slots), np.int64))
+                numbers = np.array(sorted(slots), np.int64)
+                yield from _scanned(measured, table, numbers, self.max_pairs)
 
     def _table(self, shape: QueryShape) -> ShapeTable:
         table = self._tables.get(shape.key)
@@ -141,8 +148,8 @@ class RuleSet:
             if not len(places):
                 continue
             table = self._numbered[int(numbers[places[0]])]
-            for begin in range(0, len(places), _MAX_PAIRS):
-                part = candidates.take(places[begin : begin + _MAX_PAIRS])
+            for begin in range(0, len(places), self.max_pairs):
+                part = candidates.take(places[begin : begin + self.max_pairs])
                 yield from table.met(rows, part)
 
 
@@ -275,16 +282,18 @@ class _Columns:
         return [column.take(places) for column in self.constants[operand]]
 
 
-def _scanned(rows: MeasuredRows, table: ShapeTable, slots: NumberArray) -> Iterator[Matches]:
+def _scanned(
+    rows: MeasuredRows, table: ShapeTable, slots: NumberArray, max_pairs: int
+) -> Iterator[Matches]:
     """Yields the matches of rules that are in no index, by comparing each row with each rule."""
     matching = np.arange(rows.table.num_rows)
     for operand in table.shape.operands:
         if not operand.constant_types:
             is_met = operand.evaluate(rows.take(operand.columns, matching))
             matching = matching[_is_true(is_met)]
-    for first in range(0, len(matching), _MAX_PAIRS):
-        numbers = matching[first : first + _MAX_PAIRS]
-        slots_at_once = max(1, _MAX_PAIRS // len(numbers))
+    for first in range(0, len(matching), max_pairs):
+        numbers = matching[first : first + max_pairs]
+        slots_at_once = max(1, max_pairs // len(numbers))
         for begin in range(0, len(slots), slots_at_once):
             some = slots[begin : begin + slots_at_once]
             pairs = Candidates(

@@ -21,9 +21,6 @@ from headrace.sinks.api import RejectedRow, SelectiveWriters
 if TYPE_CHECKING:
     from headrace.queries.match.index import NumberArray
 
-# Bytes of the groups in a record, as JSON; a record may have a megabyte.
-_RECORD_BYTES = 512 * 2**10
-
 
 class MatchPiece(msgspec.Struct, frozen=True):
     """The output of a task, which the driver sends when the batch ends.
@@ -75,7 +72,13 @@ class MatchWriters(SelectiveWriters):
 
 
 class MatchWriter:
-    """Matches the rows of one task."""
+    """Matches the rows of one task.
+
+    Attributes:
+        record_bytes: the size of the groups in a record, as JSON; a record may have a megabyte.
+    """
+
+    record_bytes = 512 * 2**10
 
     def __init__(self, spec: MatchWriters) -> None:
         self._spec = spec
@@ -137,7 +140,7 @@ class MatchWriter:
         key = window_key(rule.query_id, added.begin_us)
         self._events[partition_of_key(key, self._spec.partitions)] += added.events
         query = queries.query(rule.query_id)
-        parts = list(_divided(added.groups))
+        parts = list(_divided(added.groups, self.record_bytes))
         for number, groups in enumerate(parts):
             is_last = number == len(parts) - 1
             partial = WindowPartial(
@@ -156,13 +159,13 @@ class MatchWriter:
             self._records.append((key.decode(), msgspec.Raw(msgspec.json.encode(partial))))
 
 
-def _divided(groups: list[Group]) -> list[list[Group]]:
+def _divided(groups: list[Group], max_bytes: int) -> list[list[Group]]:
     """Returns the groups in parts that fit into a record each."""
     parts: list[list[Group]] = [[]]
     size = 0
     for group in groups:
         length = len(msgspec.json.encode(group))
-        if parts[-1] and size + length > _RECORD_BYTES:
+        if parts[-1] and size + length > max_bytes:
             parts.append([])
             size = 0
         parts[-1].append(group)

@@ -32,8 +32,7 @@ from headrace.queries.matched_events.rules import EmittingRules
 from headrace.queries.matched_events.sent import SentEventRecord, SentOfEvent
 from headrace.transfer.origin import Origin, origins
 
-_FAILOVER_SECONDS = 10.0  # ends of partitions that are too low are asked for again for this time
-_ASK_SECONDS = 0.5  # at this interval
+_ASK_SECONDS = 0.5  # ends of partitions that are too low are asked for again at this interval
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,12 @@ class MatchStart:
     is_first: bool = False
 
 
-def find_start(matched: MatchedTopic) -> MatchStart:
+def find_start(matched: MatchedTopic, failover_seconds: float = 10.0) -> MatchStart:
     """Returns the positions at which to go on.
+
+    Args:
+        matched: the topic of events, and that of matched events.
+        failover_seconds: how long ends of partitions that are too low are asked for again.
 
     Raises:
         TopicMissingError: if the topic of events does not exist.
@@ -82,7 +85,7 @@ def find_start(matched: MatchedTopic) -> MatchStart:
         source: last[source].offset + 1 if source in last else at.offset
         for source, at in before.items()
     }
-    marks = _watermarks(matched, sources, looked_at)
+    marks = _watermarks(matched, sources, looked_at, failover_seconds)
     positions: dict[TopicPartition, MatchedPosition] = {}
     sent: dict[TopicPartition, SentOfEvent] = {}
     losses: list[str] = []
@@ -109,13 +112,14 @@ def _watermarks(
     matched: MatchedTopic,
     sources: Collection[TopicPartition],
     looked_at: Mapping[TopicPartition, int],
+    failover_seconds: float,
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Returns the first offset and the end of each partition.
 
     After a failover, the new leader may for a moment report a lower end than the old leader did. An
-    end before the events that were matched is asked for again, for ten seconds.
+    end before the events that were matched is asked for again for a while.
     """
-    deadline = time.monotonic() + _FAILOVER_SECONDS
+    deadline = time.monotonic() + failover_seconds
     while True:
         marks = watermarks(matched.config, sources)
         is_cut = any(marks[source][1] < offset for source, offset in looked_at.items())

@@ -14,8 +14,6 @@ from headrace.pipelines.source.decode import Decoder
 from headrace.queries.match.rules import RuleSet
 from headrace.queries.matched_events.sent import Match
 
-_CHUNK_RECORDS = 10_000  # decoded and matched at once
-
 
 @dataclass(frozen=True)
 class MatchedEventCounts:
@@ -50,6 +48,7 @@ def recount(
     rules: RuleSet,
     decoder: Decoder,
     event_time: str,
+    chunk_records: int = 10_000,
 ) -> MatchedEventCounts:
     """Counts the matches of events, and compares them with the records sent.
 
@@ -60,10 +59,11 @@ def recount(
         rules: rules of the queries; rules whose matched events are not sent on are left out.
         decoder: decoder of the events.
         event_time: name of the column with the event time; events without one match nothing.
+        chunk_records: number of records that are decoded and matched at once.
     """
     events = matches = missing = 0
     remaining = iter(records)
-    while chunk := list(islice(remaining, _CHUNK_RECORDS)):
+    while chunk := list(islice(remaining, chunk_records)):
         events += len(chunk)
         for match in _matches(chunk, rules, decoder, event_time):
             matches += 1

@@ -35,8 +35,6 @@ from headrace.queries.records.decoding import decode_json
 from headrace.queries.records.ended import MatchesByPartition, PartitionClocks
 from headrace.queries.records.matched import Group, Tick, WindowId
 
-# A part is JSON text within JSON, which can double its size; a record may have a megabyte.
-_PART_BYTES = 256 * 2**10
 # A query id has at most 100 characters, and a marker or an entry of silence about 300 bytes; this
 # many are written in one record.
 _MAX_ENTRIES = 1_000
@@ -192,10 +190,16 @@ def decode_snapshot_record(value: bytes) -> SnapshotRecord:
     return decode_json(_RECORD, value)
 
 
-def encode_snapshot(snapshot: WindowSnapshot) -> Iterator[bytes]:
-    """Yields the values of the records that a snapshot is divided into."""
+def encode_snapshot(snapshot: WindowSnapshot, part_bytes: int = 256 * 2**10) -> Iterator[bytes]:
+    """Yields the values of the records that a snapshot is divided into.
+
+    Args:
+        snapshot: the snapshot of a window.
+        part_bytes: the size of a part. It is JSON text within JSON, which can double its size, and
+            a record may have a megabyte.
+    """
     text = msgspec.json.encode(snapshot).decode()
-    parts = [text[at : at + _PART_BYTES] for at in range(0, len(text), _PART_BYTES)]
+    parts = [text[at : at + part_bytes] for at in range(0, len(text), part_bytes)]
     crc32 = zlib.crc32(text.encode())
     for number, part in enumerate(parts):
         yield msgspec.json.encode(

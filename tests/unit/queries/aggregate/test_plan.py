@@ -56,9 +56,8 @@ def test_a_shape_that_is_not_known_is_parsed(parsed):
     assert parsed == [text_of("PL"), text_of("DE")]
 
 
-def test_the_oldest_text_makes_room_for_a_new_one(parsed, monkeypatch):
-    monkeypatch.setattr(plan_module, "_MAX_TEXTS", 2)
-    plans = Plans(SCHEMAS)
+def test_the_oldest_text_makes_room_for_a_new_one(parsed):
+    plans = Plans(SCHEMAS, max_texts=2)
     for country in ("a", "b", "c", "b", "c"):
         plans.of(text_of(country))
     assert parsed == [text_of("a"), text_of("b"), text_of("c")]
@@ -106,9 +105,8 @@ class MetPlans(dict):
         return iter(oldest)
 
 
-def test_two_threads_may_make_room_at_the_same_time(monkeypatch):
-    monkeypatch.setattr(plan_module, "_MAX_TEXTS", 2)
-    plans = Plans(SCHEMAS)
+def test_two_threads_may_make_room_at_the_same_time():
+    plans = Plans(SCHEMAS, max_texts=2)
     known = [plans.of(text_of(country)) for country in ("a", "b")]
     plans._plans = MetPlans(plans._plans)
     with ThreadPoolExecutor(2) as threads:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tests.unit.queries.match.clicks import CLICKS
 from tests.unit.queries.pipeline import REGISTERED
 
-from headrace.queries.match import held
 from headrace.queries.match.held import LiveQueries, milliseconds_since_1970
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 
@@ -21,9 +20,14 @@ MAX_FORMER = 20
 
 
 @pytest.fixture
-def queries(monkeypatch):
-    monkeypatch.setattr(held, "_MAX_FORMER_EXPIRIES", MAX_FORMER, raising=False)
-    return LiveQueries("clicks", CLICKS)
+def queries():
+    return live_queries(MAX_FORMER)
+
+
+def live_queries(max_former_expiries):
+    queries = LiveQueries("clicks", CLICKS)
+    queries.max_former_expiries = max_former_expiries
+    return queries
 
 
 def put(queries, query_id, seconds):
@@ -110,20 +114,18 @@ def test_a_query_that_is_registered_again_ends_by_its_new_expiry(queries):
     )
 )
 def test_live_queries_are_those_that_have_not_expired(steps):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(held, "_MAX_FORMER_EXPIRIES", 1, raising=False)
-        queries, expected, now = LiveQueries("clicks", CLICKS), {}, 0
-        for number, act, seconds in steps:
-            query_id = f"q{number}"
-            if act == "put":
-                expected[query_id] = None if seconds is None else now + seconds
-                put(queries, query_id, expected[query_id])
-            elif act == "cancel":
-                expected.pop(query_id, None)
-                queries.apply(query_id.encode(), None)
-            else:
-                now += seconds or 0
-                expire(queries, now)
-                expected = {each: end for each, end in expected.items() if end is None or end > now}
-            assert live(queries) == expected.keys()
-            assert len(queries._expiries) <= 2 * len(expected) + 1
+    queries, expected, now = live_queries(max_former_expiries=1), {}, 0
+    for number, act, seconds in steps:
+        query_id = f"q{number}"
+        if act == "put":
+            expected[query_id] = None if seconds is None else now + seconds
+            put(queries, query_id, expected[query_id])
+        elif act == "cancel":
+            expected.pop(query_id, None)
+            queries.apply(query_id.encode(), None)
+        else:
+            now += seconds or 0
+            expire(queries, now)
+            expected = {each: end for each, end in expected.items() if end is None or end > now}
+        assert live(queries) == expected.keys()
+        assert len(queries._expiries) <= 2 * len(expected) + 1

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from tests.unit.queries.match.clicks import clicks, compiled, rule
 
-from headrace.queries.match import index as index_module
 from headrace.queries.match.index import FREQUENT_SHARE, EncodedValues, Indexes
 
 VIEWS = clicks(*({"user": number, "kind": "view"} for number in range(99)), {"kind": "order"})
@@ -67,9 +66,9 @@ def test_the_share_of_a_list_is_that_of_all_its_values():
     assert {operand for _, _, operand in pairs(rules_of_one, kinds)} == {0}
 
 
-def test_a_rule_is_looked_up_by_another_value_when_frequencies_change(monkeypatch):
-    monkeypatch.setattr(index_module, "_ROUNDS_BETWEEN_LOOKS", 3)
+def test_a_rule_is_looked_up_by_another_value_when_frequencies_change():
     rules = IndexedRules("kind = 'view' AND user = 17")
+    rules.indexes.rounds_between_looks = 3
     orders = clicks(*({"user": 17, "kind": "order"} for _ in range(99)), {"kind": "view"})
     assert len(pairs(rules, VIEWS)) == 1
     of_rounds = [pairs(rules, orders) for _ in range(3)]
@@ -77,9 +76,9 @@ def test_a_rule_is_looked_up_by_another_value_when_frequencies_change(monkeypatc
     assert of_rounds[-1] == [(99, 0, 0)]
 
 
-def test_a_value_that_is_slowly_more_frequent_is_noticed(monkeypatch):
-    monkeypatch.setattr(index_module, "_ROUNDS_BETWEEN_LOOKS", 1)
+def test_a_value_that_is_slowly_more_frequent_is_noticed():
     rules = IndexedRules("kind = 'view' AND user = 17")
+    rules.indexes.rounds_between_looks = 1
     for count in (2, 3, 5, 8, 12, 20, 30, 50, 80):
         some = [{"user": 17, "kind": "order"}] * count
         rest = [
@@ -108,9 +107,9 @@ def test_a_frequent_value_stays_so_while_few_rows_have_others():
         assert -1 in frequent
 
 
-def test_two_equalities_of_one_field_are_placed_anew(monkeypatch):
-    monkeypatch.setattr(index_module, "_ROUNDS_BETWEEN_LOOKS", 1)
+def test_two_equalities_of_one_field_are_placed_anew():
     rules = IndexedRules("user = 17 AND user IN (17, 18)")
+    rules.indexes.rounds_between_looks = 1
     assert pairs(rules, clicks({"user": 1})) == []
     assert len(pairs(rules, clicks({"user": 17}, {"user": 18}))) == 1
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.queries.match.clicks import clicks, compiled, rule
 
-from headrace.queries.match import index as index_module
 from headrace.queries.match import rules as rules_module
-from headrace.queries.match.index import EncodedValues, Indexes
+from headrace.queries.match.index import EncodedValues, ValueIndex
 from headrace.queries.match.rules import RuleSet, ShapeTable
 
 
@@ -96,7 +95,7 @@ def test_a_shape_without_rules_is_forgotten():
     assert not rules._tables
     assert not rules._numbered
     for known in ("_expressions", "_indexes", "_shares", "_askers"):
-        assert not getattr(rules._indexes, known), known
+        assert not getattr(rules.indexes, known), known
     rules.put(rule("q", "lower(kind) = 'view'"))
     assert matching(rules, users(1)) == 1
 
@@ -104,16 +103,16 @@ def test_a_shape_without_rules_is_forgotten():
 def test_a_new_rule_alone_is_placed(monkeypatch):
     rules = rule_set(50)
     matching(rules, users(1))
-    best = count_calls(monkeypatch, Indexes, "_best")
+    placed = count_calls(monkeypatch, ValueIndex, "add")
     rules.put(rule("new", "user = 3 AND price > 1"))
     assert matching(rules, users(4)) == 5
-    assert len(best) == 1
+    assert len(placed) == 1
 
 
 def test_values_are_observed_when_an_expression_is_new_and_then_in_turns(monkeypatch):
-    monkeypatch.setattr(index_module, "_ROUNDS_BETWEEN_LOOKS", 4)
-    observed = count_calls(monkeypatch, Indexes, "_observe")
+    observed = count_calls(monkeypatch, EncodedValues, "frequent")
     rules = rule_set(3)
+    rules.indexes.rounds_between_looks = 4
     counts = []
     for number in range(6):
         if number == 2:
@@ -122,7 +121,7 @@ def test_values_are_observed_when_an_expression_is_new_and_then_in_turns(monkeyp
             rules.put(rule("new", "kind = 'a'"))
         matching(rules, users(2))
         counts.append(len(observed))
-    assert counts == [1, 1, 1, 2, 3, 3]
+    assert counts == [1, 1, 1, 3, 5, 5]  # there are two expressions in the end
 
 
 @pytest.mark.parametrize(
@@ -143,20 +142,20 @@ def test_a_value_is_frequent_until_it_has_half_the_share(rows, before, frequent)
 
 
 def test_a_rule_without_a_choice_stays_where_it_is(monkeypatch):
-    monkeypatch.setattr(index_module, "_ROUNDS_BETWEEN_LOOKS", 1)
     rules = rule_set(1, "user = 7")
+    rules.indexes.rounds_between_looks = 1
     assert matching(rules, users(2)) == 0
-    taken = count_calls(monkeypatch, Indexes, "_take_out")
+    taken = count_calls(monkeypatch, ValueIndex, "remove")
     assert matching(rules, users(9, user=7)) == 9
     assert not taken
 
 
-def test_a_rule_goes_back_when_its_value_is_rare_again(monkeypatch):
-    monkeypatch.setattr(index_module, "_ROUNDS_BETWEEN_LOOKS", 1)
+def test_a_rule_goes_back_when_its_value_is_rare_again():
     rules = rule_set(1, "user = 7 AND kind = 'view'")
+    rules.indexes.rounds_between_looks = 1
     of_user_7, views = users(1_000, user=7, kind="a"), users(1_000)
     operands = []
     for rows in (views, of_user_7, views, of_user_7, views):
         matching(rules, rows)
-        operands.append(int(rules._indexes._operands[0]))
+        operands.append(int(rules.indexes._operands[0]))
     assert operands == [0, 1, 0, 1, 0]

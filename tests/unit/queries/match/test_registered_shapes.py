@@ -191,8 +191,8 @@ def test_a_query_that_becomes_faulty_or_another_topics_has_no_rule(reader):
     assert (len(reader.live.rules), reader.users()) == (0, {})
 
 
-def test_shapes_that_are_forgotten_are_compiled_again(reader, monkeypatch):
-    monkeypatch.setattr(held, "_MAX_TEMPLATES", 2)
+def test_shapes_that_are_forgotten_are_compiled_again(reader):
+    reader.live.max_templates = 2
     for number, where in enumerate(["user = 1", "user < 2", "user <= 1", "user = 1"]):
         reader.put(registered(f"q{number}", where))
     assert len(reader.parsed) == 4

@@ -20,7 +20,6 @@ from tests.unit.queries.query_strategies import EVENTS, WHERES
 from headrace.queries.evaluation import compile_expression
 from headrace.queries.language.tree import Aggregate, Query, Result
 from headrace.queries.match import index as index_module
-from headrace.queries.match import rules as rules_module
 from headrace.queries.match.rules import RuleSet
 from headrace.queries.match.shape import Rule, compile_query
 
@@ -106,11 +105,11 @@ def test_rows_without_columns_of_a_condition_are_matched():
 
 
 @pytest.mark.parametrize("condition", ["user >= 0", "user = 1", "user = 1 AND price IS NULL"])
-def test_many_pairs_are_divided(monkeypatch, condition):
+def test_many_pairs_are_divided(condition):
     rules = rule_set(**dict.fromkeys("abc", condition))
     rows = clicks(*[{"user": 1}] * 5)
     [whole] = rules.matches(rows)
-    monkeypatch.setattr(rules_module, "_MAX_PAIRS", 4)
+    rules.max_pairs = 4
     parts = list(rules.matches(rows))
     assert len(whole.rows) == 15
     assert len(parts) > 1
@@ -130,8 +129,7 @@ class ChangingRules(RuleBasedStateMachine):
         """Small batches have frequent values, are looked at often, and are divided."""
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(index_module, "FREQUENT_SHARE", 0.1)
-        self.patch.setattr(index_module, "_ROUNDS_BETWEEN_LOOKS", 2)
-        self.patch.setattr(rules_module, "_MAX_PAIRS", 7)
+        self.rules.indexes.rounds_between_looks, self.rules.max_pairs = 2, 7
 
     def teardown(self):
         self.patch.undo()

@@ -16,7 +16,6 @@ from headrace.pipelines.source.decode import decoder_for
 from headrace.queries.language import parse_query
 from headrace.queries.match.rules import RuleSet
 from headrace.queries.match.shape import Rule, compile_query
-from headrace.queries.matched_events import recount as module
 from headrace.queries.matched_events.recount import MatchedEventCounts, recount
 
 
@@ -45,14 +44,14 @@ def event(price, at="2026-05-01T00:00:00Z"):
     return json.dumps({"at": at, "price": price}).encode()
 
 
-def counted(values, sent, **conditions):
+def counted(values, sent, chunk_records=10_000, **conditions):
     """Counts events, whose offsets begin with 10, with queries by id."""
     rules = RuleSet()
     for query_id, condition in conditions.items():
         query = parse_query(f"SELECT count(*) FROM clicks {condition}")
         rules.put(Rule(query_id, *compile_query(query, SCHEMA)))
     records = (Record(at, value) for at, value in enumerate(values, 10))
-    return recount(records, Counter(sent), rules, decoder_for(Json(), SCHEMA), "at")
+    return recount(records, Counter(sent), rules, decoder_for(Json(), SCHEMA), "at", chunk_records)
 
 
 CHEAP = "WHERE price < 5 AND price > 0 MATCHED EVENTS EMIT"
@@ -89,9 +88,7 @@ def test_records_that_are_no_events_or_have_no_time_match_nothing(value):
 def test_chunks_change_nothing(prices, chunk_records, data):
     offsets = st.sampled_from(range(10, 10 + max(len(prices), 1)))
     sent = data.draw(st.lists(offsets, max_size=30)) if prices else []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_CHUNK_RECORDS", chunk_records)
-        counts = counted(map(event, prices), [(at, "q") for at in sent], q=CHEAP)
+    counts = counted(map(event, prices), [(at, "q") for at in sent], chunk_records, q=CHEAP)
     cheap = {at for at, price in enumerate(prices, 10) if 0 < price < 5}
     missing = len(cheap - set(sent))
     assert counts == MatchedEventCounts(len(prices), len(cheap), len(sent), missing)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headrace.queries.records import snapshots as snapshots_module
 from headrace.queries.records.snapshots import (
     PublishMarker,
     Restored,
@@ -71,11 +70,13 @@ def restored(*records):
     return result
 
 
+PART_BYTES = 100
+
+
 @pytest.fixture
-def parts(monkeypatch):
+def parts():
     """Values of the parts of a snapshot that a record has no room for."""
-    monkeypatch.setattr(snapshots_module, "_PART_BYTES", 100)
-    values = list(encode_snapshot(snapshot(groups=9)))
+    values = list(encode_snapshot(snapshot(groups=9), PART_BYTES))
     assert len(values) > 3
     return values
 
@@ -161,8 +162,8 @@ def test_a_large_snapshot_is_divided(parts):
     assert result.damaged == 0
 
 
-def test_parts_of_several_windows_may_alternate(parts, monkeypatch):
-    other = list(encode_snapshot(snapshot(query="b", groups=9)))
+def test_parts_of_several_windows_may_alternate(parts):
+    other = list(encode_snapshot(snapshot(query="b", groups=9), PART_BYTES))
     assert len(other) == len(parts)
     alternating = [value for pair in zip(parts, other, strict=True) for value in pair]
     assert {window.query for window in restored(alternating).windows} == {"a", "b"}
@@ -183,7 +184,7 @@ def test_swapped_parts_are_noticed(parts):
 
 
 def test_a_part_of_another_snapshot_is_noticed(parts):
-    parts[0] = next(encode_snapshot(snapshot(4, groups=9)))
+    parts[0] = next(encode_snapshot(snapshot(4, groups=9), PART_BYTES))
     result = restored(parts, POSITION)
     assert (result.damaged, result.windows) == (1, {})
 
