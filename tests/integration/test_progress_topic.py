@@ -16,7 +16,6 @@ from headrace.kafka.subscription import Membership
 from headrace.kafka.topics import topic_states
 from headrace.runtime.ports import free_ports
 from headrace.workers.distributed_run import DistributedRun
-from headrace.workers.monitoring import progress_topic
 from headrace.workers.monitoring.progress import (
     STALE_AFTER_SECONDS,
     PartitionProgress,
@@ -91,13 +90,15 @@ def test_nothing_is_told_twice_in_a_moment_unless_the_state_changes(client, run)
 
 
 def test_an_instance_that_fell_silent_is_shown_as_failed(client, run, monkeypatch):
-    follower, reporter = ProgressFollower(client, run), ProgressReporter(client, run)
+    clock_ms = [int(time.time() * 1000)]
+    follower = ProgressFollower(client, run, lambda: clock_ms[-1])
+    reporter = ProgressReporter(client, run)
     reporter.report(replace(RUNNING, updated_ms=0), [PARTITION])  # its clock is wrong
     until(follower.seen)
     assert follower.seen()[0][0].state is InstanceState.RUNNING
     later = time.time() + STALE_AFTER_SECONDS
     monkeypatch.setattr("headrace.workers.monitoring.progress.time.time", lambda: later)
-    monkeypatch.setattr(progress_topic, "_now_ms", lambda: int(later * 1000))
+    clock_ms.append(int(later * 1000))
     [(silent, partitions)] = follower.seen()
     assert (silent.state, silent.processed, silent.lanes) == (InstanceState.FAILED, 12, 0)
     assert "killed" in silent.reason
@@ -108,11 +109,10 @@ def test_an_instance_that_fell_silent_is_shown_as_failed(client, run, monkeypatc
     follower.close()
 
 
-def test_an_instance_that_can_not_report_says_so_once_and_goes_on(monkeypatch, caplog):
-    tuning = progress_topic._TUNING | {"message.timeout.ms": "50"}
-    monkeypatch.setattr(progress_topic, "_TUNING", tuning)
+def test_an_instance_that_can_not_report_says_so_once_and_goes_on(caplog):
     [port] = free_ports(1)
-    reporter = ProgressReporter({"bootstrap.servers": f"127.0.0.1:{port}"}, "run")
+    config = {"bootstrap.servers": f"127.0.0.1:{port}"}
+    reporter = ProgressReporter(config, "run", timeout_ms=50)
     with caplog.at_level(logging.WARNING, "headrace.workers"):
         for state in InstanceState:
             reporter.report(replace(RUNNING, state=state), [])

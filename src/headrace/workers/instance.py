@@ -34,12 +34,12 @@ from headrace.workers.lifespan import SharedResources
 from headrace.workers.record import received
 from headrace.workers.retry_topics import consumed_topics, retry_topics
 from headrace.workers.states import INSTANCE, InstanceState, transition
+from headrace.workers.timing import WorkerTiming
 from headrace.workers.worker import Worker
 
 _LOG = logging.getLogger("headrace.workers")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
 _YIELD_EVERY_RECORDS = 32  # or lanes and timers would wait for a whole fetch
-_TOPIC_CHECK_SECONDS = 5.0  # each check is one metadata request of each instance
 
 
 class WorkerInstance:
@@ -130,8 +130,14 @@ class WorkerInstance:
 class RunningInstance:
     """The parts of an instance between start and end. Everything happens on the event loop."""
 
-    def __init__(self, worker: Worker, config: ClientConfig, membership: Membership) -> None:
-        self._worker, self._config = worker, config
+    def __init__(
+        self,
+        worker: Worker,
+        config: ClientConfig,
+        membership: Membership,
+        timing: WorkerTiming = WorkerTiming(),
+    ) -> None:
+        self._worker, self._config, self._timing = worker, config, timing
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
@@ -139,20 +145,23 @@ class RunningInstance:
         self._retries = retry_topics(worker)
         self.counts = Counts()
         self._task_threads = TaskThreads(worker.parallelism, f"{worker.name}-task")
-        self._sender = Sender(config)
+        self._sender = Sender(config, timing)
         has_processes = worker.sync_tasks == "processes"
         self._processes = (
-            TaskProcesses(worker.task, worker.parallelism, self._fail) if has_processes else None
+            TaskProcesses(worker.task, worker.parallelism, self._fail, timing)
+            if has_processes
+            else None
         )
-        self._shared = SharedResources(worker, self._fail)
+        self._shared = SharedResources(worker, self._fail, timing)
         make = worker.task if self._processes is None else self._processes.task
         context = LaneContext(
             self._shared.given_to(make),
             self._task_threads,
             self._sender.send,
-            Failures(worker, BatchedDeadLetters(worker, config), self._sender.send),
+            Failures(worker, BatchedDeadLetters(worker, config, timing), self._sender.send),
             self.counts,
             self._fail,
+            timing=timing,
         )
         self.assignments = PartitionSet(worker, context, self._pause, self._resume)
         self._membership = membership
@@ -195,6 +204,7 @@ class RunningInstance:
                 self.assignments,
                 self._worker.revoke_timeout.total_seconds(),
                 functools.partial(self.counts.increment, "commits"),
+                self._timing,
             )
             self._members.append(member)
 
@@ -282,7 +292,7 @@ class RunningInstance:
     async def _watch_topics(self) -> None:
         """Ends the instance when a topic was deleted and made again, with other records."""
         while True:
-            await asyncio.sleep(_TOPIC_CHECK_SECONDS)
+            await asyncio.sleep(self._timing.topic_check_seconds)
             names = [topic.name for topic in self._worker.topics]
             try:
                 live = await asyncio.to_thread(topic_ids, self._config, names)
@@ -290,7 +300,7 @@ class RunningInstance:
                 _LOG.warning(
                     "%s: cannot describe its topics, retrying in %.0f s: %s",
                     self._worker.name,
-                    _TOPIC_CHECK_SECONDS,
+                    self._timing.topic_check_seconds,
                     error,
                 )
             else:

@@ -8,10 +8,8 @@ from typing import Any
 
 from headrace.errors import LifespanEndedError, TaskTimeoutError
 from headrace.workers.task import WorkerTask
+from headrace.workers.timing import WorkerTiming
 from headrace.workers.worker import Lifespan, Worker
-
-_MIN_ENTER_SECONDS = 60.0
-_LEAVE_SECONDS = 10.0
 
 
 class SharedResources:
@@ -23,13 +21,20 @@ class SharedResources:
     Args:
         worker: whose lifespan it is.
         on_fatal: called with what ended the lifespan before it was left.
+        timing: how long the lifespan may take.
 
     Attributes:
         value: what the lifespan gave; ``None`` before it is entered, and without one.
     """
 
-    def __init__(self, worker: Worker, on_fatal: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        on_fatal: Callable[[BaseException], None],
+        timing: WorkerTiming = WorkerTiming(),
+    ) -> None:
         self.value: Any = None
+        self._timing = timing
         self._on_fatal = on_fatal
         self._worker = worker
         self._leaving = asyncio.Event()
@@ -56,7 +61,8 @@ class SharedResources:
             return
         entered = asyncio.get_running_loop().create_future()
         self._holder = asyncio.create_task(self._hold(self._worker.lifespan, entered))
-        seconds = max(self._worker.processing_timeout.total_seconds(), _MIN_ENTER_SECONDS)
+        timeout = self._worker.processing_timeout.total_seconds()
+        seconds = max(timeout, self._timing.min_enter_seconds)
         await asyncio.wait(
             {self._holder, entered}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
         )
@@ -77,10 +83,11 @@ class SharedResources:
         if self._holder is None or self._holder.done():
             return
         self._leaving.set()
-        await asyncio.wait({self._holder}, timeout=_LEAVE_SECONDS)
+        seconds = self._timing.leave_seconds
+        await asyncio.wait({self._holder}, timeout=seconds)
         if not self._holder.done():
             self._holder.cancel()
-            raise TaskTimeoutError(f"{self._name} was not left within {_LEAVE_SECONDS:.0f} s")
+            raise TaskTimeoutError(f"{self._name} was not left within {seconds:.0f} s")
         self._holder.result()
 
     def _check_end(self, holder: asyncio.Task[None]) -> None:

@@ -13,6 +13,7 @@ from headrace.workers.lanes.partition_set import LaneContext, PartitionSet
 from headrace.workers.lanes.sender import Sent
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.record import ConsumedRecord
+from headrace.workers.timing import WorkerTiming
 
 LONG_AGO = float("-inf")
 FAR_FUTURE = 1e18
@@ -45,13 +46,19 @@ class Failures:
 class LaneBench:
     """The lanes of partition 0 of a topic. To be made on an event loop."""
 
-    def __init__(self, task, *, threads=2, failures=None, **declared):
+    def __init__(self, task, *, threads=2, failures=None, timing=WorkerTiming(), **declared):
         self.worker = Worker("w", Topic("t"), task, **declared)
         self.broken, self.sent = [], []
         self.failures = failures or Failures()
         self.counts, self.threads = Counts(), TaskThreads(threads, "t")
         context = LaneContext(
-            task, self.threads, self._send, self.failures, self.counts, self.broken.append
+            task,
+            self.threads,
+            self._send,
+            self.failures,
+            self.counts,
+            self.broken.append,
+            timing=timing,
         )
         self.assignments = PartitionSet(self.worker, context, lambda _: None, lambda _: None)
         self.assign(0)

@@ -16,6 +16,7 @@ from headrace.workers import RetryTopics, Worker, WorkerTask
 from headrace.workers.failures import dead_letters
 from headrace.workers.failures.dead_letters import BatchedDeadLetters
 from headrace.workers.lanes.timestamps import TimestampIndex
+from headrace.workers.timing import WorkerTiming
 
 HERE, GONE = TopicPartition("t", 0), TopicPartition("t", 1)
 PATIENCE_SECONDS = 30
@@ -35,14 +36,14 @@ class Kafka:
         self.failure, self.away = None, 0
         self.end, self.first_ms = 0, 0
 
-    def _topic_ids(self, config, letters):
+    def topic_ids(self, config, names):
         if self.away:
             self.away -= 1
             raise BrokerUnreachableError("nowhere", "silence")
-        return {}
+        return dict.fromkeys(names, "")
 
-    def _records(self, letters, name, version, ids):
-        return list(letters)
+    def dead_letter_record(self, letter, name, version, topic_id):
+        return letter
 
     def send_each(self, config, given):
         given, (failure, self.failure) = list(given), (self.failure, None)
@@ -72,11 +73,10 @@ class Kafka:
 @pytest.fixture
 def kafka(monkeypatch):
     made = Kafka()
-    for name in ("_records", "send_each", "find_written", "_topic_ids"):
+    for name in ("dead_letter_record", "send_each", "find_written", "topic_ids"):
         monkeypatch.setattr(dead_letter_writer, name, getattr(made, name))
     for name in ("watermarks", "first_timestamps"):
         monkeypatch.setattr(dead_letters, name, getattr(made, name))
-    monkeypatch.setattr(dead_letters, "_RETRY_DELAY_SECONDS", 0.001)
     return made
 
 
@@ -91,8 +91,11 @@ def here(committable=0, *timestamps_ms):
     return {HERE: SimpleNamespace(partition=HERE, committable=committable, times=times)}
 
 
-def writer(committable=0, timestamps_ms=(), **declared):
-    made = BatchedDeadLetters(Worker("w", Topic("t"), WorkerTask, **declared), {})
+TIMING = WorkerTiming(letter_retry_seconds=0.001)
+
+
+def writer(committable=0, timestamps_ms=(), timing=TIMING, **declared):
+    made = BatchedDeadLetters(Worker("w", Topic("t"), WorkerTask, **declared), {}, timing)
     made.on_rebalance(here(committable, *timestamps_ms))
     return made
 
@@ -143,11 +146,11 @@ def test_letters_are_looked_for_since_the_oldest_record_that_is_not_done(
     assert kafka.since_ms == since_ms
 
 
-def test_a_write_has_no_more_than_so_many(kafka, monkeypatch):
-    monkeypatch.setattr(dead_letters, "_MAX_BATCH_LETTERS", 2)
-
+def test_a_write_has_no_more_than_so_many(kafka):
     async def run():
-        await asyncio.gather(*write(writer(), *range(5)))
+        made = writer()
+        made.max_batch_letters = 2
+        await asyncio.gather(*write(made, *range(5)))
 
     asyncio.run(run())
     assert kafka.writes == [[0, 1], [2, 3], [4]]
@@ -224,11 +227,11 @@ def test_what_is_given_up_while_kafka_is_away_is_not_written(kafka):
     assert kafka.writes == [[1]]
 
 
-def test_kafka_may_not_be_away_for_ever(kafka, monkeypatch):
-    monkeypatch.setattr(dead_letters, "_MAX_WAIT_SECONDS", 0.0)
+def test_kafka_may_not_be_away_for_ever(kafka):
     kafka.away = 10**9
+    timing = WorkerTiming(letter_lookup_seconds=0.0)
     with pytest.raises(BrokerUnreachableError):
-        asyncio.run(writer().write(letter(0)))
+        asyncio.run(writer(timing=timing).write(letter(0)))
 
 
 def test_of_what_was_written_before_only_what_may_come_again_is_known(kafka):
@@ -282,7 +285,7 @@ def test_a_record_that_waits_twice_in_a_retry_topic_is_one_letter(kafka):
 
 
 def test_with_retry_topics_the_latest_dead_letters_of_all_partitions_are_known(kafka, monkeypatch):
-    monkeypatch.setattr(dead_letters, "_MAX_REMEMBERED", 3)
+    monkeypatch.setattr(BatchedDeadLetters, "max_remembered", 3)
     kafka.stored = [letter(number) for number in (0, 9, 1, 8)]
 
     async def run():

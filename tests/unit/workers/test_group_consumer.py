@@ -18,6 +18,7 @@ from headrace.workers.consumer_group import group_consumer
 from headrace.workers.consumer_group.group_consumer import GroupConsumer
 from headrace.workers.lanes import partition_set
 from headrace.workers.lanes.assigned_partition import AssignedPartition
+from headrace.workers.timing import WorkerTiming
 
 CLICKS = TopicPartition("clicks", 0)
 TAKEN = InstanceIdInUseError("headrace.enrich", "web-0", "unreleased")
@@ -45,11 +46,11 @@ def taking(monkeypatch, protocol, refusals, refusal=TAKEN):
             self.is_closed = True
 
     monkeypatch.setattr(group_consumer, "Subscription", Subscription)
-    monkeypatch.setattr(group_consumer, "_JOIN_AGAIN_SECONDS", 0)
 
     async def run():
         membership = Membership("headrace.enrich", ("clicks",), "web-0", protocol)
-        one = GroupConsumer({}, membership, PartitionSet(), 0, None)
+        timing = WorkerTiming(rejoin_seconds=0)
+        one = GroupConsumer({}, membership, PartitionSet(), 0, None, timing)
         while not (await one.take()).records:
             pass
 

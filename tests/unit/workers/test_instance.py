@@ -9,8 +9,8 @@ from headrace.kafka.subscription import Membership, Taken
 from headrace.model import Topic
 from headrace.workers import Worker, WorkerTask, instance
 from headrace.workers.instance import RunningInstance
-from headrace.workers.lanes import timers
 from headrace.workers.policy import RetryTopics
+from headrace.workers.timing import WorkerTiming
 
 REFUSED = AuthorizationError("DESCRIBE", "topic clicks", "User:w")
 
@@ -46,7 +46,10 @@ class Members:
 async def run(members, monkeypatch, **declared):
     monkeypatch.setattr(instance, "GroupConsumer", members)
     running = RunningInstance(
-        Worker("w", Topic("clicks"), WorkerTask, **declared), {}, Membership("w")
+        Worker("w", Topic("clicks"), WorkerTask, **declared),
+        {},
+        Membership("w"),
+        WorkerTiming(topic_check_seconds=0.01),
     )
     try:
         await running.read()
@@ -62,8 +65,6 @@ def test_a_member_that_joined_leaves_when_another_one_can_not_join(monkeypatch):
 
 
 def test_an_error_in_the_timer_of_deadlines_ends_the_instance(monkeypatch):
-    monkeypatch.setattr(timers, "_MIN_INTERVAL_SECONDS", 0)
-
     def broken(*_):
         raise ValueError("broken")
 
@@ -80,7 +81,6 @@ def test_topics_are_looked_at_again_after_an_error_that_passes_and_a_refusal_end
     def topic_ids(*_):
         raise answers.pop(0)
 
-    monkeypatch.setattr(instance, "_TOPIC_CHECK_SECONDS", 0.01)
     monkeypatch.setattr(instance, "topic_ids", topic_ids)
     with pytest.raises(AuthorizationError):
         asyncio.run(asyncio.wait_for(run(Members(), monkeypatch), 30))

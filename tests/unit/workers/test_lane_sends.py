@@ -8,7 +8,6 @@ from tests.unit.workers.lanes import Failures, LaneBench, settled
 from tests.unit.workers.test_lanes import TWICE
 
 from headrace.workers import WorkerTask
-from headrace.workers.lanes import lane
 from headrace.workers.states import LaneState
 
 
@@ -44,11 +43,10 @@ def test_the_next_record_begins_before_the_last_ones_sends_are_confirmed(task):
     drill(run())
 
 
-def test_a_lane_has_so_many_unconfirmed_records_and_no_more(monkeypatch):
-    monkeypatch.setattr(lane, "_MAX_UNCONFIRMED", 2)
-
+def test_a_lane_has_so_many_unconfirmed_records_and_no_more():
     async def run():
         bench = LaneBench(Copying)
+        bench.lane.max_unconfirmed = 2
         bench.put(0, 1, 2)
         await settled()
         assert values(bench) == [(0, 1), (1, 1)]

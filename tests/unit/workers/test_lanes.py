@@ -20,6 +20,7 @@ from headrace.workers import BatchWorkerTask, Retry, RoundRobin, Skip, WorkerTas
 from headrace.workers.lanes import blocked, lane
 from headrace.workers.policy import RetryTopics
 from headrace.workers.states import LaneState
+from headrace.workers.timing import WorkerTiming
 
 TWICE = Retry(attempts=2, first_delay=timedelta(0), then=Skip())
 
@@ -278,12 +279,10 @@ def stubborn():
 
 
 def test_a_coroutine_that_swallows_its_cancellation_is_given_up_and_ends_the_instance(
-    stubborn, monkeypatch, caplog
+    stubborn, caplog
 ):
-    monkeypatch.setattr(lane, "_GRACE_SECONDS", 0)
-
     async def run():
-        bench = LaneBench(stubborn)
+        bench = LaneBench(stubborn, timing=WorkerTiming(grace_seconds=0))
         bench.put(0)
         await settled()
         bench.expire()
@@ -299,13 +298,9 @@ def test_a_coroutine_that_swallows_its_cancellation_is_given_up_and_ends_the_ins
     assert "in process" in caplog.text
 
 
-def test_a_rebalance_does_not_wait_for_a_coroutine_that_swallows_its_cancellation(
-    stubborn, monkeypatch, caplog
-):
-    monkeypatch.setattr(lane, "_GRACE_SECONDS", 0)
-
+def test_a_rebalance_does_not_wait_for_a_coroutine_that_swallows_its_cancellation(stubborn, caplog):
     async def run():
-        bench = LaneBench(stubborn)
+        bench = LaneBench(stubborn, timing=WorkerTiming(grace_seconds=0))
         bench.put(0)
         await settled()
         assert [one.offset for one in await bench.revoke()] == [0]
@@ -316,15 +311,14 @@ def test_a_rebalance_does_not_wait_for_a_coroutine_that_swallows_its_cancellatio
 
 
 @pytest.mark.parametrize("method", ["init", "punctuate", "close"])
-def test_what_is_no_record_has_a_deadline_that_names_the_subpartition(method, monkeypatch):
-    monkeypatch.setattr(lane, "_CLOSE_SECONDS", 0)
-    monkeypatch.setattr(lane, "_INIT_SECONDS", 0)
-
+def test_what_is_no_record_has_a_deadline_that_names_the_subpartition(method):
     async def endless(*_):
         await asyncio.sleep(3600)
 
     async def run():
-        bench = LaneBench(type("Hanging", (raising(None, at=-1),), {method: endless}))
+        timing = WorkerTiming(close_seconds=0, init_seconds=0)
+        task = type("Hanging", (raising(None, at=-1),), {method: endless})
+        bench = LaneBench(task, timing=timing)
         await settled()
         bench.lane.punctuate("now")
         if method == "close":

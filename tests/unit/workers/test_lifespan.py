@@ -9,9 +9,10 @@ import pytest
 from headrace.errors import LifespanEndedError, TaskTimeoutError
 from headrace.kafka.subscription import Membership, Taken
 from headrace.model import Topic
-from headrace.workers import Worker, WorkerTask, instance, lifespan
+from headrace.workers import Worker, WorkerTask, instance
 from headrace.workers.instance import RunningInstance
 from headrace.workers.lifespan import SharedResources
+from headrace.workers.timing import WorkerTiming
 
 SHORT = timedelta(milliseconds=10)
 
@@ -64,7 +65,7 @@ def test_an_instance_enters_before_it_joins_and_leaves_after_it_left_its_group(m
 
 
 @pytest.mark.parametrize("moment", ["entered", "left"])
-def test_a_lifespan_that_does_not_end_is_given_up(monkeypatch, moment):
+def test_a_lifespan_that_does_not_end_is_given_up(moment):
     @asynccontextmanager
     async def stuck(config):
         if moment == "entered":
@@ -74,12 +75,11 @@ def test_a_lifespan_that_does_not_end_is_given_up(monkeypatch, moment):
 
     async def run():
         worker = Worker("w", Topic("clicks"), WorkerTask, lifespan=stuck, processing_timeout=SHORT)
-        shared = SharedResources(worker, pytest.fail)
+        timing = WorkerTiming(min_enter_seconds=0.01, leave_seconds=0.01)
+        shared = SharedResources(worker, pytest.fail, timing)
         await shared.enter()
         await shared.leave()
 
-    for name in ("_MIN_ENTER_SECONDS", "_LEAVE_SECONDS"):
-        monkeypatch.setattr(lifespan, name, 0.01)
     with pytest.raises(TaskTimeoutError, match=f"lifespan of worker 'w' was not {moment}"):
         asyncio.run(run())
 

@@ -20,6 +20,7 @@ from headrace.workers.counts import Counts
 from headrace.workers.lanes.partition_set import LaneContext, PartitionSet
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.retry_topics import retry_topic
+from headrace.workers.timing import WorkerTiming
 
 
 class Idle(WorkerTask):
@@ -78,8 +79,8 @@ def test_a_topic_that_a_broker_does_not_know_yet_is_asked_for_again(monkeypatch)
     """A broker that has just started tells of no topic."""
     known = [["clicks", "clicks.dead"], ["clicks"], []]
     monkeypatch.setattr(needed_topics, "describe", lambda *_: dict.fromkeys(known.pop()))
-    monkeypatch.setattr(needed_topics, "_RETRY_DELAY_SECONDS", 0)
-    ensure_needed_topics(Worker("w", Topic("clicks"), Idle, on_failure=DeadLetters()), {})
+    worker = Worker("w", Topic("clicks"), Idle, on_failure=DeadLetters())
+    ensure_needed_topics(worker, {}, WorkerTiming(needed_topics_seconds=0))
     assert known == []
 
 

@@ -10,7 +10,8 @@ import pytest
 from headrace.errors import TaskProcessError, TaskProcessesEndedError
 from headrace.workers import WorkerTask
 from headrace.workers.lanes import processes
-from headrace.workers.lanes.processes import TaskProcesses
+from headrace.workers.lanes.processes import TaskProcess, TaskProcesses
+from headrace.workers.timing import WorkerTiming
 
 LARGE = 4 * 1024 * 1024
 
@@ -44,9 +45,9 @@ async def opened(processes, lane):
     return task, sent
 
 
-async def run(check, broken=None):
+async def run(check, broken=None, timing=WorkerTiming()):
     broken = [] if broken is None else broken
-    processes = TaskProcesses(Answering, 2, broken.append)
+    processes = TaskProcesses(Answering, 2, broken.append, timing)
     try:
         await check(processes)
     finally:
@@ -126,7 +127,7 @@ def test_a_process_that_ends_fails_the_call_it_was_at_and_another_takes_its_plac
 
 
 def test_a_process_that_ends_again_and_again_ends_the_instance(monkeypatch):
-    monkeypatch.setattr(processes, "_MAX_ENDS_IN_A_ROW", 2)
+    monkeypatch.setattr(TaskProcess, "max_ends_in_a_row", 2)
     broken = []
 
     async def check(processes):
@@ -170,13 +171,12 @@ def never_ready(channel):
 
 def test_a_process_that_does_not_get_ready_is_replaced(monkeypatch):
     monkeypatch.setattr(processes, "serve", never_ready)
-    monkeypatch.setattr(processes, "_START_SECONDS", 0.01)
-    monkeypatch.setattr(processes, "_MAX_ENDS_IN_A_ROW", 2)
+    monkeypatch.setattr(TaskProcess, "max_ends_in_a_row", 2)
     broken = []
 
     async def check(processes):
         with pytest.raises(TaskProcessesEndedError):
             await asyncio.wait_for(opened(processes, 1), 120)
 
-    asyncio.run(run(check, broken))
+    asyncio.run(run(check, broken, WorkerTiming(process_start_seconds=0.01)))
     assert {type(error) for error in broken} == {TaskProcessError}

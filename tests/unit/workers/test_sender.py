@@ -10,6 +10,7 @@ from tests.integration.instances import drill, until
 from headrace.workers.lanes import sender
 from headrace.workers.lanes.attempt import CURRENT, OwnCall
 from headrace.workers.lanes.sender import Sender
+from headrace.workers.timing import WorkerTiming
 
 THERE = SimpleNamespace(offset=lambda: 7)
 
@@ -38,14 +39,13 @@ class Producer:
 def producer(monkeypatch):
     made = Producer()
     monkeypatch.setattr(sender, "PolledProducer", lambda *_: made)
-    monkeypatch.setattr(sender, "_FULL_SECONDS", 0)
     return made
 
 
 def test_what_finds_no_room_waits_and_keeps_its_order(producer):
     async def run():
         producer.room = 2
-        sends = Sender({})
+        sends = Sender({}, WorkerTiming(full_queue_seconds=0))
         for number in range(5):
             sends.send("out", b"%d" % number)
         assert producer.taken == [b"0", b"1"]

@@ -22,6 +22,7 @@ from headrace.runtime.instance_name import process_name
 from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.threads import TaskThreads
+from headrace.workers.timing import WorkerTiming
 
 Result = TypeVar("Result")
 
@@ -36,7 +37,6 @@ ID_SECONDS = 60.0
 """An instance waits this long for its id after its start: sessions last 45 s by default."""
 
 _LOG = logging.getLogger("headrace.workers")
-_JOIN_AGAIN_SECONDS = 2.0
 _MAX_RECORDS = 1000  # a poll must return soon: commits and pauses wait for it
 _POLL_SECONDS = 0.1  # so long commits and pauses may wait when no record comes
 _PAUSED_POLL_SECONDS = 0.01  # a resume takes effect with the next poll
@@ -62,6 +62,7 @@ class GroupConsumer:
         assignments: of the instance; gets partitions that come and go.
         revoke_seconds: what is in process of a partition that goes may take so long.
         committed: called after each commit.
+        timing: how long it waits until it joins again.
     """
 
     def __init__(
@@ -71,9 +72,11 @@ class GroupConsumer:
         assignments: PartitionSet,
         revoke_seconds: float,
         committed: Callable[[], None],
+        timing: WorkerTiming = WorkerTiming(),
     ) -> None:
         self._config, self._membership, self._assignments = config, membership, assignments
         self._revoke_seconds, self._committed = revoke_seconds, committed
+        self._rejoin_seconds = timing.rejoin_seconds
         self._loop = asyncio.get_running_loop()
         self._sent: _Sent | None = None
         self._is_commit_due = False
@@ -94,8 +97,8 @@ class GroupConsumer:
         except InstanceIdInUseError as error:
             if not self._may_wait_for_id():
                 raise
-            _LOG.warning("%s, rejoining in %.0f s", error, _JOIN_AGAIN_SECONDS)
-            await asyncio.sleep(_JOIN_AGAIN_SECONDS)
+            _LOG.warning("%s, rejoining in %.0f s", error, self._rejoin_seconds)
+            await asyncio.sleep(self._rejoin_seconds)
         except BrokersLostError as error:
             _LOG.warning("%s: %s, rejoining", self._membership.group, error)
         await self._on_consumer(self._subscription.close)

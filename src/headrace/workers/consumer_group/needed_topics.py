@@ -30,18 +30,20 @@ from headrace.kafka.topics import (
 from headrace.model import Start, Topic
 from headrace.workers.policy import DeadLetters, RetryTopics, ending
 from headrace.workers.retry_topics import retry_topics
+from headrace.workers.timing import WorkerTiming
 from headrace.workers.worker import Worker
 
 KNOWN_WITHIN_SECONDS = 10.0
 """A broker that has just started does not know all topics."""
 
 _LOG = logging.getLogger("headrace.workers")
-_RETRY_DELAY_SECONDS = 0.5
 _SIZE, _RETENTION = "max.message.bytes", "retention.ms"
 _FOR_EVER = -1
 
 
-def ensure_needed_topics(worker: Worker, config: ClientConfig) -> None:
+def ensure_needed_topics(
+    worker: Worker, config: ClientConfig, timing: WorkerTiming = WorkerTiming()
+) -> None:
     """Returns once all topics that ``worker`` reads or writes failures to are there.
 
     Retry topics are made. They take what their topic takes, and keep it for twice their delay at
@@ -55,7 +57,7 @@ def ensure_needed_topics(worker: Worker, config: ClientConfig) -> None:
     needed = [topic.name for topic in worker.topics]
     if isinstance(ending(worker.on_failure), DeadLetters):
         needed += [topic.dead_letters for topic in worker.topics]
-    _await_known(config, needed)
+    _await_known(config, needed, timing.needed_topics_seconds)
     if worker.start is Start.LATEST:
         begin_at_latest(worker, config)
     retries = retry_topics(worker)
@@ -113,7 +115,7 @@ def _begin_at_end(worker: Worker, config: ClientConfig, topic: LiveTopic) -> Non
     )
 
 
-def _await_known(config: ClientConfig, topics: Collection[str]) -> None:
+def _await_known(config: ClientConfig, topics: Collection[str], interval_seconds: float) -> None:
     deadline = time.monotonic() + KNOWN_WITHIN_SECONDS
     while True:
         live = describe(config, topics)
@@ -122,7 +124,7 @@ def _await_known(config: ClientConfig, topics: Collection[str]) -> None:
             return
         if time.monotonic() > deadline:
             raise TopicMissingError(missing[0])
-        time.sleep(_RETRY_DELAY_SECONDS)
+        time.sleep(interval_seconds)
 
 
 def _like(origin: TopicState, name: str, delay: timedelta) -> Topic:

@@ -10,22 +10,19 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka.client import MESSAGE_TIMEOUT_MS, ClientConfig, watermarks
+from headrace.kafka.client import ClientConfig, watermarks
 from headrace.kafka.dead_letter_writer import DeadLetterWriter
 from headrace.kafka.dead_letters import Position
 from headrace.kafka.groups import first_timestamps
 from headrace.model import DeadLetter, TopicPartition
 from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.policy import RetryTopics
+from headrace.workers.timing import WorkerTiming
 from headrace.workers.worker import Worker
 
 Result = TypeVar("Result")
 
 _LOG = logging.getLogger("headrace.workers")
-_MAX_BATCH_LETTERS = 500  # every record of a batch waits for all of its letters
-_MAX_REMEMBERED = 100_000  # of a topic; repeats of a record come shortly after it
-_MAX_WAIT_SECONDS = MESSAGE_TIMEOUT_MS / 1000  # lookups wait for brokers no longer than writes
-_RETRY_DELAY_SECONDS = 1.0
 # Between a producer's machine, which times records, and the one that writes their letters.
 _MAX_CLOCK_DIFFERENCE_MS = 3_600_000
 
@@ -42,17 +39,26 @@ class BatchedDeadLetters:
     """Writes the dead letters of an instance, in batches, by a :class:`DeadLetterWriter`.
 
     Everything happens on the event loop but for the calls of the writer, one at a time.
+
+    Attributes:
+        max_batch_letters: every record of a batch waits for all of its letters.
+        max_remembered: letters of a topic; repeats of a record come shortly after it.
     """
 
-    def __init__(self, worker: Worker, config: ClientConfig) -> None:
-        self._worker, self._config = worker, config
+    max_batch_letters = 500
+    max_remembered = 100_000
+
+    def __init__(
+        self, worker: Worker, config: ClientConfig, timing: WorkerTiming = WorkerTiming()
+    ) -> None:
+        self._worker, self._config, self._timing = worker, config, timing
         self._pending: list[_Pending] = []
         self._writing: asyncio.Task[None] | None = None
         self._here: Mapping[TopicPartition, AssignedPartition] = {}
         self._rebalances = 0
         # A record that waits in a retry topic may come again at any time, from any partition.
         self._is_retried = isinstance(worker.on_failure, RetryTopics)
-        max_remembered = _MAX_REMEMBERED if self._is_retried else None
+        max_remembered = self.max_remembered if self._is_retried else None
         self._writer = DeadLetterWriter(
             config, worker.name, worker.version, max_remembered=max_remembered
         )
@@ -80,7 +86,8 @@ class BatchedDeadLetters:
 
     async def _write_all(self) -> None:
         while waiting := _still_waited_for(self._pending):
-            batch, self._pending = waiting[:_MAX_BATCH_LETTERS], waiting[_MAX_BATCH_LETTERS:]
+            size = self.max_batch_letters
+            batch, self._pending = waiting[:size], waiting[size:]
             try:
                 failures = await self._write_batch(batch)
             except Exception as error:  # noqa: BLE001 - raised where each letter is waited for
@@ -149,7 +156,7 @@ class BatchedDeadLetters:
 
     async def _request_with_retry(self, request: Callable[[], Result]) -> Result:
         """Returns the result of ``request``, which is retried for as long as a write may take."""
-        deadline = time.monotonic() + _MAX_WAIT_SECONDS
+        deadline = time.monotonic() + self._timing.letter_lookup_seconds
         while True:
             try:
                 return await asyncio.to_thread(request)
@@ -161,7 +168,7 @@ class BatchedDeadLetters:
                     self._worker.name,
                     error,
                 )
-            await asyncio.sleep(_RETRY_DELAY_SECONDS)
+            await asyncio.sleep(self._timing.letter_retry_seconds)
 
 
 def _still_waited_for(batch: list[_Pending]) -> list[_Pending]:

@@ -29,13 +29,10 @@ from headrace.workers.policy import FailurePolicy, Retry, retry_delay
 from headrace.workers.record import ConsumedRecord
 from headrace.workers.states import ACTIVE_STATES, LANE, LaneState, transition
 from headrace.workers.task import WorkerSubpartition
+from headrace.workers.timing import WorkerTiming
 
 _LOG = logging.getLogger("headrace.workers")
 _YIELD_EVERY_STEPS = 32
-_INIT_SECONDS = 60.0  # it may connect to services, however short processing_timeout is
-_CLOSE_SECONDS = 10.0
-_GRACE_SECONDS = 5.0  # for a cancelled call to clean up
-_MAX_UNCONFIRMED = 1000  # bounds memory, and what a restart repeats
 _EXPECTED_ENDS: frozenset[LaneState] = frozenset(
     {LaneState.DRAINING, LaneState.FAILED, LaneState.CLOSED}
 )
@@ -65,6 +62,10 @@ class LaneOwner(Protocol):
     def count(self, name: str) -> None:
         """Adds 1 to a counter."""
 
+    @property
+    def timing(self) -> WorkerTiming:
+        """Returns how long a lane waits for its task."""
+
     def now_ms(self) -> int:
         """Returns the time of day, in milliseconds since 1970."""
 
@@ -76,7 +77,11 @@ class Lane:
         subpartition: whose records these are.
         bytes: of the records that wait or are in process.
         state: see :class:`LaneState`.
+        max_unconfirmed: records whose sends are not confirmed: bounds memory, and what a restart
+            repeats.
     """
+
+    max_unconfirmed = 1000
 
     def __init__(
         self,
@@ -160,13 +165,13 @@ class Lane:
         if current is None or current is self._lost:
             return
         if isinstance(current, OwnCall) and current.name == "close":
-            started_before = max(started_before, now - _CLOSE_SECONDS)
+            started_before = max(started_before, now - self._owner.timing.close_seconds)
         elif isinstance(current, OwnCall) and current.name == "init":
-            started_before = min(started_before, now - _INIT_SECONDS)
+            started_before = min(started_before, now - self._owner.timing.init_seconds)
         if not current.expired_at and current.started < started_before:
             current.expired_at = now
             self._runner.cancel()
-        elif current.expired_at and current.expired_at < now - _GRACE_SECONDS:
+        elif current.expired_at and current.expired_at < now - self._owner.timing.grace_seconds:
             self._lose(current)
 
     def begin_drain(self) -> None:
@@ -187,9 +192,10 @@ class Lane:
         if not self._runner.done() and not self._is_closing:
             self._is_cut_off = True
             self._runner.cancel()
-            await asyncio.wait({self._runner}, timeout=_GRACE_SECONDS)
+            await asyncio.wait({self._runner}, timeout=self._owner.timing.grace_seconds)
         if self._is_closing:
-            await asyncio.wait({self._runner}, timeout=max(seconds, _CLOSE_SECONDS))
+            close_seconds = max(seconds, self._owner.timing.close_seconds)
+            await asyncio.wait({self._runner}, timeout=close_seconds)
         if not self._runner.done():
             _LOG.error("%s does not end and is abandoned:\n%s", self, self._stack())
         self._move(LaneState.CLOSED)
@@ -233,7 +239,7 @@ class Lane:
             await asyncio.sleep(0)
 
     def _next(self) -> RecordAttempt | None:
-        if self._paused or not self._queue or len(self._unconfirmed) >= _MAX_UNCONFIRMED:
+        if self._paused or not self._queue or len(self._unconfirmed) >= self.max_unconfirmed:
             return None
         # The record stays in the queue until its turn: a revoked lane has begun nothing of it.
         attempt = self._queue[0]
@@ -284,7 +290,7 @@ class Lane:
         if (
             self._failed_later
             or self._draining.is_set()
-            or len(self._unconfirmed) + 1 == _MAX_UNCONFIRMED
+            or len(self._unconfirmed) + 1 == self.max_unconfirmed
         ):
             self._wake()
 

@@ -29,6 +29,7 @@ from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.record import ConsumedRecord
 from headrace.workers.retry_topics import retry_topics
 from headrace.workers.task import Send, WorkerRecord, WorkerSubpartition, WorkerTask
+from headrace.workers.timing import WorkerTiming
 from headrace.workers.worker import Worker
 
 
@@ -65,6 +66,7 @@ class LaneContext:
         counts: of the instance.
         on_fatal: called with what makes it impossible to go on.
         clock: tells the time of day.
+        timing: how long lanes wait for their tasks.
     """
 
     make: Callable[[], WorkerTask]
@@ -74,6 +76,7 @@ class LaneContext:
     counts: Counts
     on_fatal: Callable[[BaseException], None]
     clock: Clock = system_clock
+    timing: WorkerTiming = WorkerTiming()
 
 
 class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
@@ -244,6 +247,10 @@ class _LaneOwner:
 
     def count(self, name: str) -> None:
         self.context.counts.increment(name)
+
+    @property
+    def timing(self) -> WorkerTiming:
+        return self.context.timing
 
     def now_ms(self) -> int:
         return self.context.clock()

@@ -27,15 +27,12 @@ from headrace.runtime.extras import require_extra
 from headrace.workers.lanes.attempt import CURRENT, Call
 from headrace.workers.lanes.task_process import SIZE, Answer, Sent, TaskRequest, framed, serve
 from headrace.workers.task import BatchWorkerTask, WorkerRecord, WorkerSubpartition, WorkerTask
+from headrace.workers.timing import WorkerTiming
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _LOG = logging.getLogger("headrace.workers")
-# Calls that wait for a process have no deadline: if its imports hang, its lanes wait for ever.
-# This is far more than a start takes on a busy machine: some ten seconds, with Arrow.
-_START_SECONDS = 120.0
-_MAX_ENDS_IN_A_ROW = 10  # a task that crashes at its start would start processes for ever
 
 
 class TaskProcesses:
@@ -45,6 +42,7 @@ class TaskProcesses:
         make: makes a task, in its process.
         count: how many processes.
         on_fatal: called when a process ended too often.
+        timing: how long a start may take.
     """
 
     def __init__(
@@ -52,6 +50,7 @@ class TaskProcesses:
         make: Callable[[], WorkerTask],
         count: int,
         on_fatal: Callable[[BaseException], None],
+        timing: WorkerTiming = WorkerTiming(),
     ) -> None:
         require_extra("spark")
         from pyspark import cloudpickle  # functions that a decorator replaced have no other way
@@ -59,7 +58,7 @@ class TaskProcesses:
         self._make = cloudpickle.dumps(make)
         self._is_batch = isinstance(make(), BatchWorkerTask)
         self._numbers = itertools.count()
-        self._processes = [TaskProcess(on_fatal) for _ in range(count)]
+        self._processes = [TaskProcess(on_fatal, timing) for _ in range(count)]
 
     def task(self) -> WorkerTask:
         """A task that runs in one of the processes."""
@@ -83,11 +82,14 @@ class TaskProcess:
 
     Attributes:
         generation: counts the processes that there were in this place.
+        max_ends_in_a_row: a task that crashes at its start would start processes for ever.
     """
 
-    def __init__(self, on_fatal: Callable[[BaseException], None]) -> None:
+    max_ends_in_a_row = 10
+
+    def __init__(self, on_fatal: Callable[[BaseException], None], timing: WorkerTiming) -> None:
         self.generation = 0
-        self._on_fatal = on_fatal
+        self._on_fatal, self._timing = on_fatal, timing
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_PendingCall] = deque()
         self._running: _PendingCall | None = None
@@ -132,7 +134,9 @@ class TaskProcess:
         context = multiprocessing.get_context("spawn")
         self._process = context.Process(target=serve, args=(theirs,))
         self._process.start()
-        self._start_deadline = self._loop.call_later(_START_SECONDS, self._process.kill)
+        self._start_deadline = self._loop.call_later(
+            self._timing.process_start_seconds, self._process.kill
+        )
         atexit.register(self._process.kill)  # multiprocessing waits for one that still runs
         theirs.close()
         self._connecting = self._loop.create_task(self._connect())
@@ -188,7 +192,7 @@ class TaskProcess:
         if taken is not None:
             taken.fail(error)
         waiting, self._waiting = self._waiting, deque()
-        if self._ends_in_a_row < _MAX_ENDS_IN_A_ROW:
+        if self._ends_in_a_row < self.max_ends_in_a_row:
             _LOG.warning("%s, starting another one", error)
             self._start()
         else:

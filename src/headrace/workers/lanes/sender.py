@@ -17,9 +17,9 @@ from headrace.kafka.headers import check_header_names
 from headrace.kafka.polled_producer import PolledProducer
 from headrace.workers.lanes.attempt import CURRENT, Sends
 from headrace.workers.task import Headers
+from headrace.workers.timing import WorkerTiming
 
 _TUNING = {"linger.ms": "1"}  # records wait for their sends; batches fill from many lanes
-_FULL_SECONDS = 0.01  # a full queue has room again within milliseconds, unless brokers are down
 
 ProducerRecord: TypeAlias = tuple[str, bytes | None, bytes | None, int]
 """Topic, value, key, partition."""
@@ -67,8 +67,8 @@ class Sent:
 class Sender:
     """One producer for all tasks of an instance. Made when something is sent first."""
 
-    def __init__(self, config: ClientConfig) -> None:
-        self._config = config
+    def __init__(self, config: ClientConfig, timing: WorkerTiming = WorkerTiming()) -> None:
+        self._config, self._timing = config, timing
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._producer: PolledProducer | None = None
@@ -112,13 +112,13 @@ class Sender:
         # Behind those that wait, even if there is room by now: sends of a task keep their order.
         if self._waiting or not self.hand_over(record, headers, sent):
             if not self._waiting:
-                self._loop.call_later(_FULL_SECONDS, self._produce_waiting)
+                self._loop.call_later(self._timing.full_queue_seconds, self._produce_waiting)
             self._waiting.append((record, headers, sent))
 
     def _produce_waiting(self) -> None:
         while self._waiting:
             if not self.hand_over(*self._waiting[0]):
-                self._loop.call_later(_FULL_SECONDS, self._produce_waiting)
+                self._loop.call_later(self._timing.full_queue_seconds, self._produce_waiting)
                 return
             self._waiting.popleft()
 

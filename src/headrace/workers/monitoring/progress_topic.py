@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headrace.kafka.changelog import ChangelogFollower, ensure_changelog
 from headrace.kafka.client import ClientConfig, producer
+from headrace.workers.clock import Clock, system_clock
 from headrace.workers.monitoring.progress import (
     InstanceSnapshot,
     PartitionProgress,
@@ -36,7 +37,6 @@ _TUNING = {
     "acks": "1",
     "enable.idempotence": "false",
     "linger.ms": "5",
-    "message.timeout.ms": "5000",
 }
 
 
@@ -57,11 +57,12 @@ class ProgressReporter:
     Args:
         config: of librdkafka.
         run: that the instance is part of.
+        timeout_ms: what is not acknowledged within this time is dropped.
     """
 
-    def __init__(self, config: ClientConfig, run: str) -> None:
+    def __init__(self, config: ClientConfig, run: str, timeout_ms: int = 5_000) -> None:
         self._run = run
-        self._sender = producer(config, _TUNING)
+        self._sender = producer(config, _TUNING | {"message.timeout.ms": str(timeout_ms)})
         self._published: tuple[str, float] = "", 0.0
         self._complained = -_WARN_INTERVAL_SECONDS
 
@@ -100,7 +101,8 @@ class ProgressReporter:
 class ProgressFollower:
     """Keeps the latest report of each instance of a run; follows the topic on its own thread."""
 
-    def __init__(self, config: ClientConfig, run: str) -> None:
+    def __init__(self, config: ClientConfig, run: str, clock: Clock = system_clock) -> None:
+        self._clock = clock
         self._prefix = f"{run}/".encode()
         self._latest: dict[str, InstanceSnapshot] = {}
         self._grace_since_ms = 0
@@ -113,7 +115,7 @@ class ProgressFollower:
 
     def reset_liveness_timeout(self) -> None:
         """Counts silence from now on only, because the brokers did not answer until now."""
-        self._grace_since_ms = _now_ms()
+        self._grace_since_ms = self._clock()
 
     def close(self) -> None:
         """Stops following the topic."""
@@ -123,7 +125,8 @@ class ProgressFollower:
         if value is not None and key.startswith(self._prefix):
             progress, partitions = _decoded(value)
             # Silence is measured by the clock here: that of another machine may be wrong.
-            self._latest[progress.instance] = replace(progress, updated_ms=_now_ms()), partitions
+            progress = replace(progress, updated_ms=self._clock())
+            self._latest[progress.instance] = progress, partitions
 
     def _now(
         self, progress: WorkerProgress, partitions: Sequence[PartitionProgress]
@@ -132,10 +135,6 @@ class ProgressFollower:
         if not progress.final:
             progress = with_liveness(replace(progress, updated_ms=heard_ms))
         return (final_counts_only(progress), ()) if progress.final else (progress, partitions)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _encoded(progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> bytes:
