@@ -17,9 +17,8 @@ from tests.kafka_topics import make_topic
 
 from headrace.errors import MergerLossError, MergerNoPartitionError, MergerRecordError
 from headrace.kafka.client import admin_request, client_config, committed, consumer, producer
-from headrace.merger import merging
 from headrace.merger.instance import MergerInstance
-from headrace.merger.merging import LATE_HEADER
+from headrace.merger.merging import LATE_HEADER, Merging
 from headrace.merger.plan import ClockSource, MergePlan
 from headrace.mirror.instance import MirrorInstance
 from headrace.mirror.link import Link
@@ -271,9 +270,9 @@ def test_one_partition_that_waits_holds_up_no_other(plan, began_ms):
 
 
 def test_an_input_that_is_ahead_is_read_no_further_and_goes_on_later(plan, began_ms, monkeypatch):
-    monkeypatch.setattr(merging, "_WAITING_RECORDS", 200)
-    monkeypatch.setattr(merging, "_MIN_WAITING_RECORDS", 100)
-    monkeypatch.setattr(merging, "_TAKE_RECORDS", 50)
+    monkeypatch.setattr(Merging, "waiting_records", 200)
+    monkeypatch.setattr(Merging, "min_waiting_records", 100)
+    monkeypatch.setattr(Merging, "take_records", 50)
     merged = plan(BY_RECORDS, BY_RECORDS)
     write(merged, 0, [began_ms + t for t in range(2_000)])
     write(merged, 1, [began_ms])

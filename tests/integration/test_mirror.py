@@ -41,7 +41,7 @@ from headrace.mirror.link import Link
 from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
 from headrace.settings.model import KafkaSettings
-from headrace.transfer import instance as instance_module
+from headrace.transfer.instance import TransferTiming
 from headrace.transfer.origin import ORIGIN
 
 HEADRACE = Path(sys.executable).with_name("headrace")
@@ -122,11 +122,14 @@ def numbers(client, link, partition=0):
     return [int(value) for _, value, _, _ in records(client, name)[partition]]
 
 
+OFTEN = TransferTiming(check_seconds=1.0)
+
+
 class Running:
     """An instance on a thread."""
 
-    def __init__(self, link):
-        self.link, self.instance = link, MirrorInstance(link)
+    def __init__(self, link, timing=TransferTiming()):
+        self.link, self.instance = link, MirrorInstance(link, timing)
         self.failure = None
         self._thread = threading.Thread(target=self._run)
 
@@ -448,12 +451,11 @@ def test_a_record_that_the_target_refuses_is_named_and_those_before_it_are_copie
     assert committed_offset(target, link) == 200
 
 
-def test_a_partition_that_only_the_copy_has_waits_for_the_source(link, source, target, monkeypatch):
-    monkeypatch.setattr(instance_module, "_WAITING_EVERY_SECONDS", 1.0)
+def test_a_partition_that_only_the_copy_has_waits_for_the_source(link, source, target):
     [(name, copy)] = link.copies.items()
     add_partition(target, copy)
     write(source, name, range(10))
-    with Running(link) as running:
+    with Running(link, OFTEN) as running:
         running.until(lambda progress: progress.moved.records == 10)
         add_partition(source, name)
         write(source, name, range(10, 20), partition=2)
@@ -461,8 +463,7 @@ def test_a_partition_that_only_the_copy_has_waits_for_the_source(link, source, t
     assert [int(row[1]) for row in records(target, copy, partitions=3)[2]] == list(range(10, 20))
 
 
-def test_a_topic_that_is_deleted_holds_up_no_other(source, target, topic, monkeypatch):
-    monkeypatch.setattr(instance_module, "_WAITING_EVERY_SECONDS", 1.0)
+def test_a_topic_that_is_deleted_holds_up_no_other(source, target, topic):
     names = [topic("clicks"), topic("views")]
     for name in names:
         make(source, name)
@@ -471,7 +472,7 @@ def test_a_topic_that_is_deleted_holds_up_no_other(source, target, topic, monkey
     link = Link(names[0], f"headrace.mirror.{names[0]}", "waw", "central", source, target, copies)
     for name in names:
         write(source, name, range(10))
-    with Running(link) as running:
+    with Running(link, OFTEN) as running:
         running.until(lambda progress: progress.moved.records == 20)
         admin(source).delete_topics(names[:1])[names[0]].result(30)
         running.until(lambda _: TopicPartition(names[0], 0) in running.refused)
@@ -482,8 +483,7 @@ def test_a_topic_that_is_deleted_holds_up_no_other(source, target, topic, monkey
     assert {type(refusal) for refusal in refused.values()} == {MirrorTopicMissingError}
 
 
-def test_a_partition_without_a_leader_holds_up_no_other(start_cluster, target, topic, monkeypatch):
-    monkeypatch.setattr(instance_module, "_WAITING_EVERY_SECONDS", 1.0)
+def test_a_partition_without_a_leader_holds_up_no_other(start_cluster, target, topic):
     cluster = start_cluster(brokers=3)
     source = client_config(KafkaSettings(), cluster.bootstrap_servers)
     name = topic("clicks")
@@ -496,7 +496,7 @@ def test_a_partition_without_a_leader_holds_up_no_other(start_cluster, target, t
     cluster.cluster.kill(2)
     wait_until(lambda: describe(source, [name])[name].leaderless == {1})
     write(source, name, range(10))
-    with Running(link) as running:
+    with Running(link, OFTEN) as running:
         running.until(lambda progress: progress.moved.records == 10)
         refused = running.refused
         assert {type(refused[TopicPartition(name, 1)])} == {MirrorNoLeaderError}

@@ -41,7 +41,6 @@ SiteTimes = Mapping[TopicPartition, int]
 
 _LOG = logging.getLogger("headrace.merger")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
-_TAKE_RECORDS = 5_000
 _FULL_BYTES = 16 * 1024 * 1024  # a transaction is to end in time
 _FULL_RECORDS = 200_000
 _WRITE_RECORDS = 500  # at once, so that a transaction that is full ends
@@ -50,10 +49,7 @@ _ASK_SECONDS = 0.2
 # Brokers forget offsets of topics that no member subscribes to, a week after they were committed.
 _COMMIT_ALL_SECONDS = 3600.0
 _WARN_SECONDS = 60.0
-# Of all inputs together; an input that is ahead of the others is read no further beyond its share.
-_WAITING_RECORDS = 400_000
-_WAITING_BYTES = 128 * 1024 * 1024
-_MIN_WAITING_RECORDS = 1_000
+_WAITING_BYTES = 128 * 1024 * 1024  # of all inputs together, as `Merging.waiting_records`
 _READING = {
     "fetch.message.max.bytes": "1048576",
     "queued.min.messages": "50000",
@@ -74,10 +70,20 @@ class Merging:
         rejections: records that the target refuses; not ``None``: it refused some, so that each
             record is sent in a batch of its own.
 
+    Attributes:
+        take_records: the records of one read.
+        waiting_records: those that wait, of all inputs together. An input that is ahead of the
+            others is read no further beyond its share.
+        min_waiting_records: the share of an input is at least this.
+
     Raises:
         TransactionUnsettledError: if the brokers do not answer.
         AuthorizationError: if an ACL is missing.
     """
+
+    take_records = 5_000
+    waiting_records = 400_000
+    min_waiting_records = 1_000
 
     def __init__(
         self,
@@ -174,7 +180,7 @@ class Merging:
             BrokerUnreachableError: if the brokers do not answer.
             KafkaException: if an error is permanent.
         """
-        limit = _FULL_RECORDS_ALONE if self._alone else _TAKE_RECORDS
+        limit = _FULL_RECORDS_ALONE if self._alone else self.take_records
         messages = self._reader.consume(limit, 0 if self._ready else seconds)
         self._idle_check.check(self._reader, has_received=bool(messages))
         try:
@@ -375,7 +381,7 @@ class Merging:
     def _hold_back(self) -> None:
         """Pauses inputs that are ahead of the others with much that waits; resumes the others."""
         share, now_ms = max(len(self._inputs), 1), now_in_ms()
-        most_records = max(_WAITING_RECORDS // share, _MIN_WAITING_RECORDS)
+        most_records = max(self.waiting_records // share, self.min_waiting_records)
         most_bytes = _WAITING_BYTES // share
         pause: list[SourcePartition] = []
         resume: list[SourcePartition] = []

@@ -11,7 +11,7 @@ from headrace.mirror.link import Link
 from headrace.mirror.positions import Position, find_starts, positions_of
 from headrace.mirror.status import MirrorStatus
 from headrace.model import TopicPartition
-from headrace.transfer.instance import Starts, TransferInstance
+from headrace.transfer.instance import Starts, TransferInstance, TransferTiming
 from headrace.transfer.site_times import ensure_site_times
 from headrace.transfer.writing import Rejection
 
@@ -19,8 +19,8 @@ from headrace.transfer.writing import Rejection
 class MirrorInstance(TransferInstance[Position]):
     """Copies its share of a mirror's partitions until it is stopped, or fails. Used once."""
 
-    def __init__(self, link: Link) -> None:
-        super().__init__(_MirrorTransfer(link))
+    def __init__(self, link: Link, timing: TransferTiming = TransferTiming()) -> None:
+        super().__init__(_MirrorTransfer(link), timing)
         self._link = link
 
     def status(self) -> MirrorStatus:

@@ -27,11 +27,6 @@ from headrace.transfer.writing import RejectedBatchError, Rejection, end_transac
 
 _LOG = logging.getLogger("headrace.transfer")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
-_TAKE_SECONDS = 0.1
-_START_EVERY_SECONDS = 1.0
-_WAITING_EVERY_SECONDS = 30.0
-_HUNG_SECONDS = 60.0  # brokers end a transaction whose instance is gone within twenty
-_RESTART_SECONDS = 1.0
 _WAITED_FOR = frozenset({Meaning.UNREACHABLE, Meaning.TRANSIENT, Meaning.REBALANCING})
 Start = TypeVar("Start")
 NewStart = TypeVar("NewStart", contravariant=True)  # noqa: PLC0105 - as typing's own names
@@ -50,6 +45,27 @@ _INTERRUPTIONS = (
     TransactionFencedError,
     TransactionUnsettledError,
 )
+
+
+@dataclass(frozen=True)
+class TransferTiming:
+    """How long an instance waits.
+
+    Attributes:
+        take_seconds: one read waits this long for its records.
+        start_seconds: the interval of requests where partitions begin, while no broker answers.
+        check_seconds: the interval of checks of topics, of transactions that stay open, and of
+            partitions that are refused or not there yet.
+        hung_seconds: a target that tells no positions for this time is reported: brokers end a
+            transaction whose instance is gone within twenty seconds.
+        restart_seconds: the delay until it begins anew from what is committed.
+    """
+
+    take_seconds: float = 0.1
+    start_seconds: float = 1.0
+    check_seconds: float = 30.0
+    hung_seconds: float = 60.0
+    restart_seconds: float = 1.0
 
 
 @dataclass(slots=True)
@@ -204,9 +220,12 @@ class TransferInstance(Generic[Start]):
     committed.
     """
 
-    def __init__(self, transfer: Transfer[Start]) -> None:
+    def __init__(
+        self, transfer: Transfer[Start], timing: TransferTiming = TransferTiming()
+    ) -> None:
         self.progress = TransferProgress()
         self.carrier: Carrier[Start] | None = None
+        self._timing = timing
         self._transfer, self._target = transfer, transfer.target
         self._stopping = threading.Event()
         self._id = ""
@@ -257,10 +276,10 @@ class TransferInstance(Generic[Start]):
             self._member.poll()
         self._begin_waiting()
         if self.carrier is None:
-            self._stopping.wait(_TAKE_SECONDS)
+            self._stopping.wait(self._timing.take_seconds)
             return
         try:
-            self.carrier.move(_TAKE_SECONDS)
+            self.carrier.move(self._timing.take_seconds)
         except TransferRecordError:
             # The remedy of the error leaves out all that is not committed before the record.
             self._commit()
@@ -276,7 +295,7 @@ class TransferInstance(Generic[Start]):
 
     def _check_topics(self) -> None:
         if self.carrier is not None and time.monotonic() >= self._check_at:
-            self._check_at = time.monotonic() + _WAITING_EVERY_SECONDS
+            self._check_at = time.monotonic() + self._timing.check_seconds
             try:
                 self.carrier.check_topics()
             except BrokerUnreachableError as error:  # the reader waits for them
@@ -290,7 +309,7 @@ class TransferInstance(Generic[Start]):
         """Notes transactions that stay open: who reads committed records is told nothing."""
         if time.monotonic() < self._look_for_hanging_at:
             return
-        self._look_for_hanging_at = time.monotonic() + _WAITING_EVERY_SECONDS
+        self._look_for_hanging_at = time.monotonic() + self._timing.check_seconds
         unknown = set() if self._unknown_since is None else self._waiting
         try:
             with self._target.naming():
@@ -322,7 +341,7 @@ class TransferInstance(Generic[Start]):
         """Begins partitions whose start is not known yet; again later where no broker tells it."""
         if not self._waiting or time.monotonic() < self._start_at:
             return
-        self._start_at = time.monotonic() + _START_EVERY_SECONDS
+        self._start_at = time.monotonic() + self._timing.start_seconds
         if self.carrier is None:  # first: what is committed is to be certain
             self.carrier = self._new_carrier()
         else:  # what follows may take longer than a transaction
@@ -341,7 +360,7 @@ class TransferInstance(Generic[Start]):
             self.carrier.add(starts.positions)
         self._waiting = {*starts.refused, *starts.awaited}
         if self._waiting:
-            self._start_at = time.monotonic() + _WAITING_EVERY_SECONDS
+            self._start_at = time.monotonic() + self._timing.check_seconds
         self._note(starts)
 
     def _new_carrier(self) -> Carrier[Start]:
@@ -360,7 +379,7 @@ class TransferInstance(Generic[Start]):
         self._unknown_since = self._unknown_since or now
         self.progress.unreachable = f"the target does not tell committed offsets: {error}"
         self._look_for_hanging()
-        if now - self._unknown_since < _HUNG_SECONDS:
+        if now - self._unknown_since < self._timing.hung_seconds:
             _LOG.info("%s: cannot fetch committed offsets, retrying: %s", self._target.name, error)
             return
         _LOG.error(
@@ -369,7 +388,7 @@ class TransferInstance(Generic[Start]):
             "`kafka-transactions.sh find-hanging` and `abort`: %s",
             self._target.name,
             len(self._waiting),
-            _HUNG_SECONDS,
+            self._timing.hung_seconds,
             error,
         )
         self._unknown_since = now
@@ -421,7 +440,7 @@ class TransferInstance(Generic[Start]):
             self._rejections = (self._rejections or {}) | why.records
         self._waiting |= self.progress.partitions
         self._drop_carrier()
-        self._start_at = time.monotonic() + _RESTART_SECONDS
+        self._start_at = time.monotonic() + self._timing.restart_seconds
 
     def _drop_carrier(self) -> None:
         if self.carrier is not None:

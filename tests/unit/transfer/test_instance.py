@@ -21,11 +21,13 @@ from headrace.mirror.link import Link
 from headrace.mirror.positions import Position
 from headrace.model import TopicPartition
 from headrace.transfer import instance as instance_module
-from headrace.transfer.instance import MovedRecords, Starts
+from headrace.transfer.instance import MovedRecords, Starts, TransferTiming
 from headrace.transfer.status import TransferState
 from headrace.transfer.writing import RejectedBatchError, Rejection
 
 LINK = Link("m", "g", "waw", "central", {}, {"bootstrap.servers": "t:1"}, {"a": "waw.a"})
+AT_ONCE = TransferTiming(take_seconds=0, start_seconds=0, restart_seconds=0)
+CHECKING = replace(AT_ONCE, check_seconds=0)
 SOURCE, COPY = TopicPartition("a", 0), TopicPartition("waw.a", 0)
 
 
@@ -103,14 +105,11 @@ def world(monkeypatch):
     )
     monkeypatch.setattr(mirror_module, "Copier", made.copier)
     monkeypatch.setattr(mirror_module, "find_starts", made.find_starts)
-    monkeypatch.setattr(instance_module, "_RESTART_SECONDS", 0.0)
-    monkeypatch.setattr(instance_module, "_START_EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(instance_module, "_TAKE_SECONDS", 0.0)
     return made
 
 
-def run(world, *copies):
-    instance = MirrorInstance(LINK)
+def run(world, *copies, timing=AT_ONCE):
+    instance = MirrorInstance(LINK, timing)
     world.copies = [*copies, instance.stop]
     world.assign({COPY})
     instance.run(lambda _: None)
@@ -157,8 +156,7 @@ def test_refused_records_are_sent_alone_and_known_to_the_next_copier(world):
     assert world.rejections == [None, {}, rejections]
 
 
-def test_a_partition_that_waits_is_looked_at_again(world, monkeypatch):
-    monkeypatch.setattr(instance_module, "_WAITING_EVERY_SECONDS", 0.0)
+def test_a_partition_that_waits_is_looked_at_again(world):
     refusal = MirrorTopicMissingError("m", "waw", "a/0")
     later = TopicPartition("a", 1)
     world.starts = Starts({}, {SOURCE: refusal}, frozenset({later}))
@@ -166,7 +164,7 @@ def test_a_partition_that_waits_is_looked_at_again(world, monkeypatch):
     def begin():
         world.starts = Starts({SOURCE: Position(0), later: Position(0)}, {}, frozenset())
 
-    progress = run(world, begin, lambda: None)
+    progress = run(world, begin, lambda: None, timing=CHECKING)
     assert progress.refused == {}
     # What is in the transaction is committed first: to ask may take longer than it lasts.
     asked = [n for n, call in enumerate(world.calls) if call == "find starts"]
@@ -179,10 +177,9 @@ def test_a_member_has_the_name_of_its_process(world):
     assert world.client_id == instance_module.process_name()
 
 
-def test_an_instance_says_that_it_waits_for_a_site_until_it_answers(world, monkeypatch):
-    monkeypatch.setattr(instance_module, "_WAITING_EVERY_SECONDS", 0.0)
+def test_an_instance_says_that_it_waits_for_a_site_until_it_answers(world):
     states = []
-    instance = MirrorInstance(replace(LINK, commit_seconds=0.0))
+    instance = MirrorInstance(replace(LINK, commit_seconds=0.0), CHECKING)
 
     def site(away):
         world.away = away
@@ -198,7 +195,7 @@ def test_an_instance_says_that_it_waits_for_a_site_until_it_answers(world, monke
 def test_an_instance_waits_for_a_site_that_is_away_when_it_begins(world):
     error = BrokerUnreachableError("s:1", "no answer")
     world.away_at_start = [error]
-    instance = MirrorInstance(LINK)
+    instance = MirrorInstance(LINK, AT_ONCE)
     seen = []
     world.copies = [instance.stop]
     world.assign({COPY})
@@ -207,10 +204,9 @@ def test_an_instance_waits_for_a_site_that_is_away_when_it_begins(world):
     assert seen[-1] is TransferState.RUNNING
 
 
-def test_an_instance_says_where_a_transaction_stops_readers(world, monkeypatch):
-    monkeypatch.setattr(instance_module, "_WAITING_EVERY_SECONDS", 0.0)
+def test_an_instance_says_where_a_transaction_stops_readers(world):
     reasons = []
-    instance = MirrorInstance(replace(LINK, commit_seconds=0.0))
+    instance = MirrorInstance(replace(LINK, commit_seconds=0.0), CHECKING)
     world.copies = [lambda: world.hanging.update({COPY: 1_234}), world.hanging.clear, instance.stop]
     world.assign({COPY})
     instance.run(lambda seen: reasons.append((seen.state, seen.reason)))
@@ -223,7 +219,6 @@ def test_an_instance_says_where_a_transaction_stops_readers(world, monkeypatch):
 
 
 def test_an_instance_that_is_not_told_its_positions_says_so_and_looks_why(world, monkeypatch):
-    monkeypatch.setattr(instance_module, "_WAITING_EVERY_SECONDS", 0.0)
     refusal = KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
     answers = [refusal, refusal, [confluent_kafka.TopicPartition("waw.a", 0, 5)]]
     reasons = []
@@ -238,7 +233,7 @@ def test_an_instance_that_is_not_told_its_positions_says_so_and_looks_why(world,
 
     monkeypatch.setattr(world, "committed", committed)
     world.copies = [lambda: None, lambda: None]
-    instance = MirrorInstance(replace(LINK, commit_seconds=0.0))
+    instance = MirrorInstance(replace(LINK, commit_seconds=0.0), CHECKING)
     world.copies.append(instance.stop)
     world.assign({COPY})
     instance.run(lambda seen: reasons.append((seen.state, seen.reason)))
