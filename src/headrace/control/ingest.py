@@ -43,7 +43,6 @@ from headrace.runtime.extras import require_extra
 from headrace.runtime.ports import require_free
 from headrace.settings import PROJECT_FILE, IngestSettings, Rate, Secret, Settings
 
-_KNOWN_SECONDS = 30.0
 _ASK_SECONDS = 0.1
 # Which worker answers is chance: with this many answers for each of them, it is unlikely that one
 # was never asked.
@@ -266,32 +265,34 @@ def revoke_token(settings: Settings, public_id: str) -> Token:
     return replace(token, revoked=now)
 
 
-def wait_until_known(settings: Settings, token: Token, text: str) -> None:
+def wait_until_known(
+    settings: Settings, token: Token, text: str, max_wait_seconds: float = 30.0
+) -> None:
     """Returns when every worker of this host's service takes a new token, whose text is given.
 
     Raises:
-        TokenNotTakenError: not within 30 seconds, or there is no service.
+        TokenNotTakenError: not within ``max_wait_seconds``, or there is no service.
     """
     ingest = settings.ingest or IngestSettings()
-    agreed, deadline, reason = 0, time.monotonic() + _KNOWN_SECONDS, "no answer"
+    agreed, deadline, reason = 0, time.monotonic() + max_wait_seconds, "no answer"
     # A new connection goes to any of the workers.
     while agreed < _ASKED_EACH * ingest.workers:
         if time.monotonic() > deadline:
             raise TokenNotTakenError(f"{ingest.host}:{ingest.port}", reason)
-        reason = _refusal(ingest, token, text)
+        reason = _refusal(ingest, token, text, max_wait_seconds)
         agreed = 0 if reason else agreed + 1
         if reason:
             time.sleep(_ASK_SECONDS)
 
 
-def _refusal(ingest: IngestSettings, token: Token, text: str) -> str:
+def _refusal(ingest: IngestSettings, token: Token, text: str, timeout_seconds: float) -> str:
     """Returns why a worker does not take the token; "" when it does."""
     # No such page exists, and the request is not signed: only a valid token gets that answer.
     method, path, expected = "GET", "/", "no-such-path"
     headers = {"authorization": f"Bearer {text}", "content-type": "application/json"}
     if token.is_webhook:
         method, path, expected = "POST", f"/v1/webhooks/{token.public_id}", "no-valid-signature"
-    connection = http.client.HTTPConnection(ingest.host, ingest.port, timeout=_KNOWN_SECONDS)
+    connection = http.client.HTTPConnection(ingest.host, ingest.port, timeout=timeout_seconds)
     try:
         connection.request(method, path, headers=headers)
         code = json.load(connection.getresponse()).get("code")

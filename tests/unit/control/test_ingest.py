@@ -268,15 +268,14 @@ def test_a_new_token_is_waited_for_until_every_worker_takes_it(settings, tmp_pat
         thread.join()
 
 
-def test_a_service_that_does_not_take_a_token_is_named(settings, tmp_path, monkeypatch):
-    monkeypatch.setattr(ingest, "_KNOWN_SECONDS", 0.2)
+def test_a_service_that_does_not_take_a_token_is_named(settings, tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         with (tmp_path / "headrace.toml").open("a") as file:
             file.write(f"[ingest]\nport = {port}\n")
         with pytest.raises(TokenNotTakenError, match=f"127.0.0.1:{port}"):
-            ingest.wait_until_known(load_settings(tmp_path, {}), *UNWRITTEN)
+            ingest.wait_until_known(load_settings(tmp_path, {}), *UNWRITTEN, max_wait_seconds=0.2)
 
 
 @pytest.fixture

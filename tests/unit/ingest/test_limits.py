@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.contracts.limiter import LimiterContract, of_ten, run, until
 
-from headrace.ingest.limits import BucketRequest, FallbackLimiter, LocalLimiter, fallback
+from headrace.ingest.limits import BucketRequest, FallbackLimiter, LocalLimiter
 from headrace.ingest.limits.local import _SLOTS
 
 
@@ -149,7 +149,7 @@ class Host:
 
     def __init__(self, open_limiter, remote):
         self.remote, self.locally = remote, 0
-        self.limiter = FallbackLimiter(remote, open_limiter(), self._count)
+        self.limiter = FallbackLimiter(remote, open_limiter(), self._count, retry_seconds=0.1)
 
     async def admitted(self, count):
         """How many of so many events, one after the other, to a bucket of ten."""
@@ -165,11 +165,7 @@ class Host:
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), ValueError("bug"), TimeoutError()])
-def test_whatever_fails_the_limit_of_the_host_holds_and_says_so_once(
-    open_limiter, caplog, monkeypatch, error
-):
-    monkeypatch.setattr(fallback, "_RETRY_SECONDS", 0.1)
-
+def test_whatever_fails_the_limit_of_the_host_holds_and_says_so_once(open_limiter, caplog, error):
     async def scenario():
         host = Host(open_limiter, Remote(error))
         assert await host.admitted(30) == 10

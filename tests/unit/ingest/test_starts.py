@@ -4,6 +4,8 @@ import asyncio
 import logging
 import multiprocessing
 import threading
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -85,10 +87,12 @@ class Starts:
 
 
 def test_a_worker_whose_parts_fail_says_why_and_does_not_serve(monkeypatch, caplog):
-    def failing(_):
+    def failing(*_):
         raise IngestStateError("/state/limits", "No space left on device")
 
-    monkeypatch.setattr(worker, "_Parts", failing)
+    monkeypatch.setattr(worker, "Counters", failing)
+    settings = SimpleNamespace(metrics_accounts=0)
+    config = SimpleNamespace(topics={}, settings=settings, state=Path("state"))
     starts, sent = Starts(), []
 
     async def receive():
@@ -98,7 +102,7 @@ def test_a_worker_whose_parts_fail_says_why_and_does_not_serve(monkeypatch, capl
         sent.append(message["type"])
 
     with caplog.at_level(logging.ERROR):
-        asyncio.run(IngestProcess(None, starts, None)({"type": "lifespan"}, receive, send))
+        asyncio.run(IngestProcess(config, starts, None)({"type": "lifespan"}, receive, send))
     assert sent == ["lifespan.startup.failed"]
     assert starts.failures[0].startswith("IngestStateError: ")
     assert "No space left on device" in caplog.text

@@ -12,7 +12,6 @@ from headrace.ingest.limits.bucket_request import BucketRequest, Limiter
 from headrace.ingest.limits.local import LocalLimiter
 
 _LOG = logging.getLogger("headrace.ingest")
-_RETRY_SECONDS = 1.0
 
 
 class RemoteLimiter(Limiter, Protocol):
@@ -34,9 +33,14 @@ class FallbackLimiter(Limiter):
     """
 
     def __init__(
-        self, remote: RemoteLimiter, local: LocalLimiter, on_local: Callable[[], None]
+        self,
+        remote: RemoteLimiter,
+        local: LocalLimiter,
+        on_local: Callable[[], None],
+        retry_seconds: float = 1.0,
     ) -> None:
         self._remote, self._local, self._on_local = remote, local, on_local
+        self._retry_seconds = retry_seconds
         self._connecting: asyncio.Task[None] | None = None
         self._connect()
 
@@ -76,7 +80,7 @@ class FallbackLimiter(Limiter):
                     "Redis unavailable, using the rate limits of this host alone: %s", reason
                 )
             silent = True
-            await asyncio.sleep(_RETRY_SECONDS)
+            await asyncio.sleep(self._retry_seconds)
         if silent:
             _LOG.warning("Redis available again, using the rate limits of all hosts")
         self._connecting = None

@@ -39,7 +39,6 @@ MAX_RESULTS = 10_000
 _RESULTS_SUFFIX = "results"
 _DEFAULT_RESULTS = 1_000
 _MAX_BODY_BYTES = 131_072  # a text has 20,000 characters at most
-_MAX_WAITING = 64
 _THREADS = 4
 _MAX_TTL_SECONDS = 1e10  # what a timedelta can hold; the registry has a limit of its own
 _NUMBER_CHARACTERS = 10
@@ -73,7 +72,12 @@ class QueryRoutes:
     A token sees and changes all queries of its topics, also those of other tokens. Each request is
     charged as one event, with the bytes of its body. Calls to Kafka have threads of their own, so
     they do not delay events.
+
+    Attributes:
+        max_waiting: requests that wait for Kafka; beyond that, they are refused.
     """
+
+    max_waiting = 64
 
     def __init__(
         self,
@@ -92,7 +96,7 @@ class QueryRoutes:
             _MAX_BODY_BYTES, _MAX_BODY_BYTES, settings.max_ratio, settings.body_seconds
         )
         self._bodies = BodyReader(limits, self._threads)
-        self._budget = MemoryBudget(_MAX_WAITING * _MAX_BODY_BYTES)
+        self._budget = MemoryBudget(self.max_waiting * _MAX_BODY_BYTES)
         self._waiting = 0
         self._streams: Counter[str] = Counter()
         self._draining = asyncio.Event()
@@ -262,7 +266,7 @@ class QueryRoutes:
         """Calls the backend on a thread, or refuses at once if Kafka is away or many calls wait."""
         if not self._kafka_answers():
             raise queries_unavailable("Kafka does not answer; nothing was done")
-        if self._waiting >= _MAX_WAITING:
+        if self._waiting >= self.max_waiting:
             detail = "too many requests wait for Kafka; nothing was done"
             raise refused(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded", detail, RETRY_AFTER)
         self._waiting += 1

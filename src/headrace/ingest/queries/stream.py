@@ -19,19 +19,27 @@ from headrace.ingest.queries.backend import ResultCursor, ResultPage
 
 _LOG = logging.getLogger("headrace.ingest")
 HEARTBEAT_SECONDS = 15.0
-# At the end of the results, the next read begins after this time.
-_POLL_SECONDS = 1.0
-# The stream ends if a client does not accept data for this time.
-_SEND_SECONDS = 30.0
-_END_SECONDS = 1.0  # the time to send the final message
-# While a client is slow, memory holds its page of results and a few pieces in the server's buffer.
-_PIECE_BYTES = 65_536
 _HEADERS: tuple[Header, ...] = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
     # Without this header, nginx holds events back until its buffer is full.
     (b"x-accel-buffering", b"no"),
 )
+
+
+@dataclass(frozen=True)
+class StreamTiming:
+    """How long a stream waits.
+
+    Attributes:
+        poll_seconds: at the end of the results, the next read begins after this time.
+        send_seconds: the stream ends if a client does not accept data for this time.
+        end_seconds: the time to send the final message.
+    """
+
+    poll_seconds: float = 1.0
+    send_seconds: float = 30.0
+    end_seconds: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -43,12 +51,14 @@ class StreamLife:
         draining: event that is set when the service shuts down.
         is_allowed: returns whether the client's token is still valid; called before each read.
         ended: called once, when the stream has ended.
+        timing: how long the stream waits.
     """
 
     threads: ThreadPoolExecutor
     draining: asyncio.Event
     is_allowed: Callable[[], bool]
     ended: Callable[[], None]
+    timing: StreamTiming = StreamTiming()
 
 
 class ResultStream:
@@ -60,9 +70,15 @@ class ResultStream:
 
     While Kafka does not answer, the stream waits. Results are read only after the client has
     accepted the results before them, so a slow client may lag behind without a limit.
+
+    Attributes:
+        status: the status of the response.
+        piece_bytes: the size of a piece. While a client is slow, memory holds its page of results
+            and a few pieces in the server's buffer.
     """
 
     status = HTTPStatus.OK
+    piece_bytes = 65_536
 
     def __init__(self, cursor: ResultCursor, receive: Receive, life: StreamLife) -> None:
         self._cursor, self._receive, self._life = cursor, receive, life
@@ -83,7 +99,7 @@ class ResultStream:
 
     async def _begin(self, send: Send, headers: Sequence[Header]) -> None:
         all_headers = [*_HEADERS, *headers]
-        async with asyncio.timeout(_SEND_SECONDS):
+        async with asyncio.timeout(self._life.timing.send_seconds):
             await send(
                 {"type": "http.response.start", "status": self.status, "headers": all_headers}
             )
@@ -103,20 +119,20 @@ class ResultStream:
         if isinstance(outcomes[0], Exception):
             _LOG.warning("A stream of results ended: %r", outcomes[0])
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_END_SECONDS):
+            async with asyncio.timeout(self._life.timing.end_seconds):
                 await send({"type": "http.response.body", "body": b""})
 
     async def _write(self, send: Send) -> None:
         await self._beat(send)
         while self._life.is_allowed():
             page = await self._next_page(send)
-            for piece in _pieces(page):
+            for piece in _pieces(page, self.piece_bytes):
                 await self._piece(send, piece)
             self._sent_id = page.position - 1
             if page.is_over:
                 return
             if page.is_end:
-                await asyncio.sleep(_POLL_SECONDS)
+                await asyncio.sleep(self._life.timing.poll_seconds)
 
     async def _next_page(self, send: Send) -> ResultPage:
         """Returns the next results; sends heartbeats while it waits for them."""
@@ -142,7 +158,7 @@ class ResultStream:
         await self._piece(send, f": heartbeat\nid: {self._sent_id}\n\n".encode())
 
     async def _piece(self, send: Send, piece: bytes) -> None:
-        async with asyncio.timeout(_SEND_SECONDS):
+        async with asyncio.timeout(self._life.timing.send_seconds):
             await send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def _gone(self) -> None:
@@ -150,12 +166,12 @@ class ResultStream:
             pass
 
 
-def _pieces(page: ResultPage) -> Iterator[bytes]:
-    """Yields the page's events in pieces of about 64 KiB; no event is divided."""
+def _pieces(page: ResultPage, size: int) -> Iterator[bytes]:
+    """Yields the page's events in pieces of about ``size`` bytes; no event is divided."""
     piece = bytearray()
     for offset, result in page.results:
         piece += b"id: %d\ndata: %b\n\n" % (offset, result)
-        if len(piece) >= _PIECE_BYTES:
+        if len(piece) >= size:
             yield bytes(piece)
             piece.clear()
     if piece:

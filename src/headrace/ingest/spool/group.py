@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from headrace.ingest.spool.record import SpoolRecord
 from headrace.ingest.spool.spool import Spool
 
-_GROUP_BYTES = 4 << 20  # the spool is locked for so much at a time, and full for so much at once
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _PendingAppend:
@@ -26,10 +24,14 @@ class GroupCommit:
 
     What comes in while an append is written is the next one. It is used in one event loop. The
     order of the calls is the order of the records.
+
+    Args:
+        spool: where they are appended.
+        max_bytes: the spool is locked for so much at a time, and full for so much at once.
     """
 
-    def __init__(self, spool: Spool) -> None:
-        self._spool = spool
+    def __init__(self, spool: Spool, max_bytes: int = 4 << 20) -> None:
+        self._spool, self._max_bytes = spool, max_bytes
         self._waiting: list[_PendingAppend] = []
         self._writing: asyncio.Task[None] | None = None
 
@@ -60,7 +62,7 @@ class GroupCommit:
 
     def _next(self) -> Sequence[_PendingAppend]:
         size = count = 0
-        while count < len(self._waiting) and size < _GROUP_BYTES:
+        while count < len(self._waiting) and size < self._max_bytes:
             size += sum(len(record.value) for record in self._waiting[count].records)
             count += 1
         group, self._waiting = self._waiting[:count], self._waiting[count:]

@@ -56,9 +56,9 @@ def segments(folder: Path) -> list[Segment]:
     return sorted(Segment(int(m[1]), int(m[2]), int(m[3], 16)) for m in names if m)
 
 
-def header(created_ms: int) -> bytes:
+def header(created_ms: int, version: int = _VERSION) -> bytes:
     """Returns the bytes that a segment begins with."""
-    fields = _FIELDS.pack(_MAGIC, _VERSION, created_ms)
+    fields = _FIELDS.pack(_MAGIC, version, created_ms)
     return fields + _CHECKSUM.pack(crc32c(fields))
 
 

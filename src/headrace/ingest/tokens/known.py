@@ -12,7 +12,6 @@ from headrace.ingest.tokens.token import Token
 from headrace.runtime.durable_files import replace_file
 
 _LOG = logging.getLogger("headrace.ingest")
-_SAVE_INTERVAL_SECONDS = 1.0
 
 
 class Registry(Protocol):
@@ -44,8 +43,8 @@ class KnownTokens:
     A token that was revoked while this host was down is known as it was, until Kafka answers.
     """
 
-    def __init__(self, registry: Registry, file: Path) -> None:
-        self._registry, self._file = registry, file
+    def __init__(self, registry: Registry, file: Path, save_seconds: float = 1.0) -> None:
+        self._registry, self._file, self._save_seconds = registry, file, save_seconds
         self._kept = _read(file)
         self._written = -1
         self._ending = threading.Event()
@@ -84,7 +83,7 @@ class KnownTokens:
         self._thread.join()
 
     def _follow(self) -> None:
-        while not self._ending.wait(_SAVE_INTERVAL_SECONDS):
+        while not self._ending.wait(self._save_seconds):
             try:
                 self.keep()
             except Exception:  # noqa: BLE001 - without it no later token would be kept

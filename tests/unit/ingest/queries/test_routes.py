@@ -314,7 +314,7 @@ def test_a_stream_that_does_not_begin_is_not_counted(asked, backend):
 
 
 def test_requests_that_wait_for_kafka_are_bounded(asked, monkeypatch):
-    monkeypatch.setattr(routes, "_MAX_WAITING", 0)
+    monkeypatch.setattr(routes.QueryRoutes, "max_waiting", 0)
     status, headers, document = register(asked)
     assert (status, document["code"]) == (503, "overloaded")
     assert b"retry-after" in headers

@@ -9,7 +9,7 @@ from tests.unit.ingest.queries.backend import PagesCursor
 from headrace.errors import BrokerUnreachableError
 from headrace.ingest.queries import stream
 from headrace.ingest.queries.backend import ResultPage
-from headrace.ingest.queries.stream import ResultStream, StreamLife
+from headrace.ingest.queries.stream import ResultStream, StreamLife, StreamTiming
 
 DISCONNECT = {"type": "http.disconnect"}
 
@@ -49,24 +49,20 @@ class Life:
         self.threads, self.draining = ThreadPoolExecutor(1), asyncio.Event()
         self.is_allowed, self.ends = True, 0
 
-    def of_stream(self):
-        return StreamLife(self.threads, self.draining, lambda: self.is_allowed, self._ended)
+    def of_stream(self, **timing):
+        timing = StreamTiming(poll_seconds=0.001, **timing)
+        return StreamLife(self.threads, self.draining, lambda: self.is_allowed, self._ended, timing)
 
     def _ended(self):
         self.ends += 1
 
 
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch):
-    monkeypatch.setattr(stream, "_POLL_SECONDS", 0.001)
-
-
-def streamed(pages, act, begin=0):
+def streamed(pages, act, begin=0, **timing):
     """Runs a stream of pages beside what a test does to its client and its service."""
 
     async def run():
         client, life, cursor = Client(), Life(), PagesCursor(pages, begin)
-        results = ResultStream(cursor, client.receive, life.of_stream())
+        results = ResultStream(cursor, client.receive, life.of_stream(**timing))
         sending = asyncio.create_task(results.send(client.send, (b"x-request-id", b"1")))
         await act(client, life, cursor)
         await sending
@@ -126,31 +122,27 @@ def test_nothing_is_read_while_the_client_does_not_take_what_was_sent():
 
 
 def test_a_page_is_sent_in_pieces_of_whole_events(monkeypatch):
-    monkeypatch.setattr(stream, "_PIECE_BYTES", 30)
+    monkeypatch.setattr(ResultStream, "piece_bytes", 30)
     client, _ = streamed([page(*range(10, 20))], leave)
     pieces = [message["body"] for message in client.messages[2:-1]]
     assert len(pieces) == 5
     assert all(piece.endswith(b"\n\n") and piece.startswith(b"id: ") for piece in pieces)
 
 
-def test_a_client_that_takes_nothing_is_given_up(monkeypatch):
-    monkeypatch.setattr(stream, "_SEND_SECONDS", 0.005)
-    monkeypatch.setattr(stream, "_END_SECONDS", 0.005)
-
+def test_a_client_that_takes_nothing_is_given_up():
     async def act(client, life, cursor):
         await client.has("id: -1")
         client.reads.clear()
 
-    _, life = streamed([page(number) for number in range(100)], act)
+    pages = [page(number) for number in range(100)]
+    _, life = streamed(pages, act, send_seconds=0.005, end_seconds=0.005)
     assert life.ends == 1
 
 
 @pytest.mark.parametrize(
     ("failure", "error"), [(ConnectionResetError(), ConnectionResetError), (None, TimeoutError)]
 )
-def test_a_stream_whose_headers_are_not_taken_has_ended(monkeypatch, failure, error):
-    monkeypatch.setattr(stream, "_SEND_SECONDS", 0.005)
-
+def test_a_stream_whose_headers_are_not_taken_has_ended(failure, error):
     async def send(message):
         if failure is not None:
             raise failure
@@ -158,7 +150,8 @@ def test_a_stream_whose_headers_are_not_taken_has_ended(monkeypatch, failure, er
 
     async def run():
         client, life = Client(), Life()
-        results = ResultStream(PagesCursor([page(7)], 0), client.receive, life.of_stream())
+        stream_life = life.of_stream(send_seconds=0.005)
+        results = ResultStream(PagesCursor([page(7)], 0), client.receive, stream_life)
         with pytest.raises(error):
             await results.send(send)
         life.threads.shutdown()

@@ -10,7 +10,7 @@ from tests.unit.ingest.spool.kafka import taking
 
 from headrace.ingest.spool import Loader, Spool, SpoolLimits, SpoolRecord
 from headrace.ingest.spool.frames import frames
-from headrace.ingest.spool.segment import HEADER_BYTES, created_ms, segments
+from headrace.ingest.spool.segment import HEADER_BYTES, created_ms, header, segments
 
 TEXTS = ["a", "bb", "ccc", "dddd"]
 
@@ -163,14 +163,10 @@ def test_a_segment_without_a_byte_is_removed_and_its_records_counted(folder, whi
 
 
 @pytest.mark.parametrize("which", range(4))
-def test_a_segment_of_another_version_is_quarantined_whole(folder, which, monkeypatch):
+def test_a_segment_of_another_version_is_quarantined_whole(folder, which):
     path = several(folder)[which]
     content = path.read_bytes()
-    with monkeypatch.context() as patch:
-        patch.setattr("headrace.ingest.spool.segment._VERSION", 2)
-        from headrace.ingest.spool.segment import header
-
-        path.write_bytes(header(0) + content[HEADER_BYTES:])
+    path.write_bytes(header(0, version=2) + content[HEADER_BYTES:])
     sent, report = drained(folder)
     assert sent == [text for place, text in enumerate(TEXTS) if place != which]
     assert report.quarantined == 1

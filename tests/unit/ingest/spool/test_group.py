@@ -92,9 +92,8 @@ def test_a_request_that_is_cancelled_stops_no_other(open_spool, record, drain):
     assert drain()[0] == ["gone", "other", "next"]
 
 
-def test_what_is_much_is_written_in_several_appends(open_spool, record, drain, monkeypatch):
-    monkeypatch.setattr("headrace.ingest.spool.group._GROUP_BYTES", 1000)
-    group = GroupCommit(open_spool(budget_bytes=3000))
+def test_what_is_much_is_written_in_several_appends(open_spool, record, drain):
+    group = GroupCommit(open_spool(budget_bytes=3000), max_bytes=1000)
 
     async def write():
         requests = (group.append([record(f"{n}{'x' * 600}")]) for n in range(6))

@@ -41,8 +41,8 @@ class Registry:
 def known(tmp_path):
     made = []
 
-    def opening(registry):
-        made.append(KnownTokens(registry, tmp_path / "tokens"))
+    def opening(registry, save_seconds=1.0):
+        made.append(KnownTokens(registry, tmp_path / "tokens", save_seconds))
         return made[-1]
 
     yield opening
@@ -97,7 +97,7 @@ def test_the_file_is_for_this_user_alone_and_holds_no_secret(known, tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == ["tokens"]
 
 
-def test_an_error_of_any_kind_does_not_end_the_thread_that_keeps_tokens(known, monkeypatch, caplog):
+def test_an_error_of_any_kind_does_not_end_the_thread_that_keeps_tokens(known, caplog):
     class Changing(Registry):
         def __init__(self, *found):
             super().__init__(*found)
@@ -110,9 +110,8 @@ def test_an_error_of_any_kind_does_not_end_the_thread_that_keeps_tokens(known, m
             self.asked_again.set()
             return self.found
 
-    monkeypatch.setattr(known_tokens, "_SAVE_INTERVAL_SECONDS", 0.01)
     registry = Changing(token("a"))
-    known(registry)
+    known(registry, save_seconds=0.01)
     assert registry.asked_again.wait(30)
     assert "Saving the tokens failed" in caplog.text
 
