@@ -33,7 +33,6 @@ _LOG = logging.getLogger("headrace.kafka")
 _MAX_REPLICAS = 3  # as many as Kafka's own topics have
 _POLL_SECONDS = 0.2
 _WAITING = {"fetch.wait.max.ms": "100"}  # so soon the end is known to be the end
-_RETRY_DELAY_SECONDS = 1.0
 _SEND_SECONDS = 30.0
 # Compaction and retention spare the open segment: with the default of a week they do nothing.
 _SEGMENTS = {"segment.ms": "3600000"}
@@ -155,8 +154,11 @@ class ChangelogFollower:
     deleted and created again, keys that are not there any more are deleted once the end is reached.
     """
 
-    def __init__(self, config: ClientConfig, name: str, on_record: OnRecord) -> None:
+    def __init__(
+        self, config: ClientConfig, name: str, on_record: OnRecord, retry_seconds: float = 1.0
+    ) -> None:
         self._config, self._name, self._on_record = config, name, on_record
+        self._retry_seconds = retry_seconds
         # Of the values that were handed over.
         self._keys: set[bytes] = set()
         self._ready = threading.Event()
@@ -190,16 +192,16 @@ class ChangelogFollower:
                 self._follow(self._partitions())
             except Exception:  # noqa: BLE001 - what a thread that ended follows would stay as it is
                 _LOG.exception(
-                    "Cannot follow %s, retrying in %g s", self._name, _RETRY_DELAY_SECONDS
+                    "Cannot follow %s, retrying in %g s", self._name, self._retry_seconds
                 )
-                self._ending.wait(_RETRY_DELAY_SECONDS)
+                self._ending.wait(self._retry_seconds)
 
     def _partitions(self) -> list[TopicPartition]:
         while not self._ending.is_set():
             live = describe(self._config, [self._name]).get(self._name)
             if live is not None:
                 return live.all_partitions
-            self._ending.wait(_RETRY_DELAY_SECONDS)
+            self._ending.wait(self._retry_seconds)
         return []
 
     def _follow(self, partitions: list[TopicPartition]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 
 import confluent_kafka
 from confluent_kafka import KafkaException
@@ -18,9 +19,21 @@ from headrace.kafka.client import ALWAYS_THERE, ClientConfig, without_producer_s
 
 _LOG = logging.getLogger("headrace.kafka")
 IDLE_SECONDS = 30.0
-_ANSWER_SECONDS = 2.0  # a connected broker answers within milliseconds
-_CONNECT_SECONDS = 5.0  # a new client connects and logs in first
-_RECONNECT_SECONDS = 12.0  # librdkafka waits up to 10 s before it connects again
+
+
+@dataclass(frozen=True)
+class CheckTiming:
+    """How long a check waits for brokers.
+
+    Attributes:
+        answer_seconds: for an answer to the client; a connected broker answers within milliseconds.
+        connect_seconds: for an answer to a new client, which connects and logs in first.
+        reconnect_seconds: for the client to connect again: librdkafka waits up to 10 s before it.
+    """
+
+    answer_seconds: float = 2.0
+    connect_seconds: float = 5.0
+    reconnect_seconds: float = 12.0
 
 
 class BrokersLostError(Exception):
@@ -30,8 +43,8 @@ class BrokersLostError(Exception):
 class IdleCheck:
     """Looks after one consumer; used on its thread."""
 
-    def __init__(self, config: ClientConfig) -> None:
-        self._config = config
+    def __init__(self, config: ClientConfig, timing: CheckTiming = CheckTiming()) -> None:
+        self._config, self._timing = config, timing
         self._idle_since = time.monotonic()
 
     def check(self, client: confluent_kafka.Consumer, *, has_received: bool) -> None:
@@ -49,19 +62,23 @@ class IdleCheck:
             self._check_idle(client)
 
     def _check_idle(self, client: confluent_kafka.Consumer) -> None:
-        if has_lost_brokers(self._config, client):
+        if has_lost_brokers(self._config, client, self._timing):
             raise BrokersLostError("the client reaches no broker, though brokers answer another")
         self._idle_since = time.monotonic()
 
 
-def has_lost_brokers(config: ClientConfig, client: confluent_kafka.Consumer | AdminClient) -> bool:
+def has_lost_brokers(
+    config: ClientConfig,
+    client: confluent_kafka.Consumer | AdminClient,
+    timing: CheckTiming = CheckTiming(),
+) -> bool:
     """Whether brokers answer another client, and not ``client``."""
-    if _is_answered(client, _ANSWER_SECONDS):
+    if _is_answered(client, timing.answer_seconds):
         return False
     another = AdminClient(without_producer_settings(dict(config)), logger=_LOG)
-    if not _is_answered(another, _CONNECT_SECONDS):
+    if not _is_answered(another, timing.connect_seconds):
         return False
-    return not _is_answered(client, _RECONNECT_SECONDS)
+    return not _is_answered(client, timing.reconnect_seconds)
 
 
 def _is_answered(client: confluent_kafka.Consumer | AdminClient, seconds: float) -> bool:

@@ -36,7 +36,7 @@ SILENCE_LIMIT_SECONDS = 300.0
 _SHORT_SILENCE_SECONDS = 30.0
 _READING_WHAT_IS_THERE = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
 _FEW_RECORDS = 1_000
-_FIRST_LOOK_OFFSETS, _LOOK_FACTOR, _MAX_PART_OFFSETS = 1_000, 10, 100_000
+_LOOK_FACTOR = 10
 _SHORT_POLL_SECONDS = 0.02  # where gaps hide the end of a short range, it is waited for in vain
 
 
@@ -138,9 +138,14 @@ def read_records(
 
 
 def read_backwards(
-    config: ClientConfig, group: str, partition: TopicPartition, max_offsets: int
+    config: ClientConfig,
+    group: str,
+    partition: TopicPartition,
+    max_offsets: int,
+    first_part_offsets: int = 1_000,
+    max_part_offsets: int = 100_000,
 ) -> Iterator[Record]:
-    """Yields the records of a partition, the newest first, and holds up to 100,000 in memory.
+    """Yields the records of a partition, the newest first, a part at a time.
 
     Readers stop when they have what they look for.
 
@@ -149,6 +154,8 @@ def read_backwards(
         group: name by which brokers know the consumer; it joins no group.
         partition: whose end is read.
         max_offsets: how far back.
+        first_part_offsets: the offsets of the first part; others have ten times as many each.
+        max_part_offsets: the offsets of a part at most: its records are held in memory.
 
     Raises:
         BrokerUnreachableError, AuthorizationError, TopicMissingError, RecordsUnreadableError: as
@@ -156,7 +163,7 @@ def read_backwards(
     """
     first, end = watermarks(config, [partition])[partition]
     first = max(first, end - max_offsets)
-    look = _FIRST_LOOK_OFFSETS
+    look = first_part_offsets
     reader = consumer(config, group, _READING_WHAT_IS_THERE)
     try:
         while end > first:
@@ -166,7 +173,7 @@ def read_backwards(
             )
             for chunk in reversed(list(chunks)):
                 yield from reversed(chunk.records)
-            end, look = range_.start, min(look * _LOOK_FACTOR, _MAX_PART_OFFSETS)
+            end, look = range_.start, min(look * _LOOK_FACTOR, max_part_offsets)
     finally:
         reader.close()
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from headrace.settings import SchemaRegistrySettings
 
-_CONFIG: Mapping[str, Any] = {
+CLIENT_CONFIG: Mapping[str, Any] = {
     "timeout": 5.0,  # seconds, of each attempt
     "max.retries": 2,
     "retries.wait.ms": 500,
@@ -47,7 +47,7 @@ def registry_client(settings: SchemaRegistrySettings) -> SchemaRegistryClient:
     require_extra("avro")
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
-    config: dict[str, Any] = {"url": settings.url, **_CONFIG}
+    config: dict[str, Any] = {"url": settings.url, **CLIENT_CONFIG}
     if settings.password is not None:
         config["basic.auth.user.info"] = f"{settings.username}:{settings.password.reveal()}"
     if settings.ca_file:

@@ -36,7 +36,6 @@ _PREFETCH = {
     "fetch.wait.max.ms": "100",
 }
 _SHORT_SECONDS = 0.5
-_ID_SECONDS = 5.0  # so long one that leaves waits for its id: brokers that are away give none
 # The consumer goes on by itself: it connects, asks for the leaders and joins the group again.
 _TRANSIENT = frozenset({Meaning.UNREACHABLE, Meaning.TRANSIENT, Meaning.EVICTED})
 
@@ -93,6 +92,7 @@ class Subscription:
         on_revoked: called within ``take`` and ``close`` before partitions go to another member;
             what it gives is committed first.
         on_lost: called within ``take`` when they are gone already.
+        id_seconds: so long one that leaves waits for its id: brokers that are away give none.
     """
 
     def __init__(
@@ -102,7 +102,9 @@ class Subscription:
         on_assigned: Callable[[list[StartPosition]], None],
         on_revoked: Callable[[list[TopicPartition]], list[OffsetCommit]],
         on_lost: Callable[[list[TopicPartition]], None],
+        id_seconds: float = 5.0,
     ) -> None:
+        self._id_seconds = id_seconds
         self._config, self._membership = config, membership
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._closing = False
@@ -238,7 +240,7 @@ class Subscription:
     def begin_close(self) -> None:
         """Makes the member read nothing of partitions that are assigned from now on."""
         if not self._closing:
-            self._id_until = time.monotonic() + _ID_SECONDS
+            self._id_until = time.monotonic() + self._id_seconds
         self._closing = True
 
     def close(self) -> None:
@@ -249,7 +251,7 @@ class Subscription:
         self._closing = True
         is_static = bool(self._membership.instance_id)
         if not self._assigned and self._membership.protocol == "classic" and not is_static:
-            leave_group(self._consumer, _ID_SECONDS)
+            leave_group(self._consumer, self._id_seconds)
         self._consumer.close()
 
     def _assign(self, consumer: confluent_kafka.Consumer, assigned: list[Any]) -> None:

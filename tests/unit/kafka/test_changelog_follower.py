@@ -65,8 +65,7 @@ def follow(monkeypatch):
 
         monkeypatch.setattr(changelog, "describe", lambda *_: {"t": Live})
         monkeypatch.setattr(changelog, "consumer", lambda *_: Reader(given))
-        monkeypatch.setattr(changelog, "_RETRY_DELAY_SECONDS", 0.01)
-        followers.append(ChangelogFollower({}, "t", on_record))
+        followers.append(ChangelogFollower({}, "t", on_record, retry_seconds=0.01))
         return followers[-1]
 
     yield start

@@ -106,17 +106,20 @@ def test_an_answer_without_an_offset_is_none_and_newer_metadata_is_fetched(monke
     brokers, orders = MockBrokers(), TopicPartition("orders", 0)
     brokers.create("orders")
     brokers.append("orders", [b"1", b"2"])
-    listed, refreshed, offsets = client._list_offsets, [], [-1001]
+    real, refreshed, offsets = client.admin(brokers.config), [], [-1001]
 
-    def list_offsets(*asked):
+    def list_offsets(asked, **options):
         if not offsets:
-            return listed(*asked)
+            return real.list_offsets(asked, **options)
         answer = Future()
         answer.set_result(SimpleNamespace(offset=offsets.pop(), leader_epoch=None))
-        return {orders: answer}
+        return dict.fromkeys(asked, answer)
 
-    monkeypatch.setattr(client, "_list_offsets", list_offsets)
-    monkeypatch.setattr(client, "_refresh_metadata", refreshed.append)
+    def list_topics(**_):
+        refreshed.append("metadata")
+
+    forgetful = SimpleNamespace(list_offsets=list_offsets, list_topics=list_topics, poll=real.poll)
+    monkeypatch.setattr(client, "admin", lambda _: forgetful)
     assert client.latest_offsets(brokers.config, [orders])[orders][0] == 2
     assert len(refreshed) == 1
 
@@ -146,10 +149,12 @@ def test_a_group_that_was_forbidden_once_is_not_said_to_be_forbidden_after_it_wa
         def poll(self, _):
             return events.pop() if events else None
 
+    brokers, orders = MockBrokers(), TopicPartition("orders", 0)
+    brokers.create("orders")
+    config = brokers.config
+    client.watermarks(config, [orders])  # it has logged in
     monkeypatch.setattr(client, "REQUEST_TIMEOUT_SECONDS", -1.0)
-    monkeypatch.setattr(client, "_log_in", lambda *_: None)
     monkeypatch.setattr(client, "consumer", lambda *_: SilentConsumer())
-    config = client.client_config(KafkaSettings(), NOWHERE)
     with pytest.raises(AuthorizationError, match="group forbidden-once"):
         client.group_offsets(config, "forbidden-once", [TopicPartition("orders", 0)])
     with pytest.raises(BrokerUnreachableError):

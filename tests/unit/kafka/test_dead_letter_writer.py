@@ -40,8 +40,8 @@ def kafka(monkeypatch):
 
     monkeypatch.setattr(dead_letter_writer, "find_written", find_written)
     monkeypatch.setattr(dead_letter_writer, "send_each", send_each)
-    monkeypatch.setattr(dead_letter_writer, "_topic_ids", lambda *_: {})
-    monkeypatch.setattr(dead_letter_writer, "_records", lambda letters, *_: letters)
+    monkeypatch.setattr(dead_letter_writer, "topic_ids", lambda _, names: dict.fromkeys(names, ""))
+    monkeypatch.setattr(dead_letter_writer, "dead_letter_record", lambda letter, *_: letter)
     return kafka
 
 

@@ -1,19 +1,16 @@
 """A consumer that has lost all brokers is told from one whose brokers are away."""
 
+from dataclasses import replace
+
 import pytest
 from tests.mock_brokers import MockBrokers
 
 from headrace.kafka import lost_brokers
 from headrace.kafka.client import consumer
-from headrace.kafka.lost_brokers import BrokersLostError, IdleCheck, has_lost_brokers
+from headrace.kafka.lost_brokers import BrokersLostError, CheckTiming, IdleCheck, has_lost_brokers
 
+SOON = CheckTiming(answer_seconds=0.5, reconnect_seconds=0.5)
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch):
-    monkeypatch.setattr(lost_brokers, "_RECONNECT_SECONDS", 0.5)
-    monkeypatch.setattr(lost_brokers, "_ANSWER_SECONDS", 0.5)
 
 
 @pytest.fixture(scope="module")
@@ -22,18 +19,18 @@ def brokers():
 
 
 def test_a_client_that_asks_nobody_while_brokers_answer_another_has_lost_brokers(brokers):
-    assert has_lost_brokers(brokers.config, consumer(NOWHERE))
+    assert has_lost_brokers(brokers.config, consumer(NOWHERE), SOON)
 
 
 def test_a_client_that_is_answered_is_not(brokers):
     client = consumer(brokers.config)
     client.list_topics(timeout=30)
-    assert not has_lost_brokers(brokers.config, client)
+    assert not has_lost_brokers(brokers.config, client, SOON)
 
 
-def test_brokers_that_are_away_cut_nobody_off(monkeypatch):
-    monkeypatch.setattr(lost_brokers, "_CONNECT_SECONDS", 0.5)
-    assert not has_lost_brokers(NOWHERE, consumer(NOWHERE))
+def test_brokers_that_are_away_cut_nobody_off():
+    timing = replace(SOON, connect_seconds=0.5)
+    assert not has_lost_brokers(NOWHERE, consumer(NOWHERE), timing)
 
 
 def test_a_consumer_is_looked_after_once_it_has_been_quiet_for_a_while(brokers, monkeypatch):
@@ -41,4 +38,4 @@ def test_a_consumer_is_looked_after_once_it_has_been_quiet_for_a_while(brokers, 
     IdleCheck(brokers.config).check(cut_off, has_received=False)
     monkeypatch.setattr(lost_brokers, "IDLE_SECONDS", 0.0)
     with pytest.raises(BrokersLostError):
-        IdleCheck(brokers.config).check(cut_off, has_received=False)
+        IdleCheck(brokers.config, SOON).check(cut_off, has_received=False)

@@ -57,16 +57,16 @@ def test_a_range_that_reaches_the_end_of_the_partition_needs_no_further_record(b
     assert sum(len(chunk.records) for chunk in chunks) == 10
 
 
-def backwards(brokers, max_offsets):
-    return range_reader.read_backwards(brokers.config, "reader", ORDERS, max_offsets)
+def backwards(brokers, max_offsets, **options):
+    return range_reader.read_backwards(brokers.config, "reader", ORDERS, max_offsets, **options)
 
 
 @pytest.mark.parametrize("max_offsets", [0, 1, 10, 11, 26, 99, 100, 1_000])
 def test_records_are_read_backwards_as_far_as_asked(brokers, monkeypatch, max_offsets):
-    monkeypatch.setattr(range_reader, "_FIRST_LOOK_OFFSETS", 10)
     monkeypatch.setattr(range_reader, "CHUNK_RECORDS", 16)
     brokers.append("orders", numbers(0, 100))
-    values = [record.value() for record in backwards(brokers, max_offsets)]
+    records = backwards(brokers, max_offsets, first_part_offsets=10)
+    values = [record.value() for record in records]
     assert values == numbers(max(0, 100 - max_offsets), 100)[::-1]
 
 
@@ -82,10 +82,8 @@ def test_what_is_read_backwards_is_held_in_memory_a_part_at_a_time(brokers, monk
         return read_ranges(reader, asked, *arguments, **settings)
 
     monkeypatch.setattr(range_reader, "read_ranges", reading)
-    monkeypatch.setattr(range_reader, "_FIRST_LOOK_OFFSETS", 10)
-    monkeypatch.setattr(range_reader, "_MAX_PART_OFFSETS", 40)
     brokers.append("orders", numbers(0, 100))
-    records = backwards(brokers, 95)
+    records = backwards(brokers, 95, first_part_offsets=10, max_part_offsets=40)
     assert next(records).value() == b"99"
     assert [(each.start, each.end) for each in ranges] == [(90, 100)]
     assert sum(1 for _ in records) == 94

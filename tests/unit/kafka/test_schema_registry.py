@@ -18,8 +18,8 @@ SCHEMA = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "
 
 @pytest.fixture
 def server(monkeypatch):
-    quick = {**schema_registry._CONFIG, "retries.wait.ms": 1, "retries.max.wait.ms": 1}
-    monkeypatch.setattr(schema_registry, "_CONFIG", quick)
+    quick = {**schema_registry.CLIENT_CONFIG, "retries.wait.ms": 1, "retries.max.wait.ms": 1}
+    monkeypatch.setattr(schema_registry, "CLIENT_CONFIG", quick)
     with MockRegistry().running() as server:
         yield server
 

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headrace import model
 from headrace.errors import CommittedOffsetError, InstanceIdInUseError
-from headrace.kafka import lost_brokers, subscription
+from headrace.kafka import lost_brokers
 from headrace.kafka.lost_brokers import BrokersLostError
 from headrace.kafka.start_positions import StartPosition
 from headrace.kafka.subscription import Membership, Subscription
@@ -76,10 +76,10 @@ class Record(NamedTuple):
 END = KafkaError(KafkaError._PARTITION_EOF)
 
 
-def member_with(consumer, **membership):
+def member_with(consumer, id_seconds=5.0, **membership):
     membership = Membership("g", ("orders",), **membership or {"instance_id": "web-0"})
     config = {"bootstrap.servers": "127.0.0.1:1"}
-    member = Subscription(config, membership, print, lambda _: [], print)
+    member = Subscription(config, membership, print, lambda _: [], print, id_seconds)
     member._consumer.close()
     member._consumer = consumer
     return member
@@ -238,8 +238,7 @@ def test_a_static_member_does_not_leave():
     assert consumer.calls == ["close"]
 
 
-def test_an_id_that_brokers_do_not_give_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(subscription, "_ID_SECONDS", 0.0)
-    member = member_with(Coordinator(""))
+def test_an_id_that_brokers_do_not_give_is_not_waited_for():
+    member = member_with(Coordinator(""), id_seconds=0.0)
     member.begin_close()
     assert not member.is_joining()
