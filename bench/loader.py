@@ -160,7 +160,7 @@ def check(server: RedisServer, expected: Expected) -> None:
         OutputWrongError: users are missing or too many, or a profile of the sample is another one.
     """
     profiles = {_key(user) for user in expected.users}
-    if wrong := profiles ^ _profile_keys(server):
+    if wrong := profiles ^ profile_keys(server):
         raise OutputWrongError(f"{len(wrong)} profiles missing or unknown, such as {min(wrong)}")
     with closing(open_store(server.url, STORE, TTL)) as store:
         for user, events in expected.sampled.items():
@@ -173,7 +173,7 @@ def _key(user: int) -> str:
     return f"headrace:{{{STORE}:{user_id(user)}}}"
 
 
-def _profile_keys(server: RedisServer) -> set[str]:
+def profile_keys(server: RedisServer) -> set[str]:
     with redis.Redis.from_url(server.url.reveal(), decode_responses=True) as client:
         keys = client.scan_iter(count=_SCAN_KEYS)
         # The keys of a profile's lists have more behind the brace.

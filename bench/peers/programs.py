@@ -13,7 +13,6 @@ from pathlib import Path
 from headrace.runtime.process import child_environ
 
 BUILT = Path(__file__).resolve().parents[1] / ".built/peers"
-_STOP_SECONDS = 10.0
 
 
 class PeerMissingError(RuntimeError):
@@ -38,11 +37,11 @@ def started(
     return process
 
 
-def end(process: subprocess.Popen[str]) -> None:
+def end(process: subprocess.Popen[str], max_wait_seconds: float = 10.0) -> None:
     """It has ended when this returns, asked to or killed: an orphan would belong to nobody."""
     process.terminate()
     try:
-        process.wait(_STOP_SECONDS)
+        process.wait(max_wait_seconds)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

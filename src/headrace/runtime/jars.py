@@ -27,7 +27,6 @@ Progress = Callable[[int, int, str], None]
 """Called with (bytes so far, bytes in all, name of the jar that grew)."""
 
 _POLL_SECONDS = 0.2
-_STALL_SECONDS = 180
 
 
 @dataclass(frozen=True)
@@ -87,15 +86,20 @@ def fetch(group: str, java: Java, *, cache: Path, on_progress: Progress) -> list
 
 
 def fetch_jars(
-    jars: Sequence[Jar], java: Java, *, cache: Path, on_progress: Progress
+    jars: Sequence[Jar],
+    java: Java,
+    *,
+    cache: Path,
+    on_progress: Progress,
+    max_stall_seconds: float = 180.0,
 ) -> list[Path]:
-    """:func:`fetch` for any list of jars."""
+    """:func:`fetch` for any list of jars; a download that stalls for longer is ended."""
     if _missing(jars, cache):
         try:
             with exclusive(cache / "jars.lock"):
                 # Another process may have fetched them meanwhile.
                 if missing := _missing(jars, cache):
-                    _download(missing, java, cache, on_progress)
+                    _download(missing, java, cache, on_progress, max_stall_seconds)
         except OSError as error:
             raise JarError(str(jars[0]), f"the cache can't be written: {error}") from error
     return [jar.path(cache) for jar in jars]
@@ -105,13 +109,24 @@ def _missing(jars: Sequence[Jar], cache: Path) -> list[Jar]:
     return [jar for jar in jars if not jar.matches(jar.path(cache))]
 
 
-def _download(missing: Sequence[Jar], java: Java, cache: Path, on_progress: Progress) -> None:
+def _download(
+    missing: Sequence[Jar],
+    java: Java,
+    cache: Path,
+    on_progress: Progress,
+    max_stall_seconds: float,
+) -> None:
     """Moves what came into place even if another jar did not, so that a retry has less to do."""
     for abandoned in cache.glob("fetch-*"):
         shutil.rmtree(abandoned, ignore_errors=True)
     work = Path(tempfile.mkdtemp(prefix="fetch-", dir=cache))
     try:
-        _run_ivy(missing, java, work, on_progress)
+        process = ivy.start([jar.coordinates for jar in missing], java, work)
+        try:
+            _watch(process, missing, work, on_progress, max_stall_seconds)
+        finally:
+            process.kill()
+            process.wait()
         failures = [failure for jar in missing if (failure := _take(jar, work, cache))]
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -119,23 +134,18 @@ def _download(missing: Sequence[Jar], java: Java, cache: Path, on_progress: Prog
         raise failures[0]
 
 
-def _run_ivy(missing: Sequence[Jar], java: Java, work: Path, on_progress: Progress) -> None:
-    process = ivy.start([jar.coordinates for jar in missing], java, work)
-    try:
-        _watch(process, missing, work, on_progress)
-    finally:
-        process.kill()
-        process.wait()
-
-
 def _watch(
-    process: subprocess.Popen[bytes], missing: Sequence[Jar], work: Path, on_progress: Progress
+    process: subprocess.Popen[bytes],
+    missing: Sequence[Jar],
+    work: Path,
+    on_progress: Progress,
+    max_stall_seconds: float,
 ) -> None:
     """Reports progress until Ivy ends, or until nothing has come for long."""
     total = sum(jar.size for jar in missing)
     seen: dict[Jar, int] = {}
     running, last_growth = True, time.monotonic()
-    while running and time.monotonic() - last_growth < _STALL_SECONDS:
+    while running and time.monotonic() - last_growth < max_stall_seconds:
         running = process.poll() is None
         sizes = {jar: _bytes_so_far(jar, work) for jar in missing}
         grown = [jar for jar in missing if sizes[jar] != seen.get(jar, 0)]

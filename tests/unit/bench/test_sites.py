@@ -55,7 +55,7 @@ def test_the_greatest_event_time_and_then_the_greatest_id_is_the_newest():
 
 
 def test_a_user_missing_or_unknown_in_redis_fails(monkeypatch):
-    monkeypatch.setattr(loader, "_profile_keys", lambda _: {"headrace:{users:u1}"})
+    monkeypatch.setattr(loader, "profile_keys", lambda _: {"headrace:{users:u1}"})
     for users in ({1, 2}, {2}, set()):
         with pytest.raises(OutputWrongError, match="missing or unknown"):
             loader.check(None, Expected(users))

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import JarError
-from headrace.runtime import jars as jars_module
 from headrace.runtime.jars import LOCK, Jar, fetch_jars, locked
 from headrace.runtime.java import Java
 from headrace.runtime.relock import ROOTS
@@ -71,8 +70,8 @@ def cache(tmp_path) -> Path:
 def quiet(*_) -> None: ...
 
 
-def fetch(wanted, repository, cache, on_progress=quiet):
-    return fetch_jars(wanted, repository.java, cache=cache, on_progress=on_progress)
+def fetch(wanted, repository, cache, on_progress=quiet, **options):
+    return fetch_jars(wanted, repository.java, cache=cache, on_progress=on_progress, **options)
 
 
 def test_jars_come_in_the_order_of_the_lock_with_their_content(repository, cache):
@@ -126,11 +125,10 @@ def test_a_java_that_ends_at_once_is_told_with_its_last_words(repository, cache)
         fetch([repository.add("a")], repository, cache)
 
 
-def test_a_download_that_stalls_is_given_up(repository, cache, monkeypatch):
-    monkeypatch.setattr(jars_module, "_STALL_SECONDS", 0.1)
+def test_a_download_that_stalls_is_given_up(repository, cache):
     repository.java.executable.write_text("#!/bin/sh\necho waiting\nexec sleep 1000\n")
     with pytest.raises(JarError, match="the download ended early: waiting"):
-        fetch([repository.add("a")], repository, cache)
+        fetch([repository.add("a")], repository, cache, max_stall_seconds=0.1)
 
 
 def test_a_cache_that_cannot_be_made_is_an_error_of_its_own(repository, tmp_path):

