@@ -18,7 +18,6 @@ from tests.integration.flow import Flow
 from tests.integration.test_sinks import records
 
 from headrace import BatchLimits, Lake, StandingQueries, Topic
-from headrace.control import query_balances as query_balances_module
 from headrace.control.batch_queries import BatchQueriesCheck
 from headrace.control.project import LoadedProject
 from headrace.control.query_balances import query_balances
@@ -448,8 +447,9 @@ def test_batches_say_which_queries_they_had(queries):
     assert check.had_registered("match", others) is None
 
 
-def balance(queries):
-    [balance] = query_balances(queries.flow.client, queries.declared, [queries.topic.name])
+def balance(queries, **options):
+    topics = [queries.topic.name]
+    [balance] = query_balances(queries.flow.client, queries.declared, topics, **options)
     return balance
 
 
@@ -483,17 +483,17 @@ def test_a_snapshot_of_several_transactions_is_whole_after_a_restart(queries, mo
     assert balance(queries).state is WindowState.BALANCED
 
 
-def test_what_no_instance_takes_is_not_balanced(queries, monkeypatch):
+def test_what_no_instance_takes_is_not_balanced(queries):
     queries.register("q", "SELECT count(*) FROM views")
     queries.send((0, "PL", 1))
     queries.match()
     queries.aggregate(lambda status: status.windows)
-    monkeypatch.setattr(query_balances_module, "_OLD_SECONDS", 0.0)
-    assert balance(queries).state is WindowState.BALANCED
+    assert balance(queries, max_age_seconds=0.0).state is WindowState.BALANCED
     queries.send((1, "PL", 1))
     queries.match()
-    assert balance(queries).state is WindowState.UNKNOWN
-    assert balance(queries).unknown == "no instance takes what was matched in partitions 0, 1, 2"
+    old = balance(queries, max_age_seconds=0.0)
+    assert old.state is WindowState.UNKNOWN
+    assert old.unknown == "no instance takes what was matched in partitions 0, 1, 2"
 
 
 def test_matches_that_are_too_many_are_told_with_their_partition(queries):
@@ -604,7 +604,7 @@ def test_windows_that_another_program_has_sent_are_too_many(queries):
     assert (difference.hop, difference.number) == (Hop.ENDED_WINDOWS, -1)
 
 
-def test_ended_windows_that_no_instance_takes_are_not_balanced(queries, monkeypatch):
+def test_ended_windows_that_no_instance_takes_are_not_balanced(queries):
     matched_and_answered(queries)
     queries.send((70, "PL", 1), (71, "PL", 1))
     queries.match()
@@ -613,8 +613,7 @@ def test_ended_windows_that_no_instance_takes_are_not_balanced(queries, monkeypa
         queries.aggregate(lambda status: status.records >= 2)
     assert (balance(queries).in_results, balance(queries).waiting) == (0, 1)
     assert balance(queries).state is WindowState.BALANCED
-    monkeypatch.setattr(query_balances_module, "_OLD_SECONDS", 0.0)
-    unknown = balance(queries).unknown
+    unknown = balance(queries, max_age_seconds=0.0).unknown
     assert unknown == f"no instance takes the windows that have ended, in partitions {ended}"
 
 

@@ -28,8 +28,6 @@ from headrace.queries.records.snapshots import (
 # An instance writes its position every 5 s. Where it writes a snapshot of every open window first,
 # there are as many records between two positions as there are windows.
 _MAX_LOOK_OFFSETS = 20_000_000
-# A position is old if no newer position was written for this time.
-_OLD_SECONDS = 60.0
 _CATCHING_UP = "an instance that has begun anew takes records that its windows have already"
 
 
@@ -80,17 +78,26 @@ def balance_queries(
 
 
 def query_balances(
-    config: ClientConfig, queries: StandingQueries, topics: Iterable[str]
+    config: ClientConfig,
+    queries: StandingQueries,
+    topics: Iterable[str],
+    max_age_seconds: float = 60.0,
 ) -> Iterator[QueryBalance]:
     """Yields the balance of each topic whose events are matched.
 
     Balances are as of the instances' last snapshots, which are some seconds old.
 
+    Args:
+        config: librdkafka's settings of the cluster.
+        queries: the standing queries.
+        topics: the names of the topics of events.
+        max_age_seconds: a position is old if no newer position was written for this time.
+
     Raises:
         AuthorizationError: if an ACL is missing.
         BrokerUnreachableError: if the brokers do not answer.
     """
-    reports = _reports(config, queries)
+    reports = _reports(config, queries, max_age_seconds)
     for topic in topics:
         counts = {n: each.counts[topic] for n, each in reports.items() if topic in each.counts}
         answered = {number: each.answered.counts for number, each in reports.items()}
@@ -134,30 +141,36 @@ class _Report:
     is_old: bool
 
 
-def _reports(config: ClientConfig, queries: StandingQueries) -> dict[int, _Report]:
+def _reports(
+    config: ClientConfig, queries: StandingQueries, max_age_seconds: float
+) -> dict[int, _Report]:
     """Returns reports by partition number, without partitions that no instance has written for."""
     topics = (queries.snapshots_topic, queries.matched_topic)
     if not describe(config, topics).keys() >= set(topics):
         return {}
-    reports = ((number, _report(config, queries, number)) for number in range(queries.partitions))
+    numbers = range(queries.partitions)
+    reports = ((number, _report(config, queries, number, max_age_seconds)) for number in numbers)
     return {number: report for number, report in reports if report is not None}
 
 
-def _report(config: ClientConfig, queries: StandingQueries, number: int) -> _Report | None:
+def _report(
+    config: ClientConfig, queries: StandingQueries, number: int, max_age_seconds: float
+) -> _Report | None:
     matched = TopicPartition(queries.matched_topic, number)
     snapshots = TopicPartition(queries.snapshots_topic, number)
     if (last := last_positions(config, snapshots)) is None:
         return None
     (position, written), (answered, answered_at) = last
+    is_old, is_answer_old = (time.time() - at > max_age_seconds for at in (written, answered_at))
     has_begun = any(each.begun for each in position.counts.values())
-    looks = _is_old(written) or has_begun
+    looks = is_old or has_begun
     has_more = looks and _has_records(config, matched, position.offset)
     return _Report(
         position.counts,
         answered,
-        is_behind=_is_old(written) and has_more,
+        is_behind=is_old and has_more,
         is_open=has_begun and not has_more,
-        is_old=_is_old(answered_at),
+        is_old=is_answer_old,
     )
 
 
@@ -194,10 +207,6 @@ def _decoded(record: Record) -> SnapshotRecord | None:
         return decode_snapshot_record(record.value() or b"")
     except ValueError:
         return None
-
-
-def _is_old(written: float) -> bool:
-    return time.time() - written > _OLD_SECONDS
 
 
 def _has_records(config: ClientConfig, partition: TopicPartition, start: int) -> bool:

@@ -106,10 +106,10 @@ def explain_query(
     entry = registered_query(project, query_id, queries=queries)
     config = broker_config(project.settings)
     instances = instance_slots(config, declared, _now_ms())
-    sample = _sample(project, config, entry, max_events)
-    pipelines = _pipelines(project, config, declared, entry)
+    sample = event_sample(project, config, entry, max_events)
+    pipelines = matching_pipelines(project, config, declared, entry)
     unknown = tuple(_unknown(entry, sample, pipelines, max_events))
-    late_events = _late_events(config, declared, query_id)
+    late_events = late_event_count(config, declared, query_id)
     return QueryExplanation(entry, sample, pipelines, tuple(instances), late_events, unknown)
 
 
@@ -167,9 +167,10 @@ def _tick(value: bytes | None) -> Tick | None:
     return record if isinstance(record, Tick) else None
 
 
-def _sample(
+def event_sample(
     project: LoadedProject, config: ClientConfig, entry: QueryEntry, max_events: int
 ) -> QuerySample | None:
+    """Returns what the query finds in the newest events; ``None`` if they can't be evaluated."""
     if entry.query is None or entry.state is QueryState.FAULTY:
         return None
     topic = project.topics[entry.query.topic]
@@ -180,9 +181,10 @@ def _sample(
     return sample_query(rows, query, topic, rejected)
 
 
-def _pipelines(
+def matching_pipelines(
     project: LoadedProject, config: ClientConfig, declared: StandingQueries, entry: QueryEntry
 ) -> tuple[MatchingPipeline, ...]:
+    """Returns the pipelines that match the events of the query's topic."""
     if entry.query is None:
         return ()
     topic = entry.query.topic
@@ -201,7 +203,8 @@ def _pipelines(
     return tuple(_pipeline(name, ticks.get(name), latest, entry, check) for name in names)
 
 
-def _late_events(config: ClientConfig, declared: StandingQueries, query_id: str) -> int | None:
+def late_event_count(config: ClientConfig, declared: StandingQueries, query_id: str) -> int | None:
+    """Returns the number of late events of a query; ``None`` if no instance has reported it."""
     live = describe(config, [declared.snapshots_topic]).get(declared.snapshots_topic)
     partitions = [] if live is None else live.all_partitions
     reported = [last for each in partitions if (last := last_positions(config, each)) is not None]

@@ -22,10 +22,6 @@ from headrace.queries.records.result import QueryResult, ResultKind, result_of
 from headrace.queries.registry.record import QUERY_ID
 
 MAX_LISTED_RESULTS = 100_000
-# The least number of results to process at once: several windows even at the largest LIMIT.
-_MIN_RESULTS_AT_ONCE = 20_000
-# Groups whose newest emission is kept in memory; those updated longest ago are dropped first.
-_MAX_FOLLOWED_GROUPS = 100_000
 
 ResultStart: TypeAlias = Literal["earliest", "latest"]
 """Start at the first result that Kafka still has, or read only results from now on."""
@@ -141,20 +137,23 @@ def results_partition(
 
 
 def newest_results(
-    results: Iterable[QueryResult], limit: int = MAX_LISTED_RESULTS
+    results: Iterable[QueryResult], limit: int = MAX_LISTED_RESULTS, min_at_once: int = 20_000
 ) -> list[QueryResult]:
     """Returns the newest valid results, sorted by the ends of their windows, newest last.
 
     Only results with the greatest ``emission`` of their window are valid, as a group may have moved
     into the group of events beyond LIMIT since. Results of one window keep their order.
 
-    Memory is bounded: at most four times as many results as the limit, or 40,000, are kept.
+    Memory is bounded: at most four times as many results as the limit, or twice ``min_at_once``,
+    are kept.
 
     Args:
         results: results in the order of their topic.
         limit: the greatest number of results to return.
+        min_at_once: the least number of results to process at once: several windows even at the
+            largest LIMIT.
     """
-    at_once = max(2 * limit, _MIN_RESULTS_AT_ONCE)
+    at_once = max(2 * limit, min_at_once)
     coming = iter(results)
     newest: list[QueryResult] = []
     while part := list(itertools.islice(coming, at_once)):
@@ -176,10 +175,13 @@ def _counting(results: Iterable[QueryResult]) -> list[QueryResult]:
     return sorted(counting, key=lambda result: result.end)
 
 
-def unrepeated(results: Iterable[QueryResult]) -> Iterator[QueryResult]:
+def unrepeated(results: Iterable[QueryResult], max_groups: int = 100_000) -> Iterator[QueryResult]:
     """Yields results with a greater emission than all earlier results of their group.
 
-    The newest emissions of 100,000 groups are kept in memory.
+    Args:
+        results: results in the order of their topic.
+        max_groups: groups whose newest emission is kept in memory; those updated longest ago are
+            dropped first.
     """
     emissions: dict[GroupKey, int] = {}
     for result in results:
@@ -187,7 +189,7 @@ def unrepeated(results: Iterable[QueryResult]) -> Iterator[QueryResult]:
         newest = emissions.pop(group, -1)
         # Reinserted at the end: the group that was updated longest ago is dropped first.
         emissions[group] = max(result.emission, newest)
-        if len(emissions) > _MAX_FOLLOWED_GROUPS:
+        if len(emissions) > max_groups:
             del emissions[next(iter(emissions))]
         if result.emission > newest:
             yield result

@@ -42,11 +42,6 @@ from headrace.settings import Settings
 MAX_SCANNED_RECORDS = 200_000
 """The greatest number of newest records of a partition that are read for a list of results."""
 
-_MAX_LIST_RESULTS, _MAX_LIST_BYTES = 20_000, 16 * 2**20
-_PAGE_BYTES = 262_144
-# Offsets that one read of a page covers: few while most records belong to the query, as records
-# beyond the end of the page are read in vain, and many while few records belong to it.
-_MIN_OFFSETS, _MAX_OFFSETS = 256, 16_384
 _SILENCE_SECONDS = 10.0  # reading fails if no record comes for this time
 _OFFSETS_SECONDS = 0.5  # offsets that are older than this are fetched again
 # While there are no results, a cursor checks at this interval whether the id is registered anew.
@@ -155,7 +150,18 @@ class TopicCursor:
             is no query. It is called when a result belongs to a later registration: of two clients
             that register one id at the same moment, the later one may have results until its record
             is corrected. While there are no results, it is called every 15 seconds.
+
+    Attributes:
+        max_list_results, max_list_bytes: the results of a list, which are held in memory.
+        page_bytes: the size of a page.
+        min_offsets, max_offsets: offsets that one read of a page covers: few while most records
+            belong to the query, as records beyond the end of the page are read in vain, and many
+            while few records belong to it.
     """
+
+    max_list_results, max_list_bytes = 20_000, 16 * 2**20
+    page_bytes = 262_144
+    min_offsets, max_offsets = 256, 16_384
 
     def __init__(
         self,
@@ -168,7 +174,7 @@ class TopicCursor:
         self._reader, self._partition, self._id = reader, partition, document["id"]
         self._registered_at, self._asked_at = registered_at, time.monotonic()
         self._registered = datetime.fromisoformat(document["registered_at"])
-        self._topic_id, self._step = "", _MIN_OFFSETS
+        self._topic_id, self._step = "", self.min_offsets
         self._move(begin if isinstance(begin, int) else 0)
         if begin == "latest":
             known = self._known()
@@ -192,9 +198,9 @@ class TopicCursor:
         # Retention may have deleted the records at the position.
         begin = max(self._position, offsets.start)
         range_ = OffsetRange(offsets.partition, begin, min(begin + self._step, offsets.end))
-        page = _Page(self._id, self._registered, self._registered_at)
+        page = _Page(self._id, self._registered, self._registered_at, self.page_bytes)
         is_whole = self._reader.read(range_, page.take)
-        self._step = min(2 * self._step, _MAX_OFFSETS) if is_whole else _MIN_OFFSETS
+        self._step = min(2 * self._step, self.max_offsets) if is_whole else self.min_offsets
         self._move(range_.end if is_whole else page.position)
         is_end = page.is_over or self._position == offsets.end
         return ResultPage(page.results, self._position, is_end, page.is_over)
@@ -203,7 +209,7 @@ class TopicCursor:
         """Returns the newest result of each group from the newest records of the partition."""
         known = self._known().offsets
         begin = max(known.start, known.end - MAX_SCANNED_RECORDS)
-        newest = _NewestResults()
+        newest = _NewestResults(self.max_list_results, self.max_list_bytes)
 
         def take(record: Record) -> bool:
             result = result_of(self._id, record.key(), record.value())
@@ -212,7 +218,7 @@ class TopicCursor:
             return True
 
         self._reader.read(OffsetRange(known.partition, begin, known.end), take)
-        counting = newest_results(map(decode_result, newest.results), _MAX_LIST_RESULTS)
+        counting = newest_results(map(decode_result, newest.results), self.max_list_results)
         is_cut = newest.is_cut or begin > known.start or len(counting) > limit
         return ResultList([msgspec.json.encode(each) for each in counting[-limit:]], is_cut)
 
@@ -238,7 +244,8 @@ class TopicCursor:
 class _NewestResults:
     """Keeps the newest results as JSON, up to a number of results and a total size."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_results: int, max_bytes: int) -> None:
+        self._max_results, self._max_bytes = max_results, max_bytes
         self.results: deque[bytes] = deque()
         self.is_cut = False
         self._bytes = 0
@@ -247,7 +254,7 @@ class _NewestResults:
         """Adds a result that is newer than all results before it."""
         self.results.append(result)
         self._bytes += len(result)
-        while len(self.results) > _MAX_LIST_RESULTS or self._bytes > _MAX_LIST_BYTES:
+        while len(self.results) > self._max_results or self._bytes > self._max_bytes:
             self._bytes -= len(self.results.popleft())
             self.is_cut = True
 
@@ -260,12 +267,13 @@ class _Page:
         query_id: str,
         registered: datetime,
         registered_at: Callable[[], datetime | None],
+        max_bytes: int,
     ) -> None:
         self._id, self._registered = query_id, registered
         # One call per page is enough: its records were written, and their queries registered,
         # before the call.
         self._registered_at = cache(registered_at)
-        self._left_bytes = _PAGE_BYTES
+        self._left_bytes = max_bytes
         self.results: list[tuple[int, bytes]] = []
         self.position, self.is_over = 0, False
 

@@ -87,9 +87,9 @@ def cluster(monkeypatch):
     for module in (query_explanation, query_instances):
         monkeypatch.setattr(module, "broker_config", lambda settings: {})
         monkeypatch.setattr(module, "instance_slots", lambda *_: known.slots)
-    monkeypatch.setattr(query_explanation, "_sample", lambda *_: known.sample)
-    monkeypatch.setattr(query_explanation, "_pipelines", lambda *_: known.pipelines)
-    monkeypatch.setattr(query_explanation, "_late_events", lambda *_: 1_234)
+    monkeypatch.setattr(query_explanation, "event_sample", lambda *_: known.sample)
+    monkeypatch.setattr(query_explanation, "matching_pipelines", lambda *_: known.pipelines)
+    monkeypatch.setattr(query_explanation, "late_event_count", lambda *_: 1_234)
     return known
 
 

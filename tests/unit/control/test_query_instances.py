@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import confluent_kafka
+import msgspec
 import pytest
 
 from headrace import StandingQueries
 from headrace.control import query_instances
 from headrace.control.query_instances import UNCOVERED_MS, instance_slots, uncovered_partitions
-from headrace.queries.instance.leases import Claim, LeaseTable
+from headrace.kafka.client import LiveTopic
+from headrace.queries.instance.leases import Claim
 
 NOW_MS = 1_800_000_000_000
 QUERIES = StandingQueries("ads", partitions=5, partitions_per_instance=2)
+
+
+def record(slot, claim, time_ms):
+    """Returns a record of the topic of leases."""
+    return SimpleNamespace(
+        key=lambda: b"%d" % slot,
+        value=lambda: msgspec.json.encode(claim),
+        timestamp=lambda: (confluent_kafka.TIMESTAMP_LOG_APPEND_TIME, time_ms),
+    )
 
 
 @pytest.fixture
@@ -18,16 +32,20 @@ def slots(monkeypatch):
     """``slots({0: age})``: the slots whose leases were renewed so many milliseconds ago."""
 
     def of(ages, released=()):
-        def leases(config, topic, count):
-            table = LeaseTable(count)
-            for slot, age_ms in ages.items():
-                holder = f"instance-{slot}"
-                table.take(slot, Claim(holder, "host"), NOW_MS - age_ms, 0.0)
-                if slot in released:
-                    table.take(slot, Claim(holder, "host", is_release=True), NOW_MS, 0.0)
-            return table
-
-        monkeypatch.setattr(query_instances, "_leases", leases)
+        records = []
+        for slot, age_ms in ages.items():
+            claim = Claim(f"instance-{slot}", "host")
+            records.append(record(slot, claim, NOW_MS - age_ms))
+            if slot in released:
+                records.append(
+                    record(slot, msgspec.structs.replace(claim, is_release=True), NOW_MS)
+                )
+        topic = QUERIES.leases_topic
+        live = {topic: LiveTopic(topic, "id", 1, 1)}
+        monkeypatch.setattr(query_instances, "describe", lambda *_: live)
+        for offsets in ("earliest_offsets", "high_watermarks"):
+            monkeypatch.setattr(query_instances, offsets, lambda _, all_: dict.fromkeys(all_, 0))
+        monkeypatch.setattr(query_instances, "read_records", lambda *_: records)
         return instance_slots({}, QUERIES, NOW_MS)
 
     return of

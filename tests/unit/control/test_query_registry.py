@@ -7,6 +7,7 @@ import json
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 from tests.unit.queries.registry.flow import FLOW, write_project
@@ -52,7 +53,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(query_registry, "_now", lambda: clock.now)
+    monkeypatch.setattr(query_registry, "datetime", SimpleNamespace(now=lambda _: clock.now))
     return clock
 
 

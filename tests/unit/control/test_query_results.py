@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 from weakref import WeakValueDictionary
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +31,17 @@ EARLY = ResultKind.EARLY
 COUNT = "SELECT count(*) FROM clicks"
 
 
+def stored(result):
+    """Returns a record as a reader of a range gets it."""
+    record = followed(result)
+    return SimpleNamespace(key=lambda: record.key, value=lambda: record.value)
+
+
+def followed(result):
+    """Returns a record as one who follows a topic gets it."""
+    return SimpleNamespace(key=result.query.encode(), value=msgspec.json.encode(result))
+
+
 class ResultsTopic:
     """The topic of results, in place of Kafka's.
 
@@ -44,8 +57,8 @@ class ResultsTopic:
         monkeypatch.setattr(query_results, "broker_config", lambda settings: {})
         monkeypatch.setattr(query_results, "describe", self._describe)
         monkeypatch.setattr(query_results, "watermarks", lambda config, places: {places[0]: (0, 9)})
-        monkeypatch.setattr(query_results, "_between", lambda *_: iter(self.known))
-        monkeypatch.setattr(query_results, "_followed", lambda *_: iter(self.coming))
+        monkeypatch.setattr(query_results, "read_records", lambda *_: map(stored, self.known))
+        monkeypatch.setattr(query_results, "follow", lambda *_: map(followed, self.coming))
 
     def _describe(self, config, names):
         return {} if self.live is None else {"ads.results": self.live}
@@ -112,8 +125,7 @@ class Facets(dict):
     """Facets of which it is known whether something still holds them."""
 
 
-def test_memory_is_bounded_by_the_limit_and_not_by_what_the_topic_has(monkeypatch):
-    monkeypatch.setattr(query_results, "_MIN_RESULTS_AT_ONCE", 4)
+def test_memory_is_bounded_by_the_limit_and_not_by_what_the_topic_has():
     held, counts = WeakValueDictionary(), []
 
     def results():
@@ -122,17 +134,17 @@ def test_memory_is_bounded_by_the_limit_and_not_by_what_the_topic_has(monkeypatc
             counts.append(len(held))
             yield result(number // 100, facets=facets, events=number)
 
-    newest = newest_results(results(), limit=3)
+    newest = newest_results(results(), limit=3, min_at_once=4)
     assert [each.events for each in newest] == [497, 498, 499]
     assert max(counts) < 30
 
 
-def test_results_that_are_read_in_parts_are_the_same(monkeypatch):
+def test_results_that_are_read_in_parts_are_the_same():
     written = [result(minute, kind=EARLY) for minute in range(9)]
     written += [result(minute, country, emission=2) for minute in range(9) for country in "ab"]
     whole = newest_results([*written, *written])
-    monkeypatch.setattr(query_results, "_MIN_RESULTS_AT_ONCE", 5)
-    assert newest_results([*written, *written], limit=4) == whole[-4:]
+    newest = newest_results([*written, *written], limit=4, min_at_once=5)
+    assert newest == whole[-4:]
     assert len(whole) == 18
 
 
@@ -142,10 +154,9 @@ def test_repeats_after_a_restart_change_nothing(written):
     assert newest_results([*results, *results]) == newest_results(results)
 
 
-def test_followed_groups_are_forgotten_at_a_limit(monkeypatch):
-    monkeypatch.setattr(query_results, "_MAX_FOLLOWED_GROUPS", 2)
+def test_followed_groups_are_forgotten_at_a_limit():
     results = [result(0), result(1), result(2), result(1), result(0)]
-    assert list(unrepeated(results)) == [result(0), result(1), result(2), result(0)]
+    assert list(unrepeated(results, max_groups=2)) == [result(0), result(1), result(2), result(0)]
 
 
 def test_results_that_are_there_are_the_newest_and_limited(project, topic):

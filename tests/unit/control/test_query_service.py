@@ -7,6 +7,7 @@ import sys
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -48,7 +49,7 @@ def load(tmp_path, monkeypatch):
 @pytest.fixture
 def topic(monkeypatch):
     times = (NOW + timedelta(seconds=second) for second in range(100))
-    monkeypatch.setattr(query_registry, "_now", lambda: next(times))
+    monkeypatch.setattr(query_registry, "datetime", SimpleNamespace(now=lambda _: next(times)))
     return MemoryTopic(monkeypatch)
 
 
@@ -304,9 +305,8 @@ def test_results_are_in_the_declared_partition_though_the_topic_has_more(load, t
 
 
 def test_a_page_has_an_end_in_bytes_and_offsets(reader, monkeypatch):
-    monkeypatch.setattr(query_service, "_PAGE_BYTES", 400)
-    monkeypatch.setattr(query_service, "_MIN_OFFSETS", 2)
-    monkeypatch.setattr(query_service, "_MAX_OFFSETS", 5)
+    for name, value in {"page_bytes": 400, "min_offsets": 2, "max_offsets": 5}.items():
+        monkeypatch.setattr(TopicCursor, name, value)
     for minute in range(3):
         reader.add("a", minute)
     for minute in range(6):
@@ -407,12 +407,12 @@ def test_a_list_that_is_whole_is_not_cut(reader):
     assert not cursor(reader).newest(3).is_cut
 
 
-@pytest.mark.parametrize("limit", ["_MAX_LIST_RESULTS", "_MAX_LIST_BYTES"])
+@pytest.mark.parametrize("limit", ["max_list_results", "max_list_bytes"])
 def test_a_list_has_the_newest_results_up_to_a_number_and_a_size(reader, monkeypatch, limit):
     for minute in range(4):
         reader.add("a", minute)
-    limits = {"_MAX_LIST_RESULTS": 2, "_MAX_LIST_BYTES": 2 * len(reader.stored[0].content)}
-    monkeypatch.setattr(query_service, limit, limits[limit])
+    limits = {"max_list_results": 2, "max_list_bytes": 2 * len(reader.stored[0].content)}
+    monkeypatch.setattr(TopicCursor, limit, limits[limit])
     results, is_cut = cursor(reader).newest(100)
     assert [decode_result(result).begin[14:16] for result in results] == ["02", "03"]
     assert is_cut
