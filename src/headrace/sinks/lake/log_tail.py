@@ -32,7 +32,6 @@ from headrace.sinks.lake.table_features import unfulfilled
 _MORE = frozenset({"remove", "metaData", "protocol"})
 # Operations that take rows away without a word of the positions recorded beside them.
 _REPLACEMENTS = frozenset({"RESTORE", "CLONE"})
-_MAX_BEHIND = 100  # versions that are read one by one, rather than all files
 # Characters that delta-rs leaves as they are in a path, besides letters and digits. What removes
 # a file must write its path as what added it did.
 _PATH_CHARACTERS = "/!$&'()+,-.:;=@_~"
@@ -61,7 +60,10 @@ class LogTail:
         partition_columns: their names.
         properties: of the table.
         unfulfilled: what the table asks of a writer that headrace does not do; None: nothing.
+        max_behind: versions that are read one by one, rather than all files.
     """
+
+    max_behind = 100
 
     def __init__(
         self, table: DeltaTable, app_ids: Collection[str], uri: str, options: Options
@@ -103,7 +105,7 @@ class LogTail:
                 know nothing.
         """
         checkpoint = last_checkpoint(self._log, self._options)
-        far_behind = checkpoint is not None and checkpoint > self.version + _MAX_BEHIND
+        far_behind = checkpoint is not None and checkpoint > self.version + self.max_behind
         if far_behind or self._digest is None:
             return False
         # A table put back from a backup, or made again, has another commit of this number or none.

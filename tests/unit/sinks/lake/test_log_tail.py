@@ -135,7 +135,7 @@ def test_a_checkpoint_of_the_log_is_no_reason_to_read_all_files(root, reads):
 
 
 def test_a_writer_far_behind_reads_the_table_and_not_each_version(root, reads, monkeypatch):
-    monkeypatch.setattr(log_tail, "_MAX_BEHIND", 2)
+    monkeypatch.setattr(LogTail, "max_behind", 2)
     idle, busy = LakeTable(spec(root, IDS)), LakeTable(spec(root, IDS))
     add(busy, root, 0)
     assert idle.versions(["a"]) == {"a": 0}
@@ -299,7 +299,7 @@ def test_a_replacement_of_all_rows_stops_a_writer_and_is_seen_at_the_start(root,
 
 
 def test_a_restore_is_seen_also_where_the_log_is_not_read_on(root, monkeypatch):
-    monkeypatch.setattr(log_tail, "_MAX_BEHIND", 2)
+    monkeypatch.setattr(LogTail, "max_behind", 2)
     table = LakeTable(spec(root, IDS))
     for number in range(3):
         add(table, root, number)

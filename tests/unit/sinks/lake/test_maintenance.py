@@ -149,15 +149,15 @@ def test_commits_that_come_during_the_last_attempt_are_not_forgotten(root, monke
     declared = spec(root, IDS, "day", compact_files=3)
     hold = MaintenanceHold(declared)
     writer, beside = Writer(declared, hold), hold._maintenance
-    take_note, batches = beside._take_note, iter([0, 1, 2])
+    last_checkpoint, batches = maintenance.last_checkpoint, iter([0, 1, 2])
 
-    def before_it_is_told_to_end():
-        take_note()
+    def before_it_is_told_to_end(*arguments):
         for number in batches:
             writer.batch(number)
         beside._closing.set()
+        return last_checkpoint(*arguments)
 
-    monkeypatch.setattr(beside, "_take_note", before_it_is_told_to_end)
+    monkeypatch.setattr(maintenance, "last_checkpoint", before_it_is_told_to_end)
     beside._wake.set()
     hold.release(PATIENCE)
     assert hold.progress.files_merged == 3
@@ -201,24 +201,18 @@ def test_a_merge_commits_beside_batches_however_many_come_in_between(root, monke
     for number in range(2):
         writer.batch(number)
     compaction = hold._maintenance._compaction
-    swap, numbers = compaction._swap, iter(range(3, 100))
+    replace, numbers = compaction._log.replace, iter(range(3, 100))
 
-    def among_batches(swaps):
-        replace = compaction._log.replace
+    def among_batches(table, added, removed):
+        for _ in range(25):
+            writer.table.commit(
+                written(declared, {"id": (number := next(numbers))}),
+                versions={"a": number},
+                expected={"a": number - 1},
+            )
+        replace(table, added, removed)
 
-        def late(table, added, removed):
-            for _ in range(25):
-                writer.table.commit(
-                    written(declared, {"id": (number := next(numbers))}),
-                    versions={"a": number},
-                    expected={"a": number - 1},
-                )
-            replace(table, added, removed)
-
-        monkeypatch.setattr(compaction._log, "replace", late)
-        return swap(swaps)
-
-    monkeypatch.setattr(compaction, "_swap", among_batches)
+    monkeypatch.setattr(compaction._log, "replace", among_batches)
     writer.batch(2)
     hold.release(PATIENCE)
     assert (hold.progress.files_merged, hold.progress.failures) == (3, 0)

@@ -16,7 +16,8 @@ from headrace.errors import SinkError
 from headrace.model import OffsetRange, TopicPartition
 from headrace.sinks.api import Transaction
 from headrace.sinks.lake.data_file import WriteSpec
-from headrace.sinks.lake.delta_log import DeltaLog
+from headrace.sinks.lake.delta_log import DeltaLog, live_paths
+from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.replacing import LakeReplacingDriver, RowKeys
 from headrace.sinks.lake.table import LakeTable, read_table
 from headrace.sinks.lake.writer import PartitionedWriter
@@ -176,15 +177,17 @@ def test_rows_without_an_id_are_added_and_replace_none(tmp_path):
 def test_an_id_is_looked_for_where_event_times_overlap(tmp_path, monkeypatch):
     target = spec(tmp_path / "clicks", places=False)
     fill(target, [row(1)], [row(2, late=3)], [row(3)])
-    read, reads = LakeReplacingDriver._compared, []
+    present = live_paths(DeltaTable(target.root))
+    read, reads = TableFolder.read, set()
 
-    def noting(self, rows, staged, present):
-        reads.append(len(present))
-        return read(self, rows, staged, present)
+    def noting(folder, path, *arguments):
+        reads.add(path)
+        return read(folder, path, *arguments)
 
-    monkeypatch.setattr(LakeReplacingDriver, "_compared", noting)
+    monkeypatch.setattr(TableFolder, "read", noting)
     assert replace(target, [row(1), row(3)], places=False) == (0, 0, 2)
-    assert reads == [2]
+    assert len(present) == 3
+    assert len(present & reads) == 2
 
 
 def test_rows_from_before_the_columns_of_places_are_refused(tmp_path):

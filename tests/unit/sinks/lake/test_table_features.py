@@ -11,6 +11,7 @@ from tests.unit.sinks.lake.test_table import spec, written
 
 from headrace.errors import SinkError, TableMismatchError
 from headrace.sinks.lake.compaction import Compaction
+from headrace.sinks.lake.merging import FileMerger
 from headrace.sinks.lake.table import LakeTable, read_table
 
 IDS = {"id": pa.int64()}
@@ -176,15 +177,15 @@ def test_a_merge_gives_way_to_deletion_vectors_that_came_since_it_has_read(root,
     table = LakeTable(spec(root, IDS))
     commit(table, root, 0, None)
     commit(table, root, 1, 0)
-    compaction = Compaction(root)
-    swap = compaction._swap
+    merge_all = FileMerger.merge_all
 
-    def after_deletion_vectors(swaps):
+    def before_deletion_vectors(merger, groups):
+        merges = merge_all(merger, groups)
         alter(root, listed("deletionVectors", reader=["deletionVectors"]))
-        return swap(swaps)
+        return merges
 
-    monkeypatch.setattr(compaction, "_swap", after_deletion_vectors)
+    monkeypatch.setattr(FileMerger, "merge_all", before_deletion_vectors)
     with pytest.raises(SinkError, match="reader version 3"):
-        compaction.run()
+        Compaction(root).run()
     assert DeltaTable(root).version() == 2
     assert ids(root) == [0, 1]

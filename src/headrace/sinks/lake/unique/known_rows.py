@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from headrace.events.event_hash import Hashes
 from headrace.sinks.lake.unique.row_keys import RowKeys
 
-# Of a merged run: a larger one is in a file. Merging takes some times this much memory.
-_ROWS_IN_MEMORY = 1 << 18
 # A run is merged into the one before it unless that one is so much larger: few runs, few copies.
 _GROWTH = 4
 
@@ -35,11 +33,16 @@ class KnownRows:
     """Keys of rows by slice. Used on one thread.
 
     16 bytes a row. The rows of a slice that come together are a run in memory until it is merged
-    with others; a merged run of more than 262,144 rows is in files that are gone with the process.
-    Memory holds their pages as long as nothing else needs it.
+    with others; a larger merged run is in files that are gone with the process. Memory holds their
+    pages as long as nothing else needs it.
+
+    Args:
+        rows_in_memory: the rows of a merged run that is not in a file. Merging takes some times
+            this much memory.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rows_in_memory: int = 1 << 18) -> None:
+        self._rows_in_memory = rows_in_memory
         self._slices: dict[int, list[_Run]] = {}
 
     @property
@@ -92,12 +95,12 @@ class KnownRows:
             return
         runs.append(run)
         while len(runs) > 1 and len(runs[-2]) < _GROWTH * len(runs[-1]):
-            runs[-2:] = [_merged(runs[-2:])]
+            runs[-2:] = [_merged(runs[-2:], self._rows_in_memory)]
 
 
-def _merged(runs: Sequence[_Run]) -> _Run:
-    parts = _merged_parts(runs)
-    if sum(map(len, runs)) <= _ROWS_IN_MEMORY:
+def _merged(runs: Sequence[_Run], rows_in_memory: int) -> _Run:
+    parts = _merged_parts(runs, rows_in_memory)
+    if sum(map(len, runs)) <= rows_in_memory:
         [part] = parts
         return part
     # Without a name from the start: a process that is killed leaves nothing.
@@ -110,10 +113,10 @@ def _merged(runs: Sequence[_Run]) -> _Run:
         return _Run(np.memmap(keys, np.uint64, "r"), np.memmap(values, np.uint64, "r"))
 
 
-def _merged_parts(runs: Sequence[_Run]) -> Iterator[_Run]:
+def _merged_parts(runs: Sequence[_Run], rows: int) -> Iterator[_Run]:
     """The runs as one, by ranges of keys, so that one part after the other is in memory."""
     longest = max(runs, key=len)
-    bounds = longest.keys[_ROWS_IN_MEMORY::_ROWS_IN_MEMORY]
+    bounds = longest.keys[rows::rows]
     cuts = [np.searchsorted(run.keys, bounds) for run in runs]
     begins = [np.concatenate([[0], cut]) for cut in cuts]
     ends = [np.concatenate([cut, [len(run)]]) for cut, run in zip(cuts, runs, strict=True)]

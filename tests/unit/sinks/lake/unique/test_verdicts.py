@@ -1,11 +1,9 @@
 """Which rows are kept, beside a reference of a few lines that looks at one row after the other."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.sinks.lake.unique import known_rows
 from headrace.sinks.lake.unique.known_rows import KnownRows
 from headrace.sinks.lake.unique.row_keys import ROW_KEY
 from headrace.sinks.lake.unique.verdicts import Verdict, judge
@@ -47,34 +45,31 @@ class Reference:
         return {Verdict.CONFLICT} if any(other != values for other in near) else set()
 
 
-@pytest.fixture(autouse=True)
-def small_runs(monkeypatch):
-    """Runs of more than five rows are in files, and are merged in parts of five."""
-    monkeypatch.setattr(known_rows, "_ROWS_IN_MEMORY", 5)
+def small_runs():
+    """Returns known rows: runs of more than five are in files, and merged in parts of five."""
+    return KnownRows(rows_in_memory=5)
 
 
 @settings(max_examples=300)
 @given(BATCHES, st.randoms(use_true_random=False))
 def test_the_first_row_of_a_key_is_kept_over_any_batches(batches, shuffle):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(known_rows, "_ROWS_IN_MEMORY", 5)
-        known, reference = KnownRows(), Reference()
-        known.begin(range(20))
-        for rows in batches:
-            keys = keyed(rows)
-            # Ranks, not places, say which row is first.
-            shuffled = np.array(shuffle.sample(range(len(rows)), len(rows)), np.int64)
-            verdicts = np.empty(len(rows), np.uint8)
-            verdicts[shuffled] = judge(keys[shuffled], shuffled, known, MAX_DISTANCE)
-            assert all(
-                Verdict(verdict) in expected
-                for verdict, expected in zip(verdicts, reference.verdicts(rows), strict=True)
-            )
-            known.add(keys[verdicts == Verdict.KEEP])
+    known, reference = small_runs(), Reference()
+    known.begin(range(20))
+    for rows in batches:
+        keys = keyed(rows)
+        # Ranks, not places, say which row is first.
+        shuffled = np.array(shuffle.sample(range(len(rows)), len(rows)), np.int64)
+        verdicts = np.empty(len(rows), np.uint8)
+        verdicts[shuffled] = judge(keys[shuffled], shuffled, known, MAX_DISTANCE)
+        assert all(
+            Verdict(verdict) in expected
+            for verdict, expected in zip(verdicts, reference.verdicts(rows), strict=True)
+        )
+        known.add(keys[verdicts == Verdict.KEEP])
 
 
 def test_rows_without_a_key_are_kept_however_equal_they_are():
-    known = KnownRows()
+    known = small_runs()
     known.begin([0])
     keys = keyed([(0, 1, 0)] * 3)
     known.add(keys)
@@ -82,7 +77,7 @@ def test_rows_without_a_key_are_kept_however_equal_they_are():
 
 
 def test_slices_that_were_used_longest_ago_are_forgotten_first():
-    known = KnownRows()
+    known = small_runs()
     known.begin([1, 2, 3])
     known.add(keyed([(7, 0, 1), (8, 0, 2), (9, 0, 3)]))
     known.begin([1])
@@ -93,7 +88,7 @@ def test_slices_that_were_used_longest_ago_are_forgotten_first():
 
 
 def test_many_runs_of_a_slice_are_few_after_they_were_merged():
-    known = KnownRows()
+    known = small_runs()
     known.begin([0])
     for batch in range(200):
         known.add(keyed([(1 + batch * 3 + place, batch, 0) for place in range(3)]))
