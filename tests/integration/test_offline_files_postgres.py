@@ -1,5 +1,6 @@
 """Offline files into a real PostgreSQL: rows, dead letters and progress in one transaction."""
 
+import functools
 import json
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ from tests.offline_lines import ARTICLE, line, packed, write
 from headrace.control.offline_files import LoadOptions, load_offline_files
 from headrace.errors import LoaderRunningError, SinkError
 from headrace.offline_files import LoadStats
+from headrace.offline_files.loading import LoadPlan
 from headrace.offline_files.postgres_destination import PostgresDestination
 from headrace.settings import Secret
 
@@ -235,7 +237,7 @@ def test_a_dry_run_counts_and_writes_nothing(database):
 
 
 def test_another_loader_of_the_source_is_refused(database, monkeypatch):
-    monkeypatch.setattr("headrace.offline_files.postgres_destination._PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(PostgresDestination, "patience_seconds", 0.2)
     write(database.folder / "offline.1", line(1))
     first = PostgresDestination(Secret(database.url), "host", {})
     first.open()
@@ -260,7 +262,8 @@ def test_a_loader_that_lost_its_lock_can_not_write_any_more(database):
 
 @pytest.mark.parametrize("state", ["40001", "40P01"])
 def test_deadlocks_and_failed_serializations_are_tried_again(database, state, monkeypatch):
-    monkeypatch.setattr("headrace.offline_files.loading._DELAYS_SECONDS", (0, 0, 0))
+    plan = functools.partial(LoadPlan, retry_delays_seconds=(0, 0, 0))
+    monkeypatch.setattr("headrace.control.offline_files.LoadPlan", plan)
     with database.connection() as connection:
         connection.execute(f"""
             CREATE SEQUENCE tries;

@@ -15,7 +15,7 @@ from pathlib import Path
 from headrace.errors import OfflineFilesError
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
-_STEP_BYTES = 65_536
+STEP_BYTES = 65_536
 _BLANKS = b" \t\r\n"
 _GZIP = b"\x1f\x8b"
 _DIGITS = re.compile(r"(\d+)")
@@ -97,7 +97,9 @@ def find_files(folder: Path, order: FileOrder, pattern: str = "*") -> list[Offli
 
 
 def read_file(
-    file: OfflineFile, on_open: Callable[[FileIdentity], object] = lambda _: None
+    file: OfflineFile,
+    on_open: Callable[[FileIdentity], object] = lambda _: None,
+    step_bytes: int = STEP_BYTES,
 ) -> Iterator[Line]:
     """Yields its lines that are not blank; the file is plain text or gzip, whatever its name.
 
@@ -112,8 +114,8 @@ def read_file(
         with file.path.open("rb") as opened:
             on_open(FileIdentity.of(os.fstat(opened.fileno())))
             zipped = opened.peek(len(_GZIP)).startswith(_GZIP)
-            plain = iter(lambda: opened.read(_STEP_BYTES), b"")
-            pieces = _gunzipped(opened, may_grow=file.newest) if zipped else plain
+            plain = iter(lambda: opened.read(step_bytes), b"")
+            pieces = _gunzipped(opened, step_bytes, may_grow=file.newest) if zipped else plain
             name = os.fsencode(file.path.name).decode(errors="replace")
             yield from _Splitter(name).lines(pieces)
     except OSError as error:
@@ -206,35 +208,35 @@ class _Splitter:
             yield Line(self._name, self._number, content, End.TOO_LONG)
 
 
-def _gunzipped(opened: BufferedReader, *, may_grow: bool) -> Iterator[bytes]:
+def _gunzipped(opened: BufferedReader, step_bytes: int, *, may_grow: bool) -> Iterator[bytes]:
     """Every member of the file; one that is cut off may be what a writer has flushed so far."""
-    left = opened.read(_STEP_BYTES)
+    left = opened.read(step_bytes)
     while left:
         member = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
         while not member.eof:
-            piece = _decompress(member, left)
+            piece = _decompress(member, left, step_bytes)
             yield piece
             left = member.unconsumed_tail
-            if not left and len(piece) < _STEP_BYTES and not member.eof:
-                left = opened.read(_STEP_BYTES)
+            if not left and len(piece) < step_bytes and not member.eof:
+                left = opened.read(step_bytes)
                 if not left and may_grow:
                     return
                 if not left:
                     raise _CutOffError
-        left = _next_member(opened, member.unused_data)
+        left = _next_member(opened, member.unused_data, step_bytes)
 
 
-def _next_member(opened: BufferedReader, left: bytes) -> bytes:
+def _next_member(opened: BufferedReader, left: bytes, step_bytes: int) -> bytes:
     """What follows a member, without the zeros that tapes and some tools pad with."""
     left = left.lstrip(b"\0")
-    while not left and (read := opened.read(_STEP_BYTES)):
+    while not left and (read := opened.read(step_bytes)):
         left = read.lstrip(b"\0")
     return left
 
 
-def _decompress(member: zlib._Decompress, left: bytes) -> bytes:
+def _decompress(member: zlib._Decompress, left: bytes, step_bytes: int) -> bytes:
     try:
-        return member.decompress(left, _STEP_BYTES)
+        return member.decompress(left, step_bytes)
     except zlib.error as error:
         raise _DamagedError from error
 

@@ -29,8 +29,6 @@ from headrace.offline_files.files import (
 from headrace.offline_files.progress import LoadProgress
 
 MAX_BATCH_BYTES = 16 * 1024 * 1024  # of memory, and of one transaction, however long lines are
-# Half a minute: an election of Kafka's, or a restart of PostgreSQL, takes less.
-_DELAYS_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
 
 
 @dataclass
@@ -75,12 +73,15 @@ class LoadPlan:
         max_body_bytes: of a body, once it is decompressed.
         remove_done: delete files once all of their lines are done; never the newest, nor one of
             which a part could not be read, nor one that changed since it was opened.
+        retry_delays_seconds: before each attempt to write a batch again. Half a minute in all: an
+            election of Kafka's, or a restart of PostgreSQL, takes less.
     """
 
     files: Sequence[OfflineFile]
     batch_lines: int
     max_body_bytes: int
     remove_done: bool = False
+    retry_delays_seconds: Sequence[float] = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
 
 
 OnBatch = Callable[[LoadStats], None]
@@ -202,7 +203,7 @@ class _Loader:
     def _write_again(
         self, batch: list[Entry | RejectedEntry], error: UnknownCommitStateError
     ) -> None:
-        for delay in _DELAYS_SECONDS:
+        for delay in self._plan.retry_delays_seconds:
             self._figures.retries += 1
             self._on_batch(self._figures)
             time.sleep(delay)

@@ -32,7 +32,6 @@ _SQL = dict(
         re.MULTILINE | re.DOTALL,
     )
 )
-_PATIENCE_SECONDS = 10.0  # a loader that was killed holds its lock until the server notices
 _ASK_AGAIN_SECONDS = 0.1
 
 
@@ -57,6 +56,9 @@ class PostgresDestination:
     """
 
     name = postgres.NAME
+
+    # A loader that was killed holds its lock until the server notices.
+    patience_seconds = 10.0
 
     def __init__(
         self, url: Secret, source: str, tables: Mapping[str, str], *, dry_run: bool = False
@@ -126,7 +128,7 @@ class PostgresDestination:
     def _keep_others_out(self, connection: Connection) -> None:
         # A host that vanished holds its lock until TCP gives up, by default for two hours.
         connection.execute(_SQL["notice-dead-hosts"])
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + self.patience_seconds
         while connection.execute(_SQL["keep-others-out"], (self._source,)).fetchone() != (True,):
             if time.monotonic() > deadline:
                 raise self._held()

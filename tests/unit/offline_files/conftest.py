@@ -34,6 +34,7 @@ class Memory:
         self.batches: list[int] = []
         self.fails: list[str] = []
         self.closed = 0
+        self.retry_delays_seconds: Sequence[float] = (0, 0, 0)
         self.rejects: Callable[[Entry], bool] = lambda _: False
 
     def open(self) -> LoadProgress:
@@ -73,11 +74,11 @@ class Memory:
     ) -> LoadStats:
         figures = LoadStats()
         files = find_files(folder, order)
-        load(LoadPlan(files, batch, MAX_BODY_BYTES, remove), self, figures, lambda _: None)
+        plan = LoadPlan(files, batch, MAX_BODY_BYTES, remove, self.retry_delays_seconds)
+        load(plan, self, figures, lambda _: None)
         return figures
 
 
 @pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
-    monkeypatch.setattr("headrace.offline_files.loading._DELAYS_SECONDS", (0, 0, 0))
+def memory() -> Memory:
     return Memory()

@@ -17,8 +17,9 @@ def names(folder, order=FileOrder.NAME, pattern="*"):
     return [one.path.name for one in find_files(folder, order, pattern)]
 
 
-def lines(path, *, newest=False):
-    return [(one.number, one.content, one.end) for one in read_file(OfflineFile(path, newest))]
+def lines(path, *, newest=False, **options):
+    found = read_file(OfflineFile(path, newest), **options)
+    return [(one.number, one.content, one.end) for one in found]
 
 
 def plain(*contents):
@@ -96,11 +97,9 @@ def test_what_is_written_is_read_wherever_pieces_end(tmp_path_factory, contents)
     path = tmp_path_factory.mktemp("lines") / "file"
     contents = [one.strip(b" \t\r\n") for one in contents]
     path.write_bytes(b"".join(one + b"\n" for one in contents))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "_STEP_BYTES", 7)
-        assert lines(path) == plain(*contents)
-        path.write_bytes(gzip.compress(path.read_bytes()) or b"")
-        assert lines(path) == plain(*contents)
+    assert lines(path, step_bytes=7) == plain(*contents)
+    path.write_bytes(gzip.compress(path.read_bytes()) or b"")
+    assert lines(path, step_bytes=7) == plain(*contents)
 
 
 def test_every_member_of_a_gzip_file_is_read(tmp_path):
@@ -113,7 +112,7 @@ def test_every_member_of_a_gzip_file_is_read(tmp_path):
 def test_padding_between_members_hides_none_wherever_pieces_end(tmp_path, padding):
     """The name in the first member's header makes it, with its padding, end where a piece ends."""
     first = gzip.compress(b"one\n")
-    room = files._STEP_BYTES - len(first) - padding % files._STEP_BYTES
+    room = files.STEP_BYTES - len(first) - padding % files.STEP_BYTES
     named = first[:3] + b"\x08" + first[4:10] + b"x" * (room - 1) + b"\0" + first[10:]
     path = tmp_path / "file"
     path.write_bytes(named + b"\0" * padding + gzip.compress(b"two\n") + b"\0" * padding)
@@ -150,10 +149,9 @@ def test_a_gzip_file_that_is_damaged_says_where(tmp_path):
 
 def test_of_a_line_without_end_only_the_beginning_is_held(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "MAX_LINE_BYTES", 10)
-    monkeypatch.setattr(files, "_STEP_BYTES", 16)
     path = tmp_path / "file"
     path.write_bytes(b"one\n" + b"x" * 1000 + b"\n" + b"y" * 11 + b"\ntwo\n")
-    assert lines(path) == [
+    assert lines(path, step_bytes=16) == [
         (1, b"one", End.NEWLINE),
         (2, b"x" * 10, End.TOO_LONG),
         (3, b"y" * 10, End.TOO_LONG),

@@ -259,9 +259,8 @@ def test_each_line_is_there_once_whatever_fails(tmp_path_factory, fails, batch, 
     write(folder / "offline.2", *contents[5:])
     memory = Memory()
     memory.fails = fails
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headrace.offline_files.loading._DELAYS_SECONDS", (0,) * 8)
-        figures = memory.load(folder, batch=batch)
+    memory.retry_delays_seconds = (0,) * 8
+    figures = memory.load(folder, batch=batch)
     assert memory.counters == [n for n in range(10) if n not in bad]
     assert sorted(one.counter for one in memory.letters) == sorted(bad)
     assert figures.loaded.total() == 10 - len(bad)
