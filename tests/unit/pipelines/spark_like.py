@@ -334,8 +334,8 @@ def without_kafka(monkeypatch):
     module = "headrace.kafka.dead_letter_writer"
     monkeypatch.setattr(f"{module}.send_each", send_each)
     monkeypatch.setattr(f"{module}.find_written", find_written)
-    monkeypatch.setattr(f"{module}._topic_ids", lambda *_: {})
-    monkeypatch.setattr(f"{module}._records", lambda letters, *_: letters)
+    monkeypatch.setattr(f"{module}.topic_ids", lambda _, names: dict.fromkeys(names, ""))
+    monkeypatch.setattr(f"{module}.dead_letter_record", lambda letter, *_: letter)
     monkeypatch.setattr(
         "headrace.pipelines.group_offsets.commit_offsets",
         lambda client, _, offsets, __: client.committed.update(offsets),

@@ -11,7 +11,7 @@ from headrace.errors import ReferenceRecreatedError, ReferenceTooLargeError
 from headrace.model import Json, event_schema
 from headrace.pipelines.checkpoint import PlannedBatch
 from headrace.pipelines.references.positions import ReferencePosition, live_positions
-from headrace.pipelines.references.table import ReferenceReader, ReferenceSpec
+from headrace.pipelines.references.table import ReferenceReader, ReferenceSpec, ReferenceTable
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.source.planner import Planner
 from headrace.testing.memory import MemoryCluster
@@ -138,7 +138,7 @@ def test_a_record_that_is_no_event_leaves_its_key_without_values(cluster, reader
 
 
 def test_values_stay_right_while_unused_rows_are_dropped(cluster, reader, monkeypatch):
-    monkeypatch.setattr("headrace.pipelines.references.table._MIN_UNUSED_ROWS", 3)
+    monkeypatch.setattr(ReferenceTable, "min_unused_rows", 3)
     for round_ in range(20):
         for n in range(4):
             put(cluster, f"c{n}", f"{n} in round {round_}")

@@ -41,10 +41,10 @@ def run(tmp_path, monkeypatch):
     def tended(error, *, once):
         found = pipeline_run(tmp_path, once=once)
 
-        def fails():
+        def fails(*_):
             raise error
 
-        monkeypatch.setattr(found, "_started", fails)
+        monkeypatch.setattr(Lake, "position_store", fails)
         for _ in range(10):
             found.poll()
         return found.progress

@@ -54,12 +54,9 @@ _T = TypeVar("_T")
 _MARKS = "marks.json"
 _DEFAULT = "default"
 _LEVELS = range(7)
-# A lookup may ask each of them; merging them copies what the range holds.
-_MAX_FILES_OF_A_RANGE = 32
 _INDEX = "index"
 _FINGERPRINTS = "fingerprints"
 _DAMAGED = re.compile("Corruption|No such file or directory")
-_LOCKED_SECONDS = 300.0  # a task that makes an index of many events again has it for minutes
 _LOCK_POLL_SECONDS = 0.05
 
 
@@ -119,6 +116,8 @@ class EarlierIndex:
     Attributes:
         slice_us: length of its slices.
         ingested: what it holds, at least.
+        max_files_of_a_range: a lookup may ask each of them; merging them copies what the range
+            holds.
 
     It may hold more than a batch asks for, of one that was repeated since: events from an offset on
     are passed over.
@@ -128,6 +127,8 @@ class EarlierIndex:
         Exception: as RocksDB words it: it is open elsewhere, the disk fails, or what is read is
             damaged (:func:`with_index`).
     """
+
+    max_files_of_a_range = 32
 
     def __init__(self, folder: Path, slice_us: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -153,7 +154,8 @@ class EarlierIndex:
         self.mark_ingested(name)
         for range_ in by_range:
             self._prints[range_].delete_replaced()
-        self._compact([each for each in by_range if self._file_count(each) > _MAX_FILES_OF_A_RANGE])
+        max_files = self.max_files_of_a_range
+        self._compact([each for each in by_range if self._file_count(each) > max_files])
 
     def mark_ingested(self, name: str) -> None:
         """Notes that it holds what a name stands for."""
@@ -305,18 +307,21 @@ class EarlierIndex:
         replace_file(self._marks, msgspec.json.encode(self.ingested))
 
 
-def with_index(folder: Path, slice_us: int, use: Callable[[EarlierIndex], _T]) -> _T:
+def with_index(
+    folder: Path, slice_us: int, use: Callable[[EarlierIndex], _T], max_wait_seconds: float = 300.0
+) -> _T:
     """Opens the index of a folder, and returns what ``use`` returns of it.
 
     Where it turns out to be damaged, as by a cleaner of temporary files, it is deleted, and ``use``
     is called once more. Where another task has it open it is waited for: steps may use their rows
-    twice, and Spark then reads them twice.
+    twice, and Spark then reads them twice. A task that makes an index of many events again has it
+    for minutes.
 
     Raises:
-        TimeoutError: another task has had it open for minutes.
+        TimeoutError: another task has had it open for ``max_wait_seconds``.
         Exception: of ``use``, and what :class:`EarlierIndex` raises that is no damage.
     """
-    with _locked(folder):
+    with _locked(folder, max_wait_seconds):
         try:
             with closing(EarlierIndex(folder, slice_us)) as index:
                 return use(index)
@@ -331,13 +336,13 @@ def with_index(folder: Path, slice_us: int, use: Callable[[EarlierIndex], _T]) -
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    deadline = time.monotonic() + _LOCKED_SECONDS
+def _locked(folder: Path, max_wait_seconds: float) -> Iterator[None]:
+    deadline = time.monotonic() + max_wait_seconds
     file = open_lock_file(folder / "lock")
     try:
         while not FileLock(file).try_acquire():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"another task has {folder} open for {_LOCKED_SECONDS:.0f} s")
+                raise TimeoutError(f"another task has {folder} open for {max_wait_seconds:.0f} s")
             time.sleep(_LOCK_POLL_SECONDS)
         yield
     finally:

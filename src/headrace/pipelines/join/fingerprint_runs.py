@@ -39,11 +39,9 @@ from numpy.typing import NDArray
 from headrace.pipelines.join.events import FINGERPRINT, Fingerprints
 from headrace.runtime.durable_files import replace_file
 
-_BLOCK = 4096
 _SUM = np.dtype("<u8")
 _CHECKSUM_BYTES = 4
-_BYTES_OF_BLOCK = _BLOCK * FINGERPRINT.itemsize
-_BYTES_FOR_BLOCK = _BYTES_OF_BLOCK + FINGERPRINT.itemsize + _SUM.itemsize
+_BYTES_BESIDE_BLOCK = FINGERPRINT.itemsize + _SUM.itemsize
 _MAX_TIMES_LARGER = 2
 _NAME = re.compile(r"\d{12}\.run")
 
@@ -57,13 +55,14 @@ class FingerprintRuns:
 
     Args:
         folder: their own; it is there once there is a run.
+        block: the fingerprints of a block, which is read as a whole.
 
     Attributes:
         files: the runs, from the oldest one on: those that were there, and those added since.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, block: int = 4096) -> None:
+        self._folder, self._block = folder, block
         files = folder.iterdir() if folder.is_dir() else []
         self.files = sorted(file for file in files if _NAME.fullmatch(file.name))
         self._replaced: list[Path] = []
@@ -78,16 +77,17 @@ class FingerprintRuns:
         """
         kept, merged = [*self.files], [prints]
         number = int(kept[-1].stem) + 1 if kept else 0
-        size = -(-len(prints) // _BLOCK) * _BYTES_FOR_BLOCK
+        block_bytes = self._block * FINGERPRINT.itemsize + _BYTES_BESIDE_BLOCK
+        size = -(-len(prints) // self._block) * block_bytes
         while kept:
-            with _opened(kept[-1]) as run:
+            with _opened(kept[-1], self._block) as run:
                 if run.size > _MAX_TIMES_LARGER * size:
                     break
                 size += run.size
                 merged.append(run.prints())
             self._replaced.append(kept.pop())
         file = self._folder / f"{number:012d}.run"
-        replace_file(file, _content(merged_prints(merged)))
+        replace_file(file, _content(merged_prints(merged), self._block))
         self.files = [*kept, file]
 
     def delete_replaced(self) -> None:
@@ -104,7 +104,7 @@ class FingerprintRuns:
         """
         held = np.zeros(len(prints), np.bool_)
         for file in self.files:
-            with _opened(file) as run:
+            with _opened(file, self._block) as run:
                 held |= run.hold(prints)
         return held
 
@@ -115,13 +115,13 @@ class FingerprintRuns:
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[_Run]:
+def _opened(file: Path, block: int) -> Iterator[_Run]:
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise DamagedRunError(f"{file} is gone") from None
     try:
-        yield _Run(file, descriptor)
+        yield _Run(file, descriptor, block)
     finally:
         os.close(descriptor)
 
@@ -129,13 +129,16 @@ def _opened(file: Path) -> Iterator[_Run]:
 class _Run:
     """An open run, which is read, not mapped: a file that is cut off would end the process."""
 
-    def __init__(self, file: Path, descriptor: int) -> None:
-        self._file = file
+    def __init__(self, file: Path, descriptor: int, block: int) -> None:
+        self._file, self._block = file, block
+        self._block_bytes = block * FINGERPRINT.itemsize
         self._descriptor = descriptor
         self.size = os.fstat(descriptor).st_size
-        self._count, rest = divmod(self.size - _CHECKSUM_BYTES, _BYTES_FOR_BLOCK)
+        self._count, rest = divmod(
+            self.size - _CHECKSUM_BYTES, self._block_bytes + _BYTES_BESIDE_BLOCK
+        )
         self._check(self._count > 0 and rest == 0)
-        begin = self._count * _BYTES_OF_BLOCK
+        begin = self._count * self._block_bytes
         tail = os.pread(descriptor, self.size - begin, begin)
         entries, checksum = tail[:-_CHECKSUM_BYTES], tail[-_CHECKSUM_BYTES:]
         self._check(zlib.crc32(entries) == int.from_bytes(checksum, "little"))
@@ -157,11 +160,11 @@ class _Run:
         return np.equal(known[places], prints)
 
     def _read(self, blocks: NDArray[np.int64]) -> Fingerprints:
-        content = np.empty((len(blocks), _BLOCK), FINGERPRINT)
+        content = np.empty((len(blocks), self._block), FINGERPRINT)
         begins = [0, *(np.flatnonzero(np.diff(blocks) > 1) + 1).tolist()]
         for begin, end in pairwise([*begins, len(blocks)] if len(blocks) else []):
             part = content[begin:end].data
-            at = int(blocks[begin]) * _BYTES_OF_BLOCK
+            at = int(blocks[begin]) * self._block_bytes
             self._check(os.preadv(self._descriptor, [part], at) == part.nbytes)
         self._check(np.array_equal(content.sum(axis=1, dtype=_SUM), self._sums[blocks]))
         return content.ravel()
@@ -197,9 +200,9 @@ def unpacked(content: bytes) -> Fingerprints:
     return np.cumsum(distances, dtype=FINGERPRINT)
 
 
-def _content(prints: Fingerprints) -> bytes:
-    filled: Fingerprints = np.pad(prints, (0, -len(prints) % _BLOCK), mode="edge")
-    blocks = filled.reshape(-1, _BLOCK)
+def _content(prints: Fingerprints, block: int) -> bytes:
+    filled: Fingerprints = np.pad(prints, (0, -len(prints) % block), mode="edge")
+    blocks = filled.reshape(-1, block)
     sums = blocks.sum(axis=1, dtype=_SUM)
     tail: bytes = blocks[:, 0].tobytes() + sums.tobytes()
     return filled.tobytes() + tail + zlib.crc32(tail).to_bytes(_CHECKSUM_BYTES, "little")

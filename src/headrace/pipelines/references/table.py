@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("headrace.pipelines")
 # What Python's dictionary needs for a key of some twenty bytes, its offset included.
 _BYTES_PER_KEY = 150
-_MIN_UNUSED_ROWS = 10_000
 _MAX_TABLES = 8
 
 
@@ -111,6 +110,8 @@ class ReferenceTable:
     it changes.
     """
 
+    min_unused_rows = 10_000  # that are dropped together
+
     def __init__(
         self, pipeline: str, spec: ReferenceSpec, registry: SchemaRegistrySettings | None = None
     ) -> None:
@@ -165,7 +166,7 @@ class ReferenceTable:
         self._rows = pa.concat_tables([self._rows, rows.select(self._spec.columns)])
         self._structs = None
         unused = self._rows.num_rows - len(self._index)
-        if unused > max(len(self._index), _MIN_UNUSED_ROWS):
+        if unused > max(len(self._index), self.min_unused_rows):
             self._drop_unused()
         self._check_size()
 

@@ -115,12 +115,10 @@ def test_an_error_that_is_no_damage_leaves_it_as_it_is(tmp_path, error):
     assert with_index(tmp_path, SLICE, lambda index: index.ingested.files) == {"one"}
 
 
-def test_an_index_has_one_task_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr("headrace.pipelines.join.earlier_index._LOCKED_SECONDS", 0.2)
-
+def test_an_index_has_one_task_at_a_time(tmp_path):
     def use(index):
         with pytest.raises(TimeoutError, match=r"another task has .* open"):
-            with_index(tmp_path, SLICE, lambda other: None)
+            with_index(tmp_path, SLICE, lambda other: None, max_wait_seconds=0.2)
 
     with_index(tmp_path, SLICE, use)
     index_with_event(tmp_path)
@@ -136,7 +134,7 @@ def test_a_crash_at_any_step_leaves_an_index_that_is_known_and_right(tmp_path, m
     events = [EVENT._replace(key=b"%d" % n, offset=n) for n in range(12)]
     young = EVENT._replace(key=b"young", offset=50, time_us=EVENT.time_us + SLICE)
     steps = itertools.count()
-    monkeypatch.setattr(earlier_index, "_MAX_FILES_OF_A_RANGE", 3)
+    monkeypatch.setattr(EarlierIndex, "max_files_of_a_range", 3)
 
     def crashing(function):
         def called(*args, **options):

@@ -20,17 +20,15 @@ def prints(numbers):
     return np.unique(np.array(numbers, FINGERPRINT))
 
 
-@pytest.fixture(autouse=True)
-def _small_blocks(monkeypatch):
-    monkeypatch.setattr(fingerprint_runs, "_BLOCK", 4)
-    monkeypatch.setattr(fingerprint_runs, "_BYTES_OF_BLOCK", 16)
-    monkeypatch.setattr(fingerprint_runs, "_BYTES_FOR_BLOCK", 28)
+def runs_in(folder):
+    """Returns runs with small blocks."""
+    return FingerprintRuns(folder, block=4)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_they_hold_what_was_added_and_nothing_else(tmp_path, seed):
     rng = np.random.default_rng(seed)
-    runs, added = FingerprintRuns(tmp_path / "runs"), set()
+    runs, added = runs_in(tmp_path / "runs"), set()
     for _ in range(rng.integers(1, 40)):
         batch = rng.integers(0, 400, rng.integers(1, 30)).tolist()
         batch += [number for number in (0, LAST) if rng.random() < 0.05]
@@ -45,11 +43,14 @@ def test_they_hold_what_was_added_and_nothing_else(tmp_path, seed):
 
 def test_a_fingerprint_is_written_again_only_as_the_runs_double(tmp_path, monkeypatch):
     written = []
-    content = fingerprint_runs._content
-    monkeypatch.setattr(
-        fingerprint_runs, "_content", lambda run: written.append(len(run)) or content(run)
-    )
-    runs = FingerprintRuns(tmp_path / "runs")
+
+    def merged(parts):
+        run = merged_prints(parts)
+        written.append(len(run))
+        return run
+
+    monkeypatch.setattr(fingerprint_runs, "merged_prints", merged)
+    runs = runs_in(tmp_path / "runs")
     for batch in range(256):
         runs.add(np.arange(batch * 16, batch * 16 + 16, dtype=FINGERPRINT))
     assert sum(written) < 256 * 16 * 10
@@ -58,7 +59,7 @@ def test_a_fingerprint_is_written_again_only_as_the_runs_double(tmp_path, monkey
 
 def test_a_small_lookup_reads_few_blocks_of_a_large_run(tmp_path):
     """One that is damaged is noticed by who reads it, and by no other."""
-    runs = FingerprintRuns(tmp_path / "runs")
+    runs = runs_in(tmp_path / "runs")
     runs.add(np.arange(0, 4000, 10, dtype=FINGERPRINT))
     [file] = runs.files
     content = bytearray(file.read_bytes())
@@ -73,7 +74,7 @@ def test_a_small_lookup_reads_few_blocks_of_a_large_run(tmp_path):
 
 @pytest.mark.parametrize("place", [-1, -5, -20])
 def test_what_tells_the_blocks_is_damaged(tmp_path, place):
-    runs = FingerprintRuns(tmp_path / "runs")
+    runs = runs_in(tmp_path / "runs")
     runs.add(prints(range(40)))
     [file] = runs.files
     content = bytearray(file.read_bytes())
@@ -85,7 +86,7 @@ def test_what_tells_the_blocks_is_damaged(tmp_path, place):
 
 @pytest.mark.parametrize("size", [0, 3, 4, 31, 33])
 def test_a_run_that_is_cut_off_is_damaged(tmp_path, size):
-    runs = FingerprintRuns(tmp_path / "runs")
+    runs = runs_in(tmp_path / "runs")
     runs.add(prints(range(40)))
     [file] = runs.files
     file.write_bytes(file.read_bytes()[:size])
