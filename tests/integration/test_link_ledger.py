@@ -243,7 +243,7 @@ def test_what_retention_has_left_at_both_ends_is_compared(spark, linked):
 
 
 def test_an_open_transaction_at_the_target_is_no_loss(spark, linked, monkeypatch):
-    monkeypatch.setattr(ends, "_SETTLE_SECONDS", 1.0)
+    monkeypatch.setattr(ends, "SETTLE_SECONDS", 1.0)
     linked.write(linked.other, linked.name, [0, 1])
     linked.mirror_all()
     writer = confluent_kafka.Producer(linked.own | {"transactional.id": linked.name})

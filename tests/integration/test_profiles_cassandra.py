@@ -139,7 +139,7 @@ class TestCassandraProfileStore(ProfileStoreContract):
         def fail(*_):
             raise ReadTimeout("too few replicas answered")
 
-        monkeypatch.setattr(store, "_trim", fail)
+        monkeypatch.setattr(store, "trim", fail)
         now_us = store.now_us()
         store.merge(change_of(user, Event(now_us + n, "views", f"e{n}", n)) for n in range(1_000))
         assert store.read(user).lists["views"][0].event_id == "e999"
@@ -178,7 +178,7 @@ class TestCassandraProfileStore(ProfileStoreContract):
 
     def test_a_longer_list_is_one_when_its_events_are_written_again(self, store, user, monkeypatch):
         # Which changes trim is chosen by their times. What is trimmed stays away.
-        monkeypatch.setattr(store, "_trim", lambda *_: None)
+        monkeypatch.setattr(store, "trim", lambda *_: None)
         now_us = store.now_us()
         entries = {f"e{n}": Version(now_us + n, "{}") for n in range(3)}
         for max_entries, length in ((1, 1), (3, 3), (2, 3)):

@@ -5,7 +5,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 
 import psycopg
@@ -626,7 +626,7 @@ def test_one_at_a_time_and_of_two_machines_one_commits(flow, monkeypatch):
 
     def late(self, table, swap):
         monkeypatch.setattr(DeltaLog, "replace_rows", commit)
-        monkeypatch.setattr(command, "_held", lambda *_: nullcontext())
+        monkeypatch.setattr(command, "lock_folder", lambda *_: tmp_path / "other machine")
         again(flow, pipeline)
         commit(self, table, swap)
 

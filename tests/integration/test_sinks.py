@@ -6,6 +6,7 @@ import random
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
@@ -18,11 +19,13 @@ from tests.integration.held_transactions import MOMENTS, held, make_holdable
 from tests.kafka_topics import make_topic
 
 from headrace import Kafka, Postgres, Topic, WriteMode
-from headrace.errors import SinkError, SinkUnavailableError, TableMismatchError
+from headrace.errors import SinkError, TableMismatchError
 from headrace.settings import Secret
 from headrace.sinks.api import CommitRejection, CommitResult, SinkContext, Transaction
 from headrace.sinks.kafka.records import RecordsOf, batch_size_of
+from headrace.sinks.postgres import driver as postgres_driver
 from headrace.sinks.postgres import isolation
+from headrace.sinks.postgres import writer as postgres_writer
 from headrace.testing import SinkContract, SinkLab
 from headrace.testing.sink_lab import batch, row, schema, table, written
 
@@ -308,16 +311,17 @@ def test_a_commit_whose_answer_was_lost_is_found_again(database, monkeypatch):
     found = database()
     driver = Postgres("clicks").open(found.context, schema())
     pieces = written(driver, row(1))
-    real, lost = driver._committed, []
+    connect, lost = postgres_driver.connect, []
 
-    def unheard(*args, **options):
-        done = real(*args, **options)
+    @contextmanager
+    def unheard(url):
+        with connect(url) as connection:
+            yield connection
         if not lost:
-            lost.append(done)
-            raise SinkUnavailableError("PostgreSQL", "server closed the connection unexpectedly")
-        return done
+            lost.append(url)
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
 
-    monkeypatch.setattr(driver, "_committed", unheard)
+    monkeypatch.setattr(postgres_driver, "connect", unheard)
     done = driver.commit(pieces, batch(0), 0)
     assert (done.is_new, done.rows, sorted(by_id(found))) == (True, 1, [1])
 
@@ -483,9 +487,10 @@ def test_many_rejected_rows_cost_few_statements(database, monkeypatch):
     )
     driver = Postgres("clicks").open(found.context, schema())
     writer = driver.writers("a" * 32)
-    copies = []
-    copy_all = writer._copy_all
-    monkeypatch.setattr(writer, "_copy_all", lambda *args: copies.append(None) or copy_all(*args))
+    copies, copy_into = [], postgres_writer.copy_into
+    monkeypatch.setattr(
+        postgres_writer, "copy_into", lambda *args: copies.append(args) or copy_into(*args)
+    )
     names = {0: 'a,"', 1: "long", 2: "no", 3: "ż\n", 4: "a\0b", 5: None}
     rows = [row(number, names[number % 6]) for number in range(3_000)]
     rows += [row(40_000), {**row(3_001), "id": None}]

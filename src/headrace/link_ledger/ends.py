@@ -16,7 +16,7 @@ from headrace.kafka.topics import compacted
 from headrace.model import OffsetRange, TopicPartition
 from headrace.transfer.target import naming_site
 
-_SETTLE_SECONDS = 15.0  # transactions of a mirror and of a merger end after ten
+SETTLE_SECONDS = 15.0  # transactions of a mirror and of a merger end after ten
 _POLL_SECONDS = 0.2
 
 
@@ -96,7 +96,7 @@ def settled_ranges(
         BrokerUnreachableError: if its brokers do not answer.
     """
     partitions = list(partitions)
-    deadline = time.monotonic() + _SETTLE_SECONDS
+    deadline = time.monotonic() + SETTLE_SECONDS
     with naming_site(site):
         written = high_watermarks(config, partitions)
         while True:

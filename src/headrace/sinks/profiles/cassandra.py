@@ -138,7 +138,7 @@ class CassandraProfileStore(ProfileStore):
         try:
             with translated_errors(self._address):
                 for user, name in lists:
-                    self._trim(user, name)
+                    self.trim(user, name)
         except SinkUnavailableError as error:
             # All changes are in the store, and entries that come later trim their lists.
             _log.warning(
@@ -204,7 +204,7 @@ class CassandraProfileStore(ProfileStore):
         timestamp = max(at_us - 1, _MIN_TIMESTAMP)
         return _Statement(_DELETE_OLDER, (timestamp, self._store, user, kind, name, at_us))
 
-    def _trim(self, user: str, name: str) -> None:
+    def trim(self, user: str, name: str) -> None:
         """Deletes entries that are no longer among the latest, and never will be again.
 
         They are those behind the latest, and older versions of an event id. How many are kept is
