@@ -192,7 +192,7 @@ def test_workers_killed_and_then_drained_lose_nothing(tmp_path, broker, drill_ru
     drill_run.report(kills=kills, events=len(check(service, clients)))
 
 
-@pytest.mark.drill
+@pytest.mark.drill(always=True)
 def test_a_service_that_restarts_its_server_ends_when_it_is_asked_to(tmp_path, broker):
     service = _service(tmp_path, broker.bootstrap_servers)
     with service.running() as main:

@@ -611,7 +611,7 @@ def test_what_would_not_be_exact_is_refused_before_anything_is_read(flow):
         again(flow, built(flow), others=[other])
 
 
-def test_one_at_a_time_and_of_two_machines_one_commits(flow, monkeypatch):
+def test_one_at_a_time_and_of_two_machines_one_commits(flow, monkeypatch, tmp_path):
     pipeline = built(flow)
     flow.send([click(n) for n in range(30)])
     run(flow, pipeline)

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("headrace.dispatcher")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
-_POLL_SECONDS = 1.0
 _CHECK_SECONDS = 10.0
 _LOOK_AGAIN_SECONDS = 30.0
 _SETTLE_SECONDS = 1.0  # what a query that was stopped has in flight reaches the target
@@ -85,6 +84,9 @@ class RouteRun:
         folder: of the driver's machine, for what this target's queries write there.
         cores: tells how many cores Spark has for this target.
         once: end when what the topic holds now is sent.
+
+    Attributes:
+        poll_seconds: how long it waits before it looks at the query again.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class RouteRun:
         self._stop = threading.Event()
         self._instance = f"{process_name()}-{uuid.uuid4().hex[:8]}"
         self._starts = 0
+        self.poll_seconds = 1.0
         self.failure: Exception | None = None
         self.status = RouteStatus(route.target_site)
 
@@ -221,7 +224,7 @@ class RouteRun:
                 return
             if self._stop.is_set():
                 return
-            self._stop.wait(_POLL_SECONDS)
+            self._stop.wait(self.poll_seconds)
 
     def _end(self, running: _Running) -> None:
         """Raises why a query has ended, unless it was to end and has sent all that there is."""

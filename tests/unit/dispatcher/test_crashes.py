@@ -97,7 +97,6 @@ def known(records):
 @pytest.fixture
 def run(monkeypatch, tmp_path):
     """``run(sites)``: an instance, until all is sent or it is killed; whether it was."""
-    monkeypatch.setattr(route_run, "_POLL_SECONDS", 0)
 
     def once(sites):
         def query(_spark, _route, offsets, records, *_, **__):
@@ -115,6 +114,7 @@ def run(monkeypatch, tmp_path):
             monkeypatch.setattr(route_run, name, fake)
         monkeypatch.setattr(sent, "offsets_since", sites.since)
         instance = RouteRun(None, ROUTE, RestartSettings(), tmp_path / "d", lambda: 1, once=True)
+        instance.poll_seconds = 0
         try:
             instance.run()
         except Killed:

@@ -41,7 +41,7 @@ def test_a_target_does_not_start_where_partitions_would_wait_for_a_core(
         raise Started
 
     monkeypatch.setattr(route_run, "commit_positions", commit)
-    monkeypatch.setattr(RouteRun, "_ends", lambda *_: {})
+    monkeypatch.setattr(route_run, "latest_offsets", lambda *_: {})
     route = Route("d", "g", "central", "waw", {}, {}, "clicks", "events", mode=mode)
     run = RouteRun(None, route, RestartSettings(), tmp_path / "d", lambda: cores, once=once)
     with pytest.raises(Started if starts else DispatcherCoresError):
