@@ -78,11 +78,17 @@ def test_a_program_reads_the_events_of_one_query_or_of_all(project):
 def test_a_second_process_is_refused_and_leaves_the_status_of_the_first_alone(project):
     project.register("cheap", CHEAP)
     with project.running_process(signal.SIGTERM, exit_code=0):
-        project.until_begun()
+        deadline = time.monotonic() + SECONDS
+        while states(project) != ["running"]:  # without a sign for 30 s, as Spark starts, it failed
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
         refused = project.run("query", "emit", exit_code=3)
-        status = project.run("status")
+        assert states(project) == ["running"]
     assert refused["error"] == "MATCHED_EVENTS_RUNNING"
-    assert [instance["state"] for instance in status["matched_events"]] == ["running"]
+
+
+def states(project):
+    return [instance["state"] for instance in project.run("status")["matched_events"]]
 
 
 def test_queries_come_and_go_and_each_event_is_sent_once(project):
