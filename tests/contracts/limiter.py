@@ -52,13 +52,6 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(scenario())  # type: ignore[arg-type]
 
 
-async def until(condition: Callable[[], object]) -> None:
-    """Until it holds, with the event loop at work."""
-    async with asyncio.timeout(120):
-        while not condition():  # noqa: ASYNC110 - it is of other processes too
-            await asyncio.sleep(0.01)
-
-
 class LimiterContract:
     def test_a_bucket_holds_its_burst(self, open_limiter):
         async def scenario():

@@ -6,7 +6,6 @@ another connection to one store, with ``TTL``. The clock is the store's own.
 
 import json
 import random
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.contracts.sink import AWKWARD
+from tests.waiting import wait_for
 
 from headrace.sinks.profiles.store import (
     ListChange,
@@ -148,13 +148,6 @@ def parts_of(events: Sequence[Event], chance: random.Random) -> Iterator[Sequenc
         size = chance.randint(1, 6)
         yield doubled[:size]
         del doubled[:size]
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 class ProfileStoreContract:
@@ -294,7 +287,7 @@ class ProfileStoreContract:
         store.merge([ProfileChange(user, forgotten_us=start + SECOND)])
         profile = store.read(user)
         assert profile is None or profile.forgotten in {None, time_of(start + SECOND)}
-        wait_until(lambda: store.read(user) is None)
+        wait_for(lambda: store.read(user) is None)
 
     def test_what_is_old_goes_while_the_profile_lives(self, store: ProfileStore, user: str) -> None:
         now_us = store.now_us()
@@ -306,7 +299,7 @@ class ProfileStoreContract:
             assert profile is not None
             return [entry.event_id for entry in profile.lists["views"]]
 
-        wait_until(lambda: lists_of(store.read(user)) == ["new"])
+        wait_for(lambda: lists_of(store.read(user)) == ["new"])
         profile = store.read(user)
         assert profile is not None
         assert profile.fields == {}

@@ -9,7 +9,8 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.integration.instances import drill, recorder, running, total, until, until_brokers_say
+from tests.integration.instances import drill, recorder, running, total, until_brokers_say
+from tests.waiting import until
 
 from headrace.errors import ProcessingFailedError, ProcessingTimeoutError, WorkerStateError
 from headrace.kafka.client import topic_ids

@@ -2,18 +2,16 @@
 
 import asyncio
 import contextlib
-import time
 import uuid
 from collections import defaultdict
 
 import confluent_kafka
 from tests.kafka_topics import make_topic
+from tests.waiting import LIMIT_SECONDS, until, wait_for
 
 from headrace.kafka.client import committed, consumer, group_offsets, producer
 from headrace.model import Topic, TopicPartition
 from headrace.workers import Worker, WorkerInstance, WorkerTask
-
-PATIENCE_SECONDS = 60.0
 
 
 class Bench:
@@ -57,24 +55,19 @@ class Bench:
         reader = consumer(self.client, "reader", {"auto.offset.reset": "earliest"})
         reader.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
         found = []
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while len(found) < count and time.monotonic() < deadline:
-            message = reader.poll(1)
-            if message is not None and message.error() is None:
-                found.append(message.value())
+
+        def are_there():
+            messages = reader.consume(count - len(found), 1)
+            found.extend(message.value() for message in messages if message.error() is None)
+            return len(found) == count
+
+        wait_for(are_there, lambda: f"{count} values; there are {found}")
         reader.close()
         return found
 
     def metadata(self, worker, partition=0):
         asked = [TopicPartition(self.topic.name, partition)]
         return committed(self.client, worker.consumer_group, asked)[0].metadata
-
-
-async def until(condition, seconds=PATIENCE_SECONDS, *, on_thread=False):
-    deadline = time.monotonic() + seconds
-    while not (await asyncio.to_thread(condition) if on_thread else condition()):
-        assert time.monotonic() < deadline, "it did not come to that"
-        await asyncio.sleep(0.02)
 
 
 async def until_brokers_say(condition):
@@ -96,7 +89,7 @@ async def running(*instances):
 
 def drill(coroutine):
     """Runs a test's coroutine with a deadline."""
-    return asyncio.run(asyncio.wait_for(coroutine, 2 * PATIENCE_SECONDS))
+    return asyncio.run(asyncio.wait_for(coroutine, 2 * LIMIT_SECONDS))
 
 
 class Recording(WorkerTask):

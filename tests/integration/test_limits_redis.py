@@ -18,15 +18,14 @@ from tests.contracts.limiter import (
     of_ten,
     opened,
     run,
-    until,
 )
 from tests.integration.redis_server import RedisServer
+from tests.waiting import LIMIT_SECONDS, until
 
 from headrace.ingest.limits import BucketRequest, FallbackLimiter, LocalLimiter
 from headrace.ingest.limits.redis import RedisLimiter
 from headrace.settings import SecretUrl
 
-PATIENT = 30.0
 PASSWORD = "the-right-one"
 
 
@@ -45,7 +44,7 @@ def clock():
 
 @pytest.fixture
 def open_limiter(redis_server) -> OpenLimiter:
-    return lambda: RedisLimiter(redis_server.url, "test", PATIENT)
+    return lambda: RedisLimiter(redis_server.url, "test", LIMIT_SECONDS)
 
 
 class TestRedisLimiter(LimiterContract):
@@ -63,7 +62,7 @@ class TestRedisLimiter(LimiterContract):
     def test_projects_have_buckets_of_their_own(self, redis_server):
         async def scenario():
             bucket = a_bucket()
-            projects = (RedisLimiter(redis_server.url, name, PATIENT) for name in ("a", "b"))
+            projects = (RedisLimiter(redis_server.url, name, LIMIT_SECONDS) for name in ("a", "b"))
             async with opened(lambda: next(projects), 2) as (one, other):
                 assert await one.acquire([of_ten(10, bucket)]) == 0
                 assert await other.acquire([of_ten(10, bucket)]) == 0
@@ -120,7 +119,7 @@ def test_answers_belong_to_their_questions_after_some_were_given_up(own_redis):
 async def until_admitted(limiter: RedisLimiter, charges: Sequence[BucketRequest]) -> None:
     """Each in a bucket of its own; a machine under load may be late."""
     for charge in charges:
-        async with asyncio.timeout(PATIENT):
+        async with asyncio.timeout(LIMIT_SECONDS):
             while True:
                 with contextlib.suppress(TimeoutError):
                     await limiter.acquire([charge])
@@ -142,7 +141,7 @@ class Host:
         return waits.count(0.0)
 
     async def until_shared(self) -> None:
-        async with asyncio.timeout(PATIENT):
+        async with asyncio.timeout(LIMIT_SECONDS):
             while await self._is_local():  # noqa: ASYNC110 - it is of another process
                 await asyncio.sleep(0.02)
 
@@ -156,7 +155,7 @@ class Host:
 
 
 @contextlib.asynccontextmanager
-async def host(folder: Path, url: SecretUrl, answer_seconds: float = PATIENT):
+async def host(folder: Path, url: SecretUrl, answer_seconds: float = LIMIT_SECONDS):
     found = Host(folder, url, answer_seconds)
     try:
         yield found

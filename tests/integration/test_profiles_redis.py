@@ -21,10 +21,10 @@ from tests.contracts.profile_store import (
     ProfileStoreContract,
     change_of,
     profile_of,
-    wait_until,
 )
 from tests.integration.profile_project import write_project
 from tests.integration.redis_server import RedisServer
+from tests.waiting import wait_for
 
 from headrace import Latest, Profiles, Project
 from headrace.cli import main
@@ -266,11 +266,11 @@ def test_a_shorter_ttl_of_one_writer_brings_nothing_back_to_another(redis_server
         store.merge([ProfileChange("v", forgotten_us=begun_us)])
         clicks = [change_of(user, Event(begun_us + 1, "clicks", "c", 1)) for user in ("u", "v")]
         shorter.merge(clicks)
-        wait_until(lambda: shorter.read("u") is None)
+        wait_for(lambda: shorter.read("u") is None)
         # The hash is there for as long as the list that it names, and so is the marker.
         shorter.merge([ProfileChange("u", forgotten_us=store.now_us())])
         shorter.merge([change_of("v", Event(store.now_us(), "clicks", "d", 1))])
-        wait_until(lambda: shorter.read("v") is None)
+        wait_for(lambda: shorter.read("v") is None)
         store.merge(old)
         for user in ("u", "v"):
             assert "views" not in store.read(user).lists
@@ -495,7 +495,7 @@ def test_a_server_that_is_busy_with_a_script_of_others_is_waited_for(own_server)
         now_us = store.now_us()
         endless = threading.Thread(target=ended_script, args=[other])
         endless.start()
-        wait_until(lambda: is_busy(own_server))
+        wait_for(lambda: is_busy(own_server))
         with pytest.raises(SinkUnavailableError, match="BUSY"):
             store.merge([change_of("u", Event(now_us, "country", "e", 1))])
         own_server.command("SCRIPT", "KILL")

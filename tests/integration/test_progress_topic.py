@@ -9,7 +9,8 @@ import uuid
 from dataclasses import replace
 
 import pytest
-from tests.integration.instances import PATIENCE_SECONDS, Bench, recorder
+from tests.integration.instances import Bench, recorder
+from tests.waiting import wait_for
 
 from headrace.kafka.changelog import read_changelog
 from headrace.kafka.subscription import Membership
@@ -35,13 +36,6 @@ PARTITION = PartitionProgress(
 )
 
 
-def until(condition):
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.05)
-
-
 @pytest.fixture
 def client(broker) -> dict[str, str]:
     config = {"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random"}
@@ -62,14 +56,14 @@ def test_what_an_instance_reports_reaches_who_follows_its_run(client, run):
     reporters = [ProgressReporter(client, run) for _ in range(2)]
     for reporter, name in zip(reporters, ("enrich-0", "enrich-1"), strict=True):
         reporter.report(replace(RUNNING, instance=name), [PARTITION])
-    until(lambda: len(followers[0].seen()) == 2)
+    wait_for(lambda: len(followers[0].seen()) == 2)
     (one, partitions), (other, _) = followers[0].seen()
     assert (one.instance, one.processed, one.state) == ("enrich-0", 12, InstanceState.RUNNING)
     assert partitions == [PARTITION]
     assert other.instance == "enrich-1"
     failed = replace(RUNNING, state=InstanceState.FAILED, reason="no such campaign", processed=13)
     reporters[0].report(failed, [PARTITION])
-    until(lambda: followers[0].seen()[0][0].final)
+    wait_for(lambda: followers[0].seen()[0][0].final)
     one, partitions = followers[0].seen()[0]
     assert (one.reason, one.processed, one.lanes, partitions) == ("no such campaign", 13, 0, ())
     assert followers[1].seen() == []
@@ -94,7 +88,7 @@ def test_an_instance_that_fell_silent_is_shown_as_failed(client, run, monkeypatc
     follower = ProgressFollower(client, run, lambda: clock_ms[-1])
     reporter = ProgressReporter(client, run)
     reporter.report(replace(RUNNING, updated_ms=0), [PARTITION])  # its clock is wrong
-    until(follower.seen)
+    wait_for(follower.seen)
     assert follower.seen()[0][0].state is InstanceState.RUNNING
     later = time.time() + STALE_AFTER_SECONDS
     monkeypatch.setattr("headrace.workers.monitoring.progress.time.time", lambda: later)
@@ -129,7 +123,7 @@ def test_an_instance_of_a_distributed_run_reports_until_it_has_ended(broker, cli
     thread = threading.Thread(target=distributed.instance, args=(3,))
     thread.start()
     try:
-        until(lambda: any(one.processed == 40 for one, _ in follower.seen()))
+        wait_for(lambda: any(one.processed == 40 for one, _ in follower.seen()))
         [(one, partitions)] = follower.seen()
         assert (one.instance, one.state) == (f"{worker.name}-3", InstanceState.RUNNING)
         assert {part.partition for part in partitions} == {0, 1}
@@ -137,6 +131,6 @@ def test_an_instance_of_a_distributed_run_reports_until_it_has_ended(broker, cli
         distributed.begin()
         distributed.stop()
         thread.join()
-    until(lambda: follower.seen()[0][0].state is InstanceState.CLOSED)
+    wait_for(lambda: follower.seen()[0][0].state is InstanceState.CLOSED)
     assert distributed.end() == ""
     follower.close()

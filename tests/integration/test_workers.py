@@ -14,9 +14,9 @@ from tests.integration.instances import (
     recorder,
     running,
     total,
-    until,
     until_brokers_say,
 )
+from tests.waiting import until
 
 from headrace.errors import (
     CommittedOffsetError,

@@ -16,15 +16,14 @@ from typing import Self
 
 import pytest
 from tests.integration.instances import (
-    PATIENCE_SECONDS,
     Bench,
     drill,
     recorder,
     running,
     total,
-    until,
     until_brokers_say,
 )
+from tests.waiting import LIMIT_SECONDS, until, wait_for
 
 from headrace.control import worker_reset
 from headrace.control import workers as control
@@ -81,10 +80,7 @@ class Watched:
         self._thread.join()
 
     def until(self, condition):
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not (self.seen and condition(self.seen[-1])):
-            assert time.monotonic() < deadline, self.seen[-1:]
-            time.sleep(0.05)
+        wait_for(lambda: self.seen and condition(self.seen[-1]), lambda: self.seen[-1:])
         return self.seen[-1]
 
     def _run(self) -> None:
@@ -101,7 +97,7 @@ def test_an_instance_tells_how_it_stands_and_how_it_ended(bench, settings):
 
     class Blocking(WorkerTask):
         def process(self, record):
-            blocked.wait(PATIENCE_SECONDS)
+            blocked.wait(LIMIT_SECONDS)
 
     [port] = free_ports(1)
     worker = bench.worker(Blocking, partitioner=KeyHash(2), queue_bytes=10_000, **FAST)

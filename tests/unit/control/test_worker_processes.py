@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+from tests.waiting import LIMIT_SECONDS
 
 from headrace.control.status_folders import worker_folder
 from headrace.control.worker_processes import (
@@ -18,8 +19,6 @@ from headrace.errors import PlacedRunError
 from headrace.settings import load_settings
 from headrace.workers.monitoring.progress import WorkerProgress
 from headrace.workers.states import InstanceState
-
-PATIENCE_SECONDS = 60
 
 
 @pytest.fixture
@@ -82,7 +81,7 @@ class Run:
 
     def until(self, condition):
         """Runs, and stops when ``condition`` holds of what is shown."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + LIMIT_SECONDS
 
         def observe(shown):
             self.shown.append(shown)

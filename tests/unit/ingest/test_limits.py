@@ -10,7 +10,8 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.contracts.limiter import LimiterContract, of_ten, run, until
+from tests.contracts.limiter import LimiterContract, of_ten, run
+from tests.waiting import until, wait_for
 
 from headrace.ingest.limits import BucketRequest, FallbackLimiter, LocalLimiter
 from headrace.ingest.limits.local import _SLOTS
@@ -108,9 +109,9 @@ def test_eight_processes_share_a_bucket_and_a_killed_one_locks_nothing(tmp_path)
     ]
     for worker in workers:
         worker.start()
-    asyncio.run(until(lambda: all(count.value for count in counts[:2])))
+    wait_for(lambda: all(count.value for count in counts[:2]))
     os.kill(workers[0].pid, signal.SIGKILL)
-    asyncio.run(until(lambda: all(count.value for count in counts)))
+    wait_for(lambda: all(count.value for count in counts))
     time.sleep(2)
     ended.value = 1
     for worker in workers:

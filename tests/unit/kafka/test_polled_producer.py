@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from confluent_kafka import KafkaError, KafkaException
-from tests.integration.instances import drill, until
+from tests.integration.instances import drill
+from tests.waiting import until
 
 from headrace.kafka import polled_producer
 from headrace.kafka.polled_producer import PolledProducer

@@ -2,7 +2,6 @@
 
 import asyncio
 import ctypes
-import time
 import uuid
 from datetime import timedelta
 from types import SimpleNamespace
@@ -11,16 +10,15 @@ import confluent_kafka
 import pytest
 from tests.contracts.worker import FAST
 from tests.integration.instances import (
-    PATIENCE_SECONDS,
     drill,
     recorder,
     running,
     total,
-    until,
     until_brokers_say,
 )
 from tests.integration.librdkafka import handle, library
 from tests.unit.workers.test_contract import MockBench, describe
+from tests.waiting import until, wait_for
 
 from headrace.errors import LastCommitError
 from headrace.kafka import changelog, client, start_positions
@@ -296,10 +294,12 @@ def test_partitions_that_come_while_it_ends_are_no_failure_although_nothing_is_c
         here.bench.client, membership, seen.append, lambda gone: [], lambda lost: None
     )
     one.begin_close()
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not one._consumer.assignment():
+
+    def is_assigned():
         assert one.take(10, 0.1) == ([], [])
-        assert time.monotonic() < deadline
+        return one._consumer.assignment()
+
+    wait_for(is_assigned)
     assert [one.take(10, 0.1) for _ in range(10)] == [([], [])] * 10
     one.close()
     assert seen == []

@@ -6,7 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from tests.integration.instances import until
+from tests.waiting import LIMIT_SECONDS, until
 
 from headrace.errors import BrokerUnreachableError, RecordRejectedError, SinkError
 from headrace.kafka import dead_letter_writer
@@ -19,7 +19,6 @@ from headrace.workers.lanes.timestamps import TimestampIndex
 from headrace.workers.timing import WorkerTiming
 
 HERE, GONE = TopicPartition("t", 0), TopicPartition("t", 1)
-PATIENCE_SECONDS = 30
 
 
 class Kafka:
@@ -48,7 +47,7 @@ class Kafka:
     def send_each(self, config, given):
         given, (failure, self.failure) = list(given), (self.failure, None)
         self.writes.append([one.offset for one in given])
-        assert self.may_write.wait(PATIENCE_SECONDS)
+        assert self.may_write.wait(LIMIT_SECONDS)
         if failure is not None:
             raise failure
         self.stored += [letter for letter in given if not letter.headers]
@@ -59,7 +58,7 @@ class Kafka:
         self.look_ups += 1
         self.since_ms = since_ms
         found = list(self.stored)
-        assert self.may_find.wait(PATIENCE_SECONDS)
+        assert self.may_find.wait(LIMIT_SECONDS)
         for number, one in enumerate(found):
             yield StoredDeadLetter(one, name, "1", "id", 0, (GONE, number), number)
 

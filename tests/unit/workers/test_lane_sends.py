@@ -3,9 +3,10 @@
 import asyncio
 
 import pytest
-from tests.integration.instances import drill, until
+from tests.integration.instances import drill
 from tests.unit.workers.lanes import Failures, LaneBench, settled
 from tests.unit.workers.test_lanes import TWICE
+from tests.waiting import until
 
 from headrace.workers import WorkerTask
 from headrace.workers.states import LaneState

@@ -6,8 +6,9 @@ import time
 from datetime import timedelta
 
 import pytest
-from tests.integration.instances import drill, until
+from tests.integration.instances import drill
 from tests.unit.workers.lanes import LaneBench, settled
+from tests.waiting import until
 
 from headrace.errors import (
     LaneEndedError,

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 
 import pytest
-from tests.integration.instances import drill, until
+from tests.integration.instances import drill
 from tests.mock_registry import MockRegistry
 from tests.unit.workers.lanes import LaneBench
+from tests.waiting import until
 
 from headrace.events.avro import AvroWriter, avro_schema
 from headrace.kafka.schema_registry import look_up_schema

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from tests.integration.instances import drill, until
+from tests.integration.instances import drill
+from tests.waiting import until
 
 from headrace.workers.lanes import sender
 from headrace.workers.lanes.attempt import CURRENT, OwnCall

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.unit.ingest.queries.backend import PagesCursor
+from tests.waiting import until
 
 from headrace.errors import BrokerUnreachableError
 from headrace.ingest.queries import stream
@@ -12,11 +13,6 @@ from headrace.ingest.queries.backend import ResultPage
 from headrace.ingest.queries.stream import ResultStream, StreamLife, StreamTiming
 
 DISCONNECT = {"type": "http.disconnect"}
-
-
-async def until(condition):
-    while not condition():  # noqa: ASYNC110 - of things that know no event
-        await asyncio.sleep(0.001)
 
 
 class Client:

@@ -9,6 +9,7 @@ import time
 
 import pytest
 from tests.unit.ingest.spool.kafka import taking
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.ingest.spool import Loader, Spool, SpoolLimits, SpoolRecord
 
@@ -55,13 +56,6 @@ def load(folder):
         time.sleep(0.005)
 
 
-def until(condition):
-    ends = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < ends, "waited for a minute"
-        time.sleep(0.01)
-
-
 @pytest.fixture
 def start():
     started = []
@@ -85,11 +79,11 @@ def test_order_holds_over_the_switch_while_workers_and_loaders_are_killed(folder
     loaders = [start(load, folder) for _ in range(2)]
     for loader, worker in zip(loaders[:2], workers[:2], strict=True):
         before = len(noted(place / "kafka"))
-        until(lambda before=before: len(noted(place / "kafka")) > before + 150)
+        wait_for(lambda before=before: len(noted(place / "kafka")) > before + 150)
         os.kill(worker.pid, signal.SIGKILL)
         os.kill(loader.pid, signal.SIGKILL)
         loaders.append(start(load, folder))
-    until(lambda: len(noted(place / "w2.acked")) > 300)
+    wait_for(lambda: len(noted(place / "w2.acked")) > 300)
     (place / "stop").touch()
     for process in (*workers, *loaders):
         process.join()
@@ -117,7 +111,7 @@ def hold(folder, held):
 def test_a_worker_killed_with_the_lock_stops_nobody(folder, start, record, open_spool):
     held = SPAWN.Event()
     holder = start(hold, folder, held)
-    assert held.wait(60)
+    assert held.wait(LIMIT_SECONDS)
     os.kill(holder.pid, signal.SIGKILL)
     spool = open_spool()
     spool.append([record(1)])

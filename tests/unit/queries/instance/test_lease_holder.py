@@ -10,13 +10,13 @@ import confluent_kafka
 import msgspec
 import pytest
 from confluent_kafka import KafkaError
+from tests.waiting import wait_for
 
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.instance import lease_holder as lease_holder_module
 from headrace.queries.instance.lease_holder import LeaseHolder
 from headrace.queries.instance.leases import Claim, LeaseTiming
 
-WAIT_SECONDS = 20  # less than an idle reader is left alone
 QUERIES = StandingQueries("ads", 4, 1)
 TIMING = LeaseTiming(
     lease_ms=1_000,
@@ -153,55 +153,48 @@ def holder(topic, timing):
     holder.close()
 
 
-def until(condition):
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_an_instance_claims_a_slot_and_renews_it(topic, holder):
-    until(lambda: holder.partitions is not None and len(topic.records) > 3)
+    wait_for(lambda: holder.partitions is not None and len(topic.records) > 3)
     assert set(topic.slots()) == {holder.partitions.start}
 
 
 def test_a_slot_is_not_claimed_before_the_topic_is_read_once_more(topic, holder):
-    until(lambda: holder.partitions is not None)
+    wait_for(lambda: holder.partitions is not None)
     slot = holder.partitions.start
     topic.max_records = 0
     topic.error = RuntimeError("the reader is broken")
-    until(lambda: topic.readers == 2)
+    wait_for(lambda: topic.readers == 2)
     claims = len(topic.records)
-    until(lambda: holder.partitions is None)
+    wait_for(lambda: holder.partitions is None)
     assert "the reader is broken" in holder.waiting
     # A claim would have been made by now: other renewals come at this interval.
     time.sleep(0.3)
     assert len(topic.records) == claims
     topic.max_records = None
-    until(lambda: holder.partitions is not None)
+    wait_for(lambda: holder.partitions is not None)
     assert set(topic.slots()) == {slot}
 
 
 def test_a_reader_that_gets_nothing_more_is_replaced_and_the_slot_kept(topic, holder):
-    until(lambda: holder.partitions is not None)
+    wait_for(lambda: holder.partitions is not None)
     slot = holder.partitions.start
     topic.is_deaf = True
-    until(lambda: holder.partitions is None)
+    wait_for(lambda: holder.partitions is None)
     topic.is_deaf = False
-    until(lambda: holder.partitions is not None)
+    wait_for(lambda: holder.partitions is not None)
     assert topic.readers > 1
     assert set(topic.slots()) == {slot}
 
 
 def test_a_process_that_was_frozen_reads_who_has_its_slot_now(topic, holder):
-    until(lambda: holder.partitions is not None)
+    wait_for(lambda: holder.partitions is not None)
     topic.frozen_seconds = 1.5
-    until(lambda: topic.frozen_seconds == 0)
-    until(lambda: holder.partitions is None)
+    wait_for(lambda: topic.frozen_seconds == 0)
+    wait_for(lambda: holder.partitions is None)
     time.sleep(0.3)  # the lease is over
     for slot in range(4):
         topic.write(slot, Claim(f"other-{slot}", "host"))
-    until(lambda: holder.waiting == "other instances have all partitions")
+    wait_for(lambda: holder.waiting == "other instances have all partitions")
     assert topic.readers == 1
 
 
@@ -209,25 +202,25 @@ def test_a_spare_claims_one_slot_until_it_has_read_who_has_it(topic):
     topic.held = []
     holder = LeaseHolder({}, QUERIES, TIMING)
     try:
-        until(lambda: len(topic.held) > 5)
+        wait_for(lambda: len(topic.held) > 5)
         held, topic.held = topic.held, None
         assert len({slot for slot, _ in held}) == 1
         for slot, claim in held:
             topic.write(slot, claim)
-        until(lambda: holder.partitions is not None)
+        wait_for(lambda: holder.partitions is not None)
         assert set(topic.slots()) == {held[0][0]}
     finally:
         holder.close()
 
 
 def test_a_renewal_that_is_read_late_does_not_make_the_lease_young(topic, holder):
-    until(lambda: holder.partitions is not None)
+    wait_for(lambda: holder.partitions is not None)
     topic.held = []  # nothing more is renewed
-    until(lambda: holder.partitions is None)
+    wait_for(lambda: holder.partitions is None)
     late = topic.held[0]
     topic.write(*late)
     read = len(topic.records)
-    until(lambda: topic.reads >= read)
+    wait_for(lambda: topic.reads >= read)
     time.sleep(0.1)  # it is taken
     assert holder.partitions is None
 
@@ -238,34 +231,34 @@ def test_a_claim_that_can_not_be_sent_is_told(topic, caplog):
     )
     holder = LeaseHolder({}, QUERIES, TIMING)
     try:
-        until(lambda: "authorization failed" in holder.waiting)
+        wait_for(lambda: "authorization failed" in holder.waiting)
         assert "authorization failed" in caplog.text
         topic.refusal = None
-        until(lambda: holder.partitions is not None)
+        wait_for(lambda: holder.partitions is not None)
     finally:
         holder.close()
 
 
 @pytest.mark.parametrize("timing", [replace(TIMING, hung_seconds=5.5)])
 def test_a_process_that_was_frozen_does_not_hang(topic, holder, caplog):
-    until(lambda: holder.partitions is not None)
+    wait_for(lambda: holder.partitions is not None)
     topic.frozen_seconds = 6.0
-    until(lambda: topic.frozen_seconds == 0)
-    until(lambda: holder.partitions is None)
-    until(lambda: holder.partitions is not None)
+    wait_for(lambda: topic.frozen_seconds == 0)
+    wait_for(lambda: holder.partitions is None)
+    wait_for(lambda: holder.partitions is not None)
     assert "hung" not in caplog.text
 
 
 def test_a_slot_that_is_given_back_is_left_to_others_for_a_while(topic, holder):
-    until(lambda: holder.partitions is not None)
+    wait_for(lambda: holder.partitions is not None)
     holder.give_back()
     assert holder.partitions is None
-    until(lambda: holder._table.of(holder._claim.holder) is None)
+    wait_for(lambda: holder._table.of(holder._claim.holder) is None)
     assert "leaves its partitions to others" in holder.waiting
     claims = len(topic.records)
     time.sleep(0.2)
     assert len(topic.records) == claims
-    until(lambda: holder.partitions is not None)
+    wait_for(lambda: holder.partitions is not None)
 
 
 @pytest.mark.parametrize("timing", [replace(TIMING, hung_seconds=0.2)])
@@ -274,14 +267,14 @@ def test_an_instance_that_hangs_loses_its_lease_until_it_works_again(topic, hold
         holder.heartbeat()
         return holder.partitions is not None
 
-    until(has_partitions)
-    until(lambda: holder.partitions is None)
+    wait_for(has_partitions)
+    wait_for(lambda: holder.partitions is None)
     claims = len(topic.records)
     assert "test_an_instance_that_hangs" in caplog.text
     # A renewal would have been sent by now: others come at this interval.
     time.sleep(0.3)
     assert len(topic.records) == claims
-    until(has_partitions)
+    wait_for(has_partitions)
     assert topic.readers == 1
 
 
@@ -293,6 +286,6 @@ def test_an_instance_says_why_it_has_no_partitions(topic):
         for slot in range(4):
             topic.write(slot, Claim(f"other-{slot}", "host"))
         topic.max_records = None
-        until(lambda: holder.waiting == "other instances have all partitions")
+        wait_for(lambda: holder.waiting == "other instances have all partitions")
     finally:
         holder.close()

@@ -7,12 +7,12 @@ import time
 from collections import Counter
 
 import pytest
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.errors import BrokerUnreachableError, TopicMissingError
 from headrace.kafka.cluster import LivePositions
 from headrace.queries.instance.topic_ends import TopicEnds
 
-WAIT_SECONDS = 30
 LIVE = LivePositions("id", {}, {0: 3})
 
 
@@ -25,10 +25,7 @@ class Topics:
     def wait_for_asks(self, *topics):
         """Waits until the answer to a later question than now is there, for each topic."""
         enough = {topic: self.asks[topic] + 3 for topic in topics}
-        deadline = time.monotonic() + WAIT_SECONDS
-        while any(self.asks[topic] < asks for topic, asks in enough.items()):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(lambda: all(self.asks[topic] >= asks for topic, asks in enough.items()))
 
     def live(self, topic):
         self.asks[topic] += 1
@@ -39,13 +36,15 @@ class Topics:
 
 def answers(ends, condition):
     """Waits until answers are there that meet a condition."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while True:
+    taken = {}
+
+    def are_there():
+        nonlocal taken
         taken = {topic: end.live for topic, end in ends.take().items()}
-        if condition(taken):
-            return taken
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        return condition(taken)
+
+    wait_for(are_there, lambda: f"other answers than {taken}")
+    return taken
 
 
 @pytest.mark.parametrize(
@@ -81,7 +80,7 @@ def test_a_topic_whose_brokers_do_not_respond_delays_no_other():
 
     def live(topic):
         if topic == "a":
-            responds.wait(WAIT_SECONDS)
+            responds.wait(LIMIT_SECONDS)
         return LIVE
 
     ends = TopicEnds(live, ["a", "b"], 0.01)
@@ -103,10 +102,9 @@ def test_an_answer_has_the_time_of_the_question():
 
     ends = TopicEnds(live, ["a"], 0.01)
     try:
-        assert asked.wait(WAIT_SECONDS)
+        assert asked.wait(LIMIT_SECONDS)
         latest_ms = time.monotonic() * 1000
-        while not (taken := ends.take()):
-            time.sleep(0.01)
+        taken = wait_for(ends.take)
         assert taken["a"].asked_ms <= latest_ms
     finally:
         ends.close()

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, TableFeatures
 from tests.unit.sinks.lake.test_table import spec, written
+from tests.waiting import LIMIT_SECONDS
 
 from headrace.sinks.lake import maintenance
 from headrace.sinks.lake.folder import TableFolder
@@ -20,7 +21,6 @@ from headrace.sinks.lake.maintenance import (
 from headrace.sinks.lake.table import LakeTable, read_table
 
 IDS = {"id": pa.int64()}
-PATIENCE = 120.0
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def run(declared, batches, **how):
     writer = Writer(declared, hold)
     for number in batches:
         writer.batch(number, **how)
-    hold.release(PATIENCE)
+    hold.release(LIMIT_SECONDS)
     return hold.progress
 
 
@@ -103,7 +103,7 @@ def test_pipelines_that_write_one_table_share_its_maintenance(root):
         writers[number % 2].batch(number)
     holds[0].release(0.0)
     writers[1].batch(4)
-    holds[1].release(PATIENCE)
+    holds[1].release(LIMIT_SECONDS)
     assert ids(root) == [0, 1, 2, 3, 4]
     assert holds[0].progress.files_merged == holds[1].progress.files_merged >= 4
 
@@ -137,8 +137,8 @@ def test_a_merge_that_failed_is_made_again(root, monkeypatch, caplog):
     writer = Writer(declared, hold)
     for number in range(2):
         writer.batch(number)
-    assert again.wait(PATIENCE)
-    hold.release(PATIENCE)
+    assert again.wait(LIMIT_SECONDS)
+    hold.release(LIMIT_SECONDS)
     assert (hold.progress.failures, hold.progress.reason) == (2, "")
     assert "retrying in" in caplog.text
     assert live(root) == 1
@@ -159,7 +159,7 @@ def test_commits_that_come_during_the_last_attempt_are_not_forgotten(root, monke
 
     monkeypatch.setattr(maintenance, "last_checkpoint", before_it_is_told_to_end)
     beside._wake.set()
-    hold.release(PATIENCE)
+    hold.release(LIMIT_SECONDS)
     assert hold.progress.files_merged == 3
 
 
@@ -169,7 +169,7 @@ def test_who_wants_to_stop_is_not_kept_by_a_merge_and_no_file_is_left(root, monk
 
     def slow(folder, path):
         began.set()
-        assert go_on.wait(PATIENCE)
+        assert go_on.wait(LIMIT_SECONDS)
         return read(folder, path)
 
     monkeypatch.setattr(TableFolder, "read", slow)
@@ -178,7 +178,7 @@ def test_who_wants_to_stop_is_not_kept_by_a_merge_and_no_file_is_left(root, monk
     writer = Writer(declared, beside)
     for number in range(3):
         writer.batch(number)
-    assert began.wait(PATIENCE)
+    assert began.wait(LIMIT_SECONDS)
     beside._abandoned.set()
     go_on.set()
     beside.close(0.0)
@@ -214,7 +214,7 @@ def test_a_merge_commits_beside_batches_however_many_come_in_between(root, monke
 
     monkeypatch.setattr(compaction._log, "replace", among_batches)
     writer.batch(2)
-    hold.release(PATIENCE)
+    hold.release(LIMIT_SECONDS)
     assert (hold.progress.files_merged, hold.progress.failures) == (3, 0)
     assert live(root) == 26
     assert ids(root) == list(range(28))
