@@ -1,9 +1,8 @@
 """Topics that tests make, which are there when they are made."""
 
-import time
-
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewPartitions, NewTopic
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.kafka.client import admin_request, describe
 
@@ -16,15 +15,18 @@ def make_topic(client, name, partitions=1, **options):
     topic = NewTopic(name, partitions, **options)
     try:
         # Not by `admin`: another thread may discard that client, which cancels its requests.
-        admin_request(client, lambda admin: admin.create_topics([topic])[name].result(30))
+        admin_request(
+            client, lambda admin: admin.create_topics([topic])[name].result(LIMIT_SECONDS)
+        )
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # a request that was repeated
             raise
-    while not describe(client, [name]):
-        time.sleep(0.05)
+    wait_for(lambda: describe(client, [name]))
 
 
 def grow_topic(client, name, partitions):
     """Gives a topic more partitions, ``partitions`` in all."""
     grown = NewPartitions(name, partitions)
-    admin_request(client, lambda admin: admin.create_partitions([grown])[name].result(30))
+    admin_request(
+        client, lambda admin: admin.create_partitions([grown])[name].result(LIMIT_SECONDS)
+    )

@@ -7,13 +7,13 @@ import json
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import LIMIT_SECONDS, until, wait_for
 
 from headrace.control import LoadedProject, load_project
 from headrace.control.plan import apply_plan
@@ -25,7 +25,6 @@ from headrace.settings import load_settings
 from headrace.workers import WorkerInstance
 
 _PAGE = "docs/workers.md"
-_PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture
@@ -63,10 +62,10 @@ def test_the_worker_of_the_page_runs_inside_the_program_of_the_page(
     command = [sys.executable, "program.py"]
     with subprocess.Popen(command, cwd=project.settings.root) as program:
         try:
-            _until(lambda: _records(client, "enriched-clicks") == 2)
-            _until(lambda: _records(client, "clicks.dead") == 1)
+            wait_for(lambda: _records(client, "enriched-clicks") == 2)
+            wait_for(lambda: _records(client, "clicks.dead") == 1)
             program.send_signal(signal.SIGTERM)
-            assert program.wait(_PATIENCE_SECONDS) == 0
+            assert program.wait(LIMIT_SECONDS) == 0
         except BaseException:
             program.kill()
             raise
@@ -106,7 +105,7 @@ def test_an_instance_inside_a_program_has_the_metrics_of_the_page(
 
     async def run() -> None:
         ended = asyncio.create_task(names["run"](instance, client))
-        await asyncio.to_thread(_until, running)
+        await until(running, on_thread=True)
         instance.stop()
         await ended
 
@@ -116,10 +115,3 @@ def test_an_instance_inside_a_program_has_the_metrics_of_the_page(
 def _records(client: dict[str, str], topic: str) -> int:
     partitions = describe(client, [topic])[topic].all_partitions
     return sum(latest for _, latest in watermarks(client, partitions).values())
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.1)

@@ -15,6 +15,7 @@ from typing import Any
 
 from cassandra.cluster import Cluster, NoHostAvailable
 from tests.integration.certificates import STORE_PASSWORD
+from tests.waiting import LIMIT_SECONDS
 
 from headrace.runtime.cache import cache_folder
 from headrace.runtime.jars import fetch_jars, locked
@@ -36,7 +37,6 @@ CREATE_KEYSPACE = """
 CREATE KEYSPACE IF NOT EXISTS {} WITH replication =
 {{'class': 'NetworkTopologyStrategy', 'datacenter1': 1}}
 """
-_SECONDS = 120
 _LOGBACK = """
 <configuration>
   <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
@@ -128,13 +128,14 @@ class CassandraServer(ServerProcess):
     def run(self) -> None:
         """Starts it unless it runs, whichever process started it, and waits until it answers."""
         self.start(self._command())
-        self.wait_until(self._answers, timedelta(seconds=_SECONDS))
+        self.wait_until(self._answers, timedelta(seconds=LIMIT_SECONDS))
 
     def query(self, *statements: str, parameters: Sequence[object] | None = None) -> list[Any]:
         """Rows of the last of the statements."""
         with self._cluster() as cluster, cluster.connect() as session:
             results = [
-                list(session.execute(each, parameters, timeout=_SECONDS)) for each in statements
+                list(session.execute(each, parameters, timeout=LIMIT_SECONDS))
+                for each in statements
             ]
         return results[-1]
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 import confluent_kafka
 from tests.integration import in_process
-from tests.integration.in_process import SECONDS
 from tests.kafka_topics import make_topic
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace import DispatchMode
 from headrace.control import load_project
@@ -113,10 +113,10 @@ class DispatcherProject:
 
     def until(self, site, numbers, partition=0):
         """Waits until exactly these have come."""
-        deadline = time.monotonic() + SECONDS
-        while (there := self.numbers(site, partition)) != list(numbers):
-            assert time.monotonic() < deadline, there
-            time.sleep(0.5)
+        wait_for(
+            lambda: self.numbers(site, partition) == list(numbers),
+            lambda: f"{list(numbers)} at {site}; there are {self.numbers(site, partition)}",
+        )
 
     def command(self, *arguments, exit_code=0):
         ended = subprocess.run(
@@ -125,7 +125,7 @@ class DispatcherProject:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=SECONDS,
+            timeout=LIMIT_SECONDS,
         )
         assert ended.returncode == exit_code, ended.stdout + ended.stderr
         return ended.stdout + ended.stderr
@@ -143,20 +143,16 @@ class DispatcherProject:
         return [one["sites"][site]["state"] for one in self.statuses() if site in one["sites"]]
 
     def until_state(self, site, state):
-        deadline = time.monotonic() + SECONDS
-        while state not in (seen := self._states(site)):
-            assert time.monotonic() < deadline, seen
-            time.sleep(0.5)
+        wait_for(lambda: state in self._states(site), lambda: f"{state!r} in {self._states(site)}")
 
     def until_running(self, pid):
         """Waits until the instance of a process sends records."""
-        deadline = time.monotonic() + SECONDS
-        while not any(
-            status["instance"].endswith(f"-{pid}") and status["state"] == "running"
-            for status in self.statuses()
-        ):
-            assert time.monotonic() < deadline
-            time.sleep(0.5)
+        wait_for(
+            lambda: any(
+                status["instance"].endswith(f"-{pid}") and status["state"] == "running"
+                for status in self.statuses()
+            )
+        )
 
     @contextmanager
     def running(self, *arguments, end=signal.SIGTERM, exit_codes=(0, -signal.SIGKILL)):
@@ -171,7 +167,7 @@ class DispatcherProject:
             yield process
         finally:
             process.send_signal(end)
-            code = process.wait(SECONDS)
+            code = process.wait(LIMIT_SECONDS)
             log.close()
             text = (self.folder / "run.log").read_text()
         assert code in exit_codes, text

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 import uuid
 from contextlib import contextmanager
 from dataclasses import replace
 
 import confluent_kafka
 from tests.integration import in_process
-from tests.integration.in_process import SECONDS
 from tests.kafka_topics import make_topic
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace import Origin
 from headrace.control import load_project
@@ -124,19 +123,16 @@ class EmitProject:
         return [(origin.partition, origin.offset) for origin in last]
 
     def until(self, query_id, places):
-        deadline = time.monotonic() + SECONDS
-        while sorted(there := self.places(query_id)) != sorted(places):
-            assert time.monotonic() < deadline, (there, places)
-            time.sleep(0.5)
+        wait_for(
+            lambda: sorted(self.places(query_id)) == sorted(places),
+            lambda: f"{places}; there are {self.places(query_id)}",
+        )
 
     def send_until(self, condition, item="a"):
         """Sends events until a condition holds, and returns where they are."""
         places = []
-        deadline = time.monotonic() + SECONDS
-        while not condition():
-            assert time.monotonic() < deadline
-            places += self.send(2, item=item)
-            time.sleep(0.5)
+
+        wait_for(lambda: condition() or places.extend(self.send(2, item=item)))
         return places
 
     def send_to(self, partition, count):
@@ -188,10 +184,7 @@ class EmitProject:
 
     def until_begun(self):
         """Waits until positions are committed: what comes from then on is looked at."""
-        deadline = time.monotonic() + SECONDS
-        while len(self.committed()) < self.partitions:
-            assert time.monotonic() < deadline
-            time.sleep(0.5)
+        wait_for(lambda: len(self.committed()) >= self.partitions, self.committed)
 
     def run(self, *words, exit_code=0):
         """What a command answers in JSON; `status` and `reconcile` need no Spark here."""
@@ -217,5 +210,5 @@ class EmitProject:
             yield process
         finally:
             process.send_signal(end)
-            output, _ = process.communicate(timeout=SECONDS)
+            output, _ = process.communicate(timeout=LIMIT_SECONDS)
         assert process.returncode == exit_code, output

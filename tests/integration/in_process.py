@@ -4,11 +4,10 @@ import threading
 from contextlib import contextmanager
 
 from click.testing import CliRunner
+from tests.waiting import LIMIT_SECONDS
 
 from headrace.cli import main
 from headrace.errors import HeadraceError
-
-SECONDS = 300  # no test waits longer, on however busy a machine
 
 
 def run_command(folder, *arguments, exit_code=0):
@@ -40,6 +39,6 @@ def running(instance, exit_codes=(0,)):
         yield thread
     finally:
         instance.stop()
-        thread.join(SECONDS)
+        thread.join(LIMIT_SECONDS)
     assert set(codes) <= set(exit_codes), codes
     assert codes, "it has not ended, or an error that is not ours has ended it"

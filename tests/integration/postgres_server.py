@@ -14,11 +14,12 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
+
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.runtime.ports import free_ports
 
@@ -61,7 +62,17 @@ class PostgresServer:
             **self._settings,
         }
         words = " ".join(f"-c {name}='{value}'" for name, value in settings.items())
-        self._run("pg_ctl", "start", "-w", "-t", "60", "-l", str(self.folder / "log"), "-o", words)
+        self._run(
+            "pg_ctl",
+            "start",
+            "-w",
+            "-t",
+            str(LIMIT_SECONDS),
+            "-l",
+            str(self.folder / "log"),
+            "-o",
+            words,
+        )
 
     def stop(self) -> None:
         """Ends connections and the server, as an administrator would."""
@@ -78,8 +89,7 @@ class PostgresServer:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         # The next start is refused as long as one of them has the shared memory.
-        while any(map(_is_alive, processes)):
-            time.sleep(0.01)
+        wait_for(lambda: not any(map(_is_alive, processes)))
         # Where nobody has asked yet how it ended, the first process would be taken for a live one.
         self._lock.unlink()
 

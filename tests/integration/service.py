@@ -8,7 +8,6 @@ import signal
 import ssl
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import confluent_kafka
 import httpx
 from tests.in_process import answer
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.control import ingest
 from headrace.kafka.client import consumer, describe
@@ -113,17 +113,17 @@ class Service:
             self.wait_ready(process)
             yield process
             process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 0, self.output.read_text()
+            assert process.wait(LIMIT_SECONDS) == 0, self.output.read_text()
         finally:
             process.kill()
             process.wait()
 
-    def wait_ready(self, process: subprocess.Popen, seconds: float = 60) -> None:
-        deadline = time.monotonic() + seconds
-        while not self.is_ready():
+    def wait_ready(self, process: subprocess.Popen) -> None:
+        def is_ready() -> bool:
             assert process.poll() is None, self.output.read_text()
-            assert time.monotonic() < deadline, self.output.read_text()
-            time.sleep(0.1)
+            return self.is_ready()
+
+        wait_for(is_ready, self.output.read_text)
 
     def is_ready(self) -> bool:
         try:
@@ -149,11 +149,12 @@ class Service:
 
     def wait_known(self, text: str, *, known: bool = True) -> None:
         """Until both workers agree; a new connection goes to either."""
-        deadline, agreed = time.monotonic() + 30, 0
-        while agreed < 20:
+
+        def is_known() -> bool:
             found = http("GET", f"{self.url}/metrics", headers=bearer(text))
-            agreed = agreed + 1 if (found.status_code == 200) == known else 0
-            assert time.monotonic() < deadline
+            return found.status_code == 200
+
+        wait_for(lambda: all(is_known() == known for _ in range(20)))
 
     def post(self, topic: str, token: str, body: bytes | str, **headers: str) -> httpx.Response:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -162,7 +163,7 @@ class Service:
             f"{self.url}/v1/topics/{topic}{self.suffix}/events",
             content=body,
             headers={"content-type": "application/json"} | bearer(token) | named,
-            timeout=30,
+            timeout=LIMIT_SECONDS,
         )
 
     def records(self, topic: str) -> list[confluent_kafka.Message]:

@@ -1,6 +1,6 @@
 """A compacted topic as a table, on a real broker."""
 
-import time
+from tests.waiting import wait_for
 
 from headrace.kafka.changelog import (
     ChangelogFollower,
@@ -14,13 +14,6 @@ from headrace.kafka.topics import topic_states
 
 def config(broker):
     return {"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random"}
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_the_newest_value_of_each_key_is_read(broker, topic):

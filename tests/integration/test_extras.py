@@ -6,7 +6,6 @@ import functools
 import json
 import signal
 import subprocess
-import time
 import uuid
 from collections.abc import Callable
 from contextlib import closing
@@ -19,6 +18,7 @@ from tests.bare_environment import BareEnvironment, add_extras, build_wheel, ins
 from tests.integration.service import Service
 from tests.mock_registry import MockRegistry
 from tests.offline_lines import line, write
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.kafka.client import describe, producer, watermarks
 from headrace.runtime.extras import MODULES
@@ -155,13 +155,14 @@ def test_a_base_install_runs_a_worker_of_a_project_that_has_pipelines_too(bare, 
     command = [bare().headrace, "workers", "run", name, "--log-format", "json"]
     pipe = subprocess.PIPE
     with subprocess.Popen([*command, "--project", project.folder], stderr=pipe) as process:
-        deadline = time.monotonic() + 60
-        while project.records("copies") == 0:
+
+        def has_copied():
             assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+            return project.records("copies") > 0
+
+        wait_for(has_copied)
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=LIMIT_SECONDS)
         assert process.returncode == 0, errors
     said = log_lines(errors.decode(), "worker", name)
     assert any("assigned" in line for line in said)

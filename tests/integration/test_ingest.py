@@ -23,6 +23,7 @@ import httpx
 import pytest
 import zstandard
 from tests.integration.service import HEADRACE, NO_AUTHORITIES, Service, bearer, http
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.control import ingest
 from headrace.ingest.tokens.token import TokenKind
@@ -116,10 +117,7 @@ def test_a_webhook_is_taken_by_its_signature_also_while_its_secret_is_rotated(se
         return http("POST", f"{service.url}/v1/webhooks/{public_id}", content=body, headers=headers)
 
     assert deliver(first).status_code == 202
-    deadline = time.monotonic() + 30
-    while deliver(second).status_code != 202:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_for(lambda: deliver(second).status_code == 202)
     assert deliver("hrwh_another").json()["code"] == "no-valid-signature"
     events = [json.loads(record.value()) for record in service.records("pushes")]
     assert len(events) >= 2
@@ -132,11 +130,9 @@ def test_a_webhook_is_taken_by_its_signature_also_while_its_secret_is_rotated(se
 def logged(service, text: str) -> str:
     """The line of the access log with ``text``, which is written after the client's answer."""
     log = service.settings.state / "ingest" / "access.log"
-    deadline = time.monotonic() + 30
-    while not (lines := [line for line in log.read_text().splitlines() if text in line]):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    (line,) = lines
+    (line,) = wait_for(
+        lambda: [line for line in log.read_text().splitlines() if text in line], log.read_text
+    )
     return line
 
 
@@ -332,7 +328,7 @@ def test_a_limit_is_shared_by_the_workers(service):
 
 def _talk(port: int, *parts: bytes | float) -> bytes:
     """What comes back until the other side closes; numbers are pauses."""
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=LIMIT_SECONDS) as connection:
         for part in parts:
             if isinstance(part, bytes):
                 connection.sendall(part)
@@ -404,7 +400,7 @@ def _is_socket(file: Path) -> bool:
 def test_connections_beyond_the_limit_wait_and_those_within_it_do_not_notice(service, token):
     url = f"{service.url}/v1/topics/occurrences{service.suffix}/events"
     with (
-        httpx.Client(verify=NO_AUTHORITIES, headers=bearer(token), timeout=30) as within,
+        httpx.Client(verify=NO_AUTHORITIES, headers=bearer(token), timeout=LIMIT_SECONDS) as within,
         contextlib.ExitStack() as open_,
     ):
         assert within.post(url, json=event()).status_code == 202

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ import httpx
 import pytest
 from bench.usage import processes
 from tests.integration.service import Service, bearer, http
+from tests.waiting import wait_for
 
 from headrace.ingest.tokens.token import Token, issue
 from headrace.runtime.durable_files import replace_file
@@ -81,10 +81,7 @@ def test_workers_that_are_killed_meanwhile_know_the_tokens(service):
     before = workers(service.process.pid)
     for pid in before:
         os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 120
-    while workers(service.process.pid) & before or not service.is_ready():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_for(lambda: not workers(service.process.pid) & before and service.is_ready())
     answer = service.send("kept", "after")
     assert (answer.status_code, answer.headers["headrace-spooled"]) == (202, "true")
     wrong = http(

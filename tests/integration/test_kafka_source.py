@@ -1,6 +1,5 @@
 """The contract for sources, on a real broker; and what only a broker can show."""
 
-import time
 import uuid
 
 import confluent_kafka
@@ -8,6 +7,7 @@ import pytest
 from confluent_kafka.admin import NewPartitions
 from tests.contracts.source import SourceContract, event, spec
 from tests.kafka_topics import make_topic
+from tests.waiting import wait_for
 
 from headrace.kafka import client, log_cuts, range_reader, replayed
 from headrace.kafka.client import admin, commit_offsets, producer
@@ -83,10 +83,9 @@ class TestKafka(SourceContract):
 
 def markers_written(lab, topic_name, latest, partition=0):
     """The broker answers before its transaction markers are in the log."""
-    deadline = time.monotonic() + 30
-    while lab.cluster.live(topic_name).latest[partition] < latest:
-        assert time.monotonic() < deadline, "the transaction markers did not come"
-        time.sleep(0.1)
+    wait_for(
+        lambda: lab.cluster.live(topic_name).latest[partition] >= latest, "the transaction markers"
+    )
 
 
 def numbers(found, start, end):

@@ -10,6 +10,7 @@ import pytest
 from tests.integration import in_process
 from tests.integration.dispatcher_project import DispatcherInProcess
 from tests.kafka_topics import make_topic
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.control import mirrors
 from headrace.control.link_balances import declared_links
@@ -47,7 +48,6 @@ from headrace.transfer.columns import own_time_ms
 from headrace.transfer.origin import ORIGIN
 
 PARTITIONS = 2
-SECONDS = 60
 WINDOW = 60
 BEGAN = int(time.time()) // 3600 * 3600 - 7200
 OPEN, CLOSING, BALANCED, UNBALANCED, UNKNOWN = WindowState
@@ -131,26 +131,26 @@ class Linked:
             yield
         finally:
             instance.stop()
-            thread.join(SECONDS)
+            thread.join(LIMIT_SECONDS)
         assert not thread.is_alive()
 
     def until_committed(self, config, group, topics):
         """Waits until the positions are the ends, by topics of the group to those of the ends."""
-        deadline = time.monotonic() + SECONDS
-        while True:
-            places = [TopicPartition(topic, n) for topic in topics for n in range(PARTITIONS)]
-            at = {(o.topic, o.partition): o.offset for o in committed(self.own, group, places)}
-            ends_ = {
-                (topic, n): latest_offsets(config, [TopicPartition(end, n)])[
-                    TopicPartition(end, n)
-                ][0]
-                for topic, end in topics.items()
+        places = [TopicPartition(topic, n) for topic in topics for n in range(PARTITIONS)]
+
+        def positions():
+            return {(o.topic, o.partition): o.offset for o in committed(self.own, group, places)}
+
+        def their_ends():
+            copied = {
+                (topic, n): TopicPartition(topics[topic], n)
+                for topic in topics
                 for n in range(PARTITIONS)
             }
-            if at == ends_:
-                return
-            assert time.monotonic() < deadline, (at, ends_)
-            time.sleep(0.2)
+            latest = latest_offsets(config, [*copied.values()])
+            return {place: latest[end][0] for place, end in copied.items()}
+
+        wait_for(lambda: positions() == their_ends(), lambda: f"{positions()} to be {their_ends()}")
 
     def mirror_all(self):
         with self.running(MirrorInstance(self.link)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.integration.emit_project import ALL, CHEAP, FLOW, EmitProject
 from tests.kafka_topics import grow_topic, make_topic
+from tests.waiting import wait_for
 
 from headrace.control import matched_event_balances as module
 from headrace.control.matched_event_balances import balance_matched_events
@@ -88,8 +88,7 @@ class CommittedProject(EmitProject):
     def make_again(self, topic):
         before = describe(self.config, [topic])[topic].topic_id
         delete_topic(self.config, topic)
-        while topic in describe(self.config, [topic]):
-            time.sleep(0.05)
+        wait_for(lambda: topic not in describe(self.config, [topic]))
         if topic == self.topic:
             make_topic(self.config, topic, 2)
         else:
@@ -140,8 +139,7 @@ def test_a_query_that_is_renewed_or_has_ended_since_is_still_compared(project):
     for partition in range(2):
         project.commit(partition, offset=5)
     assert project.differences() == {(5, 1)}
-    time.sleep(2)
-    assert registered_queries(project.loaded)[0].state == "expired"
+    wait_for(lambda: registered_queries(project.loaded)[0].state == "expired")
     assert project.differences() == {(5, 1)}
     project.register("short", ALL)
     assert project.differences() == {(5, 1)}

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pytest
 from tests.integration.emit_project import ALL, CHEAP, PARTITIONS, EmitProject
-from tests.integration.in_process import SECONDS
 from tests.kafka_topics import grow_topic, make_topic
+from tests.waiting import wait_for
 
 from headrace import Origin, Project
 from headrace.control.matched_event_balances import balance_matched_events
@@ -78,10 +78,8 @@ def test_a_program_reads_the_events_of_one_query_or_of_all(project):
 def test_a_second_process_is_refused_and_leaves_the_status_of_the_first_alone(project):
     project.register("cheap", CHEAP)
     with project.running_process(signal.SIGTERM, exit_code=0):
-        deadline = time.monotonic() + SECONDS
-        while states(project) != ["running"]:  # without a sign for 30 s, as Spark starts, it failed
-            assert time.monotonic() < deadline
-            time.sleep(0.5)
+        # Without a sign for 30 s, as Spark starts, it failed.
+        wait_for(lambda: states(project) == ["running"], lambda: states(project))
         refused = project.run("query", "emit", exit_code=3)
         assert states(project) == ["running"]
     assert refused["error"] == "MATCHED_EVENTS_RUNNING"
@@ -107,9 +105,8 @@ def test_queries_come_and_go_and_each_event_is_sent_once(project):
         )
         last = project.send(1)
         every += last
-        deadline = time.monotonic() + SECONDS
-        while not set(last) <= set(second := project.places("second")):
-            assert time.monotonic() < deadline
+        wait_for(lambda: set(last) <= set(project.places("second")))
+        second = project.places("second")
     # From one offset of each partition on, without a gap.
     for partition in range(PARTITIONS):
         have = [offset for number, offset in second if number == partition]
@@ -149,14 +146,18 @@ def test_queries_that_change_often_leave_no_events_behind(project):
     with project.running():
         project.until_begun()
         project.send(40)
-        deadline = time.monotonic() + SECONDS
-        number = 0
-        while sum(project.committed().values()) < project.sent // 2:
-            assert time.monotonic() < deadline, project.committed()
-            number += 1
-            project.register(f"rare-{number}", "SELECT count(*) FROM {topic} WHERE item = 'none'")
+        numbers = itertools.count(1)
+
+        def has_moved_on():
+            if sum(project.committed().values()) >= project.sent // 2:
+                return True
+            name = f"rare-{next(numbers)}"
+            project.register(name, "SELECT count(*) FROM {topic} WHERE item = 'none'")
             project.send(2)
-            time.sleep(4)
+            time.sleep(4)  # so often a query changes
+            return False
+
+        wait_for(has_moved_on, project.committed)
         before = project.sent
         project.register("late", ALL)
         project.send_until(lambda: project.places("late"))

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.in_process import answer, output
 from tests.kafka_topics import make_topic
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.errors import MergerLossError, MergerNoPartitionError, MergerRecordError
 from headrace.kafka.client import admin_request, client_config, committed, consumer, producer
@@ -28,7 +29,6 @@ from headrace.transfer.origin import ORIGIN
 from headrace.transfer.site_times import SITE_TIMES, ensure_site_times, site_time_key
 
 HEADRACE = Path(sys.executable).with_name("headrace")
-SECONDS = 90
 LARGER = ConfigEntry("max.message.bytes", "3000000", incremental_operation=AlterConfigOpType.SET)
 BY_RECORDS, BY_MIRROR, BY_CLOCK = ClockSource.RECORDS, ClockSource.MIRROR, ClockSource.WALL
 
@@ -101,7 +101,7 @@ class Running:
 
     def __exit__(self, *_):
         self.instance.stop()
-        self._thread.join(SECONDS)
+        self._thread.join(LIMIT_SECONDS)
         assert not self._thread.is_alive()
 
     def _run(self):
@@ -111,15 +111,8 @@ class Running:
             self.failure = error
 
     def until(self, holds):
-        wait_until(lambda: self.failure or holds(self.status))
+        wait_for(lambda: self.failure or holds(self.status))
         assert self.failure is None, self.failure
-
-
-def wait_until(holds):
-    deadline = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_two_sorted_topics_become_one_and_what_may_be_preceded_is_held(plan):
@@ -239,7 +232,7 @@ class Mirroring:
 
     def __exit__(self, *_):
         self._instance.stop()
-        self._thread.join(SECONDS)
+        self._thread.join(LIMIT_SECONDS)
         assert not self._thread.is_alive()
 
 
@@ -356,7 +349,7 @@ def test_a_record_that_the_target_refuses_is_named(plan, began_ms):
     assert sender.flush(30) == 0
     running = Running(merged)
     with running:
-        wait_until(lambda: running.failure)
+        wait_for(lambda: running.failure)
     assert isinstance(running.failure, MergerRecordError)
     assert (running.failure.partition, running.failure.offset) == (f"{merged.topics[0]}/0", 1)
     alter = [ConfigResource("topic", merged.target, incremental_configs=[LARGER])]
@@ -377,7 +370,7 @@ def test_instances_share_the_partitions_and_the_others_take_those_of_one_that_st
         for place in (0, 1):
             write(merged, place, [began_ms + 2 * t + place for t in range(100)], partition)
     with Running(merged) as first, Running(merged) as second:
-        wait_until(lambda: first.status.records + second.status.records == 800)
+        wait_for(lambda: first.status.records + second.status.records == 800)
         first.until(lambda status: status.partitions == 4)
         second.until(lambda status: status.partitions == 4)
         first.instance.stop()
@@ -429,18 +422,18 @@ def test_the_commands_run_show_and_accept(client, broker, topic, tmp_path, began
     command = [HEADRACE, "merger", "run", name, "--project", tmp_path]
     running = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
-        wait_until(lambda: headrace("status")["mergers"])
+        wait_for(lambda: headrace("status")["mergers"])
 
         def standing():
             [found] = headrace("merger", "list")["mergers"]
             return found
 
-        wait_until(lambda: standing()["lag"] == 0)
+        wait_for(lambda: standing()["lag"] == 0)
         assert len(standing()["group"]["members"]) == 1
         headrace("merger", "accept", name, f"{name}.waw/0", code=3)
     finally:
         running.send_signal(signal.SIGTERM)
-        assert running.wait(30) == 0
+        assert running.wait(LIMIT_SECONDS) == 0
     assert times(plan) == sorted([began_ms + t for t in (*range(10), *range(5, 20))])
     [status] = headrace("status")["mergers"]
     assert (status["merger"], status["state"], status["records"]) == (name, "stopped", 25)

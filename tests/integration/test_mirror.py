@@ -16,6 +16,7 @@ from confluent_kafka.admin import NewPartitions
 from tests.in_process import answer
 from tests.integration.mirror_instance import BEFORE_METADATA, BEFORE_OFFSETS, arguments
 from tests.kafka_topics import make_topic
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.errors import (
     MirrorGapError,
@@ -45,7 +46,6 @@ from headrace.transfer.instance import TransferTiming
 from headrace.transfer.origin import ORIGIN
 
 HEADRACE = Path(sys.executable).with_name("headrace")
-SECONDS = 90
 BEGAN_MS = int(time.time() * 1000)  # what is older than a topic's retention, brokers delete
 
 
@@ -139,7 +139,7 @@ class Running:
 
     def __exit__(self, *_):
         self.instance.stop()
-        self._thread.join(SECONDS)
+        self._thread.join(LIMIT_SECONDS)
         assert not self._thread.is_alive()
 
     def _run(self):
@@ -155,15 +155,8 @@ class Running:
         return {self.link.source_of(copy): why for copy, why in refused.items()}
 
     def until(self, holds):
-        wait_until(lambda: self.failure or holds(self.instance.progress))
+        wait_for(lambda: self.failure or holds(self.instance.progress))
         assert self.failure is None, self.failure
-
-
-def wait_until(holds):
-    deadline = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_records_are_kept_as_they_are_with_their_origin(link, source, target):
@@ -204,7 +197,7 @@ def test_without_a_committed_offset_the_copys_last_record_tells_where_to_go_on(
     write(source, name, range(50))
     with Running(link) as running:
         running.until(lambda progress: progress.moved.records == 50)
-    wait_until(lambda: delete_group(target, link.group))
+    wait_for(lambda: delete_group(target, link.group))
     write(source, name, range(50, 80))
     with Running(link) as running:
         running.until(lambda progress: progress.moved.records == 30)
@@ -228,9 +221,7 @@ def test_two_instances_share_the_partitions_and_copy_each_record_once(link, sour
             for at in range(0, 200, 20):
                 for partition in (0, 1):
                     write(source, name, range(at + partition, at + 20, 2), partition)
-            wait_until(
-                lambda: sum(r.instance.progress.moved.records for r in (first, second)) == 200
-            )
+            wait_for(lambda: sum(r.instance.progress.moved.records for r in (first, second)) == 200)
     assert numbers(target, link, 0) == list(range(0, 200, 2))
     assert numbers(target, link, 1) == list(range(1, 200, 2))
 
@@ -308,7 +299,7 @@ def recreate(client, name):
             return False  # the deletion is not known to all yet
         return True
 
-    wait_until(made)
+    wait_for(made)
 
 
 def test_a_topic_that_is_made_again_while_it_is_mirrored_is_refused(link, source, target):
@@ -332,14 +323,14 @@ def test_an_instance_that_froze_in_its_transaction_wakes_up_and_repeats_nothing(
     write(source, name, range(200))
     frozen = subprocess.Popen([sys.executable, *arguments(link, freezes)])
     try:
-        wait_until(lambda: state(frozen) == "T")
+        wait_for(lambda: state(frozen) == "T")
         with Running(link) as running:
-            wait_until(lambda: numbers(target, link) == list(range(200)))
+            wait_for(lambda: numbers(target, link) == list(range(200)))
             frozen.send_signal(signal.SIGCONT)
             # As a member again, it shares the partitions.
             running.until(lambda progress: len(progress.partitions) == 1)
             write(source, name, range(200, 300))
-            wait_until(lambda: numbers(target, link)[-1:] == [299])
+            wait_for(lambda: numbers(target, link)[-1:] == [299])
     finally:
         frozen.kill()
         frozen.wait()
@@ -402,7 +393,7 @@ def test_markers_that_another_leader_wrote_are_no_truncation(failing, target, to
     epoch = leader_epoch(source, name)
     failing.cluster.kill(1)
     failing.cluster.start_broker(1)
-    wait_until(lambda: leader_epoch(source, name) > epoch)
+    wait_for(lambda: leader_epoch(source, name) > epoch)
     sender = TransactionalProducer(source, f"{name}-aborted")
     sender._producer.begin_transaction()
     sender._producer.produce(name, b"999", partition=0)
@@ -410,7 +401,7 @@ def test_markers_that_another_leader_wrote_are_no_truncation(failing, target, to
     sender.close()
     with Running(link) as running:
         running.until(lambda progress: progress.moved.records == 10)
-        wait_until(lambda: committed_offset(target, link) == 12)
+        wait_for(lambda: committed_offset(target, link) == 12)
     write(source, name, range(10, 20))
     with Running(link) as running:
         running.until(lambda progress: progress.moved.records == 10)
@@ -443,7 +434,7 @@ def test_a_record_that_the_target_refuses_is_named_and_those_before_it_are_copie
     write(source, name, [200], headers=[("h", random.Random(2).randbytes(20_000))])
     write(source, name, range(201, 220))
     with Running(link) as running:
-        wait_until(lambda: running.failure)
+        wait_for(lambda: running.failure)
     error = running.failure
     assert isinstance(error, MirrorRecordError)
     assert (error.site, error.partition, error.offset) == ("waw", f"{name}/0", 200)
@@ -494,7 +485,7 @@ def test_a_partition_without_a_leader_holds_up_no_other(start_cluster, target, t
     )
     write(source, name, range(5), partition=1)
     cluster.cluster.kill(2)
-    wait_until(lambda: describe(source, [name])[name].leaderless == {1})
+    wait_for(lambda: describe(source, [name])[name].leaderless == {1})
     write(source, name, range(10))
     with Running(link, OFTEN) as running:
         running.until(lambda progress: progress.moved.records == 10)
@@ -603,7 +594,7 @@ def test_the_commands_run_show_and_accept(headrace, source, target):
     assert headrace("apply")["changes"]
     write(source, name, range(10))
     with running_command(headrace) as lines:
-        wait_until(lambda: lines and json.loads(lines[-1])["records"] == 10)
+        wait_for(lambda: lines and json.loads(lines[-1])["records"] == 10)
     [standing] = headrace("mirror", "list")["mirrors"]
     assert (standing["source"], standing["lag"]) == ("waw", 0)
 
@@ -619,7 +610,7 @@ def test_the_commands_run_show_and_accept(headrace, source, target):
     assert (accepted["next_offset"], accepted["accepted_offset"], accepted["lost"]) == (10, 25, 15)
     headrace("mirror", "accept", name, f"{name}/0", code=3)
     with running_command(headrace) as lines:
-        wait_until(lambda: lines and json.loads(lines[-1])["records"] == 5)
+        wait_for(lambda: lines and json.loads(lines[-1])["records"] == 5)
         headrace("mirror", "accept", name, f"{name}/0", "--to", "30", code=3)
     for partition, to, problem in (("0", "31", "from 25 to 30"), ("2", "0", "are 0 to 1")):
         place = (f"{name}/{partition}", "--to", to)
@@ -643,8 +634,8 @@ def running_command(headrace):
         yield lines
     finally:
         process.send_signal(signal.SIGTERM)
-        code = process.wait(SECONDS)
-        reading.join(SECONDS)
+        code = process.wait(LIMIT_SECONDS)
+        reading.join(LIMIT_SECONDS)
         process.stdout.close()
     assert code == 0
 

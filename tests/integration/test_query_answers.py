@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from click.testing import CliRunner
 from tests.kafka_topics import make_topic
 from tests.unit.queries.registry.flow import FLOW, write_project
 from tests.unit.queries.results import result
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace import Project, ResultKind, StandingQueries
 from headrace.cli import main
@@ -37,7 +37,6 @@ from headrace.settings import KafkaSettings, load_settings
 
 HEADRACE = Path(sys.executable).with_name("headrace")
 BEGIN = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=5)
-WAIT_SECONDS = 60
 COUNT = "SELECT count(*) FROM {topic}"
 
 
@@ -103,14 +102,6 @@ def test_apply_creates_the_topics_of_standing_queries(tmp_path, monkeypatch, bro
     assert {each: live[each].partitions for each in topics} == {
         each: 1 if each in single else 8 for each in topics
     }
-
-
-def until(condition):
-    """Waits until a condition is met."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_each_query_has_its_own_results_from_the_partition_of_its_id(project):
@@ -270,19 +261,19 @@ def test_instances_are_shown_by_their_leases(project):
     assert covered() == [False, False]
     holder = LeaseHolder(project.config, project.declared)
     try:
-        until(lambda: sorted(covered()) == [False, True])
+        wait_for(lambda: sorted(covered()) == [False, True])
         shown = json.loads(project.command("instances", "--json", code=3))
         [slot] = [slot for slot in shown["slots"] if slot["is_covered"]]
         assert slot["partitions"] == list(holder.partitions)
     finally:
         holder.close()
-    until(lambda: covered() == [False, False])
+    wait_for(lambda: covered() == [False, False])
 
 
 def test_an_instance_runs_until_sigterm_with_progress_a_status_and_its_partitions(project):
     command = [HEADRACE, "query", "run", "--json", "--project", str(project.folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        killer = threading.Timer(WAIT_SECONDS, process.kill)
+        killer = threading.Timer(LIMIT_SECONDS, process.kill)
         killer.start()
         lines = map(json.loads, process.stdout)
         status = next(status for status in lines if status["owned"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -12,6 +11,7 @@ import confluent_kafka
 import pytest
 from click.testing import CliRunner
 from tests.unit.queries.registry.flow import FLOW, write_project
+from tests.waiting import wait_for
 
 from headrace.cli import main
 from headrace.control import load_project, query_registry
@@ -209,8 +209,7 @@ def test_two_updates_to_one_text_have_one_revision(load, name, config, write_bet
 def test_a_query_expires_by_the_clock(load):
     project = load()
     query = register_query(project, COUNT, query_id="a", ttl=timedelta(seconds=1))
-    while datetime.now(UTC) < query.expires_at:
-        time.sleep(0.05)
+    wait_for(lambda: datetime.now(UTC) >= query.expires_at)
     [entry] = registered_queries(project)
     assert (entry.state.value, entry.query) == ("expired", query)
     assert register_query(project, f"{COUNT} LIMIT 7", query_id="a").revision == 1

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
 from tests.integration.flow import NOW_MS, Flow, click
+from tests.waiting import wait_for
 
 from headrace import (
     Count,
@@ -209,7 +210,7 @@ def test_rows_of_an_earlier_topic_of_the_name_are_not_taken_for_those_of_the_new
         run(flow, built(flow, keys, name=keys.replace(" ", "-")))
     for future in admin(flow.client).delete_topics([flow.name]).values():
         future.result()
-    wait_until_gone(flow)
+    wait_for(lambda: not describe(flow.client, [flow.name]))
     flow.create(flow.name, 2)
     flow.send([click(n) for n in range(20, 50)])
     for keys in KEYS:
@@ -221,11 +222,6 @@ def test_rows_of_an_earlier_topic_of_the_name_are_not_taken_for_those_of_the_new
     assert changed(again(flow, built(flow, name="by-id"))) == (0, 0, 30)
     for table in ("by-id", "by-place"):
         assert flow.ids(table) == {f"e{n}": 1 for n in range(50)}
-
-
-def wait_until_gone(flow):
-    while describe(flow.client, [flow.name]):
-        time.sleep(0.1)
 
 
 def test_a_range_is_of_the_times_at_which_records_came(flow):

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pytest
 from tests.integration.held_transactions import MOMENTS, held, make_holdable
 from tests.kafka_topics import make_topic
+from tests.waiting import wait_for
 
 from headrace import Kafka, Postgres, Topic, WriteMode
 from headrace.errors import SinkError, TableMismatchError
@@ -339,8 +339,7 @@ def test_a_batch_whose_transaction_dies_at_any_moment_is_in_the_table_once(
     with ThreadPoolExecutor() as pool:
         with held(postgres, found.url, moment) as find:
             commit = pool.submit(driver.commit, written(driver, row(1)), batch(0), 0)
-            while not find():
-                time.sleep(0.05)
+            wait_for(find)
             if killed == "server":
                 postgres.kill_processes()
             else:

@@ -7,7 +7,6 @@ import contextlib
 import json
 import secrets
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -16,6 +15,7 @@ import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as Assignment
 from tests.integration.librdkafka import handle, library
+from tests.waiting import until
 
 from headrace.ingest.events.delivery import Delivery, UnknownOutcomeError, _Outstanding
 from headrace.ingest.events.event_store import EventStore
@@ -186,13 +186,6 @@ class Client:
             self.spooled = await self._acceptance.accept(self._topic, events, [], 1.0)
             self.accepted += batch
             await asyncio.sleep(0.005)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from tests.integration.flow import Flow
 from tests.integration.test_sinks import records
+from tests.waiting import wait_for
 
 from headrace import BatchLimits, Lake, StandingQueries, Topic
 from headrace.control.batch_queries import BatchQueriesCheck
@@ -382,10 +383,7 @@ def test_each_of_a_thousand_queries_counts_from_one_offset_on(queries):
             sent += 50
         queries.send(*((sent + n, f"c{n % 10}", 1) for n in range(50)))
         sent += 50
-        deadline = time.monotonic() + 60
-        while queries.reached() < sent:
-            assert time.monotonic() < deadline
-            time.sleep(0.5)
+        wait_for(lambda: queries.reached() >= sent, queries.reached)
     finally:
         stop.set()
         matching.join()

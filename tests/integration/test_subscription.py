@@ -4,6 +4,7 @@ import time
 
 import pytest
 from tests.kafka_topics import make_topic
+from tests.waiting import wait_for
 
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka import start_positions
@@ -11,8 +12,6 @@ from headrace.kafka.groups import describe_group, offset_metadata_bytes
 from headrace.kafka.subscription import Membership, Subscription
 from headrace.kafka.topics import ensure_topics
 from headrace.model import Topic
-
-PATIENCE_SECONDS = 60.0
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -26,10 +25,7 @@ def test_partitions_that_come_while_it_leaves_are_not_taken(broker, topic, proto
         on_revoked=lambda partitions: [],
         on_lost=lambda partitions: None,
     )
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not member._consumer.memberid():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_for(member._consumer.memberid)
     time.sleep(1.5)  # for its partitions; nothing else says that they have come
     member.close()  # raised what had no answer, after half a minute
     assert seen == []
@@ -45,11 +41,13 @@ def test_a_member_without_partitions_leaves_its_group(broker, topic, protocol):
         )
         for _ in range(2)
     ]
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while sorted(len(one._assigned) for one in members) != [0, 1] or not is_stable(client, name):
-        assert time.monotonic() < deadline
+
+    def is_settled():
         for one in members:
             one.take(1, 0.1)
+        return sorted(len(one._assigned) for one in members) == [0, 1] and is_stable(client, name)
+
+    wait_for(is_settled)
     members.sort(key=lambda one: len(one._assigned))
     members[0].close()
     left = describe_group(client, name).members
@@ -81,10 +79,7 @@ def test_brokers_that_are_away_when_partitions_come_are_asked_again(broker, topi
         on_revoked=lambda partitions: [],
         on_lost=lambda partitions: None,
     )
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not seen:
-        assert time.monotonic() < deadline
-        member.take(1, 0.1)
+    wait_for(lambda: member.take(1, 0.1) and seen)
     member.close()
     assert away == []
 
