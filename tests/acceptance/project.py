@@ -12,6 +12,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.waiting import DRILL_LIMIT_SECONDS, LIMIT_SECONDS, wait_for_drill
+
 from headrace.kafka.client import group_offsets, producer
 from headrace.kafka.dead_letters import scan
 from headrace.model import TopicPartition
@@ -112,7 +114,7 @@ class Project:
                 start_new_session=True,
             )
 
-    def call(self, *arguments: str, timeout: float = 600) -> str:
+    def call(self, *arguments: str, timeout: float = DRILL_LIMIT_SECONDS) -> str:
         process = self.start(*arguments)
         try:
             code = process.wait(timeout)
@@ -169,7 +171,7 @@ class Project:
         before = self.updates()
         process = self.start("run", "--once")
         try:
-            wait_for(lambda: self.moved(before), "a batch of the restarted run")
+            wait_for_drill(lambda: self.moved(before), "a batch of the restarted run")
             time.sleep(chosen.uniform(0.0, 2.5))
         finally:
             kill_session(process)
@@ -204,11 +206,4 @@ def kill_session(process: subprocess.Popen) -> None:
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
             if int(fields[3]) == process.pid:
                 os.kill(int(entry.name), signal.SIGKILL)
-    process.wait(30)
-
-
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = 600) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}"
-        time.sleep(0.5)
+    process.wait(LIMIT_SECONDS)

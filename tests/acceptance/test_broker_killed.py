@@ -4,7 +4,8 @@ import threading
 import time
 
 import pytest
-from tests.acceptance.project import Project, kill_session, wait_for
+from tests.acceptance.project import Project, kill_session
+from tests.waiting import DRILL_LIMIT_SECONDS, wait_for_drill
 
 PARTS = 30  # of what is sent while the broker is killed
 
@@ -34,22 +35,22 @@ def a_run_goes_on_behind_kills(running, project, events, away_seconds):
     project.send(0, events // PARTS)
     process = project.start("run")
     try:
-        wait_for(lambda: landed(project) > 0, "the first rows")
+        wait_for_drill(lambda: landed(project) > 0, "the first rows")
         sender.start()
         running.cluster.kill(1)
         running.cluster.start_broker(1)
         seen = landed(project)
-        wait_for(lambda: landed(project) > seen, "rows after the restart")
+        wait_for_drill(lambda: landed(project) > seen, "rows after the restart")
         running.cluster.kill(1)
         time.sleep(away_seconds)
         assert process.poll() is None, project.output()
         running.cluster.start_broker(1)
-        sender.join(300)
+        sender.join(DRILL_LIMIT_SECONDS)
         assert not sender.is_alive()
-        wait_for(lambda: landed(project) >= events, "the rest")
+        wait_for_drill(lambda: landed(project) >= events, "the rest")
         assert process.poll() is None, project.output()
         process.terminate()
-        assert process.wait(120) == 0, project.output()
+        assert process.wait(DRILL_LIMIT_SECONDS) == 0, project.output()
     finally:
         kill_session(process)
 
@@ -58,14 +59,14 @@ def run_once_waits_for_a_broker_that_stops_answering(running, project, before, s
     """What the topic held when the run began is its target: it never says finished before that."""
     process = project.start("run", "--once")
     try:
-        wait_for(lambda: landed(project) > before, "the first rows")
+        wait_for_drill(lambda: landed(project) > before, "the first rows")
         running.cluster.pause(1)
         try:
             time.sleep(silent_seconds)
             assert process.poll() is None, project.output()
         finally:
             running.cluster.resume(1)
-        assert process.wait(300) == 0, project.output()
+        assert process.wait(DRILL_LIMIT_SECONDS) == 0, project.output()
     finally:
         kill_session(process)
 

@@ -19,6 +19,7 @@ import httpx
 import pytest
 import zstandard
 from tests.integration.service import Service, bearer
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.drill
 
@@ -123,9 +124,12 @@ class Neighbour:
 
     def wait_for(self, more: int) -> None:
         wanted = len(self.statuses) + more
-        while len(self.statuses) < wanted:
+
+        def are_there() -> bool:
             assert self._thread.is_alive()
-            time.sleep(0.01)
+            return len(self.statuses) >= wanted
+
+        wait_for(are_there)
 
     def p99_ms(self, since: int) -> float:
         times = sorted(self.seconds[since:])

@@ -24,6 +24,7 @@ import httpx
 import pytest
 from bench.usage import Process, processes
 from tests.integration.service import Service, bearer
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.settings import Rate
 
@@ -153,13 +154,6 @@ def _memory_mb(main: subprocess.Popen) -> float:
     return sum(one.rss_mb for one in _workers(main))
 
 
-def _until(condition: Callable[[], bool], seconds: float = 90) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def _service(folder, bootstrap: str, settings: str = "") -> Service:
     found = Service(folder, bootstrap, f"-{uuid.uuid4().hex[:6]}", settings)
     found.command("apply")
@@ -177,14 +171,14 @@ def test_workers_killed_and_then_drained_lose_nothing(tmp_path, broker, drill_ru
         def kill() -> None:
             for number in range(kills):
                 sent = sum(len(one.accepted) for one in clients)
-                _until(lambda: len(_workers(main)) == 2)
+                wait_for(lambda: len(_workers(main)) == 2)
                 os.kill(_workers(main)[number % 2].pid, signal.SIGKILL)
-                _until(lambda: sum(len(one.accepted) for one in clients) > sent + 200)  # noqa: B023
+                wait_for(lambda: sum(len(one.accepted) for one in clients) > sent + 200)  # noqa: B023
 
         def kill_and_end() -> None:
             kill()
             main.send_signal(signal.SIGTERM)
-            assert main.wait(60) == 0
+            assert main.wait(LIMIT_SECONDS) == 0
 
         drill(clients, kill_and_end)
         assert sum(one.unknown for one in clients) > 0
@@ -203,9 +197,9 @@ def test_a_service_that_restarts_its_server_ends_when_it_is_asked_to(tmp_path, b
                     os.kill(worker.pid, signal.SIGKILL)
             return "restarting the server" in service.output.read_text()
 
-        _until(restarts)
+        wait_for(restarts)
         main.send_signal(signal.SIGTERM)
-        assert main.wait(60) == 0
+        assert main.wait(LIMIT_SECONDS) == 0
 
 
 @pytest.fixture(scope="module")
@@ -241,12 +235,12 @@ def test_two_of_three_brokers_frozen_repeat_and_reorder_nothing(three, replicate
                 before = client.unknown
                 for node in (1, 2):
                     three.cluster.pause(node)
-                _until(lambda: client.unknown > before)  # noqa: B023 - called at once
+                wait_for(lambda: client.unknown > before)  # noqa: B023 - called at once
                 for node in (1, 2):
                     three.cluster.resume(node)
-                _until(replicated.is_ready)
+                wait_for(replicated.is_ready)
                 sent = len(client.accepted)
-                _until(lambda: len(client.accepted) > sent + 200)  # noqa: B023 - called at once
+                wait_for(lambda: len(client.accepted) > sent + 200)  # noqa: B023 - called at once
 
         drill([client], freeze)
     there = first_occurrences(all_ids := replicated.ids("occurrences"), "frozen")
@@ -271,7 +265,7 @@ def test_an_outage_loses_nothing_in_bounded_memory(three, replicated, drill_run)
 
         def more_from(group: list[Client], count: int) -> None:
             before = [len(one.accepted) for one in group]
-            _until(
+            wait_for(
                 lambda: all(
                     len(one.accepted) > sent + count
                     for one, sent in zip(group, before, strict=True)
@@ -284,14 +278,14 @@ def test_an_outage_loses_nothing_in_bounded_memory(three, replicated, drill_run)
             for node in (1, 2, 3):
                 three.cluster.kill(node)
             began = time.monotonic()
-            _until(lambda: all(one.spooled for one in kept))
+            wait_for(lambda: all(one.spooled for one in kept))
             more_from(kept, 300)
             time.sleep(max(0.0, began + seconds - time.monotonic()))
             assert httpx.get(f"{replicated.url}/healthz").status_code == 200
             memory.append(_memory_mb(main))
             three.cluster.start()
             more_from(clients, 100)
-            _until(lambda: _answered_by_kafka(kept))
+            wait_for(lambda: _answered_by_kafka(kept))
 
         drill(clients, outage)
     assert all(one.unknown > 0 for one in plain)

@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.acceptance.project import FLOW, Project, kill_session, wait_for
+from tests.acceptance.project import FLOW, Project, kill_session
+from tests.waiting import DRILL_LIMIT_SECONDS, LIMIT_SECONDS, wait_for_drill
 
 from headrace.kafka.client import admin, describe, producer
 
@@ -60,7 +61,7 @@ class Sender(threading.Thread):
             for number in range(first, min(first + BATCH_EVENTS, self._count)):
                 self._send(number)
             self._producer.poll(max(0.0, began + first / self._rate - time.monotonic()))
-        self._producer.flush(170)
+        self._producer.flush(LIMIT_SECONDS)
 
     def _send(self, number: int) -> None:
         name, now = f"e{number}", int(time.time() * 1000)
@@ -103,7 +104,7 @@ class Faults:
             self._cluster.resume(leader)
             self.done.append(f"freeze {leader}")
         # With two away, brokers refuse writes: no harm, and nothing that this drill is about.
-        wait_for(self._all_in_sync, "every copy in sync", 120)
+        wait_for_drill(self._all_in_sync, "every copy in sync")
         time.sleep(self._random.uniform(0.0, 2.0))
 
     def _leader(self, partition: int) -> int:
@@ -129,19 +130,19 @@ def test_failing_leaders_lose_and_skip_nothing(start_cluster, tmp_path, drill_ru
     runs = [project.start("run"), project.start("workers", "run", "note")]
     try:
         sender.start()
-        wait_for(lambda: _landed(project) and _noted(notes), "the first rows and records")
+        wait_for_drill(lambda: _landed(project) and _noted(notes), "the first rows and records")
         while sender.is_alive() or len(faults.done) < least_faults:
             faults.happen()
         sender.join()
         assert sender.failed == []
         acknowledged = set(sender.positions.values())
-        wait_for(lambda: _landed(project) >= events, "all rows", 600)
-        wait_for(lambda: acknowledged <= _noted(notes), "all records processed", 600)
+        wait_for_drill(lambda: _landed(project) >= events, "all rows")
+        wait_for_drill(lambda: acknowledged <= _noted(notes), "all records processed")
         for run in runs:
             assert run.poll() is None, project.output()
             run.terminate()
         for run in runs:
-            assert run.wait(120) == 0, project.output()
+            assert run.wait(DRILL_LIMIT_SECONDS) == 0, project.output()
         committed = project.committed("note")
     finally:
         for run in runs:

@@ -12,6 +12,7 @@ import confluent_kafka
 import pytest
 from tests.integration.merger_instance import arguments
 from tests.kafka_topics import make_topic
+from tests.waiting import wait_for_drill
 
 from headrace.kafka.client import client_config, consumer, high_watermarks, producer
 from headrace.kafka.group_member import SESSION_SECONDS
@@ -22,7 +23,6 @@ from headrace.settings.model import KafkaSettings
 PARTITIONS = 4
 INSTANCES = 2
 KILLED, FROZEN = signal.SIGKILL, signal.SIGSTOP
-WAIT_SECONDS = 300
 BEGAN_MS = int(time.time() * 1000) - 3_600_000
 MAX_MEMORY_BYTES = 700_000_000
 pytestmark = pytest.mark.drill
@@ -96,10 +96,11 @@ class Read:
         )
 
     def until(self, count):
-        deadline = time.monotonic() + WAIT_SECONDS
-        while sum(map(len, self.records)) < count:
-            assert time.monotonic() < deadline, [len(each) for each in self.records]
+        def have_come():
             self.some(1.0)
+            return sum(map(len, self.records)) >= count
+
+        wait_for_drill(have_come, lambda: [len(each) for each in self.records])
 
     def some(self, seconds):
         for message in self._reader.consume(10_000, seconds):

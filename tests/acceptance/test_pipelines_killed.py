@@ -19,10 +19,11 @@ import duckdb
 import psycopg
 import pytest
 from deltalake import DeltaTable
-from tests.acceptance.project import HEADRACE, Project, kill_session, wait_for
+from tests.acceptance.project import HEADRACE, Project, kill_session
 from tests.acceptance.test_driver_killed import nothing_is_committed_that_is_nowhere
 from tests.integration.held_transactions import MOMENTS, held, make_holdable
 from tests.integration.postgres_server import PostgresServer
+from tests.waiting import DRILL_LIMIT_SECONDS, wait_for_drill
 
 from headrace.kafka.client import producer
 from headrace.kafka.dead_letters import scan
@@ -275,7 +276,7 @@ class Kills:
             self._kill_in_transaction(
                 moment, count, whole_server=whole.pop(self.random.randrange(len(whole)))
             )
-            wait_for(self.caught_up, f"all events behind a kill {moment}")
+            wait_for_drill(self.caught_up, f"all events behind a kill {moment}")
 
     def kill_a_reprocessing(self) -> None:
         """Deletes rows, which one `reprocess` begins to bring back and another one brings back."""
@@ -330,7 +331,7 @@ class Kills:
     def _kill_in_transaction(self, moment: str, count: int, *, whole_server: bool) -> None:
         with held(self.server, self.url, moment) as find:
             self.send(count)
-            wait_for(lambda: bool(find()), f"a transaction {moment}")
+            wait_for_drill(lambda: bool(find()), f"a transaction {moment}")
             if whole_server:
                 self.server.kill_processes()
             else:
@@ -338,7 +339,7 @@ class Kills:
         if whole_server:
             time.sleep(self.random.uniform(0, 2))
             self.server.start()
-        wait_for(self._answers, "the server")
+        wait_for_drill(self._answers, "the server")
 
     def _answers(self) -> bool:
         try:
@@ -406,7 +407,7 @@ def test_kills_leave_each_event_in_one_fate(
         clicks.send(project.client, number, kills + 1)
         process = project.start("run")
         try:
-            wait_for(drill.caught_up, "all that was sent before the run")
+            wait_for_drill(drill.caught_up, "all that was sent before the run")
             drill.events_are_there_once()
             if number == 0:
                 make_holdable(url)
@@ -424,11 +425,13 @@ def test_kills_leave_each_event_in_one_fate(
     clicks.send(project.client, kills, kills + 1)
     process = project.start("run")
     try:
-        wait_for(drill.caught_up, "all that was sent before the run")
-        wait_for(lambda: every_click_is_out(project, clicks), "clicks that wait for time to pass")
+        wait_for_drill(drill.caught_up, "all that was sent before the run")
+        wait_for_drill(
+            lambda: every_click_is_out(project, clicks), "clicks that wait for time to pass"
+        )
         assert process.poll() is None, project.output()
         process.terminate()
-        assert process.wait(120) == 0, project.output()
+        assert process.wait(DRILL_LIMIT_SECONDS) == 0, project.output()
     finally:
         kill_session(process)
     drill.events_are_there_once()

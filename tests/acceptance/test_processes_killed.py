@@ -6,7 +6,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.acceptance.project import Project, kill_session, wait_for
+from tests.acceptance.project import Project, kill_session
+from tests.waiting import DRILL_LIMIT_SECONDS, wait_for_drill
 
 WORKER = """
 from datetime import timedelta
@@ -57,13 +58,13 @@ def test_a_process_that_is_killed_is_replaced_and_ctrl_c_drains_all(start_cluste
         return len(instances(notes))
 
     try:
-        wait_for(lambda: work() == 2, "both processes")
+        wait_for_drill(lambda: work() == 2, "both processes")
         os.kill(instances(notes).pop(), signal.SIGKILL)
-        wait_for(lambda: work() == 3, "another in the place of the killed one")
+        wait_for_drill(lambda: work() == 3, "another in the place of the killed one")
         total = next(sent)
-        wait_for(lambda: len(noted(notes)) == 100 * total, "all records")
+        wait_for_drill(lambda: len(noted(notes)) == 100 * total, "all records")
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process
-        assert process.wait(120) == 0, project.output()
+        assert process.wait(DRILL_LIMIT_SECONDS) == 0, project.output()
     finally:
         kill_session(process)
     assert sum(project.committed("note").values()) == 100 * total

@@ -21,6 +21,7 @@ import confluent_kafka
 import pytest
 from tests.integration.aggregator_instance import View, arguments
 from tests.integration.flow import Flow
+from tests.waiting import DRILL_LIMIT_SECONDS, LIMIT_SECONDS, wait_for, wait_for_drill
 
 from headrace import BatchLimits, Pipeline, StandingQueries, Topic
 from headrace.kafka.client import consumer, describe
@@ -34,7 +35,6 @@ from headrace.queries.topics import ensure_query_topics
 USERS = 500
 COUNTRIES = ("PL", "DE", "FR")
 WINDOW = timedelta(seconds=10)
-WAIT_SECONDS = 360  # longer than an instance that hangs keeps its lease
 # A minute of views is sent in a second, to one partition before the other, and the topic is quiet
 # in between, where its time goes on: none of that makes a view late.
 LATENESS = timedelta(minutes=5)
@@ -110,7 +110,7 @@ class Matching:
 
     def upgrade(self, topic):
         """Goes on with another plan, without its checkpoint."""
-        assert self._matched.wait(WAIT_SECONDS)
+        assert self._matched.wait(DRILL_LIMIT_SECONDS)
         self.stop()
         pipeline = self._pipeline(topic, timedelta(milliseconds=500))
         shutil.rmtree(self._flow.checkpoint(pipeline.name).parent)
@@ -159,10 +159,9 @@ class Instances:
     def replace_oldest(self):
         """A step of a rolling restart."""
         leaving = self.running.pop(0)
-        while not handles(leaving, signal.SIGTERM):  # it is about to begin
-            time.sleep(0.05)
+        wait_for(lambda: handles(leaving, signal.SIGTERM))  # it is about to begin
         leaving.terminate()
-        assert leaving.wait(60) == 0
+        assert leaving.wait(LIMIT_SECONDS) == 0
         self.running.append(self._start())
 
     def describe(self):
@@ -194,12 +193,15 @@ def final_results(flow, declared, expected):
     reader.assign(
         [confluent_kafka.TopicPartition(declared.results_topic, p, 0) for p in partitions]
     )
-    results, deadline = [], time.monotonic() + WAIT_SECONDS
-    while sum(each.kind is ResultKind.FINAL for each in results) < len(expected):
-        assert time.monotonic() < deadline, missing(expected, results)
+    results = []
+
+    def are_there():
         for message in reader.consume(10_000, 1.0):
             assert message.error() is None, message.error()
             results.append(decode_result(message.value()))
+        return sum(each.kind is ResultKind.FINAL for each in results) >= len(expected)
+
+    wait_for_drill(are_there, lambda: missing(expected, results))
     results += [decode_result(message.value()) for message in reader.consume(10_000, 5.0)]
     reader.close()
     return results

@@ -27,6 +27,7 @@ from tests.drills.hanging_transactions import end_hanging_transactions
 from tests.drills.run import DrillRun
 from tests.integration.redis_server import RedisServer
 from tests.kafka_topics import make_topic
+from tests.waiting import LIMIT_SECONDS, wait_for_drill
 
 from headrace.kafka.client import client_config, consumer, producer
 from headrace.kafka.groups import describe_group
@@ -36,7 +37,6 @@ from headrace.transfer.origin import origins
 HEADRACE = (sys.executable, "-m", "headrace.cli")
 PARTITIONS = 2
 HOMES = ("waw", "par", None)
-WAIT_SECONDS = 400
 LOOK_AFTER_SECONDS = 20
 WINDOW_SECONDS = 60
 UNBALANCED = 6
@@ -164,7 +164,7 @@ class Traffic:
     def __exit__(self, *_: object) -> None:
         self._end.set()
         self._thread.join()
-        assert [sender.flush(120) for sender in self._senders.values()] == [0, 0]
+        assert [sender.flush(LIMIT_SECONDS) for sender in self._senders.values()] == [0, 0]
 
     def send_at_once(self, records: int) -> None:
         """So many more into each topic."""
@@ -173,7 +173,7 @@ class Traffic:
     def acknowledged_number(self) -> int:
         """The number that all records have which are not acknowledged yet, or a higher one."""
         number = self.number
-        wait_until(lambda: min(self.acknowledged.values()) >= number)
+        wait_for_drill(lambda: min(self.acknowledged.values()) >= number)
         return number
 
     def _run(self) -> None:
@@ -283,7 +283,7 @@ class Sites:
             for process in self._processes:
                 process.send_signal(signal.SIGTERM)
             for process in self._processes:
-                process.wait(120)
+                process.wait(LIMIT_SECONDS)
 
     def traffic(self) -> Traffic:
         return Traffic({source: producer(self.configs[source[0]]) for source in SOURCES})
@@ -338,7 +338,7 @@ class Sites:
             group = describe_group(self.configs[CENTRAL], GROUPS[run])
             return group.state == "stable" and len(group.members) == members
 
-        wait_until(is_shared, self.logs)
+        wait_for_drill(is_shared, self.logs)
 
     def kill_broker(self, site: str, away_seconds: float) -> None:
         self.clusters[site].kill(1)
@@ -382,7 +382,7 @@ class Sites:
                 for count, past in zip(now[place], before[place], strict=True)
             )
 
-        wait_until(has_more, self.logs)
+        wait_for_drill(has_more, self.logs)
 
     def until_all(self, sent: dict[tuple[str, str], int], *targets: str) -> None:
         """Waits until everything is where it belongs, and nothing else comes."""
@@ -409,7 +409,7 @@ class Sites:
                 for site in targets
             )
 
-        wait_until(is_there, self.logs)
+        wait_for_drill(is_there, self.logs)
         while any(read.more(seconds=1.0) for read in self._reads.values()):
             pass  # what is too many
 
@@ -428,7 +428,7 @@ class Sites:
         """All hops, when nothing is on its way any more and the last window is over."""
         hops: dict[str, Any] = {}
         last = time.time() // WINDOW_SECONDS
-        wait_until(lambda: time.time() // WINDOW_SECONDS > last)
+        wait_for_drill(lambda: time.time() // WINDOW_SECONDS > last)
 
         def is_settled() -> bool:
             hops.update(self.reconcile(CENTRAL, "--recount") | self.reconcile(SITE))
@@ -440,15 +440,8 @@ class Sites:
                 and not states & {"open", "closing"}
             )
 
-        wait_until(is_settled, lambda: f"{hops}\n{self.logs()}")
+        wait_for_drill(is_settled, lambda: f"{hops}\n{self.logs()}")
         return hops
-
-
-def wait_until(holds: Callable[[], bool], describe: Callable[[], str] = str) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, describe()
-        time.sleep(0.2)
 
 
 def wanted_at(site: str, rows: list[Row]) -> list[Row]:

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from tests.acceptance.project import HEADRACE, Project, kill_session, wait_for
+from tests.acceptance.project import HEADRACE, Project, kill_session
 from tests.acceptance.test_processes_killed import WORKER, instances, noted
 from tests.quick_java import quick_spark
+from tests.waiting import DRILL_LIMIT_SECONDS, wait_for_drill
 
 from headrace.runtime.ports import free_ports
 
@@ -45,7 +46,7 @@ class StandaloneCluster:
         for name in ("worker-1", "worker-2"):
             self._processes.append(self._start(name, worker, *size, *web, self.url))
         for name in ("worker-1", "worker-2"):
-            wait_for(lambda log=name: "Successfully registered" in self._log(log), name)
+            wait_for_drill(lambda log=name: "Successfully registered" in self._log(log), name)
 
     def _start(self, name: str, main: str, *arguments: str) -> subprocess.Popen:
         script = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -63,7 +64,7 @@ class StandaloneCluster:
 
     def _address(self) -> str:
         pattern = re.compile(r"Starting Spark master at (spark://\S+)")
-        wait_for(lambda: pattern.search(self._log("master")) is not None, "Spark's master")
+        wait_for_drill(lambda: pattern.search(self._log("master")) is not None, "Spark's master")
         return pattern.search(self._log("master"))[1]
 
     def executors(self) -> list[int]:
@@ -103,10 +104,10 @@ def test_a_killed_executor_changes_nothing_in_the_lake_on_hdfs(
     project.send(0, events)
     process = project.start("run", "--once", "--master", spark_cluster.url)
     try:
-        wait_for(lambda: any(s["batches"] for s in project.statuses().values()), "a batch")
+        wait_for_drill(lambda: any(s["batches"] for s in project.statuses().values()), "a batch")
         victim = spark_cluster.executors()[0]
         os.kill(victim, signal.SIGKILL)
-        assert process.wait(600) == 0, project.output()
+        assert process.wait(DRILL_LIMIT_SECONDS) == 0, project.output()
     finally:
         kill_session(process)
     expected = {f"e{n}": 1 for n in range(events)}
@@ -140,20 +141,22 @@ def test_instances_of_a_worker_on_spark_are_placed_restarted_and_stopped(
         return len(instances(notes))
 
     try:
-        wait_for(lambda: work() == 2, "both instances")
-        wait_for(lambda: processed(port).keys() == {"note-0", "note-1"}, "metrics of both")
-        wait_for(lambda: all(processed(port).values()), "records of both in the metrics")
+        wait_for_drill(lambda: work() == 2, "both instances")
+        wait_for_drill(lambda: processed(port).keys() == {"note-0", "note-1"}, "metrics of both")
+        wait_for_drill(lambda: all(processed(port).values()), "records of both in the metrics")
         first = instances(notes)
-        wait_for(lambda: running(project) == first, "the status of both")
+        wait_for_drill(lambda: running(project) == first, "the status of both")
         killed = first.pop()
         os.kill(killed, signal.SIGKILL)
-        wait_for(lambda: work() == 3, "another in the place of the killed one")
-        wait_for(lambda: running(project) == instances(notes) - {killed}, "the status of another")
-        wait_for(lambda: all(processed(port).values()), "its metrics")
+        wait_for_drill(lambda: work() == 3, "another in the place of the killed one")
+        wait_for_drill(
+            lambda: running(project) == instances(notes) - {killed}, "the status of another"
+        )
+        wait_for_drill(lambda: all(processed(port).values()), "its metrics")
         total = next(sent)
-        wait_for(lambda: len(noted(notes)) == 100 * total, "all records")
+        wait_for_drill(lambda: len(noted(notes)) == 100 * total, "all records")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(120) == 0, project.output()
+        assert process.wait(DRILL_LIMIT_SECONDS) == 0, project.output()
     finally:
         kill_session(process)
     assert sum(project.committed("note").values()) == 100 * total

@@ -18,8 +18,9 @@ from typing import NamedTuple
 import pytest
 from tests.drills.checker import History, Position, Processed, repeats, repeats_of_committed, report
 from tests.drills.ledger import Ledger, topic_ends
-from tests.drills.processes import POISON, Drill, Instance, until
+from tests.drills.processes import POISON, Drill, Instance
 from tests.kafka_topics import grow_topic
+from tests.waiting import wait_for
 
 from headrace.kafka.client import describe
 from headrace.kafka.topics import delete_topic
@@ -277,16 +278,16 @@ def recreated(drill: Drill) -> Recreated:
     [one] = drill.running
     one.freeze()
     delete_topic(drill.client, drill.topic)
-    until(lambda: drill.topic not in describe(drill.client, [drill.topic]))
+    wait_for(lambda: drill.topic not in describe(drill.client, [drill.topic]))
     drill.create(drill.topic, PARTITIONS)
     again = Ledger(drill.client, drill.topic, burst=10 * len(drill.ledger.claims), rate=0)
     again.start()
-    until(lambda: again.acked > 9 * len(drill.ledger.claims))
+    wait_for(lambda: again.acked > 9 * len(drill.ledger.claims))
     again.end()
     one.thaw()
-    until(lambda: has_ended(one))
+    wait_for(lambda: has_ended(one))
     following = drill.start()
-    until(lambda: has_ended(following) or len(following.processed) >= again.acked)
+    wait_for(lambda: has_ended(following) or len(following.processed) >= again.acked)
     all_read = len(following.processed) >= again.acked
     return Recreated(one.errors.read_text(), following.errors.read_text(), all_read)
 

@@ -32,13 +32,13 @@ from tests.drills.checker import (
 from tests.drills.instance import VERSION, Spec
 from tests.drills.ledger import Ledger, read_topic, topic_ends
 from tests.kafka_topics import make_topic
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.kafka.client import admin_request, group_offsets
 from headrace.kafka.dead_letters import scan
 from headrace.model import Topic, TopicPartition
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_SECONDS = 120.0
 POLL_SECONDS = 0.2
 LINES = 20
 TIMED_OUT = Poison("processing-timeout", 2, VERSION)
@@ -49,13 +49,6 @@ POISON = {
     "hang": TIMED_OUT,
     "silent": TIMED_OUT,
 }
-
-
-def until(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.05)
 
 
 class Note(NamedTuple):
@@ -131,7 +124,7 @@ class Instance:
     def end(self) -> int:
         """Asks it to stop, once; its exit code."""
         self.signal(signal.SIGTERM)
-        return self.process.wait(PATIENCE_SECONDS)
+        return self.process.wait(LIMIT_SECONDS)
 
     def close(self) -> None:
         """Its file; a process that still runs is killed."""
@@ -316,7 +309,7 @@ class Drill:
             self.check_running()
             return condition()
 
-        until(checked)
+        wait_for(checked)
 
     def is_committed(self, ends: dict[int, int]) -> bool:
         latest = self.commits.latest
