@@ -4,6 +4,7 @@ import ctypes
 
 import confluent_kafka
 from tests.integration.librdkafka import handle, library
+from tests.waiting import FLUSH_SECONDS
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSETS_FOR_LEADER_EPOCH = 0, 1, 2, 23
 
@@ -66,7 +67,7 @@ class MockBrokers:
         sender = confluent_kafka.Producer({**self.config, "linger.ms": "50"})
         for value in values:
             sender.produce(topic, value, partition=partition)
-        assert sender.flush(30) == 0
+        assert sender.flush(FLUSH_SECONDS) == 0
 
     def append_with_header(self, topic, value, name, partition=0):
         """Write a record with a header whose name is any bytes, which Python clients can't."""
@@ -79,7 +80,7 @@ class MockBrokers:
         sender = confluent_kafka.Producer(self.config)
         self._functions.rd_kafka_produceva.restype = ctypes.c_void_p
         assert not self._functions.rd_kafka_produceva(handle(sender), fields, ctypes.c_size_t(4))
-        assert sender.flush(30) == 0
+        assert sender.flush(FLUSH_SECONDS) == 0
 
     def delete_before(self, topic, partition, offset):
         """What retention does."""

@@ -8,6 +8,8 @@ from typing import TypeVar
 LIMIT_SECONDS = 300
 """No wait is longer, on however busy a machine; but for those of ``wait_for_drill``."""
 DRILL_LIMIT_SECONDS = 600
+FLUSH_SECONDS = 170
+"""Of producers: less than they try for, as one that gave up has nothing left to flush."""
 
 State = TypeVar("State")
 What = str | Callable[[], object]

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.waiting import DRILL_LIMIT_SECONDS, LIMIT_SECONDS, wait_for_drill
+from tests.waiting import DRILL_LIMIT_SECONDS, FLUSH_SECONDS, LIMIT_SECONDS, wait_for_drill
 
 from headrace.kafka.client import group_offsets, producer
 from headrace.kafka.dead_letters import scan
@@ -138,7 +138,7 @@ class Project:
                     break
                 except BufferError:
                     sender.poll(0.1)
-        assert sender.flush(170) == 0
+        assert sender.flush(FLUSH_SECONDS) == 0
 
     def _delivered(self, n: int) -> Callable[..., None]:
         def note(error, record):

@@ -281,7 +281,7 @@ def test_an_outage_loses_nothing_in_bounded_memory(three, replicated, drill_run)
             wait_for(lambda: all(one.spooled for one in kept))
             more_from(kept, 300)
             time.sleep(max(0.0, began + seconds - time.monotonic()))
-            assert httpx.get(f"{replicated.url}/healthz").status_code == 200
+            assert httpx.get(f"{replicated.url}/healthz", timeout=LIMIT_SECONDS).status_code == 200
             memory.append(_memory_mb(main))
             three.cluster.start()
             more_from(clients, 100)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.acceptance.project import FLOW, Project, kill_session
-from tests.waiting import DRILL_LIMIT_SECONDS, LIMIT_SECONDS, wait_for_drill
+from tests.waiting import DRILL_LIMIT_SECONDS, FLUSH_SECONDS, LIMIT_SECONDS, wait_for_drill
 
 from headrace.kafka.client import admin, describe, producer
 
@@ -61,7 +61,7 @@ class Sender(threading.Thread):
             for number in range(first, min(first + BATCH_EVENTS, self._count)):
                 self._send(number)
             self._producer.poll(max(0.0, began + first / self._rate - time.monotonic()))
-        self._producer.flush(LIMIT_SECONDS)
+        self._producer.flush(FLUSH_SECONDS)
 
     def _send(self, number: int) -> None:
         name, now = f"e{number}", int(time.time() * 1000)
@@ -108,11 +108,11 @@ class Faults:
         time.sleep(self._random.uniform(0.0, 2.0))
 
     def _leader(self, partition: int) -> int:
-        metadata = admin(self._client).list_topics("events", timeout=30)
+        metadata = admin(self._client).list_topics("events", timeout=LIMIT_SECONDS)
         return max(1, metadata.topics["events"].partitions[partition].leader)
 
     def _all_in_sync(self) -> bool:
-        metadata = admin(self._client).list_topics("events", timeout=30)
+        metadata = admin(self._client).list_topics("events", timeout=LIMIT_SECONDS)
         partitions = metadata.topics["events"].partitions.values()
         return all(set(one.isrs) == set(NODES) for one in partitions)
 

@@ -12,7 +12,7 @@ import confluent_kafka
 import pytest
 from tests.integration.merger_instance import arguments
 from tests.kafka_topics import make_topic
-from tests.waiting import wait_for_drill
+from tests.waiting import FLUSH_SECONDS, wait_for_drill
 
 from headrace.kafka.client import client_config, consumer, high_watermarks, producer
 from headrace.kafka.group_member import SESSION_SECONDS
@@ -63,7 +63,7 @@ class Writer:
             for record in self._held:
                 self._send(*record)
             self._held.clear()
-        assert self._sender.flush(60) == 0
+        assert self._sender.flush(FLUSH_SECONDS) == 0
 
     def end(self):
         """A last record of each partition, behind which all others can be written."""
@@ -71,7 +71,7 @@ class Writer:
         for topic in self._plan.topics:
             for partition in range(PARTITIONS):
                 self._send(topic, partition, self._time_ms)
-        assert self._sender.flush(60) == 0
+        assert self._sender.flush(FLUSH_SECONDS) == 0
         self.count -= 2 * PARTITIONS
 
     def _send(self, topic, partition, time_ms):

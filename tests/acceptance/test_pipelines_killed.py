@@ -23,7 +23,7 @@ from tests.acceptance.project import HEADRACE, Project, kill_session
 from tests.acceptance.test_driver_killed import nothing_is_committed_that_is_nowhere
 from tests.integration.held_transactions import MOMENTS, held, make_holdable
 from tests.integration.postgres_server import PostgresServer
-from tests.waiting import DRILL_LIMIT_SECONDS, wait_for_drill
+from tests.waiting import DRILL_LIMIT_SECONDS, FLUSH_SECONDS, wait_for_drill
 
 from headrace.kafka.client import producer
 from headrace.kafka.dead_letters import scan
@@ -176,7 +176,7 @@ class Clicks:
                 if (event["at"] - self.begin) // 10 * parts // self.count == part:
                     sender.produce(topic, json.dumps(event).encode(), key=event["user"])
                     sender.poll(0)
-        assert sender.flush(60) == 0
+        assert sender.flush(FLUSH_SECONDS) == 0
 
     @property
     def tables(self):

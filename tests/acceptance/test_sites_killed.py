@@ -27,7 +27,7 @@ from tests.drills.hanging_transactions import end_hanging_transactions
 from tests.drills.run import DrillRun
 from tests.integration.redis_server import RedisServer
 from tests.kafka_topics import make_topic
-from tests.waiting import LIMIT_SECONDS, wait_for_drill
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for_drill
 
 from headrace.kafka.client import client_config, consumer, producer
 from headrace.kafka.groups import describe_group
@@ -164,7 +164,7 @@ class Traffic:
     def __exit__(self, *_: object) -> None:
         self._end.set()
         self._thread.join()
-        assert [sender.flush(LIMIT_SECONDS) for sender in self._senders.values()] == [0, 0]
+        assert [sender.flush(FLUSH_SECONDS) for sender in self._senders.values()] == [0, 0]
 
     def send_at_once(self, records: int) -> None:
         """So many more into each topic."""

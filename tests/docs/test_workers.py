@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.waiting import LIMIT_SECONDS, until, wait_for
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, until, wait_for
 
 from headrace.control import LoadedProject, load_project
 from headrace.control.plan import apply_plan
@@ -58,7 +58,7 @@ def test_the_worker_of_the_page_runs_inside_the_program_of_the_page(
     sender = producer(client)
     for campaign in (7, 7, 8):
         sender.produce("clicks", json.dumps({"user": "ann", "campaign": campaign}), b"ann")
-    assert sender.flush(30) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
     command = [sys.executable, "program.py"]
     with subprocess.Popen(command, cwd=project.settings.root) as program:
         try:

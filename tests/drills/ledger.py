@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaException
 from tests.drills.checker import Claim, Outcome, Stored, id_of, payload_of
+from tests.waiting import FLUSH_SECONDS
 
 from headrace.kafka.broker_errors import delivery_failure
 from headrace.kafka.client import consumer, describe, producer, watermarks
@@ -60,7 +61,7 @@ class Ledger(threading.Thread):
         while not self._ended.wait(TICK_SECONDS):
             self._send_until(self._burst + int((time.monotonic() - began) * self._rate))
             self._producer.poll(0)
-        self._producer.flush(60)
+        self._producer.flush(FLUSH_SECONDS)
 
     def end(self) -> None:
         self._ended.set()

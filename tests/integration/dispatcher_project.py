@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import confluent_kafka
 from tests.integration import in_process
 from tests.kafka_topics import make_topic
-from tests.waiting import LIMIT_SECONDS, wait_for
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import DispatchMode
 from headrace.control import load_project
@@ -92,7 +92,7 @@ class DispatcherProject:
                 timestamp=BEGAN_MS + n,
                 headers=list(headers),
             )
-        assert sender.flush(30) == 0
+        assert sender.flush(FLUSH_SECONDS) == 0
 
     def records(self, site, partition=0):
         """Key, value and headers of all records of a partition at a site."""
@@ -100,7 +100,7 @@ class DispatcherProject:
         topic = self.options["targets"][site]
         reader.assign([confluent_kafka.TopicPartition(topic, partition, 0)])
         rows = []
-        while (message := reader.poll(30)) is not None:
+        while (message := reader.poll(LIMIT_SECONDS)) is not None:
             if message.error() is not None:
                 assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
                 break

@@ -12,7 +12,7 @@ from dataclasses import replace
 import confluent_kafka
 from tests.integration import in_process
 from tests.kafka_topics import make_topic
-from tests.waiting import LIMIT_SECONDS, wait_for
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import Origin
 from headrace.control import load_project
@@ -93,7 +93,7 @@ class EmitProject:
             offset, partition = divmod(number, self.partitions)
             sender.produce(self.topic, json.dumps(event).encode(), partition=partition)
             places.append((partition, offset))
-        assert sender.flush(30) == 0
+        assert sender.flush(FLUSH_SECONDS) == 0
         self.sent += count
         return places
 
@@ -104,7 +104,7 @@ class EmitProject:
         reader.assign([confluent_kafka.TopicPartition(topic, p, 0) for p in range(3)])
         records, open_ = [], set(range(3))
         while open_:
-            message = reader.poll(30)
+            message = reader.poll(LIMIT_SECONDS)
             if message.error() is not None:
                 assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
                 open_.discard(message.partition())
@@ -140,7 +140,7 @@ class EmitProject:
         for _ in range(count):
             event = {"item": "a", "price": 1, "at": "2026-05-01T00:00:00Z"}
             sender.produce(self.topic, json.dumps(event).encode(), partition=partition)
-        assert sender.flush(30) == 0
+        assert sender.flush(FLUSH_SECONDS) == 0
 
     def committed(self):
         """The committed offsets, by partition."""
@@ -171,7 +171,7 @@ class EmitProject:
         sender = producer(self.config)
         place = {"topic": record.topic(), "partition": record.partition()}
         sender.produce(**place, key=record.key(), value=record.value(), headers=record.headers())
-        assert sender.flush(30) == 0
+        assert sender.flush(FLUSH_SECONDS) == 0
 
     def balance(self):
         (balance,) = balance_matched_events(self.loaded, [self.queries])

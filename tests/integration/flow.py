@@ -9,6 +9,7 @@ from pathlib import Path
 
 import confluent_kafka
 from tests.kafka_topics import make_topic
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
 from headrace import EpochMillis, Lake, Pipeline, Topic
 from headrace.kafka.client import group_offsets, producer
@@ -77,7 +78,7 @@ class Flow:
             key = keys[index] if keys else str(index).encode()
             sender.produce(topic or self.name, value, key=key, **where)
             sender.poll(0)
-        assert sender.flush(60) == 0
+        assert sender.flush(FLUSH_SECONDS) == 0
 
     def pipeline(self, name="fused", **changes):
         settings = {
@@ -128,7 +129,7 @@ class Flow:
         marks = {}
         for p in range(self.topic.partitions):
             one = confluent_kafka.TopicPartition(self.name, p)
-            marks[p] = reader.get_watermark_offsets(one, timeout=20)[1]
+            marks[p] = reader.get_watermark_offsets(one, timeout=LIMIT_SECONDS)[1]
         reader.close()
         return marks
 

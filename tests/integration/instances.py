@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import confluent_kafka
 from tests.kafka_topics import make_topic
-from tests.waiting import LIMIT_SECONDS, until, wait_for
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, until, wait_for
 
 from headrace.kafka.client import committed, consumer, group_offsets, producer
 from headrace.model import Topic, TopicPartition
@@ -36,7 +36,7 @@ class Bench:
             value = str(number).encode()
             sender.produce(topic or self.topic.name, value, key, headers=headers, **where)
             sender.poll(0)
-        assert sender.flush(60) == 0
+        assert sender.flush(FLUSH_SECONDS) == 0
 
     def worker(self, task, **declared):
         declared = {"name": f"worker-{self.topic.name}"} | declared

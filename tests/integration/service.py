@@ -163,7 +163,6 @@ class Service:
             f"{self.url}/v1/topics/{topic}{self.suffix}/events",
             content=body,
             headers={"content-type": "application/json"} | bearer(token) | named,
-            timeout=LIMIT_SECONDS,
         )
 
     def records(self, topic: str) -> list[confluent_kafka.Message]:
@@ -192,6 +191,7 @@ class Service:
 
 def http(method: str, url: str, **options: Any) -> httpx.Response:
     """A request on a connection of its own."""
+    options.setdefault("timeout", LIMIT_SECONDS)
     return httpx.request(method, url, verify=NO_AUTHORITIES, **options)
 
 

@@ -19,6 +19,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from tests.integration.flow import NOW_MS, Flow
 from tests.integration.schema_registry_server import SchemaRegistryServer
 from tests.integration.service import Service
+from tests.waiting import FLUSH_SECONDS
 
 from headrace import Avro, EpochMillis, Lake, Pipeline, Precision, Topic
 from headrace.cli import main
@@ -224,7 +225,7 @@ def test_events_over_http_and_from_a_file_are_avro_that_other_clients_read(servi
     assert len(client.get_versions(f"{name}-value")) == 1
     sender = producer(service.client)
     sender.produce(name, b"\xffno Avro", b"v3")
-    assert sender.flush(30) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
     arguments = ("tail", name, "--from", "earliest", "--once", "--json", "--project")
     shown = CliRunner().invoke(main, [*arguments, str(service.folder)])
     values = {line["key"]: line.get("value") for line in map(json.loads, shown.output.splitlines())}

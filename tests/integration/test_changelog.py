@@ -1,6 +1,6 @@
 """A compacted topic as a table, on a real broker."""
 
-from tests.waiting import wait_for
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.kafka.changelog import (
     ChangelogFollower,
@@ -47,7 +47,7 @@ def test_a_topic_made_again_is_followed_again(broker, topic):
     ensure_changelog(client, name)
     follower = ChangelogFollower(client, name, table.__setitem__)
     wait_for(lambda: follower.ready)
-    admin(client).delete_topics([name])[name].result(30)
+    admin(client).delete_topics([name])[name].result(LIMIT_SECONDS)
     wait_for(lambda: name not in describe(client, [name]))
     ensure_changelog(client, name)
     write_changelog(client, name, {b"a": b"1"})

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from tests.in_process import answer
 from tests.quick_java import quick_kafka
+from tests.waiting import FLUSH_SECONDS
 
 from headrace.control.services import broker_config
 from headrace.kafka.client import producer
@@ -90,14 +91,14 @@ class Commands:
                 "country": "DE",
             }
             sender.produce("page-views", json.dumps(view).encode(), partition=number % 4)
-        assert sender.flush(30) == 0
+        assert sender.flush(FLUSH_SECONDS) == 0
 
     def send_junk(self) -> None:
         """One record that is no event."""
         settings = load_settings(self.folder, {})
         sender = producer(broker_config(settings))
         sender.produce("page-views", b"no json", partition=1)
-        assert sender.flush(30) == 0
+        assert sender.flush(FLUSH_SECONDS) == 0
 
     def rows(self) -> int:
         """Rows in the project's table."""

@@ -6,7 +6,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import NewTopic
 from tests.contracts.source import drained, event, read, spec
-from tests.waiting import wait_for
+from tests.waiting import FLUSH_SECONDS, wait_for
 
 from headrace.errors import BrokerUnreachableError, TopicTruncatedError
 from headrace.kafka.client import admin, commit_offsets
@@ -30,7 +30,7 @@ def write(client, first, last, acks="1"):
     sender = confluent_kafka.Producer({**client, "acks": acks})
     for n in range(first, last):
         sender.produce(TOPIC, event(n), partition=0)
-    assert sender.flush(60) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
 
 
 def await_partition(client, leader, in_sync):

@@ -9,6 +9,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition as Assignment
 from tests.integration.dead_letters import write_dead_letters
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.control.dead_letters import find_dead_letters, summarize
 from headrace.errors import (
@@ -72,7 +73,7 @@ def records(config, topic: str) -> list:
     reader.assign([Assignment(topic, one.partition, 0) for one in marks])
     found, wanted = [], sum(end for _, end in marks.values())
     while len(found) < wanted:
-        message = reader.poll(10)
+        message = reader.poll(LIMIT_SECONDS)
         assert message is not None
         if message.error() is None:
             found.append(
@@ -148,8 +149,7 @@ def test_what_was_written_beside_an_open_transaction_is_found_once_it_ends(
 def test_letters_of_a_deleted_topic_of_the_same_name_are_not_taken_for_written(config, origin):
     write_dead_letters(config, [letter(origin, 1)], "p", "1")
     client.admin(config).delete_topics([origin])[origin].result()
-    while client.topic_ids(config, [origin]):
-        pass
+    wait_for(lambda: not client.topic_ids(config, [origin]))
     create(config, Topic(origin, partitions=2))
     assert not list(find_written(config, origin, "p"))
     assert len(list(scan(config, origin))) == 1

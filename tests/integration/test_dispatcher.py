@@ -13,6 +13,7 @@ from confluent_kafka.admin import (
 )
 from tests.integration.dispatcher_project import BEGAN_MS, DispatcherInProcess, DispatcherProject
 from tests.kafka_topics import grow_topic, make_topic
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
 from headrace import DispatchMode
 from headrace.kafka.client import admin_request, group_offsets, producer
@@ -126,13 +127,14 @@ def test_committed_records_alone_are_sent(declare, topic, mode):
     writer = confluent_kafka.Producer(
         project.configs["central"] | {"transactional.id": topic("writer")}
     )
-    writer.init_transactions(30)
+    writer.init_transactions(LIMIT_SECONDS)
 
     def write(number, *, is_kept=True):
         writer.begin_transaction()
         writer.produce(project.name, json.dumps({"n": number}).encode(), partition=0)
-        assert writer.flush(30) == 0
-        writer.commit_transaction(30) if is_kept else writer.abort_transaction(30)
+        assert writer.flush(FLUSH_SECONDS) == 0
+        end = writer.commit_transaction if is_kept else writer.abort_transaction
+        end(LIMIT_SECONDS)
 
     with project.running():
         for number in range(6):
@@ -267,7 +269,7 @@ def test_a_record_that_is_missing_among_others_is_sent_by_the_next_start(project
     for n in (0, 1, 3, 5):
         origin = ("headrace-origin", f"central/{project.name}/0/{n}".encode())
         sender.produce(project.target, json.dumps({"n": n}).encode(), None, 0, headers=[origin])
-    assert sender.flush(30) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
     project.once()
     assert project.numbers("waw") == [0, 1, 3, 5, 2, 4]
 

@@ -7,6 +7,7 @@ import socket
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
 from headrace.errors import ServerStartError
 from headrace.kafka.client import producer
@@ -15,7 +16,7 @@ from headrace.kafka.client import producer
 def create(bootstrap_servers: str, topic: str, **settings) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     settings.setdefault("num_partitions", 1)
-    admin.create_topics([NewTopic(topic, **settings)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, **settings)])[topic].result(LIMIT_SECONDS)
 
 
 def produce(bootstrap_servers: str, topic: str, values: list[bytes]) -> None:
@@ -23,7 +24,7 @@ def produce(bootstrap_servers: str, topic: str, values: list[bytes]) -> None:
     sender = producer({"bootstrap.servers": bootstrap_servers})
     for value in values:
         sender.produce(topic, value, on_delivery=lambda e, _: failures.append(e) if e else None)
-    assert sender.flush(60) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
     assert failures == []
 
 
@@ -38,7 +39,7 @@ def consume(bootstrap_servers: str, topic: str, count: int) -> list[bytes]:
     )
     try:
         consumer.subscribe([topic])
-        records = consumer.consume(count, timeout=60)
+        records = consumer.consume(count, timeout=LIMIT_SECONDS)
         return [record.value() for record in records]
     finally:
         consumer.close()
@@ -58,7 +59,7 @@ def refusals(sender: Producer, topic: str) -> list[int]:
         sender.produce(topic, b"lost", on_delivery=lambda error, _: codes.append(error.code()))
     except KafkaException as error:
         codes.append(error.args[0].code())
-    sender.flush(60)
+    sender.flush(FLUSH_SECONDS)
     return codes
 
 
@@ -72,7 +73,7 @@ def test_no_topic_comes_into_being_unasked(broker, topic):
         [KafkaError._UNKNOWN_TOPIC],
     )
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    assert name not in admin.list_topics(timeout=30).topics
+    assert name not in admin.list_topics(timeout=LIMIT_SECONDS).topics
 
 
 def test_starting_twice_is_one_cluster(broker):

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from tests.integration.flow import NOW_MS, Click, Flow, click
 from tests.integration.test_reprocess import ALL, changed
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
 from headrace import (
     ArrayEnvelope,
@@ -54,7 +55,7 @@ class EnvelopeFlow(Flow):
     def send_record(self, value, headers=(), partition=0):
         sender = producer({**self.client, "message.max.bytes": "2000000"})
         sender.produce(self.name, value, headers=list(headers), partition=partition)
-        assert sender.flush(60) == 0
+        assert sender.flush(FLUSH_SECONDS) == 0
 
     def parse(self, **changes):
         return self.pipeline("parse", sink=Kafka(self.single), **changes)
@@ -81,7 +82,7 @@ class EnvelopeFlow(Flow):
         reader.assign([confluent_kafka.TopicPartition(self.single.name, p, 0) for p in partitions])
         records, ended = [], 0
         while ended < self.single.partitions:
-            record = reader.poll(20)
+            record = reader.poll(LIMIT_SECONDS)
             assert record is not None
             if record.error() is None:
                 records.append(record)

@@ -18,7 +18,7 @@ from tests.bare_environment import BareEnvironment, add_extras, build_wheel, ins
 from tests.integration.service import Service
 from tests.mock_registry import MockRegistry
 from tests.offline_lines import line, write
-from tests.waiting import LIMIT_SECONDS, wait_for
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace.kafka.client import describe, producer, watermarks
 from headrace.runtime.extras import MODULES
@@ -112,7 +112,7 @@ class Project:
         sender = producer(self.client)
         click = {"event_id": "1", "at": "2026-05-01T10:00:00Z"}
         sender.produce(f"clicks{self.suffix}", json.dumps(click).encode())
-        assert sender.flush(30) == 0
+        assert sender.flush(FLUSH_SECONDS) == 0
 
     def records(self, topic: str) -> int:
         name = topic + self.suffix

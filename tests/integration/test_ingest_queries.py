@@ -18,6 +18,7 @@ import httpx
 import msgspec
 import pytest
 from tests.integration.service import FLOW, NO_AUTHORITIES, Service, bearer, http
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import StandingQueries
 from headrace.kafka.client import producer
@@ -46,7 +47,7 @@ class QueryService(Service):
 
     def request(self, method, path="", token=None, **changes):
         headers = bearer(token or self.all) | changes.pop("headers", {})
-        return http(method, f"{self.url}/v1/queries{path}", headers=headers, timeout=30, **changes)
+        return http(method, f"{self.url}/v1/queries{path}", headers=headers, **changes)
 
     def text(self, topic="occurrences", clauses=""):
         return f'SELECT count(*) FROM "{topic}{self.suffix}" {clauses}'
@@ -58,9 +59,9 @@ class QueryService(Service):
 
     def wait_registering(self, token):
         """Until both workers know a token without the scope of metrics."""
-        agreed = 0
-        while agreed < 20:
-            agreed = agreed + 1 if self.request("GET", token=token).status_code == 200 else 0
+        wait_for(
+            lambda: all(self.request("GET", token=token).status_code == 200 for _ in range(20))
+        )
 
     def send_results(self, query, minutes, emission=1):
         """Writes the result of a query for each of these minutes."""
@@ -82,7 +83,7 @@ class QueryService(Service):
             )
             value = msgspec.json.encode(result)
             sender.produce(self.declared.results_topic, value, query["id"])
-        assert sender.flush(30) == 0
+        assert sender.flush(FLUSH_SECONDS) == 0
 
     @contextlib.contextmanager
     def stream(self, query_id, parameters="", last_event_id="", token=None):
@@ -91,7 +92,9 @@ class QueryService(Service):
         if last_event_id:
             headers["last-event-id"] = last_event_id
         url = f"{self.url}/v1/queries/{query_id}/results{parameters}"
-        with httpx.stream("GET", url, verify=NO_AUTHORITIES, headers=headers, timeout=30) as answer:
+        with httpx.stream(
+            "GET", url, verify=NO_AUTHORITIES, headers=headers, timeout=LIMIT_SECONDS
+        ) as answer:
             assert answer.status_code == 200
             yield events(answer)
 
@@ -342,7 +345,7 @@ def test_streams_end_at_the_drain_and_resume_at_the_next_service(tmp_path, broke
             (_, (last, _)) = counts(stream, 2)
             process.send_signal(signal.SIGTERM)
             assert [data for _, data in stream if data] == []
-        assert process.wait(60) == 0
+        assert process.wait(LIMIT_SECONDS) == 0
     assert "Killing" not in service.output.read_text()
     service.send_results(query, [3])
     with service.running(), service.stream("drained", last_event_id=last) as stream:

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka.admin import NewPartitions
 from tests.contracts.source import SourceContract, event, spec
 from tests.kafka_topics import make_topic
-from tests.waiting import wait_for
+from tests.waiting import FLUSH_SECONDS, wait_for
 
 from headrace.kafka import client, log_cuts, range_reader, replayed
 from headrace.kafka.client import admin, commit_offsets, producer
@@ -33,7 +33,7 @@ class KafkaLab:
         sender = producer(self.client)
         for value in values:
             sender.produce(topic, value, partition=partition, headers=list(headers))
-        assert sender.flush(30) == 0
+        assert sender.flush(FLUSH_SECONDS) == 0
 
     def delete_before(self, topic, partition, offset):
         self.cluster.live(topic)  # a new partition has a leader only after a moment
@@ -57,7 +57,7 @@ class KafkaLab:
         place = replayed.PartitionId(TopicPartition(topic, partition), live.topic_id)
         header = replayed.addressees(readers, place)
         sender.produce(topic, value, partition=partition, headers=[header])
-        assert sender.flush(30) == 0
+        assert sender.flush(FLUSH_SECONDS) == 0
         closed = replayed.closed_windows(self.client, topic, partitions)
         client.commit(self.client, replayed.replay_group(topic), closed)
 
@@ -104,7 +104,7 @@ def test_aborted_records_are_not_read_and_a_marker_at_the_end_ends_the_range(
     for number, ends in ((1, sender.commit_transaction), (2, sender.abort_transaction)):
         sender.begin_transaction()
         sender.produce(topic_name, event(number), partition=0)
-        sender.flush(30)  # an abort forgets what was not sent yet
+        sender.flush(FLUSH_SECONDS)  # an abort forgets what was not sent yet
         ends()
     markers_written(lab, topic_name, 4)
     found = spec(lab.cluster, topic_name, tmp_path)
@@ -122,7 +122,7 @@ def test_an_open_transaction_holds_the_batch_back(lab, topic_name, tmp_path):
     sender.init_transactions()
     sender.begin_transaction()
     sender.produce(topic_name, event(1), partition=0)
-    sender.flush(30)
+    sender.flush(FLUSH_SECONDS)
     planner = Planner(spec(lab.cluster, topic_name, tmp_path))
     start = planner.initial_offset()
     planner.stop_at_latest()
@@ -138,7 +138,7 @@ def test_a_topic_with_an_open_transaction_in_one_partition_is_told_as_such(lab, 
     sender.init_transactions()
     sender.begin_transaction()
     sender.produce(topic_name, event(1), partition=1)
-    sender.flush(30)
+    sender.flush(FLUSH_SECONDS)
     assert lab.cluster.live_unless_open(topic_name) is None
     sender.commit_transaction()
     markers_written(lab, topic_name, 2, partition=1)
@@ -191,6 +191,6 @@ def test_an_election_of_many_partitions_with_a_backlog_is_answered(broker, topic
     sender = producer(lab.client)
     for number in range(40_000):
         sender.produce(name, bytes(200), partition=number % 200)
-    assert sender.flush(60) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
     epochs = lab.cluster.live(name).epochs
     assert lab.cluster.cuts(name, {p: Seen(10, epoch) for p, epoch in epochs.items()}) == {}

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from tests.integration.redis_server import RedisServer
 from tests.integration.service import NO_AUTHORITIES, Service, bearer, http
-from tests.waiting import wait_for
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.settings import Rate
 
@@ -54,7 +54,9 @@ class Sender(threading.Thread):
 
     def run(self) -> None:
         url = f"{self.host.url}/v1/topics/derived{self.host.suffix}/events"
-        with httpx.Client(verify=NO_AUTHORITIES, headers=bearer(self.token), timeout=30) as client:
+        with httpx.Client(
+            verify=NO_AUTHORITIES, headers=bearer(self.token), timeout=LIMIT_SECONDS
+        ) as client:
             while time.monotonic() < self.end:
                 now = datetime.now(UTC).isoformat()
                 answer = client.post(url, json={"at": now, "message": uuid.uuid4().hex})

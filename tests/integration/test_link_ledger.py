@@ -10,7 +10,7 @@ import pytest
 from tests.integration import in_process
 from tests.integration.dispatcher_project import DispatcherInProcess
 from tests.kafka_topics import make_topic
-from tests.waiting import LIMIT_SECONDS, wait_for
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace.control import mirrors
 from headrace.control.link_balances import declared_links
@@ -97,7 +97,7 @@ class Linked:
                 timestamp=(BEGAN + second) * 1000,
                 **({"key": f"k{n}", "value": f"v{n}"} | record),
             )
-        assert sender.flush(30) == 0
+        assert sender.flush(FLUSH_SECONDS) == 0
 
     def write_copies(self, offsets, partition=0, value="v{}"):
         """Copies as a mirror would write them, of records at as many seconds as their offsets."""
@@ -111,7 +111,7 @@ class Linked:
                 timestamp=(BEGAN + offset) * 1000,
                 headers=[(ORIGIN, f"waw/{self.name}/{partition}/{offset}".encode())],
             )
-        assert sender.flush(30) == 0
+        assert sender.flush(FLUSH_SECONDS) == 0
 
     def commit_mirror(self, offset, partition=0, topic_id=None):
         topic_id = topic_id or describe(self.other, [self.name])[self.name].topic_id
@@ -247,13 +247,13 @@ def test_an_open_transaction_at_the_target_is_no_loss(spark, linked, monkeypatch
     linked.write(linked.other, linked.name, [0, 1])
     linked.mirror_all()
     writer = confluent_kafka.Producer(linked.own | {"transactional.id": linked.name})
-    writer.init_transactions(30)
+    writer.init_transactions(LIMIT_SECONDS)
     writer.begin_transaction()
     writer.produce(linked.copy, b"x", partition=0)
-    writer.flush(30)
+    writer.flush(FLUSH_SECONDS)
     count = linked.counted(spark, "waw")
     assert count.unknown == (f"{linked.copy}/0: a transaction is open at its end",)
-    writer.abort_transaction(30)
+    writer.abort_transaction(LIMIT_SECONDS)
     assert [each.state for each in linked.windows(spark, "waw").values()] == [BALANCED]
 
 
@@ -426,7 +426,7 @@ def test_a_dispatcher_balances_by_the_time_at_the_source(tmp_path, broker, other
     sender = producer(project.configs["waw"])
     origin = [(ORIGIN, f"central/{name}/0/7".encode())]
     sender.produce(f"{name}.events", b"x", partition=0, headers=origin)
-    assert sender.flush(30) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
     text = project.command("reconcile", "dispatch", "--recount", exit_code=6)
     assert f"1 too many at target ({name}.events/0)" in text
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.integration.emit_project import ALL, CHEAP, FLOW, EmitProject
 from tests.kafka_topics import grow_topic, make_topic
-from tests.waiting import wait_for
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace.control import matched_event_balances as module
 from headrace.control.matched_event_balances import balance_matched_events
@@ -75,7 +75,7 @@ class CommittedProject(EmitProject):
             origin = f"here/{self.topic}/{partition}/{offset}".encode()
             place = {"topic": target.topic, "partition": target.partition}
             sender.produce(**place, key=query, value=b"{}", headers=[("headrace-origin", origin)])
-        assert sender.flush(30) == 0
+        assert sender.flush(FLUSH_SECONDS) == 0
 
     def source(self, partition):
         return TopicPartition(self.topic, partition)
@@ -98,7 +98,7 @@ class CommittedProject(EmitProject):
 
 def _results(futures):
     for future in futures.values():
-        future.result(30)
+        future.result(LIMIT_SECONDS)
 
 
 @pytest.fixture
@@ -334,16 +334,16 @@ def test_an_open_transaction_of_another_program_hides_nothing(project):
     begun(project)
     target = project.matched.target(project.source(0))
     other = confluent_kafka.Producer({**project.config, "transactional.id": project.topic})
-    other.init_transactions(30)
+    other.init_transactions(LIMIT_SECONDS)
     other.begin_transaction()
     other.produce(target.topic, b"{}", partition=target.partition)
-    assert other.flush(30) == 0
+    assert other.flush(FLUSH_SECONDS) == 0
     project.send(2)
     project.emit("all", 0, 5)
     assert project.start(0)[0].offset == 5
     project.commit(0, offset=6)
     balance = project.balance()
-    other.abort_transaction(30)
+    other.abort_transaction(LIMIT_SECONDS)
     assert (balance.state, balance.events) == ("balanced", 6 + 5)
 
 
@@ -406,7 +406,7 @@ def test_a_partition_without_matches_is_balanced_where_others_sent_are_deleted(p
     target = project.matched.target(project.source(1))
     sender = producer(project.config)
     sender.produce(target.topic, b"{}", partition=target.partition)
-    assert sender.flush(30) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
     project.delete(target.topic, target.partition, 1)
     for partition in range(2):
         project.commit(partition, offset=5)

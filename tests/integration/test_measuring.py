@@ -6,6 +6,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
 from headrace.cli import main
 from headrace.control.measuring import (
@@ -40,12 +41,12 @@ def filled(config, topic) -> Topic:
     sender = producer(config)
     for number in range(100):
         sender.produce(declared.name, json.dumps({"number": number}), str(number))
-    assert sender.flush(30) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
     return declared
 
 
 def left_behind(config) -> list[str]:
-    topics = admin(config).list_topics(timeout=15).topics
+    topics = admin(config).list_topics(timeout=LIMIT_SECONDS).topics
     return [name for name in topics if name.startswith(TEMPORARY_PREFIX)]
 
 
@@ -100,7 +101,7 @@ def test_our_murmur2_places_keys_where_librdkafka_does(config, topic):
             key,
             on_delivery=lambda _, message: placed.__setitem__(message.key(), message.partition()),
         )
-    assert sender.flush(30) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
     assert placed == {key: (murmur2(key) & 0x7FFFFFFF) % partitions for key in keys}
 
 

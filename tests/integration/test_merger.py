@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.in_process import answer, output
 from tests.kafka_topics import make_topic
-from tests.waiting import LIMIT_SECONDS, wait_for
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace.errors import MergerLossError, MergerNoPartitionError, MergerRecordError
 from headrace.kafka.client import admin_request, client_config, committed, consumer, producer
@@ -67,7 +67,7 @@ def write(plan, place, times, partition=0, **options):
         value = f"{place}-{time_ms}-{n}".encode()
         row = {"key": f"k{n}".encode(), "headers": [("h", b"\xff")]} | options
         sender.produce(plan.topics[place], value, partition=partition, timestamp=time_ms, **row)
-    assert sender.flush(30) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
 
 
 def records(plan, topic, partition=0):
@@ -75,7 +75,7 @@ def records(plan, topic, partition=0):
     reader = consumer(plan.config)
     reader.assign([confluent_kafka.TopicPartition(topic, partition, 0)])
     found = []
-    while (message := reader.poll(30)).error() is None:
+    while (message := reader.poll(LIMIT_SECONDS)).error() is None:
         row = (message.timestamp()[1], message.key(), message.value(), message.headers())
         found.append(row)
     assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
@@ -138,7 +138,7 @@ def test_records_are_kept_as_they_are(plan, began_ms):
     for place, (key, value) in enumerate([(b"\xff", None), (None, b"")]):
         topic, time_ms = merged.topics[place], began_ms + place
         sender.produce(topic, value, key, 0, timestamp=time_ms, headers=headers)
-    assert sender.flush(30) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
     with Running(merged) as running:
         running.until(lambda status: status.records == 2)
     assert records(merged, merged.target) == [
@@ -173,7 +173,7 @@ def tell(plan, time_ms):
     sender = producer(plan.config)
     key = site_time_key(TopicPartition(plan.topics[1], 0))
     sender.produce(SITE_TIMES, b"%d" % time_ms, key)
-    assert sender.flush(30) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
 
 
 def test_a_link_that_is_cut_is_waited_for_and_nothing_is_late(plan, second_broker, topic):
@@ -271,9 +271,9 @@ def test_an_input_that_is_ahead_is_read_no_further_and_goes_on_later(plan, began
     write(merged, 1, [began_ms])
     with Running(merged) as running:
         running.until(lambda status: status.waiting_partitions == 1)
+        [output] = running.instance.carrier._outputs.values()
+        wait_for(lambda: output.inputs[0].is_paused)
         time.sleep(1)
-        carrier = running.instance.carrier
-        [output] = carrier._outputs.values()
         assert output.waiting(output.inputs[0]) <= 100 + 50
         assert output.inputs[0].is_paused
         write(merged, 1, [began_ms + 5_000])
@@ -299,7 +299,7 @@ def test_records_that_were_deleted_before_they_were_merged_are_refused(plan, beg
 
 def delete_records(plan, offset):
     at = confluent_kafka.TopicPartition(plan.topics[0], 0, offset)
-    admin_request(plan.config, lambda admin: admin.delete_records([at])[at].result(30))
+    admin_request(plan.config, lambda admin: admin.delete_records([at])[at].result(LIMIT_SECONDS))
 
 
 def test_a_topic_that_was_made_again_is_refused(plan, began_ms):
@@ -308,7 +308,9 @@ def test_a_topic_that_was_made_again_is_refused(plan, began_ms):
     with Running(merged) as running:
         running.until(lambda status: status.records == 10)
     [name, _] = merged.topics
-    admin_request(merged.config, lambda admin: admin.delete_topics([name])[name].result(30))
+    admin_request(
+        merged.config, lambda admin: admin.delete_topics([name])[name].result(LIMIT_SECONDS)
+    )
     with Running(merged) as running:
         running.until(lambda status: status.refused)
         assert {type(why) for why in running.instance.progress.refused.values()} == {
@@ -346,7 +348,7 @@ def test_a_record_that_the_target_refuses_is_named(plan, began_ms):
     for n, size in enumerate((10, 2_000_000, 10)):
         value = random.Random(n).randbytes(size)
         sender.produce(merged.topics[0], value, partition=0, timestamp=began_ms + n)
-    assert sender.flush(30) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
     running = Running(merged)
     with running:
         wait_for(lambda: running.failure)
@@ -356,7 +358,8 @@ def test_a_record_that_the_target_refuses_is_named(plan, began_ms):
     admin_request(
         merged.config,
         lambda admin: [
-            change.result(30) for change in admin.incremental_alter_configs(alter).values()
+            change.result(LIMIT_SECONDS)
+            for change in admin.incremental_alter_configs(alter).values()
         ],
     )
     with Running(merged) as running:

@@ -16,7 +16,7 @@ from confluent_kafka.admin import NewPartitions
 from tests.in_process import answer
 from tests.integration.mirror_instance import BEFORE_METADATA, BEFORE_OFFSETS, arguments
 from tests.kafka_topics import make_topic
-from tests.waiting import LIMIT_SECONDS, wait_for
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace.errors import (
     MirrorGapError,
@@ -94,7 +94,7 @@ def write(client, name, numbers, partition=0, **options):
             timestamp=BEGAN_MS + n,
             **({"headers": [("h", b"\xff"), ("h", None)]} | options),
         )
-    assert sender.flush(30) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
 
 
 def records(client, name, partitions=2, isolation="read_committed"):
@@ -104,7 +104,7 @@ def records(client, name, partitions=2, isolation="read_committed"):
     found = {p: [] for p in range(partitions)}
     open_ = set(found)
     while open_:
-        message = reader.poll(30)
+        message = reader.poll(LIMIT_SECONDS)
         assert message is not None
         if message.error() is not None:
             assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
@@ -166,7 +166,7 @@ def test_records_are_kept_as_they_are_with_their_origin(link, source, target):
     sender = producer(source)
     sender.produce(name, None, b"tombstone", 0, timestamp=BEGAN_MS - 5)
     sender.produce(name, b"", None, 1, timestamp=BEGAN_MS)
-    assert sender.flush(30) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
 
     with Running(link) as running:
         running.until(lambda progress: progress.moved.records == 152)
@@ -206,7 +206,7 @@ def test_without_a_committed_offset_the_copys_last_record_tells_where_to_go_on(
 
 def delete_group(client, group):
     try:
-        admin(client).delete_consumer_groups([group])[group].result(30)
+        admin(client).delete_consumer_groups([group])[group].result(LIMIT_SECONDS)
     except confluent_kafka.KafkaException:
         return False  # its last member has not left yet
     return True
@@ -247,7 +247,7 @@ def test_aborted_records_of_the_source_are_not_copied(link, source, target):
     aborted = TransactionalProducer(source, f"{name}-aborted")
     aborted._producer.begin_transaction()
     aborted._producer.produce(name, b"999", partition=0)
-    aborted._producer.flush(30)
+    aborted._producer.flush(FLUSH_SECONDS)
     aborted.close()
     TransactionalProducer(source, f"{name}-done").send([ProducerRecord(name, b"k5", b"5", (), 0)])
     with Running(link) as running:
@@ -265,7 +265,7 @@ def test_records_that_retention_removed_are_named_and_hold_up_no_other_partition
     write(source, name, range(10, 30))
     at = confluent_kafka.TopicPartition(name, 0, 25)
     [done] = admin(source).delete_records([at]).values()
-    done.result(30)
+    done.result(LIMIT_SECONDS)
     write(source, name, range(5), partition=1)
 
     with Running(link) as running:
@@ -290,7 +290,7 @@ def test_a_topic_that_was_made_again_is_refused(link, source, target):
 
 
 def recreate(client, name):
-    admin(client).delete_topics([name])[name].result(30)
+    admin(client).delete_topics([name])[name].result(LIMIT_SECONDS)
 
     def made():
         try:
@@ -397,7 +397,7 @@ def test_markers_that_another_leader_wrote_are_no_truncation(failing, target, to
     sender = TransactionalProducer(source, f"{name}-aborted")
     sender._producer.begin_transaction()
     sender._producer.produce(name, b"999", partition=0)
-    sender._producer.flush(30)
+    sender._producer.flush(FLUSH_SECONDS)
     sender.close()
     with Running(link) as running:
         running.until(lambda progress: progress.moved.records == 10)
@@ -465,7 +465,7 @@ def test_a_topic_that_is_deleted_holds_up_no_other(source, target, topic):
         write(source, name, range(10))
     with Running(link, OFTEN) as running:
         running.until(lambda progress: progress.moved.records == 20)
-        admin(source).delete_topics(names[:1])[names[0]].result(30)
+        admin(source).delete_topics(names[:1])[names[0]].result(LIMIT_SECONDS)
         running.until(lambda _: TopicPartition(names[0], 0) in running.refused)
         write(source, names[1], range(10, 20))
         running.until(lambda progress: progress.moved.records == 30)
@@ -540,7 +540,7 @@ def test_partitions_that_are_added_are_copied_from_their_beginning(link, source,
 
 
 def add_partition(client, name):
-    admin(client).create_partitions([NewPartitions(name, 3)])[name].result(30)
+    admin(client).create_partitions([NewPartitions(name, 3)])[name].result(LIMIT_SECONDS)
 
 
 def test_records_of_half_a_megabyte_are_copied(link, source, target):
@@ -548,7 +548,7 @@ def test_records_of_half_a_megabyte_are_copied(link, source, target):
     sender = producer(source)
     for n in range(40):
         sender.produce(name, b"%d " % n * 100_000, partition=0, timestamp=BEGAN_MS)
-    assert sender.flush(60) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
     with Running(link) as running:
         running.until(lambda progress: progress.moved.records == 40)
     assert [row[1][:3].split()[0] for row in records(target, copy)[0]] == [
@@ -600,7 +600,7 @@ def test_the_commands_run_show_and_accept(headrace, source, target):
 
     write(source, name, range(10, 30))
     [done] = admin(source).delete_records([confluent_kafka.TopicPartition(name, 0, 25)]).values()
-    done.result(30)
+    done.result(LIMIT_SECONDS)
     [standing] = headrace("mirror", "list", code=3)["mirrors"]
     [refused] = [one for one in standing["partitions"] if one["refused"]]
     assert (refused["partition"], refused["next_offset"], refused["lag"]) == (f"{name}/0", 10, 20)

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import KafkaError
 from tests.integration.service import HEADRACE
 from tests.offline_lines import ARTICLE, line, packed, write
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
 from headrace.control.offline_files import LoadOptions, load_offline_files
 from headrace.control.project import load_project
@@ -234,12 +235,12 @@ def test_progress_is_read_past_the_open_transaction_of_another_source(flow):
     write(flow.files / "offline.1", line(1))
     flow.load()
     other = confluent_kafka.Producer({**flow.config, "transactional.id": f"x{flow.suffix}"})
-    other.init_transactions(30)
+    other.init_transactions(LIMIT_SECONDS)
     other.begin_transaction()
     other.produce(PROGRESS_TOPIC, b"[]", b"x" + flow.suffix.encode())
-    other.flush(30)
+    other.flush(FLUSH_SECONDS)
     write(flow.files / "offline.2", line(2))
-    ending = threading.Timer(2, other.commit_transaction, [30])
+    ending = threading.Timer(2, other.commit_transaction, [LIMIT_SECONDS])
     ending.start()
     assert flow.load().loaded == {"raw_item": 1}
     assert ending.finished.is_set()
@@ -264,7 +265,7 @@ def test_whoever_begins_with_an_id_ends_the_one_before(flow):
     first = TransactionalProducer(flow.config, f"t{flow.suffix}")
     first._producer.begin_transaction()
     first._produce(ProducerRecord(flow.topic, b"k", b"given up", ()))
-    first._producer.flush(30)
+    first._producer.flush(FLUSH_SECONDS)
     second = TransactionalProducer(flow.config, f"t{flow.suffix}")
     with pytest.raises(TransactionFencedError):
         first._finish(first._producer.commit_transaction)

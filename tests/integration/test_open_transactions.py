@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.kafka_topics import make_topic
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
 from headrace.errors import TransferRecordError
 from headrace.kafka.client import client_config, producer
@@ -35,7 +36,7 @@ def test_a_transaction_that_stays_open_is_hanging_until_it_is_ended(target):
     assert looked.hanging(partitions) == {}
     writer.begin_transaction()
     writer.produce(topic, b"open", partition=0)
-    assert writer.flush(30) == 0
+    assert writer.flush(FLUSH_SECONDS) == 0
     assert looked.hanging(partitions) == {}  # it may have begun this moment
     assert looked.hanging(partitions) == {partitions[0]: 2}
     assert looked.hanging(partitions[1:]) == {}
@@ -43,4 +44,4 @@ def test_a_transaction_that_stays_open_is_hanging_until_it_is_ended(target):
     end_transaction(target, transactional_id)
     assert looked.hanging(partitions) == {}
     with pytest.raises(Exception, match="fenced"):
-        writer.commit_transaction(30)
+        writer.commit_transaction(LIMIT_SECONDS)

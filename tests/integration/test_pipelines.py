@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka.admin import NewPartitions
 from deltalake import DeltaTable
 from tests.integration.flow import NOW_MS, Flow, click
+from tests.waiting import FLUSH_SECONDS
 
 from headrace import (
     BatchLimits,
@@ -264,7 +265,7 @@ def test_every_column_of_the_record_is_at_hand(flow):
     sender.produce(
         flow.name, click(5), key=b"k", headers=[("a", b"1"), ("a", None)], timestamp=NOW_MS
     )
-    sender.flush(20)
+    sender.flush(FLUSH_SECONDS)
     source = Source(flow.topic, metadata=tuple(Metadata))
     flow.run(flow.pipeline(source=source, sink=Lake("fused")))
     (row,) = flow.rows()

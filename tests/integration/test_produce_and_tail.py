@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from tests.integration.dead_letters import write_dead_letters
+from tests.waiting import wait_for
 
 import headrace
 from headrace.cli import main
@@ -118,8 +119,8 @@ def test_a_stream_is_sent_as_it_comes_and_ctrl_c_loses_nothing(folder, names, co
     ) as process:
         process.stdin.write(lines(100) + "{")
         process.stdin.flush()
-        while held(config, names["orders"]) < 100:
-            assert process.poll() is None
+        wait_for(lambda: held(config, names["orders"]) >= 100 or process.poll() is not None)
+        assert process.poll() is None
         process.send_signal(signal.SIGINT)
         stopping, ended = map(json.loads, process.stdout.read().splitlines())
         assert process.wait() == 130

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from tests.kafka_topics import make_topic
 from tests.unit.queries.registry.flow import FLOW, write_project
 from tests.unit.queries.results import result
-from tests.waiting import LIMIT_SECONDS, wait_for
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import Project, ResultKind, StandingQueries
 from headrace.cli import main
@@ -66,7 +66,7 @@ class QueryProject:
         where = {} if partition is None else {"partition": partition}
         for value in values:
             sender.produce(topic, msgspec.json.encode(value), key, **where)
-        assert sender.flush(30) == 0
+        assert sender.flush(FLUSH_SECONDS) == 0
 
     def answer(self, *results):
         for each in results:
@@ -227,7 +227,7 @@ def test_a_renewal_alone_says_nothing_of_batches_before_it(project):
     renewed = project.register("a")
     place = confluent_kafka.TopicPartition(project.declared.queries_topic, 0, renewed.offset)
     [deleted] = admin(project.config).delete_records([place]).values()
-    deleted.result(30)
+    deleted.result(LIMIT_SECONDS)
     tick = Tick(project.topic, "match-clicks", None, 1_000, {}, query.offset + 1)
     project.send(project.declared.matched_topic, tick, partition=0)
     explanation = explain_query(project.loaded, "a")
@@ -274,6 +274,7 @@ def test_an_instance_runs_until_sigterm_with_progress_a_status_and_its_partition
     command = [HEADRACE, "query", "run", "--json", "--project", str(project.folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         killer = threading.Timer(LIMIT_SECONDS, process.kill)
+        killer.daemon = True
         killer.start()
         lines = map(json.loads, process.stdout)
         status = next(status for status in lines if status["owned"])

@@ -8,6 +8,7 @@ from pyspark.sql import types as t
 from tests.integration.visits import EVENT, compiled, condition, decoded, json_text, plain
 from tests.kafka_topics import make_topic
 from tests.unit.queries.evaluation.expressions import VISITS
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
 from headrace.kafka.client import client_config, consumer, producer
 from headrace.queries.columns import ConstantLayout, column_of, with_event
@@ -77,7 +78,7 @@ def send(config, topic, values):
     sender = producer(config)
     for value in values:
         sender.produce(topic, value)
-    assert sender.flush(30) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
 
 
 def take(config, topic, count):
@@ -86,7 +87,7 @@ def take(config, topic, count):
     reader.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
     values = []
     while len(values) < count:
-        record = reader.poll(60)
+        record = reader.poll(LIMIT_SECONDS)
         assert record is not None
         if record.error() is None:
             values.append(record.value().decode())

@@ -11,7 +11,7 @@ import confluent_kafka
 import pytest
 from click.testing import CliRunner
 from tests.unit.queries.registry.flow import FLOW, write_project
-from tests.waiting import wait_for
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace.cli import main
 from headrace.control import load_project, query_registry
@@ -267,7 +267,7 @@ def test_faulty_records_harm_no_query(load, name, config):
         write_registry(config, f"{name}.queries", key, value)
     sender = producer(config)
     sender.produce(f"{name}.queries", b"without a key")
-    assert sender.flush(30) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
     states = {entry.id: entry.state.value for entry in registered_queries(project)}
     assert states == {
         "good": "live",
@@ -295,7 +295,7 @@ def test_ten_thousand_queries_are_listed(load, name, config):
         )
         key, value = encode_query(query)
         sender.produce(f"{name}.queries", value, key)
-    assert sender.flush(60) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
     entries = registered_queries(project)
     assert [entry.id for entry in entries] == [f"q{number:05}" for number in range(10_000)]
     assert {entry.state.value for entry in entries} == {"live"}
@@ -322,7 +322,7 @@ def test_a_followed_registry_forgets_what_kafka_has_deleted(load, name, config):
     assert len(registry.table(config).registered) == 2
     place = confluent_kafka.TopicPartition(f"{name}.queries", 0, 1)
     [deleted] = admin(config).delete_records([place]).values()
-    deleted.result(30)
+    deleted.result(LIMIT_SECONDS)
     assert list(registry.table(config).registered) == ["b"]
 
 

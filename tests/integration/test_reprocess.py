@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
 from tests.integration.flow import NOW_MS, Flow, click
-from tests.waiting import wait_for
+from tests.waiting import FLUSH_SECONDS, wait_for
 
 from headrace import (
     Count,
@@ -246,7 +246,7 @@ def sent_at(flow, values, partition):
     sender = producer(flow.client)
     for index, value in enumerate(values):
         sender.produce(flow.name, value, partition=partition, timestamp=at_ms + index)
-    assert sender.flush(60) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
     return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 

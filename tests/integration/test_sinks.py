@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from tests.integration.held_transactions import MOMENTS, held, make_holdable
 from tests.kafka_topics import make_topic
-from tests.waiting import wait_for
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace import Kafka, Postgres, Topic, WriteMode
 from headrace.errors import SinkError, TableMismatchError
@@ -116,11 +116,13 @@ def made_topic(client, **declared):
 def records(client, topic):
     """All records of a topic."""
     reader = confluent_kafka.Consumer({**client, "group.id": "sink", "enable.partition.eof": True})
-    partitions = range(len(reader.list_topics(topic, timeout=20).topics[topic].partitions))
+    partitions = range(
+        len(reader.list_topics(topic, timeout=LIMIT_SECONDS).topics[topic].partitions)
+    )
     reader.assign([confluent_kafka.TopicPartition(topic, p, 0) for p in partitions])
     found, ended = [], set()
     while len(ended) < len(partitions):
-        record = reader.poll(30)
+        record = reader.poll(LIMIT_SECONDS)
         assert record is not None
         if record.error():
             ended.add(record.partition())

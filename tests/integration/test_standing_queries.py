@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from tests.integration.flow import Flow
 from tests.integration.test_sinks import records
-from tests.waiting import wait_for
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import BatchLimits, Lake, StandingQueries, Topic
 from headrace.control.batch_queries import BatchQueriesCheck
@@ -131,8 +131,12 @@ class Queries:
             if until(status):
                 instance.stop()
 
-        threading.Timer(60, instance.stop).start()
-        instance.run(observe)
+        limit = threading.Timer(LIMIT_SECONDS, instance.stop)
+        limit.start()
+        try:
+            instance.run(observe)
+        finally:
+            limit.cancel()
         return instance.status()
 
     def delete_records(self, topic):
@@ -205,12 +209,12 @@ def open_transaction(queries, topic, partition):
     """Within the block, a transaction of another program is open in a partition."""
     tuning = {"transactional.id": queries.declared.name, "message.timeout.ms": "30000"}
     stranger = producer(queries.flow.client, tuning)
-    stranger.init_transactions(30)
+    stranger.init_transactions(LIMIT_SECONDS)
     stranger.begin_transaction()
     stranger.produce(topic, b"{}", partition=partition)
-    assert stranger.flush(30) == 0
+    assert stranger.flush(FLUSH_SECONDS) == 0
     yield
-    stranger.abort_transaction(30)
+    stranger.abort_transaction(LIMIT_SECONDS)
 
 
 def test_a_transaction_that_is_left_open_among_ended_windows_is_named_until_it_ends(queries):

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from tests.waiting import FLUSH_SECONDS, wait_for
 
 from headrace.errors import TopicChangeError, TopicMissingError
 from headrace.kafka import client
@@ -50,7 +51,7 @@ def write(config: dict[str, str], topic: str, values: list[bytes]) -> None:
     producer = client.producer(config)
     for value in values:
         producer.produce(topic, value)
-    assert producer.flush(30) == 0
+    assert producer.flush(FLUSH_SECONDS) == 0
 
 
 def test_a_topic_is_created_with_exactly_what_is_declared(config, plan, topic):
@@ -70,7 +71,7 @@ def test_a_dead_letter_topic_takes_a_record_of_the_largest_size_with_its_headers
     apply_changes(config, plan_topics([dead], {}))
     producer = client.producer(config)
     producer.produce(dead.name, b"x" * 1_048_000, headers=[("headrace-detail", b"y" * 2_000)])
-    assert producer.flush(30) == 0
+    assert producer.flush(FLUSH_SECONDS) == 0
     partition = TopicPartition(dead.name, 0)
     assert client.watermarks(config, [partition]) == {partition: (0, 1)}
 
@@ -129,8 +130,7 @@ def test_a_recreated_topic_has_another_id(config, plan, topic):
     apply_changes(config, plan(Topic(name)))
     first = client.topic_ids(config, [name])
     client.admin(config).delete_topics([name])[name].result()
-    while client.topic_ids(config, [name]):
-        pass
+    wait_for(lambda: not client.topic_ids(config, [name]))
     apply_changes(config, plan(Topic(name)))
     assert client.topic_ids(config, [name]) != first
 

@@ -16,7 +16,7 @@ from tests.integration.instances import (
     total,
     until_brokers_say,
 )
-from tests.waiting import until
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, until
 
 from headrace.errors import (
     CommittedOffsetError,
@@ -221,11 +221,11 @@ def test_a_marker_behind_the_last_record_is_no_lag_and_no_loss(bench):
     """It is no record, and once retention has taken it the topic begins behind it."""
     conf = {**bench.client, "transactional.id": bench.topic.name}
     sender = confluent_kafka.Producer(conf)
-    sender.init_transactions(60)
+    sender.init_transactions(LIMIT_SECONDS)
     sender.begin_transaction()
     for number in range(10):
         sender.produce(bench.topic.name, str(number))
-    sender.commit_transaction(60)
+    sender.commit_transaction(LIMIT_SECONDS)
     seen, task = recorder()
     worker, partition = bench.worker(task, **FAST), TopicPartition(bench.topic.name, 0)
 
@@ -256,7 +256,7 @@ def test_a_topic_made_again_while_it_is_read_ends_the_instance(bench):
     async def run():
         running = asyncio.create_task(bench.instance(worker).run())
         await until(lambda: total(seen) == 10)
-        admin(bench.client).delete_topics([name])[name].result(30)
+        admin(bench.client).delete_topics([name])[name].result(LIMIT_SECONDS)
         await until(lambda: name not in describe(bench.client, [name]))
         bench.create(name)
         bench.send(20)
@@ -302,7 +302,7 @@ def test_retry_topics_let_others_pass_and_survive_a_restart(bench):
     sender = producer(bench.client)
     for number in range(10):
         sender.produce(bench.topic.name, str(number), b"k", headers=[("trace", b"t")])
-    assert sender.flush(60) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
     seen = []
 
     class Flaky(WorkerTask):
@@ -375,7 +375,7 @@ def test_a_record_that_waits_twice_because_of_a_crash_is_one_dead_letter(bench):
     sender = producer(bench.client)
     for _ in range(2):
         sender.produce(waiting, b"0", b"k", headers=list(retry_headers(record, 0, 0, "away")))
-    assert sender.flush(60) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
 
     async def run():
         instance = bench.instance(worker)

@@ -49,8 +49,7 @@ FAST = {"commit_every": timedelta(milliseconds=100)}
 def bench(broker) -> Bench:
     """A topic that the broker shows."""
     bench = Bench(broker.bootstrap_servers, partitions=3)
-    while bench.topic.name not in describe(bench.client, [bench.topic.name]):
-        time.sleep(0.05)
+    wait_for(lambda: bench.topic.name in describe(bench.client, [bench.topic.name]))
     return bench
 
 

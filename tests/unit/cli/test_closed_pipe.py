@@ -9,6 +9,7 @@ import sys
 import threading
 
 import pytest
+from tests.waiting import LIMIT_SECONDS
 
 from headrace.cli import main
 from headrace.cli.closed_pipe import ReaderGoneError, end_output, interrupt_when_closed
@@ -38,7 +39,7 @@ def pipe():
 
 def close_and_wait(reader: int) -> None:
     os.close(reader)
-    threading.Event().wait(60)
+    threading.Event().wait(LIMIT_SECONDS)
 
 
 def test_a_wait_ends_when_the_reader_goes(pipe):
@@ -70,7 +71,7 @@ def test_an_interrupt_after_the_write_that_met_the_closed_pipe_cuts_no_cleanup_s
             (watching,) = (each for each in threading.enumerate() if each.name == "closed-pipe")
             for _ in records():
                 os.close(reader)
-                watching.join(60)
+                watching.join(LIMIT_SECONDS)
                 end_output(writer)
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -104,4 +105,4 @@ def test_tail_ends_with_its_reader_also_while_no_record_comes(tmp_path, options)
         assert b"{}" in tail.stdout.readline()
         tail.stdout.close()
         assert tail.stderr.read() == b""
-        assert tail.wait(60) == 0
+        assert tail.wait(LIMIT_SECONDS) == 0

@@ -12,6 +12,7 @@ import urllib.request
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
+from tests.waiting import LIMIT_SECONDS
 
 from headrace.cli import main
 from headrace.cli.commands.pipelines import exit_code
@@ -48,7 +49,7 @@ def test_the_first_signal_asks_to_stop_and_says_so():
     told = threading.Event()
     with stop_on_signal(told.set) as stop:
         os.kill(os.getpid(), signal.SIGINT)
-        assert stop.wait(10)
+        assert stop.wait(LIMIT_SECONDS)
     assert told.is_set()
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from tests.waiting import LIMIT_SECONDS
 
 from headrace.cli.json_output import JsonOutput
 from headrace.cli.signals import interrupt_on_sigterm, stop_on_signal
@@ -40,7 +41,7 @@ RESTARTED = "signal.siginterrupt(signal.SIGINT, False); signal.siginterrupt(sign
 def test_a_signal_stops_the_action_although_waits_are_restarted_after_it(disturb, number):
     with _started(disturb, "pass") as process:
         process.send_signal(number)
-        rest, _ = process.communicate(timeout=60)
+        rest, _ = process.communicate(timeout=LIMIT_SECONDS)
     assert (rest, process.returncode) == ("stopping\n", 7)
 
 
@@ -50,7 +51,7 @@ def test_a_second_signal_ends_the_process():
         process.send_signal(signal.SIGINT)
         told = [process.stdout.readline() for _ in range(2)]
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 128 + signal.SIGINT
+        assert process.wait(LIMIT_SECONDS) == 128 + signal.SIGINT
     assert sorted(told) == ["deaf\n", "stopping\n"]
 
 
@@ -72,7 +73,7 @@ def test_a_command_that_only_reads_ends_at_once(number):
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(number)
-        assert process.communicate(timeout=60) == (b"", b"")
+        assert process.communicate(timeout=LIMIT_SECONDS) == (b"", b"")
     assert process.returncode == 128 + number
 
 

@@ -4,6 +4,7 @@ import asyncio
 import multiprocessing
 
 import pytest
+from tests.waiting import LIMIT_SECONDS
 
 from headrace.ingest.draining import DrainNotice
 
@@ -26,7 +27,7 @@ def worker():
     here, there = context.Pipe()
     process = context.Process(target=wait_for, args=(notice, there))
     process.start()
-    assert here.poll(60)
+    assert here.poll(LIMIT_SECONDS)
     assert here.recv() == "waits"
     yield notice, here
     process.kill()
@@ -38,5 +39,5 @@ def test_a_worker_drains_when_the_notice_is_given(worker):
     assert not connection.poll(0)
     notice.give()
     notice.give()
-    assert connection.poll(60)
+    assert connection.poll(LIMIT_SECONDS)
     assert connection.recv() == "drains"

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.errors import IngestStateError
 from headrace.ingest import worker
@@ -27,31 +28,22 @@ def starts(hopeless):
     made.close()
 
 
-def heard(starts, failures):
-    """Until the service knows of so many failures in a row."""
-    for _ in range(2000):
-        if starts.failures == failures:
-            return True
-        threading.Event().wait(0.005)
-    return False
-
-
 def test_three_failed_starts_of_each_worker_end_the_service_with_the_reason(starts, hopeless):
     for number in range(5):
         starts.failed(f"no disk {number}")
-    assert heard(starts, 5)
+    wait_for(lambda: starts.failures == 5)
     assert not hopeless.is_set()
     starts.failed("x" * 5000)
-    assert hopeless.wait(10)
+    assert hopeless.wait(LIMIT_SECONDS)
     assert starts.is_hopeless
     assert starts.reason == "x" * 2000
 
 
 def test_a_start_that_succeeds_forgets_those_that_failed(starts):
     starts.failed("no disk")
-    assert heard(starts, 1)
+    wait_for(lambda: starts.failures == 1)
     starts.succeeded()
-    assert heard(starts, 0)
+    wait_for(lambda: starts.failures == 0)
 
 
 def test_delays_grow_to_a_limit(starts):
@@ -71,7 +63,7 @@ def test_a_worker_process_knows_of_the_failures_before_it_and_reports_its_own(st
     process = multiprocessing.get_context("spawn").Process(target=_report, args=(starts,))
     process.start()
     process.join()
-    assert heard(starts, 2)
+    wait_for(lambda: starts.failures == 2)
     assert starts.reason == "after 1"
 
 

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 from confluent_kafka import KafkaError
+from tests.waiting import LIMIT_SECONDS
 
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka import changelog, lost_brokers
@@ -85,7 +86,7 @@ def test_a_record_that_cannot_be_taken_keeps_no_other_from_being_read(follow, er
             done.set()
 
     follow([Message(b"a", b"1"), Message(b"bad", b"2"), Message(b"last", b"3")], take)
-    assert done.wait(30)
+    assert done.wait(LIMIT_SECONDS)
     assert taken == [b"a", b"last"]
     assert "key b'bad'" in caplog.text
 
@@ -93,7 +94,7 @@ def test_a_record_that_cannot_be_taken_keeps_no_other_from_being_read(follow, er
 def test_an_unexpected_failure_is_logged_and_the_topic_followed_on(follow, caplog):
     done = threading.Event()
     follow([RuntimeError("of the client"), Message(b"a", b"1")], lambda *_: done.set())
-    assert done.wait(30)
+    assert done.wait(LIMIT_SECONDS)
     assert "Cannot follow t, retrying in 0.01 s" in caplog.text
 
 
@@ -102,7 +103,7 @@ def test_a_client_that_has_lost_all_brokers_is_replaced(follow, monkeypatch, cap
     monkeypatch.setattr(lost_brokers, "IDLE_SECONDS", 0.0)
     monkeypatch.setattr(lost_brokers, "has_lost_brokers", lambda *_: not done.is_set())
     follow([None, Message(b"a", b"1")], lambda *_: done.set())
-    assert done.wait(30)
+    assert done.wait(LIMIT_SECONDS)
     assert "the client reaches no broker" in caplog.text
 
 
@@ -117,7 +118,7 @@ def test_keys_that_are_gone_where_the_topic_is_read_again_are_deleted(follow):
     before = [Message(b"kept", b"1"), Message(b"gone", b"1"), Message(b"deleted", None), End()]
     after = [Message(b"kept", b"2"), End(), Message(b"new", b"2"), End(), Message(b"last", b"2")]
     follow([*before, RuntimeError("the topic was deleted"), *after], take)
-    assert done.wait(30)
+    assert done.wait(LIMIT_SECONDS)
     assert table == {
         b"kept": b"2",
         b"gone": None,
@@ -136,7 +137,7 @@ def test_keys_are_kept_until_the_topic_is_read_to_its_end_again(follow):
             done.set()
 
     follow([Message(b"a", b"1"), RuntimeError("of the client"), Message(b"last", b"2")], take)
-    assert done.wait(30)
+    assert done.wait(LIMIT_SECONDS)
     assert taken == [(b"a", b"1"), (b"last", b"2")]
 
 

@@ -5,6 +5,7 @@ import time
 import pytest
 from confluent_kafka import KafkaError
 from tests.mock_brokers import PRODUCE, MockBrokers
+from tests.waiting import FLUSH_SECONDS
 
 from headrace.kafka.broker_errors import delivery_failure
 from headrace.kafka.client import producer, watermarks
@@ -28,7 +29,7 @@ def test_a_batch_is_not_delivered_because_a_later_one_of_a_new_partition_is(refu
     brokers.create("orders", 2)
     sender = producer(brokers.config, {"linger.ms": "0"})
     sender.produce("orders", b"", partition=OTHER.partition)
-    assert sender.flush(30) == 0  # the producer has its id
+    assert sender.flush(FLUSH_SECONDS) == 0  # the producer has its id
     brokers.answer_after(ANSWERED_AFTER_MS)
 
     def reported(error, message):
@@ -39,7 +40,7 @@ def test_a_batch_is_not_delivered_because_a_later_one_of_a_new_partition_is(refu
     for value in (b"first", b"second"):
         sender.produce("orders", value, partition=ORDERS.partition, on_delivery=reported)
         time.sleep(ANSWERED_AFTER_MS / 5000)  # so that each is a batch of its own
-    assert sender.flush(30) == 0
+    assert sender.flush(FLUSH_SECONDS) == 0
     assert failures.pop(b"second") is None
     assert failures[b"first"].name() == "_MSG_TIMED_OUT"
     assert watermarks(brokers.config, [ORDERS]) == {ORDERS: (0, 1)}

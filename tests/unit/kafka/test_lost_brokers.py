@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from tests.mock_brokers import MockBrokers
+from tests.waiting import LIMIT_SECONDS
 
 from headrace.kafka import lost_brokers
 from headrace.kafka.client import consumer
@@ -24,7 +25,7 @@ def test_a_client_that_asks_nobody_while_brokers_answer_another_has_lost_brokers
 
 def test_a_client_that_is_answered_is_not(brokers):
     client = consumer(brokers.config)
-    client.list_topics(timeout=30)
+    client.list_topics(timeout=LIMIT_SECONDS)
     assert not has_lost_brokers(brokers.config, client, SOON)
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.waiting import LIMIT_SECONDS
 
 from headrace.kafka.client import admin_settings
 from headrace.runtime.ports import free_ports
@@ -77,7 +78,7 @@ def test_a_request_that_waits_for_a_broker_that_is_down_does_not_connect_without
     settings = admin_settings({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"})
     statistics = {"statistics.interval.ms": 200, "stats_cb": on_stats, "log_level": 0}
     client = AdminClient(settings | statistics)
-    assert set(client.list_topics(timeout=10).brokers) == {ALIVE, DOWN}
+    assert set(client.list_topics(timeout=LIMIT_SECONDS).brokers) == {ALIVE, DOWN}
     [request] = client.create_topics([NewTopic("t", 1, 1)], request_timeout=2).values()
     while not request.done() or DOWN not in connects:
         client.poll(0.1)

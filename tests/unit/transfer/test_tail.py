@@ -5,6 +5,7 @@ from __future__ import annotations
 import confluent_kafka
 import pytest
 from tests.mock_brokers import MockBrokers
+from tests.waiting import FLUSH_SECONDS
 
 from headrace.model import TopicPartition
 from headrace.transfer import tail
@@ -31,7 +32,7 @@ def append(brokers, *offsets, topic="a"):
     for offset in offsets:
         origin = b"waw/%s/0/%d" % (topic.encode(), offset)
         sender.produce("waw.a", b"v", partition=0, headers=[(ORIGIN, origin)])
-        assert sender.flush(30) == 0
+        assert sender.flush(FLUSH_SECONDS) == 0
 
 
 def test_the_last_record_of_the_source_is_looked_for_behind_those_of_others(brokers):

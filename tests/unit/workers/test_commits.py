@@ -18,7 +18,7 @@ from tests.integration.instances import (
 )
 from tests.integration.librdkafka import handle, library
 from tests.unit.workers.test_contract import MockBench, describe
-from tests.waiting import until, wait_for
+from tests.waiting import LIMIT_SECONDS, until, wait_for
 
 from headrace.errors import LastCommitError
 from headrace.kafka import changelog, client, start_positions
@@ -45,7 +45,7 @@ class Mock:
             self._functions.rd_kafka_handle_mock_cluster(handle(self._owner))
         )
         self._functions.rd_kafka_mock_group_initial_rebalance_delay_ms(self._mock, 0)
-        brokers = self._owner.list_topics(timeout=10).brokers.values()
+        brokers = self._owner.list_topics(timeout=LIMIT_SECONDS).brokers.values()
         self.servers = ",".join(f"{one.host}:{one.port}" for one in brokers)
 
     def place(self, group, topic):

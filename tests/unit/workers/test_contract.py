@@ -7,6 +7,7 @@ import pytest
 from tests.contracts.worker import WorkerContract
 from tests.integration.instances import Bench
 from tests.integration.librdkafka import handle, library
+from tests.waiting import LIMIT_SECONDS
 
 from headrace.kafka import changelog, client, start_positions
 from headrace.kafka.client import LiveTopic
@@ -18,7 +19,7 @@ class MockBench(Bench):
     """Mock brokers make a topic when it is asked for, of four partitions."""
 
     def create(self, topic, partitions=1):
-        client.admin(self.client).list_topics(topic, timeout=10)
+        client.admin(self.client).list_topics(topic, timeout=LIMIT_SECONDS)
 
     def instance(self, worker, **options):
         """Mock brokers let a group wait for who has left, until his session ends."""
@@ -30,7 +31,7 @@ class MockBench(Bench):
 def mock_brokers():
     cluster = confluent_kafka.Producer({"bootstrap.servers": "-", "test.mock.num.brokers": "3"})
     _join_at_once(cluster)
-    brokers = cluster.list_topics(timeout=10).brokers.values()
+    brokers = cluster.list_topics(timeout=LIMIT_SECONDS).brokers.values()
     yield ",".join(f"{one.host}:{one.port}" for one in brokers)
     cluster.flush()
 
@@ -52,7 +53,7 @@ def _join_at_once(cluster):
 
 def describe(config, topics):
     """Mock brokers know no ids of topics; and nothing is paused there."""
-    metadata = client.admin(config).list_topics(timeout=10).topics
+    metadata = client.admin(config).list_topics(timeout=LIMIT_SECONDS).topics
     return {
         name: LiveTopic(name, "", len(metadata[name].partitions), 1)
         for name in topics

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.waiting import LIMIT_SECONDS
 
 from headrace.errors import AuthorizationError, BrokerUnreachableError
 from headrace.kafka.subscription import Membership, Taken
@@ -70,7 +71,7 @@ def test_an_error_in_the_timer_of_deadlines_ends_the_instance(monkeypatch):
 
     monkeypatch.setattr(instance.TaskThreads, "all_hang", broken)
     with pytest.raises(ValueError, match="broken"):
-        asyncio.run(asyncio.wait_for(run(Members(), monkeypatch), 30))
+        asyncio.run(asyncio.wait_for(run(Members(), monkeypatch), LIMIT_SECONDS))
 
 
 def test_topics_are_looked_at_again_after_an_error_that_passes_and_a_refusal_ends(
@@ -83,5 +84,5 @@ def test_topics_are_looked_at_again_after_an_error_that_passes_and_a_refusal_end
 
     monkeypatch.setattr(instance, "topic_ids", topic_ids)
     with pytest.raises(AuthorizationError):
-        asyncio.run(asyncio.wait_for(run(Members(), monkeypatch), 30))
+        asyncio.run(asyncio.wait_for(run(Members(), monkeypatch), LIMIT_SECONDS))
     assert "w: cannot describe its topics, retrying" in caplog.text

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from tests.integration.instances import drill
 from tests.unit.workers.lanes import LaneBench, settled
-from tests.waiting import until
+from tests.waiting import LIMIT_SECONDS, until
 
 from headrace.errors import (
     LaneEndedError,
@@ -167,7 +167,7 @@ def test_a_call_that_waits_for_a_thread_is_not_in_process_and_does_not_time_out(
     class Slow(WorkerTask):
         def process(self, record):
             begun.append(record.offset)
-            may_end.wait(60)
+            may_end.wait(LIMIT_SECONDS)
 
     async def run():
         bench = LaneBench(Slow, threads=1, partitioner=RoundRobin(3))
@@ -219,7 +219,7 @@ def test_a_lost_thread_of_an_observed_task_has_nothing_beside_it_and_ends_the_in
     class Hanging(WorkerTask):
         def process(self, record, observer):
             begun.append((record.offset, record.attempt))
-            may_end.wait(60)
+            may_end.wait(LIMIT_SECONDS)
 
     async def run():
         bench = LaneBench(Hanging, on_failure=TWICE)
@@ -404,7 +404,7 @@ def test_threads_that_all_hang_are_told_by_name():
     class Hanging(WorkerTask):
         def process(self, record):
             begun.append(record.offset)
-            may_end.wait(60)
+            may_end.wait(LIMIT_SECONDS)
 
     async def run():
         bench = LaneBench(Hanging, threads=2, partitioner=RoundRobin(2))

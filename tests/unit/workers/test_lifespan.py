@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
 import pytest
+from tests.waiting import LIMIT_SECONDS
 
 from headrace.errors import LifespanEndedError, TaskTimeoutError
 from headrace.kafka.subscription import Membership, Taken
@@ -116,7 +117,7 @@ def test_a_lifespan_that_ends_while_the_instance_runs_ends_the_instance(
         worker = Worker("w", Topic("clicks"), WorkerTask, lifespan=shared)
         running = RunningInstance(worker, {}, Membership("w"))
         with pytest.raises(expected):
-            await asyncio.wait_for(running.read(), 30)
+            await asyncio.wait_for(running.read(), LIMIT_SECONDS)
         assert isinstance(await running.close(None), expected)
 
     monkeypatch.setattr(instance, "GroupConsumer", Group([]))

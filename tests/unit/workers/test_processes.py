@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+from tests.waiting import LIMIT_SECONDS
 
 from headrace.errors import TaskProcessError, TaskProcessesEndedError
 from headrace.workers import WorkerTask
@@ -138,9 +139,9 @@ def test_a_process_that_ends_again_and_again_ends_the_instance(monkeypatch):
                 await task.process("die")
         assert [type(one) for one in broken] == [TaskProcessError]
         with pytest.raises(TaskProcessesEndedError):
-            await asyncio.wait_for(task.process(b"after it"), 30)
+            await asyncio.wait_for(task.process(b"after it"), LIMIT_SECONDS)
         with pytest.raises(TaskProcessesEndedError):
-            await asyncio.wait_for(task.close(), 30)
+            await asyncio.wait_for(task.close(), LIMIT_SECONDS)
 
     asyncio.run(run(check, broken))
 
@@ -176,7 +177,7 @@ def test_a_process_that_does_not_get_ready_is_replaced(monkeypatch):
 
     async def check(processes):
         with pytest.raises(TaskProcessesEndedError):
-            await asyncio.wait_for(opened(processes, 1), 120)
+            await asyncio.wait_for(opened(processes, 1), LIMIT_SECONDS)
 
     asyncio.run(run(check, broken, WorkerTiming(process_start_seconds=0.01)))
     assert {type(error) for error in broken} == {TaskProcessError}

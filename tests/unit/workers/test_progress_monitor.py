@@ -6,6 +6,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
+from tests.waiting import LIMIT_SECONDS
 
 from headrace.model import Topic
 from headrace.workers import Worker, WorkerTask
@@ -20,7 +21,7 @@ class Instance(SimpleNamespace):
     state, failure, assignments, counts = InstanceState.CREATED, None, None, Counts()
 
     async def run(self):
-        await asyncio.wait_for(self.seen_thrice.wait(), 60)
+        await asyncio.wait_for(self.seen_thrice.wait(), LIMIT_SECONDS)
         self.state = InstanceState.FAILED
         raise ConnectionError("lost")
 

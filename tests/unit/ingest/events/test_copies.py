@@ -7,6 +7,7 @@ from collections import Counter
 import confluent_kafka
 import pytest
 from tests.integration.librdkafka import handle, library
+from tests.waiting import LIMIT_SECONDS
 
 from headrace.ingest.events.delivery import Delivery, QueueFullError, UnknownOutcomeError
 from headrace.ingest.events.overdue import OverdueTopics
@@ -30,7 +31,7 @@ class MockBroker:
         functions.rd_kafka_handle_mock_cluster.restype = ctypes.c_void_p
         self._functions = functions
         self._mock = ctypes.c_void_p(functions.rd_kafka_handle_mock_cluster(handle(self._producer)))
-        (broker,) = self._producer.list_topics(timeout=10).brokers.values()
+        (broker,) = self._producer.list_topics(timeout=LIMIT_SECONDS).brokers.values()
         self.config = {"bootstrap.servers": f"{broker.host}:{broker.port}"}
 
     def answer_after(self, milliseconds):
@@ -44,12 +45,12 @@ class MockBroker:
 
     def copies(self, topic):
         """How often each value is in the topic."""
-        live = client.admin(self.config).list_topics(topic, timeout=10).topics[topic]
+        live = client.admin(self.config).list_topics(topic, timeout=LIMIT_SECONDS).topics[topic]
         reader = client.consumer(self.config)
         reader.assign([confluent_kafka.TopicPartition(topic, n, 0) for n in live.partitions])
         found, ends = Counter(), 0
         while ends < len(live.partitions):
-            message = reader.poll(10)
+            message = reader.poll(LIMIT_SECONDS)
             if message.error() is None:
                 found[message.value()] += 1
             else:

@@ -2,6 +2,8 @@
 
 import threading
 
+from tests.waiting import LIMIT_SECONDS
+
 from headrace.ingest.spool import SendResult, SpoolLimits, SpoolRecord
 from headrace.ingest.spool.topic_spools import TopicSpools
 
@@ -32,7 +34,7 @@ def test_a_topic_that_waits_holds_up_no_other(tmp_path):
         spool.append([record(topic, topic)])
     kafka = Kafka("stuck")
     spools.load(lambda: kafka.send)
-    assert kafka.all.wait(30)
+    assert kafka.all.wait(LIMIT_SECONDS)
     spools.close()
     again = TopicSpools(tmp_path, LIMITS, ["stuck", "free"])
     assert kafka.taken == ["free"]
@@ -64,6 +66,6 @@ def test_records_of_a_topic_that_has_no_spool_any_more_are_replayed(tmp_path):
     spools, kafka = TopicSpools(tmp_path, LIMITS, ["other"]), Kafka()
     assert list(spools.open) == ["other"]
     spools.load(lambda: kafka.send)
-    assert kafka.all.wait(30)
+    assert kafka.all.wait(LIMIT_SECONDS)
     spools.close()
     assert kafka.taken == ["left"]

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
+from tests.waiting import LIMIT_SECONDS
 
 from headrace.control import ingest
 from headrace.errors import BrokerUnreachableError
@@ -112,7 +113,7 @@ def test_an_error_of_any_kind_does_not_end_the_thread_that_keeps_tokens(known, c
 
     registry = Changing(token("a"))
     known(registry, save_seconds=0.01)
-    assert registry.asked_again.wait(30)
+    assert registry.asked_again.wait(LIMIT_SECONDS)
     assert "Saving the tokens failed" in caplog.text
 
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
+from tests.waiting import LIMIT_SECONDS
 
 from headrace.pipelines.join import earlier_index, fingerprint_runs
 from headrace.pipelines.join.declaration import Match
@@ -245,7 +246,7 @@ def test_an_index_that_another_task_has_open_is_waited_for(tmp_path):
                 second.result(0.5)
             return second
 
-        assert with_index(tmp_path, SLICE, use).result(60) == {b"a"}
+        assert with_index(tmp_path, SLICE, use).result(LIMIT_SECONDS) == {b"a"}
 
 
 def test_a_file_that_is_taken_again_changes_nothing(tmp_path):

@@ -1,12 +1,12 @@
 """What only a cluster in memory can show of planning: cuts, outages, and who is asked how often."""
 
-import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import pytest
 from tests.contracts.source import drained, event, read, spec
+from tests.waiting import wait_for
 
 from headrace.errors import BrokerUnreachableError, TopicTruncatedError
 from headrace.model import BatchLimits, Start
@@ -155,8 +155,7 @@ def test_a_broker_that_is_slow_is_no_idle_topic(cluster, source, monkeypatch):
     seen, live = [], cluster.live
 
     def slow(*args, **options):
-        while not state.view("t").unreachable:
-            time.sleep(0.001)
+        wait_for(lambda: state.view("t").unreachable)
         seen.append(state.view("t"))
         return live(*args, **options)
 

@@ -4,6 +4,7 @@ import confluent_kafka
 import pyarrow as pa
 from confluent_kafka import KafkaError
 from tests.mock_brokers import PRODUCE, MockBrokers
+from tests.waiting import LIMIT_SECONDS
 
 from headrace import Topic
 from headrace.sinks.kafka.writer import TopicWriter
@@ -17,7 +18,7 @@ def written(brokers):
     reader = confluent_kafka.Consumer({**brokers.config, **settings})
     reader.assign([confluent_kafka.TopicPartition("raw", 0, 0)])
     values = []
-    while not (record := reader.poll(30)).error():
+    while not (record := reader.poll(LIMIT_SECONDS)).error():
         values.append(record.value().decode())
     reader.close()
     return values
