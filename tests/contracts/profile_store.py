@@ -161,7 +161,8 @@ class ProfileStoreContract:
             yield opened
 
     @pytest.fixture(scope="class")
-    def writers(self, connect: Connect) -> Iterator[list[ProfileStore]]:
+    @classmethod
+    def writers(cls, connect: Connect) -> Iterator[list[ProfileStore]]:
         """Two connections to the store."""
         with ExitStack() as stack:
             yield [stack.enter_context(closing(connect())) for _ in range(2)]
