@@ -180,7 +180,7 @@ class Service:
                 if message.error() is None:
                     found.append(message)
                 else:
-                    ends += 1
+                    ends += message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
         reader.close()
         return found
 

@@ -70,7 +70,7 @@ def values(config, topic: str) -> list[str]:
             if message.error() is None:
                 found.append(message.value().decode())
             else:
-                ends += 1
+                ends += message.error().code() == KafkaError._PARTITION_EOF
     reader.close()
     return found
 

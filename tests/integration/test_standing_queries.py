@@ -221,13 +221,15 @@ def test_a_transaction_that_is_left_open_among_ended_windows_is_named_until_it_e
     queries.register("q", "SELECT count(*) FROM views")
     queries.send((0, "PL", 1), (70, "PL", 1), (71, "PL", 1))
     queries.match()
+    timing = InstanceTiming(max_silence_seconds=3.0)
     ended = queries.declared.ended_topic
     with open_transaction(queries, ended, 2):
-        timing = InstanceTiming(max_silence_seconds=3.0)
         waiting = queries.aggregate(lambda status: f"{ended}[2]" in status.waiting, timing).waiting
     assert f"nothing of {ended}[2] was read" in waiting
-    queries.aggregate(lambda status: status.results >= 1)
-    assert [result.values["count(*)"] for result in queries.results()] == [1]
+    queries.send((140, "PL", 1), (141, "PL", 1))
+    queries.match()
+    queries.aggregate(lambda status: status.results >= 1, timing)
+    assert [result.values["count(*)"] for result in queries.results()] == [1, 2]
 
 
 def test_a_topic_with_an_open_transaction_is_not_quiet(queries, monkeypatch):

@@ -54,7 +54,7 @@ class MockBroker:
             if message.error() is None:
                 found[message.value()] += 1
             else:
-                ends += 1
+                ends += message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
         reader.close()
         return found
 
