@@ -139,24 +139,17 @@ def test_records_are_processed_while_a_commit_is_not_answered(made):
 def test_an_instance_ends_though_its_last_commit_is_not_answered(made, monkeypatch):
     monkeypatch.setattr(group_consumer, "LAST_SECONDS", 0.5)
     monkeypatch.setattr(group_consumer, "LEAVE_SECONDS", 0.5)
-    go_on, seen = asyncio.Event(), []
-
-    class Gated(WorkerTask):
-        async def process(self, record):
-            if record.offset >= 10:
-                await go_on.wait()
-            seen.append(record.offset)
-
-    here = made(Gated, drain_timeout=timedelta(0))
-    here.bench.send(20)
+    seen, task = recorder()
+    here = made(task, drain_timeout=timedelta(0))
+    here.bench.send(10)
     instance = here.bench.instance(here.worker)
 
     async def run():
         ended = asyncio.create_task(instance.run())
         await until(lambda: here.bench.committed(here.worker) == {0: 10})
-        here.mock.delay(FOREVER_MS)  # no producer may ask the coordinator for the topic now
-        go_on.set()
-        await until(lambda: len(seen) == 20)
+        here.mock.delay(FOREVER_MS)
+        here.bench.send(10, first=10)
+        await until(lambda: total(seen) == 20)
         instance.stop()
         with pytest.raises(LastCommitError, match="may repeat 10 records"):
             await ended

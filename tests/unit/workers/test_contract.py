@@ -14,6 +14,8 @@ from headrace.kafka.client import LiveTopic
 from headrace.kafka.subscription import Membership
 from headrace.workers.consumer_group import needed_topics, pause_requests
 
+ATTEMPT_SECONDS = 10
+
 
 class MockBench(Bench):
     """Mock brokers make a topic when it is asked for, of four partitions."""
@@ -52,8 +54,11 @@ def _join_at_once(cluster):
 
 
 def describe(config, topics):
-    """Mock brokers know no ids of topics; and nothing is paused there."""
-    metadata = client.admin(config).list_topics(timeout=LIMIT_SECONDS).topics
+    """Mock brokers know no ids of topics; and nothing is paused there.
+
+    As the product's own, it gives a broker up that does not answer: who ends waits for it.
+    """
+    metadata = client.admin(config).list_topics(timeout=ATTEMPT_SECONDS).topics
     return {
         name: LiveTopic(name, "", len(metadata[name].partitions), 1)
         for name in topics
