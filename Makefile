@@ -129,7 +129,7 @@ bench-queries: env
 	cd $(ROOT) && $(BIN)/python -m bench.match_latency
 	cd $(ROOT) && $(BIN)/python -m bench.window_latency
 
-# Resolves pyproject.toml anew; the lock is reviewed like code. That of the demos is a part of it.
+# Resolves pyproject.toml again; the lock is reviewed like code. That of the demos is a part of it.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml
 DEMO_EXTRAS := ingest queries recount redis spark stats
 lock: env

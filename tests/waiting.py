@@ -6,10 +6,10 @@ from time import monotonic, sleep  # which no test replaces by a clock of its ow
 from typing import TypeVar
 
 LIMIT_SECONDS = 300
-"""No wait is longer, on however busy a machine; but for those of ``wait_for_drill``."""
+"""The limit of each wait but those of ``wait_for_drill``: more than the busiest machine needs."""
 DRILL_LIMIT_SECONDS = 600
 FLUSH_SECONDS = 170
-"""Of producers: less than they try for, as one that gave up has nothing left to flush."""
+"""For ``flush``: less than the message timeout, after which nothing is left to flush."""
 
 State = TypeVar("State")
 What = str | Callable[[], object]

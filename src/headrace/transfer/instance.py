@@ -56,9 +56,9 @@ class TransferTiming:
         start_seconds: the interval of requests where partitions begin, while no broker answers.
         check_seconds: the interval of checks of topics, of transactions that stay open, and of
             partitions that are refused or not there yet.
-        hung_seconds: a target that tells no positions for this time is reported: brokers end a
+        hung_seconds: a target that returns no positions for this time is reported: brokers end a
             transaction whose instance is gone within twenty seconds.
-        restart_seconds: the delay until it begins anew from what is committed.
+        restart_seconds: the delay before it restarts from the committed positions.
     """
 
     take_seconds: float = 0.1

@@ -32,7 +32,7 @@ class LeaseTiming:
         renew_seconds: leases are renewed at this interval.
         margin_seconds: an instance stops this long before another one may take its partitions.
         poll_seconds: one read of the leases waits this long for records.
-        retry_seconds: after an error, leases are read anew after this time.
+        retry_seconds: after an error, leases are read again after this time.
         rest_seconds: an instance that has given its slot back claims no slot for this time.
         hung_seconds: an instance that shows no heartbeat for this time does not renew its lease.
             The default is that of Kafka's ``max.poll.interval.ms``.
