@@ -7,6 +7,7 @@ import contextlib
 import functools
 import importlib
 import importlib.machinery
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -84,22 +85,23 @@ def _make_importable(root: Path) -> None:
     sys.path[:] = [str(root), *(entry for entry in sys.path if entry != str(root))]
     importlib.invalidate_caches()  # files may be younger than Python's listing of their folder
     # A test or a program may load several projects in one process, each with a module `flow`.
-    for name in [name for name, module in sys.modules.items() if _is_shadow(name, module, root)]:
-        del sys.modules[name]
-
-
-def _is_shadow(name: str, module: ModuleType, root: Path) -> bool:
-    """Returns whether a module of another project would be taken for one of this project."""
-    top = name.partition(".")[0]
-    if top in sys.stdlib_module_names or top == "headrace" or _inside(module, root):
-        return False
-    packages = {file.parent.name for file in root.glob("*/__init__.py")}
-    return top in packages | {file.stem for file in root.glob("*.py")}
+    own = {file.parent.name for file in root.glob("*/__init__.py")}
+    own |= {file.stem for file in root.glob("*.py")}
+    own -= sys.stdlib_module_names | {"headrace"}
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in own and not _inside(module, root):
+            del sys.modules[name]
 
 
 def _inside(module: ModuleType, root: Path) -> bool:
     file = getattr(module, "__file__", None)
-    return file is not None and Path(file).resolve().is_relative_to(root)
+    return file is not None and _real_path(file).startswith(os.path.join(root, ""))  # noqa: PTH118
+
+
+# A process has thousands of modules, and some projects are loaded again for each request.
+@functools.cache
+def _real_path(file: str) -> str:
+    return os.path.realpath(file)
 
 
 def _import(name: str, settings: Settings) -> ModuleType | Problem:
