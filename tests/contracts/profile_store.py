@@ -171,6 +171,8 @@ class ProfileStoreContract:
     def user(self) -> str:
         return uuid.uuid4().hex
 
+    # Threads of a store's driver use `random`, too: Hypothesis takes them for the strategies.
+    @pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
     @given(histories(), st.randoms(use_true_random=False))
     @settings(max_examples=150)
     def test_order_repetition_and_the_number_of_writers_do_not_matter(

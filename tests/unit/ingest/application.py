@@ -82,7 +82,7 @@ class Limiter:
 
 
 class Registry:
-    ready = True
+    ready = are_current = True
 
     def __init__(self, token):
         self.get = {token.public_id: token}.get
@@ -96,7 +96,8 @@ class Asked:
         self.token, self.text = token_with(**changes)
         self.now, self.limiter, self.acceptance = [0.0], Limiter(), EventStore()
         settings = settings or IngestSettings()
-        gate = RequestGuard(Registry(self.token), self.limiter, settings, lambda: self.now[0])
+        self.tokens = Registry(self.token)
+        gate = RequestGuard(self.tokens, self.limiter, settings, lambda: self.now[0])
         loader = queries and (lambda: queries)
         config = IngestConfig(settings, served, {}, folder, "test", folder / "log", queries=loader)
         counters = Counters(folder, count_names(served, settings.metrics_accounts))

@@ -3,10 +3,11 @@
 import json
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.ingest.application import Limiter, event
+from tests.unit.ingest.application import NOW, Limiter, event
 
 from headrace.ingest.events.delivery import (
     NotTakenError,
@@ -16,8 +17,11 @@ from headrace.ingest.events.delivery import (
 )
 from headrace.ingest.figures.service_metrics import EVENT_CODES, EVENTS, UNAVAILABLE
 from headrace.ingest.http.problem import REQUEST_CODES
+from headrace.ingest.tokens.token import issue
 from headrace.settings import IngestSettings, Rate, Secret
 
+# Of a token that was made, and of one that was rotated, after this host knew tokens last.
+NEWER = [{"public_id": "abcdefgh-new"}, {}]
 RATE = Rate(events_per_second=5, bytes_per_second=1000)
 
 
@@ -40,6 +44,25 @@ def test_what_is_refused_as_a_whole_is_charged(make, body, headers, status, size
         ("token/abcdefgh-123/bytes", size),
     ]
     assert asked.acceptance.taken == []
+
+
+def test_until_tokens_are_those_of_kafka_one_that_is_not_known_is_not_refused_for_good(make):
+    asked = make()
+    [unknown, other_secret] = (issue(replace(asked.token, **facts))[1] for facts in NEWER)
+    for are_current, status, code in ((False, 503, "not-ready"), (True, 401, "no-valid-token")):
+        asked.tokens.are_current = are_current
+        assert asked.post(event())[0] == 202
+        for text in (unknown, other_secret):
+            found, headers, document = asked.post(event(), authorization=f"Bearer {text}")
+            assert (found, document["code"]) == (status, code)
+            assert (b"retry-after" in headers) is not are_current
+
+
+def test_while_tokens_are_read_again_what_is_no_token_or_was_revoked_is_refused_for_good(make):
+    asked = make(revoked=NOW)
+    asked.tokens.are_current = False
+    for text in (asked.text, "hr_short", asked.text.replace("hr_", "xx_")):
+        assert asked.post(event(), authorization=f"Bearer {text}")[0] == 401
 
 
 def test_a_token_over_its_limit_is_refused_before_its_body_is_read(make):

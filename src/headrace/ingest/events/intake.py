@@ -117,10 +117,14 @@ class EventIntake:
             )
             began, request.received_bytes = time.monotonic(), share.sent_bytes
             now = datetime.now(UTC)
-            if len(body) <= _LARGE_BYTES:
-                self._webhooks.verify(request, token, body, now)
-            else:
-                await self._in_thread(self._webhooks.verify, request, token, body, now)
+            try:
+                if len(body) <= _LARGE_BYTES:
+                    self._webhooks.verify(request, token, body, now)
+                else:
+                    await self._in_thread(self._webhooks.verify, request, token, body, now)
+            except RefusedRequestError:
+                self._gate.require_current()  # or else the secret may be a new one
+                raise
             event = self._webhooks.event(request, token, body)
             if event is None:
                 return json_answer(HTTPStatus.OK, {"accepted": 0, "rejected": []})

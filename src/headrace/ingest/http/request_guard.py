@@ -13,7 +13,14 @@ from typing import Protocol
 from headrace.ingest.http.problem import RETRY_AFTER, RefusedRequestError, refused
 from headrace.ingest.http.request import Request
 from headrace.ingest.limits import BucketRequest, Limiter
-from headrace.ingest.tokens.token import ACTIVE, Token, TokenKind, TokenScope, authenticate
+from headrace.ingest.tokens.token import (
+    ACTIVE,
+    Refusal,
+    Token,
+    TokenKind,
+    TokenScope,
+    authenticate,
+)
 from headrace.settings import IngestSettings, Rate
 
 _SCHEME = b"bearer "
@@ -29,6 +36,11 @@ class Tokens(Protocol):
     @property
     def ready(self) -> bool:
         """Whether the tokens have been read."""
+        ...
+
+    @property
+    def are_current(self) -> bool:
+        """Whether they are those of Kafka, not those that this host knew last."""
         ...
 
     def get(self, public_id: str) -> Token | None:
@@ -64,7 +76,8 @@ class RequestGuard:
         """Returns the token of the Authorization header, or without one the key of the address.
 
         Raises:
-            RefusedRequestError: 401, the same for every reason; 503 while tokens are being read.
+            RefusedRequestError: 401, the same for every reason; 503 while tokens are being read,
+                and for one that this host did not know when it knew them last.
         """
         self._require_ready()
         authorization = request.headers.get(b"authorization")
@@ -72,24 +85,30 @@ class RequestGuard:
             return self._token_in_address(request.query)
         if authorization[: len(_SCHEME)].lower() == _SCHEME:
             text = authorization[len(_SCHEME) :].strip().decode("latin-1")
-            token = authenticate(text, self._tokens.get, datetime.now(UTC))
-            if isinstance(token, Token):
-                return token
+            found = self._authenticated(text)
+            if found is not None:
+                return found
         raise _no_token("send a valid access token: `Authorization: Bearer hr_...`")
 
     def _token_in_address(self, query: bytes) -> Token:
         key = _KEY.search(query)
         if key is None:
             raise _no_token("send a valid access token: `Authorization: Bearer hr_...`")
-        token = authenticate(
-            key["text"].decode("latin-1"), self._tokens.get, datetime.now(UTC), TokenKind.PUBLIC
-        )
-        if isinstance(token, Token):
-            return token
+        found = self._authenticated(key["text"].decode("latin-1"), TokenKind.PUBLIC)
+        if found is not None:
+            return found
         raise _no_token(
             "`key` is no valid public key; a secret token does not belong in an address, which "
             "logs keep: if you sent one, rotate it"
         )
+
+    def _authenticated(self, text: str, only: TokenKind | None = None) -> Token | None:
+        found = authenticate(text, self._tokens.get, datetime.now(UTC), only)
+        if isinstance(found, Token):
+            return found
+        if found in (Refusal.UNKNOWN, Refusal.EXPIRED):
+            self.require_current()
+        return None
 
     def webhook(self, public_id: str) -> Token:
         """Returns the credential of a webhook, before it is known whether the request is signed.
@@ -101,11 +120,23 @@ class RequestGuard:
         token = self._tokens.get(public_id)
         if token and token.is_webhook and token.state(datetime.now(UTC)) == ACTIVE:
             return token
+        if token is None:
+            self.require_current()
         raise _no_token("there is no webhook of this address")
 
     def _require_ready(self) -> None:
         if not self.ready:
             detail = "the access tokens have not been read yet"
+            raise refused(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", detail, RETRY_AFTER)
+
+    def require_current(self) -> None:
+        """Returns if the tokens are those of Kafka: a client does not repeat what a 401 refuses.
+
+        Raises:
+            RefusedRequestError: 503.
+        """
+        if not self._tokens.are_current:
+            detail = "this host did not know it when it last read the tokens, and reads them again"
             raise refused(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", detail, RETRY_AFTER)
 
     def is_valid(self, token: Token) -> bool:

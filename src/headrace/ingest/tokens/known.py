@@ -56,6 +56,11 @@ class KnownTokens:
         """Whether tokens are known, from Kafka or from the file."""
         return self._registry.ready or self._kept is not None
 
+    @property
+    def are_current(self) -> bool:
+        """Whether they are those of Kafka; those of the file may lack a new token or secret."""
+        return self._registry.ready
+
     def get(self, public_id: str) -> Token | None:
         """Returns a token by its public id, also one that is revoked or has expired."""
         if self._registry.ready or self._kept is None:

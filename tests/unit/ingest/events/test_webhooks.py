@@ -113,6 +113,15 @@ def test_an_unknown_webhook_is_refused_before_its_body_is_read(github):
     assert (asked.read, revoked.read) == (0, 0)
 
 
+def test_until_tokens_are_those_of_kafka_a_webhook_is_not_refused_for_good(github):
+    asked = github()
+    asked.tokens.are_current = False
+    newer = signature(secret=webhook_secret(KEY, "abcdefgh-123", 4))
+    assert deliver(asked)[0] == 202
+    assert deliver(asked, x_hub_signature_256=newer)[2]["code"] == "not-ready"
+    assert deliver(asked, path=PATH + "4")[2]["code"] == "not-ready"
+
+
 def test_a_token_is_no_webhook(make):
     assert deliver(make(IngestSettings(webhook_key=KEY)))[2]["code"] == "no-valid-token"
 
