@@ -94,8 +94,16 @@ def _make_importable(root: Path) -> None:
 
 
 def _inside(module: ModuleType, root: Path) -> bool:
+    """Returns whether it is the project's; packages of an environment in its folder are not."""
     file = getattr(module, "__file__", None)
-    return file is not None and _real_path(file).startswith(os.path.join(root, ""))  # noqa: PTH118
+    if file is None or not _is_below(file, str(root)):
+        return False
+    environment = sys.prefix
+    return not (_is_below(environment, str(root)) and _is_below(file, environment))
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return _real_path(path).startswith(_real_path(folder) + os.sep)
 
 
 # A process has thousands of modules, and some projects are loaded again for each request.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,26 @@ def test_a_topic_imported_from_another_module_is_declared_once(tmp_path, write):
     (tmp_path / "words.py").write_text('from headrace import Topic\nraw = Topic("raw")\n')
     project = write("from words import raw\nagain = raw\n", modules='["flow", "words"]')
     assert list(project.topics) == ["clicks", "raw"]
+
+
+def test_packages_of_an_environment_in_the_projects_folder_are_not_read(
+    tmp_path, write, monkeypatch
+):
+    packages = tmp_path / ".venv" / "lib"
+    packages.mkdir(parents=True)
+    (packages / "installed.py").write_text('from headrace import Topic\nraw = Topic("raw")\n')
+    monkeypatch.syspath_prepend(packages)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
+    parsed, parse = [], ast.parse
+
+    def recorded(source, *arguments, **options):
+        parsed.append(source)
+        return parse(source, *arguments, **options)
+
+    monkeypatch.setattr(ast, "parse", recorded)
+    project = write("from installed import raw\n")
+    assert list(project.topics) == ["clicks", "raw"]
+    assert parsed == [(tmp_path / "flow.py").read_text()]
 
 
 def test_all_problems_come_at_once(problems):
