@@ -126,6 +126,8 @@ def memory_topics():
         yield
 
 
+# Of all instances: parsing the same texts again would take half of the time of a test.
+_PLANS = Plans(SCHEMAS)
 _CLOCK = SimpleNamespace(monotonic=lambda: _CLOCK.seconds, seconds=1_000.0)
 
 
@@ -151,8 +153,8 @@ class MemoryPartition:
         self._start()
 
     def _start(self):
-        config, plans = {"topics": self.topics, "partition": self}, Plans(SCHEMAS)
-        self.owned = OwnedPartition(config, QUERIES, 0, plans, WatchedQueries(plans, 1))
+        config = {"topics": self.topics, "partition": self}
+        self.owned = OwnedPartition(config, QUERIES, 0, _PLANS, WatchedQueries(_PLANS, 1))
         self.owned.base_seconds, self.owned.max_transaction_bytes = 12.0, 500
         self.owned.catch_up_to(self.end)
 
