@@ -8,6 +8,7 @@ clients make them. Event time runs over two hours, up to half a minute out of or
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import io
 import json
@@ -63,6 +64,7 @@ def events(count: int, source: Path = IMPRESSIONS, *, span: timedelta = SPAN) ->
         yield b'{"event_id":"%s","event_time":%d,%s' % (str(event_id).encode(), event_ms, body)
 
 
+@functools.cache
 def _bodies(source: Path) -> list[bytes]:
     """The JSON of every impression after its id and time, brace included."""
     content = gzip.decompress(source.read_bytes()).decode()

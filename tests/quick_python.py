@@ -13,13 +13,22 @@ import sys
 from contextlib import contextmanager
 
 _AS_MAIN = ("pyspark.daemon", "pyspark.sql.streaming.python_streaming_source_runner")
+# And what the modules of tests import, whose functions Spark's workers unpickle. Polars stays out:
+# it must not be forked.
 _LOADED = (
+    "encodings.idna",
     "headrace.pipelines.join.datasource",
     "headrace.sinks.lake.driver",
+    "headrace.sinks.profiles.writer",
+    "pandas",
+    "psycopg",
     "pyarrow.parquet",
     "pyspark.sql.worker.create_data_source",
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark.worker",
+    "pytest",
+    "redis",
+    "urllib.request",
 )
 _STREAMS = (0, 1, 2)
 
@@ -145,7 +154,9 @@ def _serve(listener):
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = [module, *arguments]
-    sys.path[1:1] = environment.get("PYTHONPATH", "").split(os.pathsep)
+    # Spark's own archives hold what is loaded, and each process would read their directories.
+    path = environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[1:1] = [entry for entry in path if not entry.endswith(".zip")]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
