@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from headrace.kafka.broker_errors import is_forbidden
-from headrace.kafka.client import READ_ATTEMPT_SECONDS, ClientConfig, admin_request
+from headrace.kafka.client import READ_ATTEMPT_SECONDS, ClientConfig, admin_request, broker_ids
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def describe_brokers(config: ClientConfig) -> Brokers:
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
     """
-    ids = admin_request(config, lambda client: list(client.list_topics(timeout=15).brokers))
+    ids = admin_request(config, broker_ids)
     try:
         return Brokers(len(ids), admin_request(config, lambda client: _settings(client, min(ids))))
     except KafkaException as error:

@@ -15,6 +15,7 @@ from headrace.kafka.broker_errors import Meaning, delivery_failure, meaning, nee
 from headrace.kafka.client import (
     ClientConfig,
     admin_request,
+    broker_ids,
     consumer,
     describe,
     earliest_offsets,
@@ -77,8 +78,7 @@ def possible_replication(config: ClientConfig) -> int:
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
     """
-    brokers = admin_request(config, lambda client: len(client.list_topics(timeout=15).brokers))
-    return min(_MAX_REPLICAS, brokers)
+    return min(_MAX_REPLICAS, len(admin_request(config, broker_ids)))
 
 
 def write_changelog(config: ClientConfig, name: str, changes: Mapping[bytes, bytes | None]) -> None:

@@ -234,6 +234,11 @@ def topic_ids(config: ClientConfig, topics: Iterable[str]) -> dict[str, str]:
     return {name: topic.topic_id for name, topic in describe(config, topics).items()}
 
 
+def broker_ids(client: AdminClient) -> list[int]:
+    """Returns the ids of the brokers that are there now, without the metadata of every topic."""
+    return sorted(client.list_topics(ALWAYS_THERE, timeout=REQUEST_TIMEOUT_SECONDS).brokers)
+
+
 def watermarks(
     config: ClientConfig, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, tuple[int, int]]:

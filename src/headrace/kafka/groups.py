@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from headrace.kafka.broker_errors import Meaning, meaning, needs
 from headrace.kafka.client import (
     READ_ATTEMPT_SECONDS,
-    REQUEST_TIMEOUT_SECONDS,
     ClientConfig,
     admin_request,
+    broker_ids,
     consumer,
 )
 from headrace.model import TopicPartition
@@ -146,8 +146,8 @@ def _read_firsts(
 
 
 def _offset_metadata_bytes(client: AdminClient) -> int:
-    brokers = client.list_topics(timeout=REQUEST_TIMEOUT_SECONDS).brokers
-    resources = [ConfigResource(ConfigResource.Type.BROKER, str(number)) for number in brokers]
+    ids = broker_ids(client)
+    resources = [ConfigResource(ConfigResource.Type.BROKER, str(number)) for number in ids]
     futures = client.describe_configs(resources, request_timeout=READ_ATTEMPT_SECONDS)
     entries = [future.result()[_METADATA_LIMIT] for future in futures.values()]
     return min((int(entry.value) for entry in entries), default=0)

@@ -17,6 +17,7 @@ from headrace.kafka.client import (
     MESSAGE_TIMEOUT_MS,
     ClientConfig,
     admin_request,
+    broker_ids,
     consumer,
     describe,
     producer,
@@ -68,7 +69,7 @@ def temporary_topic(config: ClientConfig) -> Iterator[Topic]:
         BrokerUnreachableError: if the brokers do not answer.
         TopicChangeError: if Kafka refuses the topic.
     """
-    brokers = admin_request(config, lambda client: len(client.list_topics(timeout=15).brokers))
+    brokers = len(admin_request(config, broker_ids))
     name = f"{TEMPORARY_PREFIX}{uuid.uuid4().hex[:8]}"
     config_of_topic = {"max.message.bytes": str(MAX_MESSAGE_BYTES)}
     topic = Topic(name, replication=min(_MAX_REPLICAS, brokers), config=config_of_topic)
