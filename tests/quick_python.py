@@ -154,9 +154,9 @@ def _serve(listener):
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = [module, *arguments]
-    # Spark's own archives hold what is loaded, and each process would read their directories.
+    # Spark names a jar of its own, whose directory each process would read: it holds no module.
     path = environment.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[1:1] = [entry for entry in path if not entry.endswith(".zip")]
+    sys.path[1:1] = [entry for entry in path if not entry.endswith(".jar")]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
