@@ -21,7 +21,7 @@ import hypothesis
 import pytest
 from pyspark.sql import SparkSession
 from tests import servers
-from tests.drills.parts import PARTS, part_of
+from tests.drills.parts import PARTS, parts_of
 from tests.drills.run import DrillReports, DrillRun
 from tests.durations import Durations
 from tests.integration.cassandra_server import CREATE_KEYSPACE, KEYSPACE, CassandraServer
@@ -109,7 +109,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         pytest.UsageError: if a drill is in no part: CI would never run it.
     """
     drills = [item for item in items if item.get_closest_marker("drill")]
-    forgotten = {item.path.name for item in drills if part_of(item.path.name) is None}
+    forgotten = {item.path.name for item in drills if not parts_of(item.path.name)}
     if forgotten:
         raise pytest.UsageError(f"tests/drills/parts.py has no part for {sorted(forgotten)}")
     if config.option.part is None:
@@ -117,7 +117,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = [
         item
         for item in drills
-        if part_of(item.path.name) == config.option.part
+        if config.option.part in parts_of(item.path.name)
         and not item.get_closest_marker("drill").kwargs.get("always")
     ]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
