@@ -85,28 +85,28 @@ class RequestGuard:
             return self._token_in_address(request.query)
         if authorization[: len(_SCHEME)].lower() == _SCHEME:
             text = authorization[len(_SCHEME) :].strip().decode("latin-1")
-            found = self._authenticated(text)
-            if found is not None:
-                return found
+            token = self._authenticated(text)
+            if token is not None:
+                return token
         raise _no_token("send a valid access token: `Authorization: Bearer hr_...`")
 
     def _token_in_address(self, query: bytes) -> Token:
         key = _KEY.search(query)
         if key is None:
             raise _no_token("send a valid access token: `Authorization: Bearer hr_...`")
-        found = self._authenticated(key["text"].decode("latin-1"), TokenKind.PUBLIC)
-        if found is not None:
-            return found
+        token = self._authenticated(key["text"].decode("latin-1"), TokenKind.PUBLIC)
+        if token is not None:
+            return token
         raise _no_token(
             "`key` is no valid public key; a secret token does not belong in an address, which "
             "logs keep: if you sent one, rotate it"
         )
 
     def _authenticated(self, text: str, only: TokenKind | None = None) -> Token | None:
-        found = authenticate(text, self._tokens.get, datetime.now(UTC), only)
-        if isinstance(found, Token):
-            return found
-        if found in (Refusal.UNKNOWN, Refusal.EXPIRED):
+        token = authenticate(text, self._tokens.get, datetime.now(UTC), only)
+        if isinstance(token, Token):
+            return token
+        if token in (Refusal.UNKNOWN, Refusal.EXPIRED):
             self.require_current()
         return None
 
