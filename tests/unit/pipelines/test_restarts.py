@@ -96,7 +96,7 @@ class Queries:
 
     def _start(self):
         assert not self.active
-        query = MagicMock(isActive=True)
+        query = MagicMock(isActive=True, status={"isTriggerActive": False})
         query.stop = lambda: setattr(query, "isActive", False)
         self.started.append(query)
         return query
