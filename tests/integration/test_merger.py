@@ -16,6 +16,7 @@ from tests.in_process import answer, output
 from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
+from headrace.control import mergers
 from headrace.errors import MergerLossError, MergerNoPartitionError, MergerRecordError
 from headrace.kafka.client import admin_request, client_config, committed, consumer, producer
 from headrace.merger.instance import MergerInstance
@@ -407,7 +408,7 @@ merger = Merger("{name}", [warsaw, paris], clicks, late, allowed_lateness=timede
 '''
 
 
-def test_the_commands_run_show_and_accept(client, broker, topic, tmp_path, began_ms):
+def test_the_commands_run_show_and_accept(client, broker, topic, tmp_path, began_ms, monkeypatch):
     name = topic("clicks")
     (tmp_path / "headrace.toml").write_text(PROJECT.format(servers=broker.bootstrap_servers))
     (tmp_path / "flow.py").write_text(FLOW.format(name=name))
@@ -433,6 +434,11 @@ def test_the_commands_run_show_and_accept(client, broker, topic, tmp_path, began
 
         wait_for(lambda: standing()["lag"] == 0)
         assert len(standing()["group"]["members"]) == 1
+        with monkeypatch.context() as patch:
+            # As if the instance had committed for the first time after the positions were read.
+            read, before = mergers.committed, [[]]
+            patch.setattr(mergers, "committed", lambda *of: before.pop() if before else read(*of))
+            assert standing()["lag"] == 0
         headrace("merger", "accept", name, f"{name}.waw/0", code=3)
     finally:
         running.send_signal(signal.SIGTERM)

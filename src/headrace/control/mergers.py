@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -129,10 +130,9 @@ def merger_standing(project: LoadedProject, merger: Merger) -> MergerStanding:
     outputs = live[plan.target].all_partitions
     sources = [source for output in outputs for source in plan.inputs_of(output)]
     led = [source for source in sources if _is_led(live.get(source.topic), source.partition)]
-    offsets = committed(plan.config, plan.group, led)
+    known, refused = _positions_and_refused(plan, outputs, led)
     ends = {source: end for source, (end, _) in latest_offsets(plan.config, led).items()}
-    known, firsts = positions_of(offsets), earliest_offsets(plan.config, led)
-    refused = find_starts(plan, outputs, offsets).refused
+    firsts = earliest_offsets(plan.config, led)
     partitions = tuple(
         _merged(
             source,
@@ -145,6 +145,23 @@ def merger_standing(project: LoadedProject, merger: Merger) -> MergerStanding:
     )
     group = describe_group(plan.config, plan.group)
     return MergerStanding(merger.name, plan.target, group, partitions)
+
+
+def _positions_and_refused(
+    plan: MergePlan, outputs: Sequence[TopicPartition], sources: Sequence[TopicPartition]
+) -> tuple[Mapping[TopicPartition, InputPosition | None], Mapping[TopicPartition, RefusedError]]:
+    """Returns what is committed, and why outputs can't be gone on with, by one and the same commit.
+
+    What an instance commits meanwhile has records that the positions before it do not explain.
+    """
+    offsets = committed(plan.config, plan.group, sources)
+    while True:
+        known, refused = positions_of(offsets), find_starts(plan, outputs, offsets).refused
+        if not refused:
+            return known, refused
+        offsets = committed(plan.config, plan.group, sources)
+        if positions_of(offsets) == known:
+            return known, refused
 
 
 def _is_led(topic: LiveTopic | None, partition: int) -> bool:
