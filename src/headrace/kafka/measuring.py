@@ -13,11 +13,10 @@ import confluent_kafka
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException
 
 from headrace.errors import BrokerUnreachableError, TopicMissingError
+from headrace.kafka.changelog import possible_replication
 from headrace.kafka.client import (
     MESSAGE_TIMEOUT_MS,
     ClientConfig,
-    admin_request,
-    broker_ids,
     consumer,
     describe,
     producer,
@@ -29,7 +28,6 @@ from headrace.kafka.topics import apply_changes, delete_topic, plan_topics
 from headrace.model import OffsetRange, Topic
 
 TEMPORARY_PREFIX = "headrace-measure-"
-_MAX_REPLICAS = 3
 _POLL_SECONDS = 0.2
 _READ_WITHIN_SECONDS = 30.0
 
@@ -69,10 +67,9 @@ def temporary_topic(config: ClientConfig) -> Iterator[Topic]:
         BrokerUnreachableError: if the brokers do not answer.
         TopicChangeError: if Kafka refuses the topic.
     """
-    brokers = len(admin_request(config, broker_ids))
     name = f"{TEMPORARY_PREFIX}{uuid.uuid4().hex[:8]}"
     config_of_topic = {"max.message.bytes": str(MAX_MESSAGE_BYTES)}
-    topic = Topic(name, replication=min(_MAX_REPLICAS, brokers), config=config_of_topic)
+    topic = Topic(name, replication=possible_replication(config), config=config_of_topic)
     try:
         apply_changes(config, plan_topics([topic], {}))
         yield topic
