@@ -103,7 +103,7 @@ def _inside(module: ModuleType, root: Path) -> bool:
 
 
 def _is_below(path: str, folder: str) -> bool:
-    return _real_path(path).startswith(_real_path(folder) + os.sep)
+    return _real_path(path).startswith(_real_path(folder).rstrip(os.sep) + os.sep)
 
 
 # A process has thousands of modules, and some projects are loaded again for each request.

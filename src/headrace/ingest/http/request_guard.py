@@ -77,7 +77,7 @@ class RequestGuard:
 
         Raises:
             RefusedRequestError: 401, the same for every reason; 503 while tokens are being read,
-                and for one that this host did not know when it knew them last.
+                and for one that is not in the file of those that this host knew last.
         """
         self._require_ready()
         authorization = request.headers.get(b"authorization")
@@ -136,7 +136,7 @@ class RequestGuard:
             RefusedRequestError: 503.
         """
         if not self._tokens.are_current:
-            detail = "this host did not know it when it last read the tokens, and reads them again"
+            detail = "this token is not known yet: the tokens are still being read from Kafka"
             raise refused(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", detail, RETRY_AFTER)
 
     def is_valid(self, token: Token) -> bool:
