@@ -13,8 +13,8 @@ import sys
 from contextlib import contextmanager
 
 _AS_MAIN = ("pyspark.daemon", "pyspark.sql.streaming.python_streaming_source_runner")
-# And what the modules of tests import, whose functions Spark's workers unpickle. Polars stays out:
-# it must not be forked.
+# What Spark's workers import, and the modules of tests whose functions they unpickle. Polars stays
+# out: it must not be forked.
 _LOADED = (
     "encodings.idna",
     "headrace.pipelines.join.datasource",
