@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import random
 import time
 
 import pytest
 from tests.kafka_topics import make_topic
 
+from headrace.errors import SinkError
 from headrace.kafka.client import client_config
 from headrace.kafka.sending import ProducerRecord
 from headrace.kafka.transactions import TransactionalProducer, TransactionFencedError
 from headrace.settings.model import KafkaSettings
 
 
+@pytest.fixture
+def config(broker):
+    small_queue = {"queue.buffering.max.messages": "10"}
+    return client_config(KafkaSettings(), broker.bootstrap_servers) | small_queue
+
+
 @pytest.mark.parametrize("pause_seconds", [0, 1])
 def test_a_transaction_that_is_longer_than_the_queue_and_is_overtaken_is_fenced(
-    broker, topic, pause_seconds
+    config, topic, pause_seconds
 ):
-    config, name = client_config(KafkaSettings(), broker.bootstrap_servers), topic()
+    name = topic()
     make_topic(config, name, 1)
-    config["queue.buffering.max.messages"] = "10"
     first = TransactionalProducer(config, name)
 
     def records():
@@ -32,3 +39,21 @@ def test_a_transaction_that_is_longer_than_the_queue_and_is_overtaken_is_fenced(
 
     with pytest.raises(TransactionFencedError):
         first.send(records())
+
+
+@pytest.mark.parametrize("pause_seconds", [0, 1])
+def test_a_record_that_brokers_refuse_in_a_transaction_is_named_whenever_its_report_comes(
+    config, topic, pause_seconds
+):
+    name = topic()
+    make_topic(config, name, 1, config={"max.message.bytes": "1000"})
+    producer = TransactionalProducer(config, name)
+
+    def records():
+        for number in range(1_000):
+            if number == 101:
+                time.sleep(pause_seconds)
+            yield ProducerRecord(name, b"k", random.randbytes(2_000 if number == 100 else 5), ())
+
+    with pytest.raises(SinkError, match=name):
+        producer.send(records())

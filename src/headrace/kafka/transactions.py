@@ -114,7 +114,7 @@ class TransactionalProducer:
             for record in records:
                 self._produce(record)
         except KafkaException as error:
-            raise self._named(error) from error
+            raise self._named(self._what_ended_it() or error) from error
         self._finish(self._producer.commit_transaction)
 
     def close(self) -> None:
@@ -153,8 +153,7 @@ class TransactionalProducer:
 
     def _named(self, error: KafkaException) -> Exception:
         cause = error.args[0]
-        fatal = self._fatal_errors()
-        for each in (cause, *fatal, *(failure for _, failure in self._failures)):
+        for each in (cause, *(failure for _, failure in self._failures)):
             if meaning(each) is Meaning.FENCED:
                 return TransactionFencedError(each.str())
         for topic, failure in self._failures:
@@ -162,12 +161,15 @@ class TransactionalProducer:
                 return TopicMissingError(topic)
             if meaning(failure) not in _UNSETTLED:
                 return SinkError(topic, failure.str())
-        return TransactionUnsettledError((fatal or [cause])[0].str())
+        return TransactionUnsettledError(cause.str())
 
-    def _fatal_errors(self) -> list[KafkaError]:
-        """Returns the error that has ended the producer: to produce says only that there is one."""
+    def _what_ended_it(self) -> KafkaException | None:
+        """Gives the transaction up: returns a fatal error, if there is one, and takes all reports.
+
+        ``produce`` says only that there is an error, even before a poll could hand over which one.
+        """
         try:
-            self._producer.poll(0)
+            self._producer.abort_transaction(_SLICE_SECONDS)
         except KafkaException as error:
-            return [error.args[0]]
-        return []
+            return error
+        return None

@@ -28,7 +28,7 @@ class Place:
 
 
 class Producer:
-    """Reports failures of the first record, and then can't produce any more."""
+    """Can't produce a second record: to give the transaction up hands over why."""
 
     def __init__(self, failures, fatal):
         self.failures, self.fatal, self.produced = failures, fatal, 0
@@ -43,11 +43,15 @@ class Producer:
         self.produced += 1
         if self.produced > 1:
             raise KafkaException(FATAL)
-        for failure in self.failures:
-            on_delivery(failure, Place())
+        self.report = on_delivery
 
     def poll(self, _):
-        if self.produced > 1 and self.fatal is not None:
+        """Nothing has come through the queue of librdkafka so far."""
+
+    def abort_transaction(self, _):
+        for failure in self.failures:
+            self.report(failure, Place())
+        if self.fatal is not None:
             raise KafkaException(self.fatal)
 
 
