@@ -116,12 +116,18 @@ def client_config(kafka: KafkaSettings, bootstrap: str) -> dict[str, str]:
     return config
 
 
-def without_producer_settings(config: ClientConfig) -> dict[str, str]:
-    """Returns the settings of a consumer or an admin client.
+def non_producer_settings(config: ClientConfig) -> dict[str, str]:
+    """Returns the settings of a consumer or an admin client: it connects to all brokers it knows.
 
-    librdkafka warns of those of a producer.
+    One that connects on demand, librdkafka's default, connects without any delay to a broker that
+    a request waits for, such as the controller, while that broker refuses: 11,000 times a second.
+    Where all brokers are away, it begins again with the bootstrap servers, six times a second;
+    what it logs of that waits for its next poll, in a list that is walked for each further line.
     """
-    return {k: v for k, v in config.items() if k != "partitioner" and k not in PRODUCER_SETTINGS}
+    everywhere = {"enable.sparse.connections": "false"}
+    # librdkafka warns of the settings of a producer.
+    own = {k: v for k, v in config.items() if k != "partitioner" and k not in PRODUCER_SETTINGS}
+    return everywhere | own
 
 
 def admin(config: ClientConfig) -> AdminClient:
@@ -161,7 +167,7 @@ def consumer(
 ) -> confluent_kafka.Consumer:
     """Returns a consumer that is assigned its partitions by hand and commits nothing by itself."""
     return confluent_kafka.Consumer(
-        without_producer_settings(config)
+        non_producer_settings(config)
         | {
             "group.id": group,
             "enable.auto.commit": "false",
@@ -537,18 +543,9 @@ class _GroupClient:
 def _cluster(pid: int, config: frozenset[tuple[str, str]]) -> _Cluster:  # noqa: ARG001
     # The process id is part of the key because librdkafka does not survive a fork.
     last_error = _LastError()
-    settings: dict[str, Any] = admin_settings(dict(config))
+    settings: dict[str, Any] = non_producer_settings(dict(config))
     client = AdminClient(settings | {"error_cb": last_error}, logger=_LOG)
     return _Cluster(client, last_error)
-
-
-def admin_settings(config: ClientConfig) -> dict[str, str]:
-    """Returns the settings of an admin client: one that connects to every broker it knows.
-
-    One that connects on demand, librdkafka's default, connects without any delay to a broker that
-    a request waits for, such as the controller, while that broker refuses: 11,000 times a second.
-    """
-    return without_producer_settings(config) | {"enable.sparse.connections": "false"}
 
 
 # A consumer, not the admin client, whose requests to a group crash the process (SIGSEGV) when

@@ -16,7 +16,7 @@ from confluent_kafka import OFFSET_END, KafkaError, KafkaException
 
 from headrace.errors import TopicMissingError
 from headrace.kafka.broker_errors import Meaning, forbidden, is_forbidden, meaning
-from headrace.kafka.client import ClientConfig, without_producer_settings
+from headrace.kafka.client import ClientConfig, non_producer_settings
 from headrace.kafka.groups import leave_group
 from headrace.model import TopicPartition
 
@@ -74,7 +74,7 @@ class GroupMember:
         self._config, self._group, self._topics = config, group, list(topics)
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._consumer = confluent_kafka.Consumer(
-            without_producer_settings(config) | _CONFIG | {"group.id": group}, logger=_LOG
+            non_producer_settings(config) | _CONFIG | {"group.id": group}, logger=_LOG
         )
         self._consumer.subscribe(
             self._topics, on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose

@@ -15,7 +15,7 @@ import confluent_kafka
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from headrace.kafka.client import ALWAYS_THERE, ClientConfig, without_producer_settings
+from headrace.kafka.client import ALWAYS_THERE, ClientConfig, non_producer_settings
 
 _LOG = logging.getLogger("headrace.kafka")
 IDLE_SECONDS = 30.0
@@ -75,7 +75,7 @@ def has_lost_brokers(
     """Whether brokers answer another client, and not ``client``."""
     if _is_answered(client, timing.answer_seconds):
         return False
-    another = AdminClient(without_producer_settings(dict(config)), logger=_LOG)
+    another = AdminClient(non_producer_settings(dict(config)), logger=_LOG)
     if not _is_answered(another, timing.connect_seconds):
         return False
     return not _is_answered(client, timing.reconnect_seconds)

@@ -19,7 +19,7 @@ from headrace.errors import (
     TopicMissingError,
 )
 from headrace.kafka.broker_errors import Meaning, forbidden, is_forbidden, meaning
-from headrace.kafka.client import ClientConfig, without_producer_settings
+from headrace.kafka.client import ClientConfig, non_producer_settings
 from headrace.kafka.commits import Answered, Commits, OffsetCommit
 from headrace.kafka.groups import leave_group
 from headrace.kafka.lost_brokers import IdleCheck
@@ -379,7 +379,7 @@ def _consumer_config(config: ClientConfig, membership: Membership) -> dict[str, 
         own["socket.keepalive.enable"] = "true"
     if membership.instance_id:
         own["group.instance.id"] = membership.instance_id
-    return without_producer_settings(config) | _PREFETCH | own
+    return non_producer_settings(config) | _PREFETCH | own
 
 
 def _is_end(message: confluent_kafka.Message) -> bool:

@@ -34,7 +34,7 @@ _MAIN_CLASSES = {
     NAMENODE: "org.apache.hadoop.hdfs.server.namenode.NameNode",
     DATANODE: "org.apache.hadoop.hdfs.server.datanode.DataNode",
 }
-_LIVE_DATANODES = "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
+_STATE = "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
 # Hadoop's client has commons-logging taken out, so jcl-over-slf4j stands in for it.
 _PYSPARK_JARS = (
     *("hadoop-client-api", "hadoop-client-runtime", "slf4j-api", "jcl-over-slf4j"),
@@ -95,7 +95,7 @@ class EmbeddedHdfs:
         self._jvm = Jvm(java, self._folder, class_path)
 
     def start(self) -> str:
-        """Starts what is down and returns the URI once the DataNode has joined.
+        """Starts what is down and returns the URI once files can be written.
 
         Raises:
             ServerStartError: if a port is taken, a server ended or was not ready in time.
@@ -150,8 +150,8 @@ class EmbeddedHdfs:
 
     def _await(self, ports: HdfsPorts) -> None:
         namenode, datanode = _processes(self._state)
-        namenode.wait_until(lambda: _live_datanodes(ports) is not None, START_TIMEOUT)
-        datanode.wait_until(lambda: _live_datanodes(ports) == 1, START_TIMEOUT)
+        namenode.wait_until(lambda: _takes_files(ports) is not None, START_TIMEOUT)
+        datanode.wait_until(lambda: _takes_files(ports) is True, START_TIMEOUT)
 
 
 def hdfs_status(folder: Path) -> HdfsStatus:
@@ -189,16 +189,18 @@ def hdfs_config(ports: HdfsPorts, folder: Path) -> dict[str, str]:
     }
 
 
-def _live_datanodes(ports: HdfsPorts) -> int | None:
-    """How many DataNodes have joined; ``None`` while the NameNode does not answer."""
-    url = f"http://{LOOPBACK}:{ports.namenode_http}{_LIVE_DATANODES}"
+def _takes_files(ports: HdfsPorts) -> bool | None:
+    """Whether files can be read and written; ``None`` while the NameNode does not answer.
+
+    A DataNode that has joined is alive, and has no capacity until it reports its storages.
+    """
+    url = f"http://{LOOPBACK}:{ports.namenode_http}{_STATE}"
     try:
         with urlopen(url, timeout=5) as answer:
-            beans = json.load(answer)["beans"]
+            [state] = json.load(answer)["beans"] or [{}]
     except (URLError, OSError, ValueError):
         return None
-    live = int(beans[0]["NumLiveDataNodes"]) if beans else 0
-    return live if beans and beans[0]["FSState"] == "Operational" else 0
+    return bool(state.get("FSState") == "Operational" and state["CapacityTotal"])
 
 
 def _processes(folder: Path) -> tuple[ServerProcess, ServerProcess]:

@@ -1,4 +1,4 @@
-"""How often an admin client knocks at a broker that is down."""
+"""How often a client knocks at brokers that are down."""
 
 import json
 import socket
@@ -8,9 +8,13 @@ from contextlib import suppress
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.mock_brokers import MockBrokers
 from tests.waiting import LIMIT_SECONDS
 
-from headrace.kafka.client import admin_settings
+from headrace.errors import BrokerUnreachableError
+from headrace.kafka import client
+from headrace.kafka.client import committed, non_producer_settings
+from headrace.model import TopicPartition
 from headrace.runtime.ports import free_ports
 
 ALIVE, DOWN = 1, 2
@@ -75,12 +79,26 @@ def test_a_request_that_waits_for_a_broker_that_is_down_does_not_connect_without
         for broker in json.loads(text)["brokers"].values():
             connects[broker["nodeid"]] = broker["connects"]
 
-    settings = admin_settings({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"})
+    settings = non_producer_settings(
+        {"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"}
+    )
     statistics = {"statistics.interval.ms": 200, "stats_cb": on_stats, "log_level": 0}
-    client = AdminClient(settings | statistics)
-    assert set(client.list_topics(timeout=LIMIT_SECONDS).brokers) == {ALIVE, DOWN}
-    [request] = client.create_topics([NewTopic("t", 1, 1)], request_timeout=2).values()
+    admin = AdminClient(settings | statistics)
+    assert set(admin.list_topics(timeout=LIMIT_SECONDS).brokers) == {ALIVE, DOWN}
+    [request] = admin.create_topics([NewTopic("t", 1, 1)], request_timeout=2).values()
     while not request.done() or DOWN not in connects:
-        client.poll(0.1)
+        admin.poll(0.1)
     assert request.exception() is not None
     assert 0 < connects[DOWN] < 50
+
+
+def test_a_client_of_a_group_that_waits_for_brokers_logs_a_few_lines_of_each(monkeypatch, caplog):
+    monkeypatch.setattr(client, "REQUEST_TIMEOUT_SECONDS", 6.0)
+    brokers, partitions = MockBrokers(), [TopicPartition("orders", 0)]
+    brokers.create("orders")
+    config = brokers.config
+    committed(config, "reports", partitions)
+    del brokers
+    with pytest.raises(BrokerUnreachableError):
+        committed(config, "reports", partitions)
+    assert 0 < sum("Connect to" in message for message in caplog.messages) < 60
