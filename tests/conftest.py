@@ -6,6 +6,7 @@ them.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import random
@@ -122,6 +123,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = chosen
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    """No collection of garbage while tests are collected: nearly all of it stays to the end."""
+    gc.disable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Collections of garbage do not look again at modules and thousands of tests."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
