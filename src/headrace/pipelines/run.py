@@ -49,6 +49,7 @@ from headrace.pipelines.source.state import SourceState
 from headrace.pipelines.start_checks import StartChecks, check_topics
 from headrace.runtime import storage
 from headrace.runtime.logs import Subject, logging_about
+from headrace.runtime.spark_checkpoints import start_query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -222,13 +223,12 @@ class PipelineRun:
         # Spark takes a bare path for one of its default file system, which may be another. And it
         # takes the text as it is: of a path with a space, `Path.as_uri` would name another folder.
         uri = checkpoint.uri if "://" in checkpoint.uri else f"file://{checkpoint.uri}"
-        writer = writer.option("checkpointLocation", uri)
         writer = (
             writer.trigger(availableNow=True)
             if self._once
             else writer.trigger(processingTime=TRIGGER)
         )
-        query = writer.foreachBatch(graph.committer).start()
+        query = start_query(self._spark, writer.foreachBatch(graph.committer), uri)
         # After Spark has written its metadata: a checkpoint that is noted as begun and has none
         # counts as lost, and a crash between the two must not look like that.
         try:

@@ -17,6 +17,7 @@ from headrace.kafka.client import ClientConfig
 from headrace.kafka.java_client import java_config
 from headrace.kafka.record_sizes import MAX_MESSAGE_BYTES
 from headrace.model import TopicPartition
+from headrace.runtime.spark_checkpoints import start_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -122,8 +123,8 @@ class KafkaQuery:
         records = spark.readStream.format("kafka").options(**source.options).load()
         writer = written.of(records).writeStream.format("kafka").outputMode("update")
         writer = writer.queryName(name).options(**_kafka(java_config(written.config) | _WRITING))
-        writer = writer.option("checkpointLocation", checkpoint.absolute().as_uri())
-        self._query: StreamingQuery = writer.trigger(**trigger).start()
+        writer = writer.trigger(**trigger)
+        self._query: StreamingQuery = start_query(spark, writer, checkpoint.absolute().as_uri())
         self._acknowledged = -1
 
     @property
