@@ -26,8 +26,8 @@ from headrace.settings.model import EmbeddedKafka, SparkSettings
 SPARK, KAFKA = "spark", "kafka"
 _OPTIONS_OF_SPARK = "SPARK_SUBMIT_OPTS"  # Spark's own, of the JVM of a driver
 _OPTIONS_OF_JAVA = "JDK_JAVA_OPTIONS"
-# Code that is compiled well pays for its compilation later than most tests end. Without it, the cache
-# of compiled code has 48 MB, and a thread that looks for room once they are full.
+# Code that is compiled well pays for its compilation later than most tests end. By itself, this
+# leaves 48 MB to compiled code, and a thread looks for room once they are full.
 _COMPILE_FAST = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 
