@@ -12,7 +12,7 @@ import os
 import random
 import signal
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -125,17 +125,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = chosen
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection() -> None:
-    """No collection of garbage while tests are collected: nearly all of it stays to the end."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Garbage is not looked for in modules and thousands of tests, which stay to the end."""
     gc.disable()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """Collections of garbage do not look again at modules and thousands of tests."""
-    gc.freeze()
-    gc.enable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -117,12 +117,13 @@ def client_config(kafka: KafkaSettings, bootstrap: str) -> dict[str, str]:
 
 
 def non_producer_settings(config: ClientConfig) -> dict[str, str]:
-    """Returns the settings of a consumer or an admin client: it connects to all brokers it knows.
+    """Returns the settings of a consumer or an admin client.
 
-    One that connects on demand, librdkafka's default, connects without any delay to a broker that
-    a request waits for, such as the controller, while that broker refuses: 11,000 times a second.
-    Where all brokers are away, it begins again with the bootstrap servers, six times a second;
-    what it logs of that waits for its next poll, in a list that is walked for each further line.
+    Unless the user chose otherwise, it connects to all brokers that it knows. One that connects on
+    demand, librdkafka's default, connects without any delay to a broker that a request waits for,
+    such as the controller, while that broker refuses: 11,000 times a second. Where all brokers
+    are down, it begins again with the bootstrap servers, six times a second; what it logs of that
+    waits for its next poll, in a list that is walked for each further line.
     """
     everywhere = {"enable.sparse.connections": "false"}
     # librdkafka warns of the settings of a producer.

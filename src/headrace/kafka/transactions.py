@@ -114,7 +114,7 @@ class TransactionalProducer:
             for record in records:
                 self._produce(record)
         except KafkaException as error:
-            raise self._named(self._what_ended_it() or error) from error
+            raise self._named(self._aborted(error.args[0])) from error
         self._finish(self._producer.commit_transaction)
 
     def close(self) -> None:
@@ -149,10 +149,12 @@ class TransactionalProducer:
         try:
             finish_step(step, TRANSACTION_SECONDS, self._on_wait)
         except KafkaException as error:
-            raise self._named(error) from error
+            cause = error.args[0]
+            if cause.txn_requires_abort():
+                cause = self._aborted(cause)
+            raise self._named(cause) from error
 
-    def _named(self, error: KafkaException) -> Exception:
-        cause = error.args[0]
+    def _named(self, cause: KafkaError) -> Exception:
         for each in (cause, *(failure for _, failure in self._failures)):
             if meaning(each) is Meaning.FENCED:
                 return TransactionFencedError(each.str())
@@ -163,13 +165,15 @@ class TransactionalProducer:
                 return SinkError(topic, failure.str())
         return TransactionUnsettledError(cause.str())
 
-    def _what_ended_it(self) -> KafkaException | None:
-        """Gives the transaction up: returns a fatal error, if there is one, and takes all reports.
+    def _aborted(self, cause: KafkaError) -> KafkaError:
+        """Aborts the transaction, which takes the reports of its records; returns why it failed.
 
-        ``produce`` says only that there is an error, even before a poll could hand over which one.
+        A call that fails after a fatal error says only that there was one, and an abort says which:
+        a poll may come too early to be told.
         """
         try:
             self._producer.abort_transaction(_SLICE_SECONDS)
         except KafkaException as error:
-            return error
-        return None
+            of_abort: KafkaError = error.args[0]
+            return of_abort if of_abort.fatal() else cause
+        return cause
