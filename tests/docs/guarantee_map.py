@@ -26,6 +26,7 @@ _HEADING = re.compile(r"^#{2,} (?P<title>.+)$", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 _BOLD_TITLE = re.compile(r"^(\*\*[^*]+)\.\*\* ")
 _SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z`*\[])")
+_DRILL = re.compile(r"(pytest\.mark\.drill|drills)\b")  # or what makes the marks of a file's tests
 _OPENING_CHARACTERS = 56
 _COLUMNS_OF_A_SENTENCE = 3
 
@@ -78,10 +79,10 @@ def tier(name: str) -> Tier | None:
     marks = _marks(file, names) if names and file.is_file() else None
     if marks is None:
         return None
-    drills = [mark for mark in marks if re.match(r"pytest\.mark\.drill\b", mark)]
+    drills = [mark for mark in marks if _DRILL.match(mark)]
     if not drills:
         return Tier.TEST
-    return Tier.SHORT_DRILL if any("always=True" in mark for mark in drills) else Tier.DRILL
+    return Tier.SHORT_DRILL if any("always=" in mark for mark in drills) else Tier.DRILL
 
 
 def _of_prose(block: str) -> list[str]:

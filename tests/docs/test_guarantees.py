@@ -154,6 +154,8 @@ def test_tests_are_found_with_the_tier_of_their_markers(test: str, expected: Tie
         ("@pytest.mark.drill(always=True)", Tier.SHORT_DRILL),
         ("@pytest.mark.timeout(9)\n@pytest.mark.drill", Tier.DRILL),
         ("@pytest.mark.drills", Tier.TEST),
+        ('@drills("killed", "frozen")', Tier.DRILL),
+        ('@drills("killed", "frozen", always="killed")', Tier.SHORT_DRILL),
     ],
 )
 def test_a_drill_is_known_by_the_marks_of_its_function_or_file(tmp_path, marks, expected) -> None:

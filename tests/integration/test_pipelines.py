@@ -336,6 +336,18 @@ def test_a_start_is_refused_where_records_or_rows_are_gone_and_goes_on_after_a_r
     assert flow.ids() == {f"e{n}": 1 for n in range(100, 160)}
 
 
+def test_a_lost_newest_file_of_sparks_offsets_repeats_nothing(flow):
+    for first in (0, 100):
+        flow.send([click(n) for n in range(first, first + 100)])
+        flow.run(flow.pipeline())
+    for folder in ("offsets", "commits"):
+        for name in ("1", ".1.crc"):
+            (flow.checkpoint() / folder / name).unlink()
+    flow.send([click(n) for n in range(200, 300)])
+    assert flow.run(flow.pipeline())["fused"].state is PipelineState.FINISHED
+    assert flow.ids() == {f"e{n}": 1 for n in range(300)}
+
+
 def refused(flow):
     """The reason why the pipeline is not started."""
     outcome = flow.run(flow.pipeline())["fused"]

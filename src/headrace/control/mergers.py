@@ -32,6 +32,7 @@ from headrace.merger.starts import find_loss, find_starts
 from headrace.model import TopicPartition
 
 _MILLISECOND = timedelta(milliseconds=1)
+_LOOKS = 5  # while an instance commits: then what it shows may be that of two commits
 
 
 def plan_of(project: LoadedProject, merger: Merger) -> MergePlan:
@@ -155,13 +156,12 @@ def _positions_and_refused(
     What an instance commits meanwhile has records that the positions before it do not explain.
     """
     offsets = committed(plan.config, plan.group, sources)
-    while True:
+    for _ in range(_LOOKS):
         known, refused = positions_of(offsets), find_starts(plan, outputs, offsets).refused
-        if not refused:
-            return known, refused
-        offsets = committed(plan.config, plan.group, sources)
+        offsets = committed(plan.config, plan.group, sources) if refused else offsets
         if positions_of(offsets) == known:
-            return known, refused
+            break
+    return known, refused
 
 
 def _is_led(topic: LiveTopic | None, partition: int) -> bool:

@@ -150,8 +150,8 @@ class EmbeddedHdfs:
 
     def _await(self, ports: HdfsPorts) -> None:
         namenode, datanode = _processes(self._state)
-        namenode.wait_until(lambda: _takes_files(ports) is not None, START_TIMEOUT)
-        datanode.wait_until(lambda: _takes_files(ports) is True, START_TIMEOUT)
+        namenode.wait_until(lambda: takes_files(ports) is not None, START_TIMEOUT)
+        datanode.wait_until(lambda: takes_files(ports) is True, START_TIMEOUT)
 
 
 def hdfs_status(folder: Path) -> HdfsStatus:
@@ -189,7 +189,7 @@ def hdfs_config(ports: HdfsPorts, folder: Path) -> dict[str, str]:
     }
 
 
-def _takes_files(ports: HdfsPorts) -> bool | None:
+def takes_files(ports: HdfsPorts) -> bool | None:
     """Whether files can be read and written; ``None`` while the NameNode does not answer.
 
     A DataNode that has joined is alive, and has no capacity until it reports its storages.

@@ -139,10 +139,12 @@ def test_killed_at_any_call_it_sends_each_record_once_and_in_order(run):
 
 
 @pytest.mark.parametrize("steps", range(6, 16))
-def test_killed_again_and_again_it_repeats_nothing(run, steps):
+def test_killed_again_and_again_it_loses_and_repeats_nothing(run, steps):
     sites = Sites(steps)
     for _ in range(50):
         if not run(sites):
             break
         sites.steps = steps
-    assert sites.copies == list(range(len(sites.copies)))
+    sites.steps = 1_000
+    assert not run(sites)
+    assert sites.copies == list(range(RECORDS))
