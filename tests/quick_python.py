@@ -10,7 +10,7 @@ import select
 import signal
 import socket
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 _AS_MAIN = ("pyspark.daemon", "pyspark.sql.streaming.python_streaming_source_runner")
 # What Spark's workers import, and the modules of tests whose functions they unpickle. Polars stays
@@ -103,20 +103,24 @@ class _Server:
                 self.fork(self.listener.accept()[0])
 
     def reap(self):
-        try:
+        with suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 process, status = ended
                 if process in self.processes:
-                    with self.processes.pop(process) as connection:
+                    # Who asked for the process may have ended.
+                    with self.processes.pop(process) as connection, suppress(OSError):
                         connection.send(bytes([os.waitstatus_to_exitcode(status) & 255]))
-        except (ChildProcessError, BrokenPipeError):
-            return
 
     def fork(self, connection):
         length, streams, _, _ = socket.recv_fds(connection, 4, len(_STREAMS))
         size, request = int.from_bytes(length), b""
-        while len(request) < size:
-            request += connection.recv(size - len(request))
+        while len(request) < size and (part := connection.recv(size - len(request))):
+            request += part
+        if not size or len(request) < size:  # who asked has ended meanwhile
+            connection.close()
+            for stream in streams:
+                os.close(stream)
+            return
         process = os.fork()
         if process:
             self.processes[process] = connection
