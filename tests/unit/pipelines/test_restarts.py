@@ -31,7 +31,7 @@ def pipeline_run(tmp_path, *, once):
     settings = Settings(root=tmp_path, name="p", modules=(), lake=str(tmp_path), restart=restart)
     deployment = Deployment("127.0.0.1:1", str(tmp_path), "local[1]", {})
     pipeline = Pipeline("p", source=Topic("t"), sink=Lake("p"))
-    return PipelineRun(None, settings, pipeline, deployment, once=once)
+    return PipelineRun(MagicMock(), settings, pipeline, deployment, once=once)
 
 
 @pytest.fixture
