@@ -26,7 +26,7 @@ _HEADING = re.compile(r"^#{2,} (?P<title>.+)$", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 _BOLD_TITLE = re.compile(r"^(\*\*[^*]+)\.\*\* ")
 _SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z`*\[])")
-_DRILL = re.compile(r"(pytest\.mark\.drill|drills)\b")  # or what makes the marks of a file's tests
+_DRILL = re.compile(r"(pytest\.mark\.drill|drills)\b")  # or a file's own decorator of that name
 _OPENING_CHARACTERS = 56
 _COLUMNS_OF_A_SENTENCE = 3
 

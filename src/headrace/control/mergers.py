@@ -32,7 +32,7 @@ from headrace.merger.starts import find_loss, find_starts
 from headrace.model import TopicPartition
 
 _MILLISECOND = timedelta(milliseconds=1)
-_LOOKS = 5  # while an instance commits: then what it shows may be that of two commits
+_MAX_READS = 5  # of the positions, while an instance commits
 
 
 def plan_of(project: LoadedProject, merger: Merger) -> MergePlan:
@@ -151,14 +151,18 @@ def merger_standing(project: LoadedProject, merger: Merger) -> MergerStanding:
 def _positions_and_refused(
     plan: MergePlan, outputs: Sequence[TopicPartition], sources: Sequence[TopicPartition]
 ) -> tuple[Mapping[TopicPartition, InputPosition | None], Mapping[TopicPartition, RefusedError]]:
-    """Returns what is committed, and why outputs can't be gone on with, by one and the same commit.
+    """Returns the committed positions, and why a merger could not start from them, by output.
 
-    What an instance commits meanwhile has records that the positions before it do not explain.
+    Records that an instance writes meanwhile are beyond the positions before its commit, and look
+    like foreign ones. So where an output is refused, positions that have changed are read again,
+    until they stay or were read ``_MAX_READS`` times.
     """
     offsets = committed(plan.config, plan.group, sources)
-    for _ in range(_LOOKS):
+    for _ in range(_MAX_READS):
         known, refused = positions_of(offsets), find_starts(plan, outputs, offsets).refused
-        offsets = committed(plan.config, plan.group, sources) if refused else offsets
+        if not refused:
+            break
+        offsets = committed(plan.config, plan.group, sources)
         if positions_of(offsets) == known:
             break
     return known, refused

@@ -119,16 +119,16 @@ def client_config(kafka: KafkaSettings, bootstrap: str) -> dict[str, str]:
 def non_producer_settings(config: ClientConfig) -> dict[str, str]:
     """Returns the settings of a consumer or an admin client.
 
-    Unless the user chose otherwise, it connects to all brokers that it knows. One that connects on
-    demand, librdkafka's default, connects without any delay to a broker that a request waits for,
-    such as the controller, while that broker refuses: 11,000 times a second. Where all brokers
-    are down, it begins again with the bootstrap servers, six times a second; what it logs of that
-    waits for its next poll, in a list that is walked for each further line.
+    Unless the user chose otherwise, it connects to all brokers that it knows. With sparse
+    connections, librdkafka's default, a client connects without any delay to a broker that a
+    request waits for, such as the controller, while that broker refuses: 11,000 times a second.
+    Where all brokers are down, it re-bootstraps six times a second; what it logs of that waits for
+    its next poll, in a list that is walked for each further line.
     """
-    everywhere = {"enable.sparse.connections": "false"}
+    connections = {"enable.sparse.connections": "false"}
     # librdkafka warns of the settings of a producer.
     own = {k: v for k, v in config.items() if k != "partitioner" and k not in PRODUCER_SETTINGS}
-    return everywhere | own
+    return connections | own
 
 
 def admin(config: ClientConfig) -> AdminClient:

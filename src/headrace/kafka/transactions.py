@@ -166,10 +166,10 @@ class TransactionalProducer:
         return TransactionUnsettledError(cause.str())
 
     def _aborted(self, cause: KafkaError) -> KafkaError:
-        """Aborts the transaction, which takes the reports of its records; returns why it failed.
+        """Aborts the transaction, and takes all its delivery reports; returns why it failed.
 
-        A call that fails after a fatal error says only that there was one, and an abort says which:
-        a poll may come too early to be told.
+        After a fatal error, ``produce`` says only that there was one. An abort always says which;
+        a poll does once, when the error has come through librdkafka's queue.
         """
         try:
             self._producer.abort_transaction(_SLICE_SECONDS)

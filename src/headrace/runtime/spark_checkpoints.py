@@ -21,10 +21,10 @@ _starting = threading.Lock()
 def start_query(spark: SparkSession, writer: DataStreamWriter, checkpoint: str) -> StreamingQuery:
     """Starts a query with its checkpoint at a URI.
 
-    On this machine, Spark's default manager of the checkpoint's files has Hadoop look for links
-    before it renames one. Without Hadoop's native library, which PySpark does not bring, that is
-    a process each time (``readlink``): half the CPU time of a small batch. The manager that Spark
-    takes where there is no ``FileContext`` renames in the JVM. A user's own choice wins.
+    On this machine, Spark's default ``CheckpointFileManager`` has Hadoop look for links before it
+    renames a file. Without Hadoop's native library, which PySpark does not bring, that is a process
+    each time (``readlink``): half the CPU time of a small batch. Spark's fallback for file systems
+    without a ``FileContext`` renames in the JVM. A user's own choice wins.
     """
     with _starting:  # the session is copied at the start, with the manager that is set then
         if not spark.sparkContext.getConf().contains(_MANAGER):

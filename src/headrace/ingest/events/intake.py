@@ -123,7 +123,7 @@ class EventIntake:
                 else:
                     await self._in_thread(self._webhooks.verify, request, token, body, now)
             except RefusedRequestError:
-                self._gate.require_current()  # or else the secret may be a new one
+                self._gate.require_current()  # a new secret may not be known yet
                 raise
             event = self._webhooks.event(request, token, body)
             if event is None:

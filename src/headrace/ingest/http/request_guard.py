@@ -130,7 +130,7 @@ class RequestGuard:
             raise refused(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", detail, RETRY_AFTER)
 
     def require_current(self) -> None:
-        """Returns if the tokens are those of Kafka: a client does not repeat what a 401 refuses.
+        """Refuses until the tokens are read from Kafka: clients take a 401 for good.
 
         Raises:
             RefusedRequestError: 503.
