@@ -33,7 +33,8 @@ def brokers(monkeypatch):
 
 @pytest.fixture
 def impatient(brokers, monkeypatch):
-    monkeypatch.setattr(range_reader, "SILENCE_LIMIT_SECONDS", 1.0)
+    # What brokers say is to come before: on a busy machine, that took more than a second.
+    monkeypatch.setattr(range_reader, "SILENCE_LIMIT_SECONDS", 5.0)
 
 
 def numbers(first, last):
