@@ -9,11 +9,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Any
 
 from headrace.ingest.http.request import Request
+from headrace.runtime.log_file import LogFile
 
 _LOG = logging.getLogger("headrace.ingest")
 _MAX_CHARACTERS = 200
@@ -62,14 +62,7 @@ class AccessLog:
         self._file.close()
 
 
-class _File(WatchedFileHandler):
-    def emit(self, record: logging.LogRecord) -> None:
-        """Writes a line; a file that can't be opened is no different from one that is full."""
-        try:
-            super().emit(record)
-        except OSError:
-            self.handleError(record)
-
+class _File(LogFile):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
         del record
         _LOG.warning("Cannot write to the access log %s: %s", self.baseFilename, sys.exc_info()[1])

@@ -61,6 +61,7 @@ def log_to(
     """Sends what headrace logs in this process from INFO on to a file, to stderr, or to both.
 
     What was set up by an earlier call is replaced. A file that is renamed or removed is made anew.
+    A line that can't be written there goes to standard error: it ends nothing of what logs it.
 
     Args:
         file: where lines are appended; None: in no file.
@@ -71,10 +72,10 @@ def log_to(
     """
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)] if stderr else []
     if file is not None:
-        from logging.handlers import WatchedFileHandler  # with sockets: few commands write a log
+        from headrace.runtime.log_file import LogFile  # with sockets: few commands write a log
 
         file.parent.mkdir(parents=True, exist_ok=True)
-        handlers.append(WatchedFileHandler(file, encoding="utf-8", delay=True))
+        handlers.append(LogFile(file, encoding="utf-8", delay=True))
     for handler in handlers:
         handler.setFormatter(_JsonLine() if log_format == "json" else _Line(_FORMAT))
         handler.addFilter(_Context(subject))

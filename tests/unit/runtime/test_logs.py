@@ -63,6 +63,17 @@ def test_lines_after_a_rotation_go_to_a_new_file(logged, tmp_path):
     assert [LINE.fullmatch(line)[4] for line in logged()] == [" after"]
 
 
+def test_a_line_whose_folder_is_gone_is_on_stderr_and_fails_nothing(logged, tmp_path, capsys):
+    log = logging.getLogger("headrace")
+    log.info("before")
+    (tmp_path / "folder").rename(tmp_path / "gone")
+    log.info("lost")
+    assert "lost" in capsys.readouterr().err
+    (tmp_path / "folder").mkdir()
+    log.info("after")
+    assert [LINE.fullmatch(line)[4] for line in logged()] == [" after"]
+
+
 def test_setting_up_again_repeats_no_line(logged, tmp_path):
     log_to(tmp_path / "folder" / "headrace.log", stderr=False)
     logging.getLogger("headrace").info("once")
