@@ -9,7 +9,7 @@ DEMO := cd $(ROOT) && env -u PYTHONDONTWRITEBYTECODE $(DEMO_ENV)/bin/python
 PYTHON ?= python3
 SEED := $(or $(SEED),$(shell date +%s))
 FORM ?= long
-PYTEST := $(BIN)/python -m pytest --dist=loadfile --no-loadscope-reorder --max-worker-restart=0 --slowest=30
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --dist=loadfile --no-loadscope-reorder --max-worker-restart=0 --slowest=30
 
 .PHONY: help env lint docs test drills demo demo-errors demo-sites demo-telemetry bench bench-writer bench-ingest bench-formats bench-sinks bench-sites bench-live-edge bench-batch-end bench-worker-send bench-peers bench-flow bench-queries lock clean
 
@@ -62,14 +62,15 @@ lint: env
 docs: env
 	cd $(ROOT) && $(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs/site -d build/site-cache . build/site
 
-$(VENV)/.quick-java: $(VENV)/.installed
-	cd $(ROOT) && $(BIN)/python -m tests.quick_java
+# What the processes of a run load is made once: archives of Java's classes, and the bytecode of tests.
+$(VENV)/.quick-start: $(VENV)/.installed
+	cd $(ROOT) && { $(BIN)/python -m tests.quick_java & $(PYTEST) --collect-only >/dev/null; wait $$!; }
 	touch $@
 
-test: $(VENV)/.quick-java
+test: $(VENV)/.quick-start
 	cd $(ROOT) && $(PYTEST) -m "not drill or drill(always=True)" --numprocesses=auto --junitxml=build/test.xml
 
-drills: $(VENV)/.quick-java
+drills: $(VENV)/.quick-start
 	cd $(ROOT) && $(PYTEST) -m drill $(addprefix --part=,$(PART)) -o verbosity_assertions=2 --drills=$(FORM) --seed=$(SEED) \
 	  --drill-report=.drills/$(SEED).json --numprocesses=2 --timeout=3600 --junitxml=build/drills.xml
 

@@ -10,7 +10,9 @@ import gc
 import itertools
 import os
 import random
+import shutil
 import signal
+import tempfile
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
@@ -42,7 +44,9 @@ from headrace.runtime.jars import fetch
 from headrace.runtime.java import Java, find_java
 from headrace.settings.model import EmbeddedKafka, SparkSettings
 
-BYTES_OF_A_PROCESS = 5_500_000_000  # a Spark, and clusters of its own
+BYTES_OF_A_PROCESS = 4_500_000_000  # a Spark, and clusters of its own
+MEMORY = Path("/dev/shm")
+BYTES_OF_A_RUN = 6_000_000_000  # files of all its tests and servers
 _GUARD = pytest.StashKey[ServerGuard]()
 
 # No test depends on how long something takes.
@@ -97,6 +101,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if config.option.drills == "short":
         hasten_spark()
+        _keep_files_in_memory()
     if config.option.seed is None:
         config.option.seed = random.SystemRandom().randrange(2**32)
     config.stash[_GUARD] = ServerGuard()
@@ -149,13 +154,23 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Twice as many as there are processors, if memory allows: half the time, tests wait."""
+    """Five for two processors, if memory allows: more than half the time, tests wait."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(2 * (os.cpu_count() or 1), memory // BYTES_OF_A_PROCESS))
+    return max(1, min(5 * (os.cpu_count() or 1) // 2, memory // BYTES_OF_A_PROCESS))
 
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"drills: {config.option.drills}, seed {config.option.seed}"
+
+
+def _keep_files_in_memory() -> None:
+    """Temporary files of this run are on no disk, where there is room: tests sync thousands."""
+    if "TMPDIR" in os.environ or not MEMORY.is_dir():
+        return
+    may_run_programs = not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC
+    if may_run_programs and shutil.disk_usage(MEMORY).free >= BYTES_OF_A_RUN:
+        os.environ["TMPDIR"] = str(MEMORY)
+        tempfile.tempdir = None
 
 
 def _is_worker(config: pytest.Config) -> bool:

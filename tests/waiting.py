@@ -51,7 +51,7 @@ def _wait_for(condition: Callable[[], State], limit: "_Limit") -> State:
 
 
 class _Limit:
-    """How long until the next look: at most a fifth of the time is spent on looks."""
+    """How long until the next look: at most a tenth of the time is spent on looks."""
 
     def __init__(self, what: What, seconds: float) -> None:
         self._what, self._seconds = what, seconds
@@ -62,7 +62,7 @@ class _Limit:
         now = monotonic()
         assert now < self._deadline, self._failure(state)
         self._least_pause = min(2 * self._least_pause, 0.01)
-        return max(self._least_pause, min(4 * (now - began), 0.5))
+        return max(self._least_pause, min(9 * (now - began), 0.5))
 
     def _failure(self, state: object) -> str:
         what = self._what() if callable(self._what) else self._what
