@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import logging
 import os
 import random
 import shutil
@@ -42,6 +43,7 @@ from headrace.runtime.file_locks import exclusive
 from headrace.runtime.hdfs import EmbeddedHdfs
 from headrace.runtime.jars import fetch
 from headrace.runtime.java import Java, find_java
+from headrace.runtime.logs import log_to
 from headrace.settings.model import EmbeddedKafka, SparkSettings
 
 BYTES_OF_A_PROCESS = 4_500_000_000  # a Spark, and clusters of its own
@@ -369,6 +371,14 @@ def spark(java: Java, jars: Jars, own_folder: Path) -> Iterator[SparkSession]:
         session.sparkContext.pythonExec = python
         yield session
         session.stop()
+
+
+@pytest.fixture(autouse=True)
+def own_log() -> Iterator[None]:
+    """A log that a command has begun in this process has no lines of later tests."""
+    yield
+    if logging.getLogger("headrace").handlers:
+        log_to(None, stderr=False)
 
 
 @pytest.fixture

@@ -5,20 +5,23 @@ import sys
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from headrace.cli import main
-from headrace.runtime.logs import log_to
 
 
-def output(*words: object, code: int = 0) -> str:
-    """What a command prints; its log is no longer written afterwards."""
+def invoke(*words: object, code: int = 0) -> Result:
+    """The result of a command, as click has it: what it prints and logs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", list(sys.path))
         done = CliRunner().invoke(main, [*map(str, words)])
-        log_to(None, stderr=False)
     assert done.exit_code == code, done.output
-    return done.stdout
+    return done
+
+
+def output(*words: object, code: int = 0) -> str:
+    """What a command prints on standard output."""
+    return invoke(*words, code=code).stdout
 
 
 def answer(*words: object, code: int = 0) -> Any:

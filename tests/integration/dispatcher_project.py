@@ -10,6 +10,7 @@ import time
 from contextlib import contextmanager
 
 import confluent_kafka
+from tests.in_process import invoke
 from tests.integration import in_process
 from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
@@ -180,7 +181,7 @@ class DispatcherInProcess(DispatcherProject):
     """
 
     def command(self, *arguments, exit_code=0):
-        return in_process.run_command(self.folder, *arguments, exit_code=exit_code).output
+        return invoke(*arguments, "--project", self.folder, code=exit_code).output
 
     def running(self, exit_codes=(0,)):
         project = load_project(load_settings(self.folder, environ={}))

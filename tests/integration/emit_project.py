@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import confluent_kafka
+from tests.in_process import answer
 from tests.integration import in_process
 from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
@@ -188,8 +189,7 @@ class EmitProject:
 
     def run(self, *words, exit_code=0):
         """What a command answers in JSON; `status` and `reconcile` need no Spark here."""
-        done = in_process.run_command(self.folder, *words, "--json", exit_code=exit_code)
-        return json.loads(done.stdout)
+        return answer(*words, "--project", self.folder, code=exit_code)
 
     def running(self, exit_codes=(0,)):
         """Sends matched events in this process, on the Spark of the tests."""

@@ -1,20 +1,11 @@
-"""Commands and instances in the process of the tests; those that need Spark: see ``session``."""
+"""Instances in the process of the tests."""
 
 import threading
 from contextlib import contextmanager
 
-from click.testing import CliRunner
 from tests.waiting import LIMIT_SECONDS
 
-from headrace.cli import main
 from headrace.errors import HeadraceError
-
-
-def run_command(folder, *arguments, exit_code=0):
-    """Returns the result of a command, as click's runner has it."""
-    result = CliRunner().invoke(main, [*arguments, "--project", str(folder)])
-    assert result.exit_code == exit_code, result.output
-    return result
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import confluent_kafka
 import pytest
-from tests.integration import in_process
+from tests.in_process import answer
 from tests.integration.dispatcher_project import DispatcherInProcess
 from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
@@ -444,10 +444,8 @@ def test_a_site_that_is_away_is_unknown(tmp_path, broker, topic):
         f'copy = Topic("{name}", partitions=1)\n'
         'mirror = Mirror("waw", source="waw", topics={"a": copy})\n'
     )
-    recount = ("reconcile", "--recount", "--strict", "--json")
-    reconciled = in_process.run_command(tmp_path, *recount, exit_code=6)
-    [link] = json.loads(reconciled.stdout)["links"]
+    project = ("--project", tmp_path)
+    [link] = answer("reconcile", "--recount", "--strict", *project, code=6)["links"]
     assert (link["windows"], "127.0.0.1:1" in link["unknown"]) == ([], True)
-    listed = in_process.run_command(tmp_path, "mirror", "list", "--json", exit_code=3)
-    [mirror] = json.loads(listed.stdout)["mirrors"]
+    [mirror] = answer("mirror", "list", *project, code=3)["mirrors"]
     assert "of site waw" in mirror["unreachable"]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from tests.integration.in_process import run_command
+from tests.in_process import answer
 from tests.kafka_topics import make_topic
 
 from headrace.control.project import load_project
@@ -109,6 +107,5 @@ def test_the_command_compares_what_is_there(tmp_path, broker, topic):
     assert "has 2 partitions at waw" in mirrored.faults[0].message
     assert f"there is no topic {name}.away at waw" in sent.faults[0].message
     assert (away.unreachable, away.faults) == ("par", ())
-    checked = run_command(tmp_path, "sites", "check", "--json", exit_code=3)
-    links = json.loads(checked.stdout)["links"]
+    links = answer("sites", "check", "--project", tmp_path, code=3)["links"]
     assert [link["unreachable"] for link in links] == ["", "", "par"]
