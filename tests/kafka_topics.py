@@ -25,8 +25,9 @@ def make_topic(client, name, partitions=1, **options):
 
 
 def grow_topic(client, name, partitions):
-    """Gives a topic more partitions, ``partitions`` in all."""
+    """Gives a topic more partitions, ``partitions`` in all, which brokers know afterwards."""
     grown = NewPartitions(name, partitions)
     admin_request(
         client, lambda admin: admin.create_partitions([grown])[name].result(LIMIT_SECONDS)
     )
+    wait_for(lambda: describe(client, [name])[name].partitions == partitions)

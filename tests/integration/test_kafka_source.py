@@ -4,9 +4,8 @@ import uuid
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import NewPartitions
 from tests.contracts.source import SourceContract, event, spec
-from tests.kafka_topics import make_topic
+from tests.kafka_topics import grow_topic, make_topic
 from tests.waiting import FLUSH_SECONDS, wait_for
 
 from headrace.kafka import client, log_cuts, range_reader, replayed
@@ -27,7 +26,7 @@ class KafkaLab:
         make_topic(self.client, topic, partitions, config=config or {})
 
     def add_partitions(self, topic, partitions):
-        self._done(admin(self.client).create_partitions([NewPartitions(topic, partitions)]))
+        grow_topic(self.client, topic, partitions)
 
     def append(self, topic, partition, values, headers=()):
         sender = producer(self.client)

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import NewPartitions
 from tests.in_process import answer
 from tests.integration.mirror_instance import BEFORE_METADATA, BEFORE_OFFSETS, arguments
-from tests.kafka_topics import make_topic
+from tests.kafka_topics import grow_topic, make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace.errors import (
@@ -444,11 +443,11 @@ def test_a_record_that_the_target_refuses_is_named_and_those_before_it_are_copie
 
 def test_a_partition_that_only_the_copy_has_waits_for_the_source(link, source, target):
     [(name, copy)] = link.copies.items()
-    add_partition(target, copy)
+    grow_topic(target, copy, 3)
     write(source, name, range(10))
     with Running(link, OFTEN) as running:
         running.until(lambda progress: progress.moved.records == 10)
-        add_partition(source, name)
+        grow_topic(source, name, 3)
         write(source, name, range(10, 20), partition=2)
         running.until(lambda progress: progress.moved.records == 20)
     assert [int(row[1]) for row in records(target, copy, partitions=3)[2]] == list(range(10, 20))
@@ -532,15 +531,11 @@ def test_partitions_that_are_added_are_copied_from_their_beginning(link, source,
     write(source, name, range(10))
     with Running(link) as running:
         running.until(lambda progress: progress.moved.records == 10)
-        add_partition(source, name)
+        grow_topic(source, name, 3)
         write(source, name, range(10, 20), partition=2)
-        add_partition(target, copy)
+        grow_topic(target, copy, 3)
         running.until(lambda progress: progress.moved.records == 20)
     assert [int(row[1]) for row in records(target, copy, partitions=3)[2]] == list(range(10, 20))
-
-
-def add_partition(client, name):
-    admin(client).create_partitions([NewPartitions(name, 3)])[name].result(LIMIT_SECONDS)
 
 
 def test_records_of_half_a_megabyte_are_copied(link, source, target):
@@ -642,7 +637,7 @@ def running_command(headrace):
 
 def test_a_partition_without_a_copy_is_shown(headrace, source):
     headrace("apply")
-    add_partition(source, headrace.topic)
+    grow_topic(source, headrace.topic, 3)
     [standing] = headrace("mirror", "list", code=3)["mirrors"]
     [refused] = [one for one in standing["partitions"] if one["refused"]]
     assert f"waw.{headrace.topic}/2" in refused["refused"]

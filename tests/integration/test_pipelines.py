@@ -10,9 +10,9 @@ from datetime import timedelta
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import NewPartitions
 from deltalake import DeltaTable
 from tests.integration.flow import NOW_MS, Flow, click
+from tests.kafka_topics import grow_topic
 from tests.waiting import FLUSH_SECONDS
 
 from headrace import (
@@ -432,9 +432,7 @@ def test_partitions_added_while_running_are_read_from_their_earliest_offset(flow
         one = progress["fused"]
         if one.rows_out >= 100 and not grown.is_set():
             grown.set()
-            more = [NewPartitions(flow.name, 8)]
-            for future in admin(flow.client).create_partitions(more).values():
-                future.result()
+            grow_topic(flow.client, flow.name, 8)
             for p in range(2, 8):
                 flow.send([click(1000 * p + n) for n in range(20)], partition=p)
         if one.rows_out >= 220 or one.final:
