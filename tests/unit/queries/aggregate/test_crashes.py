@@ -110,8 +110,15 @@ def test_a_run_with_kills_has_the_results_of_one_without(records, steps):
 
 @settings(max_examples=400)
 @given(RECORDS, STEPS_WITH_QUIET_TOPICS)
-def test_each_event_is_in_one_final_result_or_late(records, steps):
+def test_whenever_it_is_killed_each_event_is_in_the_one_final_result_of_its_window(records, steps):
     killed = run(records, steps, with_kills=True)
+    each_event_is_in_one_final_result_or_late(killed, records)
+    nothing_is_open_and_all_is_counted(killed)
+    the_final_results_of_a_window_are_its_last_emission(killed)
+    results_are_those_of_ended_windows_in_order(killed)
+
+
+def each_event_is_in_one_final_result_or_late(killed, records):
     counted = Counter(killed.late)
     for window, result in {window_of(each): each for each in finals(killed).values()}.items():
         counted[window[0]] += result.events
@@ -120,6 +127,9 @@ def test_each_event_is_in_one_final_result_or_late(records, steps):
         if isinstance(record, WindowPartial):
             sent[record.query] += record.events
     assert counted == sent
+
+
+def nothing_is_open_and_all_is_counted(killed):
     assert killed.owned.aggregator.windows == 0
     for topic, counts in killed.owned.aggregator.counts.items():
         assert (counts.unbalanced, counts.begun, counts.open) == (0, 0, 0)
@@ -129,30 +139,17 @@ def test_each_event_is_in_one_final_result_or_late(records, steps):
         assert results.answered == counts.ended
 
 
-@settings(max_examples=200)
-@given(RECORDS, STEPS_WITH_QUIET_TOPICS)
-def test_the_final_result_of_a_window_has_the_greatest_emission(records, steps):
-    killed = run(records, steps, with_kills=True)
-    last = {window_of(result): result.emission for result in finals(killed).values()}
-    for result in killed.results:
-        if not is_final(result):
-            assert result.emission < last[window_of(result)]
-
-
-@settings(max_examples=200)
-@given(RECORDS, STEPS_WITH_QUIET_TOPICS)
-def test_the_final_results_of_a_window_are_one_emission(records, steps):
-    killed = run(records, steps, with_kills=True)
+def the_final_results_of_a_window_are_its_last_emission(killed):
     emissions = {}
     for result in finals(killed).values():
         emissions.setdefault(window_of(result), set()).add(result.emission)
     assert all(len(numbers) == 1 for numbers in emissions.values())
+    for result in killed.results:
+        if not is_final(result):
+            assert result.emission < max(emissions[window_of(result)])
 
 
-@settings(max_examples=200)
-@given(RECORDS, STEPS_WITH_QUIET_TOPICS)
-def test_results_are_those_of_ended_windows_in_order(records, steps):
-    killed = run(records, steps, with_kills=True)
+def results_are_those_of_ended_windows_in_order(killed):
     assert sorted(map(repr, killed.results)) == sorted(map(repr, killed.ended))
     for query in BY_EVENT_TIME:
         ends = [
