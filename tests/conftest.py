@@ -166,7 +166,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def _keep_files_in_memory() -> None:
-    """Temporary files of this run are on no disk, where there is room: tests sync thousands."""
+    """Keeps temporary files in memory, where there is room: tests sync thousands of them."""
     if "TMPDIR" in os.environ or not MEMORY.is_dir():
         return
     may_run_programs = not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC
@@ -375,7 +375,7 @@ def spark(java: Java, jars: Jars, own_folder: Path) -> Iterator[SparkSession]:
 
 @pytest.fixture(autouse=True)
 def own_log() -> Iterator[None]:
-    """A log that a command has begun in this process has no lines of later tests."""
+    """Removes the log handlers of commands that ran in this process, whose files may go."""
     yield
     if logging.getLogger("headrace").handlers:
         log_to(None, stderr=False)

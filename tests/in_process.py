@@ -11,7 +11,7 @@ from headrace.cli import main
 
 
 def invoke(*words: object, code: int = 0) -> Result:
-    """The result of a command, as click has it: what it prints and logs."""
+    """Runs a command; returns click's result, with what it prints on both streams."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", list(sys.path))
         done = CliRunner().invoke(main, [*map(str, words)])

@@ -414,8 +414,8 @@ def test_a_dispatcher_balances_by_the_time_at_the_source(tmp_path, broker, other
     project.write(range(5))
     project.write(range(5, 12), headers=[(ORIGIN, b"par/a/0/1")])
     project.once()
-    answer, *_ = project.command("reconcile", "--recount", "--json").splitlines()
-    [link] = json.loads(answer)["links"]
+    line, *_ = project.command("reconcile", "--recount", "--json").splitlines()
+    [link] = json.loads(line)["links"]
     assert (link["kind"], link["name"], link["unknown"]) == ("dispatcher", "dispatch", "")
     windows = link["windows"]
     assert {window["state"] for window in windows} <= {"balanced", "open"}

@@ -1,4 +1,4 @@
-"""A log file that what is logged never fails by."""
+"""A log file whose errors do not reach the code that logs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from logging.handlers import WatchedFileHandler
 
 
 class LogFile(WatchedFileHandler):
-    """Appends lines, after a rotation to a new file; a line that fails goes to standard error."""
+    """Appends lines, and reopens the file after a rotation; errors go to standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes a line. The library would raise what fails when it opens the file anew."""
+        """Writes a line. The library handles errors of writing, and raises those of reopening."""
         try:
             super().emit(record)
         except OSError:

@@ -61,7 +61,7 @@ def log_to(
     """Sends what headrace logs in this process from INFO on to a file, to stderr, or to both.
 
     What was set up by an earlier call is replaced. A file that is renamed or removed is made anew.
-    A line that can't be written there goes to standard error: it ends nothing of what logs it.
+    A line that can't be written to the file goes to standard error, and raises nothing.
 
     Args:
         file: where lines are appended; None: in no file.
