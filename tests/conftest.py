@@ -119,7 +119,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         pytest.UsageError: if a drill is in no part: CI would never run it.
     """
     drills = [item for item in items if item.get_closest_marker("drill")]
-    forgotten = {item.path.name for item in drills if not parts_of(item.path.name)}
+    forgotten = {item.path.name for item in drills if not parts_of(item.path)}
     if forgotten:
         raise pytest.UsageError(f"tests/drills/parts.py has no part for {sorted(forgotten)}")
     if config.option.part is None:
@@ -128,7 +128,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = [
         item
         for item in drills
-        if config.option.part in parts_of(item.path.name)
+        if config.option.part in parts_of(item.path)
         and not item.get_closest_marker("drill").kwargs.get("always")
     ]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])

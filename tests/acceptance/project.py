@@ -34,7 +34,7 @@ class Event:
     n: int
 
 
-events = Topic("events", event=Event, key="event_id", event_time="event_time", partitions=4)
+events = Topic("{topic}", event=Event, key="event_id", event_time="event_time", partitions=4)
 source = Source(events, metadata=(Metadata.PARTITION, Metadata.OFFSET))
 limits = BatchLimits(max_records={batch}, max_wait=timedelta(milliseconds=200))
 
@@ -74,6 +74,7 @@ class Project:
         folder: of the project; it may not be there yet.
         bootstrap: the Kafka cluster.
         lake: a URI, or a folder below that of the project.
+        topic: of ``FLOW``; a topic of one's own on a broker that others share.
         batch: ``max_records`` of ``FLOW``.
         flow: the module ``flow``.
         settings: more tables of ``headrace.toml``.
@@ -85,6 +86,7 @@ class Project:
         bootstrap: str,
         *,
         lake=".headrace/lake",
+        topic="events",
         batch=10_000,
         flow=FLOW,
         settings="",
@@ -94,7 +96,9 @@ class Project:
         self.lake = lake if "://" in lake else str(folder / lake)
         known = SETTINGS.format(lake=lake, bootstrap=bootstrap)
         (folder / "headrace.toml").write_text(known + settings)
-        (folder / "flow.py").write_text(flow.replace("{batch}", str(batch)))
+        flow = flow.replace("{topic}", topic).replace("{batch}", str(batch))
+        (folder / "flow.py").write_text(flow)
+        self.topic = topic
         self.client = {"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"}
         self.numbers: dict[tuple[int, int], int] = {}  # of events, by partition and offset
 
@@ -134,7 +138,7 @@ class Project:
             value = bad if bad and n % 1000 == 0 else json.dumps(event).encode()
             while True:
                 try:
-                    sender.produce("events", value, key=f"e{n}", on_delivery=self._delivered(n))
+                    sender.produce(self.topic, value, key=f"e{n}", on_delivery=self._delivered(n))
                     break
                 except BufferError:
                     sender.poll(0.1)
@@ -190,11 +194,11 @@ class Project:
         return found
 
     def dead_offsets(self, pipeline: str) -> list[tuple[int, int]]:
-        letters = [one for one in scan(self.client, "events") if one.pipeline == pipeline]
+        letters = [one for one in scan(self.client, self.topic) if one.pipeline == pipeline]
         return [(one.letter.partition.partition, one.letter.offset) for one in letters]
 
     def committed(self, pipeline: str) -> dict[int, int]:
-        asked = [TopicPartition("events", p) for p in range(PARTITIONS)]
+        asked = [TopicPartition(self.topic, p) for p in range(PARTITIONS)]
         found = group_offsets(self.client, f"headrace.{pipeline}", asked)
         return {one.partition: at for one, at in found.items()}
 

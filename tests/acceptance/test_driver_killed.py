@@ -8,12 +8,13 @@ TABLES = ("fused", "stepped")
 
 @pytest.mark.drill(always=True)
 @pytest.mark.timeout(1500)
-def test_kills_of_the_driver_lose_and_repeat_nothing(start_cluster, tmp_path, drill_run):
+def test_kills_of_the_driver_lose_and_repeat_nothing(broker, topic, tmp_path, drill_run):
     """Both paths at once. After each kill, committed offsets must not have passed what is there."""
     events = drill_run.size(short=12_000, long=200_000)
     kills = drill_run.size(short=1, long=10)
     batch = drill_run.size(short=2_000, long=5_000)
-    project = Project(tmp_path / "drill", start_cluster().bootstrap_servers, batch=batch)
+    folder = tmp_path / "drill"
+    project = Project(folder, broker.bootstrap_servers, topic=topic(), batch=batch)
     project.call("apply")
     project.send(0, events, bad=b"not json")
     for _ in range(kills):

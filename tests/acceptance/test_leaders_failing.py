@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.acceptance.project import FLOW, Project, kill_session
+from tests.acceptance.project import Project, kill_session
 from tests.waiting import DRILL_LIMIT_SECONDS, FLUSH_SECONDS, LIMIT_SECONDS, wait_for_drill
 
 from headrace.kafka.client import admin, describe, producer
@@ -159,8 +159,9 @@ def _project(folder: Path, bootstrap: str) -> tuple[Project, Path]:
     project = Project(folder / "drill", bootstrap, batch=20_000)
     notes = folder / "notes"
     notes.mkdir()
-    flow = FLOW.replace("{batch}", "20000").replace("partitions=4)", "partitions=4, replication=3)")
-    (project.folder / "flow.py").write_text(flow + WORKER.format(notes=str(notes)))
+    flow = project.folder / "flow.py"
+    replicated = flow.read_text().replace("partitions=4)", "partitions=4, replication=3)")
+    flow.write_text(replicated + WORKER.format(notes=str(notes)))
     project.call("apply")
     topic = describe(project.client, ["events"])["events"]
     assert (topic.partitions, topic.replication) == (4, len(NODES))

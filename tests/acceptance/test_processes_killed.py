@@ -15,7 +15,7 @@ from pathlib import Path
 
 from headrace import KeyHash, Topic, Worker, WorkerTask
 
-events = Topic("events", partitions=4)
+events = Topic("{topic}", partitions=4)
 NOTES = Path({notes!r})
 
 
@@ -43,11 +43,11 @@ def noted(notes: Path) -> set[str]:
 
 
 @pytest.mark.timeout(600)
-def test_a_process_that_is_killed_is_replaced_and_ctrl_c_drains_all(start_cluster, tmp_path):
+def test_a_process_that_is_killed_is_replaced_and_ctrl_c_drains_all(broker, topic, tmp_path):
     notes = tmp_path / "notes"
     notes.mkdir()
-    project = Project(tmp_path / "drill", start_cluster().bootstrap_servers)
-    (project.folder / "flow.py").write_text(WORKER.format(notes=str(notes)))
+    project = Project(tmp_path / "drill", broker.bootstrap_servers, topic=topic())
+    (project.folder / "flow.py").write_text(WORKER.format(topic=project.topic, notes=str(notes)))
     project.call("apply")
     sent = itertools.count()
     process = project.start("workers", "run", "note", "--processes", "2")

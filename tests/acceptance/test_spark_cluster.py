@@ -116,6 +116,7 @@ def test_a_killed_executor_changes_nothing_in_the_lake_on_hdfs(
     drill_run.report(events=events, kills=1)
 
 
+@pytest.mark.drill
 @pytest.mark.timeout(900)
 def test_instances_of_a_worker_on_spark_are_placed_restarted_and_stopped(
     start_cluster, spark_cluster, tmp_path
@@ -124,7 +125,7 @@ def test_instances_of_a_worker_on_spark_are_placed_restarted_and_stopped(
     notes = tmp_path / "notes"
     notes.mkdir()
     project = Project(tmp_path / "drill", start_cluster().bootstrap_servers)
-    (project.folder / "flow.py").write_text(WORKER.format(notes=str(notes)))
+    (project.folder / "flow.py").write_text(WORKER.format(topic=project.topic, notes=str(notes)))
     environment = project.folder / ".venv"
     environment.symlink_to(sys.prefix)
     project.call("apply")

@@ -122,6 +122,7 @@ def project(
     subprocess.run([HEADRACE, "down"], cwd=tmp_path, check=False)
 
 
+@pytest.mark.drill
 def test_the_first_example_has_results(blocks: Callable[[str], list], project: Path) -> None:
     start, register, show, *_ = (block.text for block in blocks("bash") if block.page == PAGE)
     up, *processes = start.splitlines()

@@ -1,28 +1,64 @@
 """The parts of the short drills that CI runs in turns."""
 
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
 PARTS = (
-    ("test_demo.py", "test_broker_killed.py"),
-    ("test_demo_sites.py", "test_large_table.py", "test_join_histories.py"),
-    ("test_demo_telemetry.py", "test_lake_s3_killed.py"),
-    ("test_error_tracking.py", "test_driver_killed.py", "test_pipelines_killed.py"),
-    ("test_demo.py", "test_ingest_drills.py", "test_ingest_costly.py", "test_against_duckdb.py"),
-    ("test_demo_sites.py", "test_sites_killed.py", "test_worker_drills.py"),
     (
-        "test_demo_telemetry.py",
-        "test_queries_killed.py",
-        "test_spark_cluster.py",
-        "test_bench_flow.py",
-        "test_against_arrow.py",
+        "acceptance/test_demo.py",
+        "acceptance/test_broker_killed.py",
+        "integration/test_bundled_java.py",
+        "integration/test_dispatcher.py",
     ),
     (
-        "test_error_tracking.py",
-        "test_leaders_failing.py",
-        "test_merger_killed.py",
-        "test_offline_files_killed.py",
+        "acceptance/test_demo_sites.py",
+        "acceptance/test_large_table.py",
+        "acceptance/test_join_histories.py",
+        "docs/test_queries.py",
+        "integration/test_extras.py",
+    ),
+    (
+        "acceptance/test_demo_telemetry.py",
+        "acceptance/test_lake_s3_killed.py",
+        "integration/test_embedded_kafka.py",
+        "integration/test_profiles_cassandra.py",
+    ),
+    (
+        "acceptance/test_error_tracking.py",
+        "acceptance/test_driver_killed.py",
+        "acceptance/test_pipelines_killed.py",
+        "integration/test_embedded_hdfs.py",
+    ),
+    (
+        "acceptance/test_demo.py",
+        "acceptance/test_ingest_drills.py",
+        "acceptance/test_ingest_costly.py",
+        "integration/test_cut_log.py",
+        "unit/queries/test_against_duckdb.py",
+    ),
+    (
+        "acceptance/test_demo_sites.py",
+        "acceptance/test_sites_killed.py",
+        "acceptance/test_worker_drills.py",
+    ),
+    (
+        "acceptance/test_demo_telemetry.py",
+        "acceptance/test_bench_flow.py",
+        "acceptance/test_queries_killed.py",
+        "acceptance/test_spark_cluster.py",
+        "unit/queries/matched_events/test_against_arrow.py",
+    ),
+    (
+        "acceptance/test_error_tracking.py",
+        "acceptance/test_leaders_failing.py",
+        "acceptance/test_merger_killed.py",
+        "acceptance/test_offline_files_killed.py",
+        "integration/test_mirror.py",
     ),
 )
 
 
-def parts_of(file: str) -> set[int]:
+def parts_of(file: Path) -> set[int]:
     """Returns the numbers of the parts, from 1, that have a file of drills."""
-    return {number for number, part in enumerate(PARTS, 1) if file in part}
+    name = file.relative_to(TESTS).as_posix()
+    return {number for number, part in enumerate(PARTS, 1) if name in part}

@@ -70,6 +70,7 @@ def test_the_bundled_java_without_its_wrapper_is_told_apart(environ):
     assert found.bundled
 
 
+@pytest.mark.drill
 def test_a_broker_starts_with_the_bundled_java(bundled_java, jars, tmp_path):
     settings = EmbeddedKafka(heap_mb=512)
     cluster = QuickCluster(tmp_path, settings, bundled_java, jars("kafka"))
@@ -82,6 +83,7 @@ def test_a_broker_starts_with_the_bundled_java(bundled_java, jars, tmp_path):
         cluster.stop()
 
 
+@pytest.mark.drill
 def test_spark_runs_a_job_with_the_bundled_java(bundled_java, environ, tmp_path):
     more = quick_spark(bundled_java) | {"PYSPARK_PYTHON": sys.executable}
     job = subprocess.run(

@@ -58,6 +58,7 @@ def leadership(client):
     return found.leader, set(found.isrs)
 
 
+@pytest.mark.drill
 def test_a_log_that_was_cut_and_grew_again_is_refused_and_read_from_the_cut(running, tmp_path):
     client = {"bootstrap.servers": running.bootstrap_servers}
     settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hdfs_native import Client
 
 from headrace.runtime.hdfs import EmbeddedHdfs
@@ -24,6 +25,7 @@ def test_starting_twice_is_one_hdfs(hdfs):
     assert before.running
 
 
+@pytest.mark.drill
 def test_files_survive_a_stop_and_a_start_at_the_same_address(java, jars, tmp_path, stop_at_end):
     server = EmbeddedHdfs(tmp_path, java, jars("hdfs"))
     stop_at_end(tmp_path)

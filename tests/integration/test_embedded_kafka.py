@@ -110,6 +110,7 @@ def test_a_stopped_cluster_comes_back_at_the_same_address_with_its_records(
     again.cluster.stop()
 
 
+@pytest.mark.drill
 def test_three_brokers_lose_nothing_when_one_is_killed_and_another_paused(start_cluster, topic):
     name, three = topic(), start_cluster(brokers=3)
     create(three.bootstrap_servers, name, num_partitions=3, replication_factor=3)

@@ -223,6 +223,7 @@ def test_the_address_of_a_store_says_which_extra_a_profile_needs(bare, project, 
     assert f"pip install 'headrace[{extra}]'" in json.loads(done.stdout)["message"]
 
 
+@pytest.mark.drill
 def test_the_extra_cassandra_reads_a_profile(bare, project, cassandra):
     with (project.folder / "flow.py").open("a") as flow:
         flow.write(PROFILES.format(suffix=project.suffix))
@@ -265,6 +266,7 @@ def test_the_extra_redis_keeps_what_hosts_share(bare, service, redis_server, tmp
     assert set(redis_server.command("KEYS", "*")) - before
 
 
+@pytest.mark.drill
 def test_the_extra_spark_runs_a_pipeline(bare, project):
     project.apply(bare("spark"))
     done = bare("spark").run("run", "--once", "--log-format", "json", "--project", project.folder)

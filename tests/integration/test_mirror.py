@@ -473,6 +473,7 @@ def test_a_topic_that_is_deleted_holds_up_no_other(source, target, topic):
     assert {type(refusal) for refusal in refused.values()} == {MirrorTopicMissingError}
 
 
+@pytest.mark.drill
 def test_a_partition_without_a_leader_holds_up_no_other(start_cluster, target, topic):
     cluster = start_cluster(brokers=3)
     source = client_config(KafkaSettings(), cluster.bootstrap_servers)
@@ -503,6 +504,7 @@ def test_an_instance_that_ends_leaves_its_group_at_once(link, target):
     assert describe_group(target, link.group).members == ()
 
 
+@pytest.mark.drill
 @pytest.mark.parametrize("away", ["source", "target"])
 def test_while_a_site_is_away_an_instance_waits(failing, source, target, topic, away):
     name = topic("clicks")

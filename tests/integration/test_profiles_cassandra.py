@@ -405,6 +405,7 @@ while True:
 """
 
 
+@pytest.mark.drill
 def test_writers_that_are_killed_leave_what_a_repetition_completes(cassandra, connect):
     chance = random.Random(1)
     with closing(connect()) as store:
@@ -481,6 +482,7 @@ def own_server(tmp_path_factory, stop_at_end, certificates):
     server.kill()
 
 
+@pytest.mark.drill
 def test_a_server_that_is_killed_comes_back_with_what_it_has_acknowledged(own_server):
     with closing(open_store(own_server.url(options="?timeout=5"), "users", TTL)) as store:
         now_us = store.now_us()

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 
 import pyarrow as pa
 import pytest
@@ -54,9 +55,14 @@ OPERATORS = {
 }
 
 
+@cache
+def registered(mix):
+    return tuple(mix.queries("ads"))
+
+
 def matches_of_rules(mix, impressions):
     """Counts the events that meet all conditions of the rules, which the rivals are told."""
-    rules = [decode_rule(encode_rule(rule_of(query))) for query in mix.queries("ads")]
+    rules = [decode_rule(encode_rule(rule_of(query))) for query in registered(mix)]
     by_advertiser = {
         advertiser: rule
         for rule in rules
@@ -109,7 +115,7 @@ def test_one_event_in_a_thousand_is_of_an_advertiser_that_a_query_asks_for():
 
 @pytest.mark.parametrize("mix", MIXES, ids=repr)
 def test_each_advertiser_is_asked_for_by_one_query(mix):
-    names = [name for query in mix.queries("ads") for name in asked_for(query)]
+    names = [name for query in registered(mix) for name in asked_for(query)]
     asked = [name for name in names if name.startswith("asked-")]
     assert sorted(asked) == sorted(f"asked-{place}" for place in range(ADVERTISERS))
     assert len(set(names)) == len(names) >= mix.count
@@ -121,7 +127,7 @@ def test_the_expected_matches_are_those_of_the_queries(mix, monkeypatch):
     impressions = AdImpressions(2_200)
     rows = table(impressions.values())
     live = LiveQueries("ads", SCHEMA)
-    for query in mix.queries("ads"):
+    for query in registered(mix):
         live.apply(*encode_query(query))
     matches = sum(len(matches.rows) for matches in live.rules.matches(rows))
     expected = mix.matches(impressions.matching)
@@ -132,28 +138,27 @@ def test_the_expected_matches_are_those_of_the_queries(mix, monkeypatch):
 
 def test_few_queries_have_most_matches_in_a_skewed_mix():
     mix = queries.MIXES["match-skewed"]
-    of_query = Counter({query.id: len(asked_for(query)) for query in mix.queries("ads")})
-    absent = sum("absent" in name for query in mix.queries("ads") for name in asked_for(query))
+    of_query = Counter({query.id: len(asked_for(query)) for query in registered(mix)})
+    absent = sum("absent" in name for query in registered(mix) for name in asked_for(query))
     assert sum(count for _, count in of_query.most_common(150)) == 900
     assert sum(of_query.values()) - absent == ADVERTISERS
 
 
 def test_three_in_ten_queries_have_an_unselective_equality():
     mix = queries.MIXES["match-unselective"]
-    texts = [query.text for query in mix.queries("ads")]
+    texts = [query.text for query in registered(mix)]
     assert sum("position = " in text for text in texts) == 3_000
     assert {text.count("position = 2") for text in texts} == {0, 1}
 
 
 @pytest.mark.parametrize("mix", [QueryMix(250), QueryMix(250, unselective=0.3)], ids=repr)
 def test_queries_are_registered_as_the_command_would(mix):
-    registered = list(mix.queries("ads"))
-    for query in registered:
+    for query in registered(mix):
         tree = parse_query(query.text)
         shape, constants = compile_query(tree, SCHEMA)
         assert (print_query(tree), shape.key) == (query.text, query.shape)
         assert repr(constants) == repr(query.constants)
-    assert len({query.shape for query in registered}) == 100
+    assert len({query.shape for query in registered(mix)}) == 100
 
 
 def test_one_query_of_each_shape_is_parsed(monkeypatch):

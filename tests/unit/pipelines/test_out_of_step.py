@@ -1,8 +1,11 @@
 """Checkpoint and table out of step, in each direction, at each point where a crash leaves them."""
 
 import itertools
+import shutil
 from collections import Counter
 from contextlib import suppress
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,8 +42,12 @@ from headrace.sinks.lake.table import LakeTable
 @pytest.fixture
 def site(tmp_path, monkeypatch):
     """A driver whose dead letters and committed offsets go to lists, and that can be killed."""
+    return new_site(tmp_path, monkeypatch)
+
+
+def new_site(folder, monkeypatch):
     without_kafka(monkeypatch)
-    site = Site(tmp_path, str(tmp_path / "lake"))
+    site = Site(folder, str(folder / "lake"))
     site.cluster.create("clicks", 2)
     site.send(10, 5)
     site.run()
@@ -77,19 +84,36 @@ def test_what_a_task_wrote_whose_executor_died_is_in_no_batch(site, monkeypatch)
 STATES = ("before", *CRASHES, "after")
 
 
+@pytest.fixture(scope="module")
+def history(tmp_path_factory):
+    """Each state of the lake, by its name, and the site that has been through all of them."""
+    folder, kept = tmp_path_factory.mktemp("history"), {}
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        site = new_site(folder / "site", monkeypatch)
+
+        def keep(state):
+            kept[state] = site.keep(folder / f"kept {state}")
+
+        keep("before")
+        for crash in CRASHES:
+            site.send(3, 2)
+            with pytest.raises(Crashed):
+                site.run(crash=crash)
+            keep(crash)
+        site.send(1, 1)
+        site.run()
+        keep("after")
+    return kept, site
+
+
 @pytest.mark.parametrize(("checkpoint", "table"), list(itertools.product(STATES, STATES)))
 def test_any_checkpoint_with_any_table_goes_on_exactly_or_is_refused(
-    site, tmp_path, checkpoint, table
+    history, tmp_path, monkeypatch, checkpoint, table
 ):
-    kept = {"before": site.keep(tmp_path / "before")}
-    for number, crash in enumerate(CRASHES):
-        site.send(3, 2)
-        with pytest.raises(Crashed):
-            site.run(crash=crash)
-        kept[crash] = site.keep(tmp_path / f"kept {number}")
-    site.send(1, 1)
-    site.run()
-    kept["after"] = site.keep(tmp_path / "after")
+    without_kafka(monkeypatch)
+    kept, former = history
+    folder = shutil.copytree(former.folder, tmp_path / "site")
+    site = replace(deepcopy(former), folder=folder, lake=str(folder / "lake"))
     site.restore(kept[checkpoint], CHECKPOINTS)
     site.restore(kept[table], TABLE)
     site.send(4, 4)

@@ -56,6 +56,7 @@ CLAUSES = (
     ("LOSS", "OF", "SIGNAL", "AFTER"),
 )
 """The words of the clauses. SELECT comes first, FROM next; others may come in any order."""
+_BY_FIRST_WORD = {clause[0]: clause for clause in CLAUSES}
 _EMITTED = (("EMPTY", "WINDOWS"), ("MATCHED", "EVENTS"))
 
 
@@ -120,9 +121,9 @@ class _QueryParser:
     def _clauses(self, words: Words) -> dict[str, _Clause]:
         begins = [
             (index, name)
-            for index, _ in at_depth_zero(words)
-            for name in CLAUSES
-            if starts_with(words[index:], name)
+            for index, word in at_depth_zero(words)
+            if (name := _BY_FIRST_WORD.get(word.text.upper()))
+            and starts_with(words[index : index + len(name)], name)
             # EMIT in EMPTY WINDOWS EMIT or MATCHED EVENTS EMIT begins no clause.
             and not any(starts_with(words[max(index - 2, 0) : index], each) for each in _EMITTED)
         ]
