@@ -46,7 +46,7 @@ from headrace.runtime.java import Java, find_java
 from headrace.runtime.logs import log_to
 from headrace.settings.model import EmbeddedKafka, SparkSettings
 
-BYTES_OF_A_PROCESS = 3_500_000_000  # a Spark, and clusters of its own
+BYTES_OF_A_PROCESS = 5_500_000_000  # a Spark, and clusters of its own
 MEMORY = Path("/dev/shm")
 BYTES_OF_A_RUN = 6_000_000_000  # files of all its tests and servers
 _GUARD = pytest.StashKey[ServerGuard]()
@@ -159,9 +159,9 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Three for each processor, if memory allows: most of the time, tests wait."""
+    """Twice as many as there are processors, if memory allows: half the time, tests wait."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(3 * (os.cpu_count() or 1), memory // BYTES_OF_A_PROCESS))
+    return max(1, min(2 * (os.cpu_count() or 1), memory // BYTES_OF_A_PROCESS))
 
 
 def pytest_report_header(config: pytest.Config) -> str:
