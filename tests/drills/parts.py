@@ -8,7 +8,6 @@ PARTS = (
         "acceptance/test_demo.py",
         "acceptance/test_broker_killed.py",
         "integration/test_bundled_java.py",
-        "integration/test_dispatcher.py",
     ),
     (
         "acceptance/test_demo_sites.py",

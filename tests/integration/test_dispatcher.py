@@ -86,7 +86,6 @@ def test_an_instance_that_is_killed_repeats_nothing_that_the_target_has(project)
     assert project.numbers("waw") == list(range(70))
 
 
-@pytest.mark.drill
 def test_a_site_that_is_away_holds_up_nobody_else(declare, broker, other, start_cluster, topic):
     """Site waw is on the cluster of the project, as its brokers go on."""
     name = topic("events")

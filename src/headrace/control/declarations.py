@@ -10,7 +10,7 @@ import importlib.machinery
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -88,22 +88,31 @@ def _make_importable(root: Path) -> None:
     own = {file.parent.name for file in root.glob("*/__init__.py")}
     own |= {file.stem for file in root.glob("*.py")}
     own -= sys.stdlib_module_names | {"headrace"}
+    is_inside = _is_inside(root)
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] in own and not _inside(module, root):
+        if name.partition(".")[0] in own and not is_inside(module):
             del sys.modules[name]
 
 
-def _inside(module: ModuleType, root: Path) -> bool:
-    """Returns whether it is the project's; packages of an environment in its folder are not."""
-    file = getattr(module, "__file__", None)
-    if file is None or not _is_below(file, str(root)):
-        return False
-    environment = sys.prefix
-    return not (_is_below(environment, str(root)) and _is_below(file, environment))
+def _is_inside(root: Path) -> Callable[[ModuleType], bool]:
+    """Returns what tells a project's modules; packages of an environment in its folder are not."""
+    own, environment = _below(str(root)), _below(sys.prefix)
+
+    def is_inside(module: ModuleType) -> bool:
+        file = getattr(module, "__file__", None)
+        if file is None:
+            return False
+        path = _real_path(file)
+        if not path.startswith(own):
+            return False
+        return not (environment.startswith(own) and path.startswith(environment))
+
+    return is_inside
 
 
-def _is_below(path: str, folder: str) -> bool:
-    return _real_path(path).startswith(_real_path(folder).rstrip(os.sep) + os.sep)
+def _below(folder: str) -> str:
+    """Returns what the real path of each file below a folder begins with."""
+    return _real_path(folder).rstrip(os.sep) + os.sep
 
 
 # A process has thousands of modules, and some projects are loaded again for each request.
@@ -149,7 +158,7 @@ def _failed_import(name: str, error: BaseException, settings: Settings) -> Probl
 def _declared_by(modules: list[ModuleType], root: Path) -> list[Declaration]:
     # Declarations are often imported from a module that the settings do not name: they are shown
     # where they were assigned, by identity, since equal values may be declared twice.
-    everywhere = [module for module in list(sys.modules.values()) if _inside(module, root)]
+    everywhere = list(filter(_is_inside(root), list(sys.modules.values())))
     lines = {
         id(value): (file, line)
         for module in (*modules, *everywhere)
