@@ -26,6 +26,7 @@ PARTS = (
         "acceptance/test_error_tracking.py",
         "acceptance/test_driver_killed.py",
         "acceptance/test_pipelines_killed.py",
+        "acceptance/test_worker_drills.py",
         "integration/test_embedded_hdfs.py",
     ),
     (
@@ -38,7 +39,6 @@ PARTS = (
     (
         "acceptance/test_demo_sites.py",
         "acceptance/test_sites_killed.py",
-        "acceptance/test_worker_drills.py",
     ),
     (
         "acceptance/test_demo_telemetry.py",
