@@ -95,7 +95,7 @@ def _make_importable(root: Path) -> None:
 
 
 def _is_inside(root: Path) -> Callable[[ModuleType], bool]:
-    """Returns what tells a project's modules; packages of an environment in its folder are not."""
+    """Returns a check: is a module in the project, and not in an environment in its folder?"""
     own, environment = _below(str(root)), _below(sys.prefix)
 
     def is_inside(module: ModuleType) -> bool:
@@ -111,7 +111,7 @@ def _is_inside(root: Path) -> Callable[[ModuleType], bool]:
 
 
 def _below(folder: str) -> str:
-    """Returns what the real path of each file below a folder begins with."""
+    """Returns the prefix of the real path of every file below a folder."""
     return _real_path(folder).rstrip(os.sep) + os.sep
 
 
