@@ -20,6 +20,8 @@ PARTS = (
         "acceptance/test_demo_telemetry.py",
         "acceptance/test_lake_s3_killed.py",
         "integration/test_embedded_kafka.py",
+        "integration/test_ingest.py",
+        "integration/test_ingest_queries.py",
         "integration/test_profiles_cassandra.py",
     ),
     (

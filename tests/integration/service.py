@@ -14,6 +14,7 @@ from typing import Any
 
 import confluent_kafka
 import httpx
+from tests.drills.run import DrillRun
 from tests.in_process import answer
 from tests.waiting import LIMIT_SECONDS, wait_for
 
@@ -197,3 +198,21 @@ def http(method: str, url: str, **options: Any) -> httpx.Response:
 
 def bearer(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}"}
+
+
+def assert_as_described(
+    service: Service, token: str, run: DrillRun, *options: str, examples: int
+) -> None:
+    """What schemathesis sends gets the answers that the service's description names.
+
+    Args:
+        examples: requests for each operation, in a short drill.
+    """
+    command = [HEADRACE.with_name("schemathesis"), "run", f"{service.url}/openapi.json"]
+    command += ["-H", f"Authorization: Bearer {token}", *options]
+    # A schema can't say that event times follow the clock, or which texts are queries.
+    command += ["--exclude-checks", "positive_data_acceptance", "--generation-database", "none"]
+    command += ["--max-examples", str(run.size(short=examples, long=10 * examples))]
+    command += ["--seed", str(run.seed), "--no-color"]
+    done = subprocess.run(command, cwd=service.folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout

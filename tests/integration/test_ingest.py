@@ -22,7 +22,14 @@ from pathlib import Path
 import httpx
 import pytest
 import zstandard
-from tests.integration.service import HEADRACE, NO_AUTHORITIES, Service, bearer, http
+from tests.integration.service import (
+    HEADRACE,
+    NO_AUTHORITIES,
+    Service,
+    assert_as_described,
+    bearer,
+    http,
+)
 from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.control import ingest
@@ -500,15 +507,12 @@ def test_the_snippets_of_the_reference_send_events(tmp_path, broker):
     assert len(project.records("page-views")) == 101
 
 
-def test_schemathesis_finds_no_failure_and_no_violation_of_the_description(service, token):
-    tool = Path(sys.executable).with_name("schemathesis")
-    command = [tool, "run", f"{service.url}/openapi.json", "-H", f"Authorization: Bearer {token}"]
-    # A schema can't say that event times follow the clock and that ids differ within a batch.
-    command += ["--exclude-checks", "positive_data_acceptance", "--max-examples", "60"]
-    command += ["--seed", "1", "--generation-database", "none", "--no-color"]
+@pytest.mark.drill
+def test_schemathesis_finds_no_failure_and_no_violation_of_the_description(
+    service, token, drill_run
+):
     before = len(service.records("derived"))
-    done = subprocess.run(command, cwd=service.folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    assert_as_described(service, token, drill_run, examples=60)
     assert len(service.records("derived")) > before
 
 

@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from datetime import datetime
@@ -17,7 +16,14 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
-from tests.integration.service import FLOW, NO_AUTHORITIES, Service, bearer, http
+from tests.integration.service import (
+    FLOW,
+    NO_AUTHORITIES,
+    Service,
+    assert_as_described,
+    bearer,
+    http,
+)
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import StandingQueries
@@ -316,21 +322,10 @@ def test_the_examples_of_the_page_are_true(service):
     assert re.match(r": heartbeat\nid: -?\d+\n\nid: \d+\ndata: \{", stream)
 
 
-def test_schemathesis_finds_no_violation_of_the_description(service):
-    tool = Path(sys.executable).with_name("schemathesis")
-    command = [
-        tool,
-        "run",
-        f"{service.url}/openapi.json",
-        "-H",
-        f"Authorization: Bearer {service.all}",
-    ]
-    # A schema can't say which texts are queries, and which ids are registered.
-    command += ["--exclude-checks", "positive_data_acceptance", "--max-examples", "30"]
-    command += ["--include-path-regex", "^/v1/queries", "--seed", "1", "--no-color"]
-    command += ["--generation-database", "none"]
-    done = subprocess.run(command, cwd=service.folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+@pytest.mark.drill
+def test_schemathesis_finds_no_violation_of_the_description(service, drill_run):
+    paths = ["--include-path-regex", "^/v1/queries"]
+    assert_as_described(service, service.all, drill_run, *paths, examples=30)
 
 
 def test_streams_end_at_the_drain_and_resume_at_the_next_service(tmp_path, broker):
