@@ -13,6 +13,7 @@ from headrace.kafka.client import watermarks
 from headrace.kafka.dead_letters import scan
 from headrace.model import TopicPartition
 from headrace.workers import DeadLetters, KeyHash, RoundRobin
+from headrace.workers.timing import WorkerTiming
 
 PROCESSES = {
     "sync_tasks": "processes",
@@ -96,5 +97,5 @@ def test_a_process_that_never_answers_is_ended_with_the_instance(bench):
         **PROCESSES,
     )
     with pytest.raises(ProcessingTimeoutError):
-        drill(bench.instance(worker).run())
+        drill(bench.instance(worker, timing=WorkerTiming(close_seconds=1)).run())
     assert bench.committed(worker) == {0: 1}

@@ -50,6 +50,7 @@ class WorkerInstance:
         config: of librdkafka, at least ``bootstrap.servers``.
         membership: how to be a member of the group; by default, cooperative and not static.
         on_end: called at the very end with the failure, or ``None``.
+        timing: how long it waits for what it calls, where the worker declares nothing.
     """
 
     def __init__(
@@ -59,13 +60,14 @@ class WorkerInstance:
         *,
         membership: Membership | None = None,
         on_end: Callable[[BaseException | None], None] | None = None,
+        timing: WorkerTiming = WorkerTiming(),
     ) -> None:
         self.worker = worker
         self.state = InstanceState.CREATED
         self.failure: BaseException | None = None
         self._config = config
         self._membership = membership or Membership(worker.consumer_group)
-        self._on_end = on_end
+        self._on_end, self._timing = on_end, timing
         self._running: RunningInstance | None = None
         self._pause_requests: PauseRequests | None = None
         self._stop_asked = False
@@ -82,7 +84,9 @@ class WorkerInstance:
             self._pause_requests = PauseRequests(self._config, self.worker.name)
             await self._pause_requests.wait_ready()
             await asyncio.to_thread(ensure_needed_topics, self.worker, self._config)
-            self._running = RunningInstance(self.worker, self._config, self._membership)
+            self._running = RunningInstance(
+                self.worker, self._config, self._membership, self._timing
+            )
             self._pause_requests.subscribe(self._running.assignments.backpressure.set_requested)
             self._enter(InstanceState.RUNNING)
             if self._stop_asked:

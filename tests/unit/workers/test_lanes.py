@@ -311,6 +311,19 @@ def test_a_rebalance_does_not_wait_for_a_coroutine_that_swallows_its_cancellatio
     assert "subpartition t[0].0 does not end" in caplog.text
 
 
+def test_what_a_drain_has_abandoned_is_not_waited_for_when_the_group_is_left(stubborn, caplog):
+    async def run():
+        bench = LaneBench(stubborn, timing=WorkerTiming(grace_seconds=0))
+        bench.put(0)
+        await settled()
+        await bench.assignments.drain(0)
+        await bench.revoke()
+        stubborn.may_end = True
+
+    drill(run())
+    assert caplog.text.count("subpartition t[0].0 does not end") == 1
+
+
 @pytest.mark.parametrize("method", ["init", "punctuate", "close"])
 def test_what_is_no_record_has_a_deadline_that_names_the_subpartition(method):
     async def endless(*_):
