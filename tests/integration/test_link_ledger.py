@@ -172,8 +172,8 @@ class Linked:
 
 
 @pytest.fixture(scope="module")
-def other(start_cluster):
-    return start_cluster().bootstrap_servers
+def other(second_broker):
+    return second_broker.bootstrap_servers
 
 
 @pytest.fixture
