@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import struct
+from collections import namedtuple
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import (
@@ -203,6 +204,7 @@ def _cluster(address: CassandraAddress) -> Cluster:
         load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy(address.datacenter)),
         consistency_level=ConsistencyLevel.name_to_value[address.consistency],
         request_timeout=address.timeout_seconds,
+        row_factory=_named_rows,
         speculative_execution_policy=ConstantSpeculativeExecutionPolicy(_HUNG_SECONDS, 2),
     )
     login = PlainTextAuthProvider(address.user, address.password.reveal())
@@ -215,6 +217,17 @@ def _cluster(address: CassandraAddress) -> Cluster:
         control_connection_timeout=address.timeout_seconds,
         prepare_on_all_hosts=False,
     )
+
+
+def _named_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[Any]:
+    """Returns rows whose values have the names of their columns."""
+    return list(map(_row_class(tuple(columns))._make, rows))
+
+
+@cache
+def _row_class(columns: tuple[str, ...]) -> Any:
+    # The client's own factory makes a class for each answer, which takes longer than its rows.
+    return namedtuple("Row", columns)  # noqa: PYI024 - the columns are those of a query
 
 
 @contextmanager
