@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import time
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -46,6 +47,8 @@ _MIN_ENTRIES_BETWEEN_TRIMS = 100
 _FIELD, _ENTRY, _FORGOTTEN = "field", "entry", "forgotten"
 _DIGEST_BYTES = 16
 _SECOND = 1_000_000
+# A task needs the time twice: to read rows, and to write them.
+_MAX_CLOCK_AGE_US = 10 * _SECOND
 # Deletions with a timestamp below zero can't be stored.
 _MIN_TIMESTAMP = 1
 # Rows stay a little longer, for clocks of nodes that differ. Readers leave them out.
@@ -102,10 +105,14 @@ class CassandraProfileStore(ProfileStore):
         self._address = CassandraAddress.of(url)
         self._store, self._ttl_us = store, ttl // timedelta(microseconds=1)
         self._open: CassandraConnection | None = None
+        self._clock: _Clock | None = None
 
     def now_us(self) -> int:
-        with translated_errors(self._address):
-            return _clock_us(self._connection.select(_SELECT_CLOCK).one().clock)
+        if self._clock is None or self._clock.age_us > _MAX_CLOCK_AGE_US:
+            with translated_errors(self._address):
+                clock = self._connection.select(_SELECT_CLOCK).one().clock
+            self._clock = _Clock(_clock_us(clock), _monotonic_us())
+        return self._clock.store_us + self._clock.age_us
 
     def prepare(self) -> str:
         with translated_errors(self._address):
@@ -235,6 +242,22 @@ class CassandraProfileStore(ProfileStore):
     def _delete_entry(self, user: str, name: str, at_us: int, digest: bytes) -> _Statement:
         timestamp = max(at_us, _MIN_TIMESTAMP)
         return _Statement(_DELETE_ENTRY, (timestamp, self._store, user, name, at_us, digest))
+
+
+class _Clock(NamedTuple):
+    """The store's clock when it was asked, and this machine's monotonic one just after."""
+
+    store_us: int
+    local_us: int
+
+    @property
+    def age_us(self) -> int:
+        """How long ago the store was asked."""
+        return _monotonic_us() - self.local_us
+
+
+def _monotonic_us() -> int:
+    return time.monotonic_ns() // 1_000
 
 
 @dataclass(frozen=True)
