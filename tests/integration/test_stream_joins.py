@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
+from tests.in_process import answer
 
 from headrace.errors import StepError
 from headrace.pipelines.steps import apply_steps
@@ -130,24 +131,26 @@ away = Pipeline("away", [views, clicks], Lake("away"), steps=[lost])
 """
 
 
-@pytest.mark.parametrize(
-    ("condition", "code"),
-    [
-        ("id = view AND clicked BETWEEN at AND at + INTERVAL 1 HOUR", 0),
-        ("id = view", 2),
-    ],
-)
-def test_check_refuses_them_at_the_line_of_the_step(tmp_path, condition, code):
-    (tmp_path / "headrace.toml").write_text('[project]\nname = "ads"\nmodules = ["flow"]\n')
-    (tmp_path / "flow.py").write_text(FLOW.replace("CONDITION", condition))
+def test_check_refuses_them_at_the_line_of_the_step(tmp_path):
+    write_project(tmp_path, "id = view")
     command = [sys.executable, "-m", "headrace.cli", "check", "--json", "--project", str(tmp_path)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
-    answer = json.loads(run.stdout)
-    assert run.returncode == code, run.stderr
-    if code:
-        [problem] = answer["problems"]
-        assert problem["line"] == 1 + FLOW[: FLOW.index("def joined")].count("\n")
-        assert "pipeline 'right', step 'joined': it joins two streams" in problem["message"]
-    else:
-        [warning] = answer["warnings"]
-        assert "step 'lost': its steps could not be planned: OSError" in warning["message"]
+    assert run.returncode == 2, run.stderr
+    [problem] = json.loads(run.stdout)["problems"]
+    assert problem["line"] == 1 + FLOW[: FLOW.index("def joined")].count("\n")
+    assert "pipeline 'right', step 'joined': it joins two streams" in problem["message"]
+
+
+def test_check_takes_others_and_warns_of_a_step_that_fails_here(tmp_path, spark, monkeypatch):
+    session = spark.newSession()
+    monkeypatch.setattr(session, "stop", lambda: None)
+    monkeypatch.setattr("headrace.pipelines.session.start_session", lambda *_, **__: session)
+    write_project(tmp_path, "id = view AND clicked BETWEEN at AND at + INTERVAL 1 HOUR")
+    [warning] = answer("check", "--project", tmp_path)["warnings"]
+    assert "step 'lost': its steps could not be planned: OSError" in warning["message"]
+
+
+def write_project(folder, condition):
+    """Writes a project whose pipeline ``right`` joins on a condition."""
+    (folder / "headrace.toml").write_text('[project]\nname = "ads"\nmodules = ["flow"]\n')
+    (folder / "flow.py").write_text(FLOW.replace("CONDITION", condition))
