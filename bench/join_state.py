@@ -62,7 +62,6 @@ def _keep(
         partition.join(at, end, KeyedEvents.of(batch), [])
         at, value_bytes = end, value_bytes + sum(len(event.value) for event in batch)
     partition.join(at, at, KeyedEvents.of([]), [])  # deletes what the last batch no longer needs
-    earlier.close()
     return value_bytes
 
 

@@ -178,15 +178,12 @@ class SimulatedPartition:
         index = EarlierIndex(self.indexes / machine, SLICE)
         if crash is not None:
             crash(state, index)
-        try:
-            return JoinPartition(state, index, WINDOW, self.match).join(
-                start,
-                end,
-                KeyedEvents.of(history.earlier[start.earlier : end.earlier]),
-                history.later[start.later : end.later],
-            )
-        finally:
-            index.close()
+        return JoinPartition(state, index, WINDOW, self.match).join(
+            start,
+            end,
+            KeyedEvents.of(history.earlier[start.earlier : end.earlier]),
+            history.later[start.later : end.later],
+        )
 
     def state(self, position):
         return self._states().read(position)

@@ -1,10 +1,9 @@
 """Events of the earlier side, which later ones ask for: an index on this machine's disk.
 
-Each range of slices of event time is a column family of RocksDB, which is dropped when it expires.
-It ingests the sorted files of batches (:mod:`headrace.pipelines.join.sorted_files`), which are the
-durable state of the join too: an index that is lost is restored from them. Nothing is written to
-the index in any other way, so it needs no write-ahead log, and a crash leaves it with a file or
-without it.
+The entries of each range of slices of event time (:mod:`headrace.pipelines.join.range_entries`) are
+a RocksDB of their own, which is deleted when it expires. A batch opens those of the ranges that it
+needs. They ingest the sorted files of batches (:mod:`headrace.pipelines.join.sorted_files`), which
+are the durable state of the join too: an index that is lost is restored from them.
 
 With ``Match.ID``, beside each range are the fingerprints of its keys
 (:mod:`headrace.pipelines.join.fingerprint_runs`), by which it is asked for few that it does not
@@ -18,11 +17,11 @@ import re
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -35,6 +34,7 @@ from headrace.pipelines.join.fingerprint_runs import (
     merged_prints,
     unpacked,
 )
+from headrace.pipelines.join.range_entries import LostEntriesError, RangeEntries
 from headrace.pipelines.join.slices import slice_of
 from headrace.pipelines.join.sorted_files import (
     SortedFile,
@@ -48,12 +48,10 @@ from headrace.runtime.durable_files import replace_file
 from headrace.runtime.file_locks import FileLock, open_lock_file
 
 if TYPE_CHECKING:
-    from rocksdict import CompactOptions, Options, Rdict, RdictIter
+    from rocksdict import Rdict, RdictIter
 
 _T = TypeVar("_T")
 _MARKS = "marks.json"
-_DEFAULT = "default"
-_LEVELS = range(7)
 _INDEX = "index"
 _FINGERPRINTS = "fingerprints"
 _DAMAGED = re.compile("Corruption|No such file or directory")
@@ -61,14 +59,14 @@ _LOCK_POLL_SECONDS = 0.05
 
 
 class Range(NamedTuple):
-    """Slices of event time, as a column family is named: ``<first>-<last>``."""
+    """Slices of event time, as a folder is named: ``<first>-<last>``."""
 
     first: int
     last: int
 
     @classmethod
     def parse(cls, name: str) -> Range:
-        """Returns the range of a column family."""
+        """Returns the range of a folder."""
         first, last = name.split("-")
         return cls(int(first), int(last))
 
@@ -111,7 +109,7 @@ _INGESTED = msgspec.json.Decoder(IngestedFiles)
 
 
 class EarlierIndex:
-    """The index of one partition; open in one task at a time, for which others wait.
+    """The index of one partition; used by one task at a time, for which others wait.
 
     Attributes:
         slice_us: length of its slices.
@@ -124,8 +122,9 @@ class EarlierIndex:
 
     Raises:
         DamagedRunError: if fingerprints that are read are damaged, or gone.
-        Exception: as RocksDB words it: it is open elsewhere, the disk fails, or what is read is
-            damaged (:func:`with_index`).
+        LostEntriesError: if files of a range that is used are gone.
+        Exception: as RocksDB words it: the disk fails, or what is read is damaged
+            (:func:`with_index`).
     """
 
     max_files_of_a_range = 32
@@ -135,31 +134,35 @@ class EarlierIndex:
         self.slice_us = slice_us
         self._marks = folder / _MARKS
         self._options = index_options()
-        self._index, self._ranges = _opened(folder / _INDEX, self._options)
-        self._prints_folder = folder / _FINGERPRINTS
+        self._entries_folder, self._prints_folder = folder / _INDEX, folder / _FINGERPRINTS
+        there = [each.name for each in self._entries_folder.glob("*") if RangeEntries.are_in(each)]
+        self._ranges = {range_: self._entries(range_) for range_ in map(Range.parse, sorted(there))}
         self._prints = {range_: self._runs(range_) for range_ in self._ranges}
-        for each in self._prints_folder.glob("*"):
-            if each.name not in map(str, self._ranges):  # a crash left it
-                shutil.rmtree(each)
+        for each in (*self._entries_folder.glob("*"), *self._prints_folder.glob("*")):
+            if each.name not in there:  # a crash left it, or another version
+                shutil.rmtree(each) if each.is_dir() else each.unlink()
         self.ingested = self._read_marks()
 
-    def ingest(self, name: str, files: Sequence[SortedFile]) -> None:
-        """Takes sorted files, known together by a name. Once more, they change nothing."""
+    def ingest(self, segments: Mapping[str, Sequence[SortedFile]]) -> None:
+        """Takes sorted files, by the names of their segments. Once more, they change nothing.
+
+        Of several segments at once it opens each range once.
+        """
         by_range: defaultdict[Range, list[SortedFile]] = defaultdict(list)
-        for file in files:
+        for file in chain.from_iterable(segments.values()):
             by_range[Range(file.first, file.last)].append(file)
         for range_, of_range in by_range.items():
             self._ingest(range_, of_range)
         # After they are in: without a mark they are taken once more.
-        self.mark_ingested(name)
+        self.mark_ingested(segments)
         for range_ in by_range:
             self._prints[range_].delete_replaced()
         max_files = self.max_files_of_a_range
-        self._compact([each for each in by_range if self._file_count(each) > max_files])
+        self._compact([each for each in by_range if self._ranges[each].file_count > max_files])
 
-    def mark_ingested(self, name: str) -> None:
-        """Notes that it holds what a name stands for."""
-        self._mark(replace(self.ingested, files=self.ingested.files | {name}))
+    def mark_ingested(self, names: Iterable[str]) -> None:
+        """Notes that it holds what names stand for."""
+        self._mark(replace(self.ingested, files=self.ingested.files.union(names)))
 
     def find(
         self, keys: Sequence[bytes], prints: Fingerprints, since_us: int, before_offset: int
@@ -175,7 +178,10 @@ class EarlierIndex:
         for range_, entries in self._since(since_us).items():
             indices = order[self._prints[range_].hold(ordered)].tolist()
             missing = [key for i in indices if (key := keys[i]) not in events]
-            values: Any = entries.get([entry_key(key) for key in missing])
+            if not missing:
+                continue
+            with entries.reading() as opened:
+                values: Any = opened.get([entry_key(key) for key in missing])
             for key, value in zip(missing, values, strict=True):
                 if value is not None:
                     event = event_of(key, value)
@@ -191,27 +197,28 @@ class EarlierIndex:
         Those that are older than ``since_us``, or were read from ``before_offset`` on, are passed
         over.
         """
-        entries = {range_: each.iter() for range_, each in self._since(since_us).items()}
-        newest_first = sorted(entries.items(), key=lambda item: item[0].last, reverse=True)
-        return [self._last(newest_first, event, since_us, before_offset) for event in later]
-
-    def _last(
-        self,
-        ranges: Sequence[tuple[Range, RdictIter]],
-        later: KeyedEvent,
-        since_us: int,
-        before_offset: int,
-    ) -> KeyedEvent | None:
-        last: KeyedEvent | None = None
-        for range_, entries in ranges:
-            if range_.first > slice_of(later.time_us, self.slice_us):
+        lasts: list[KeyedEvent | None] = [None] * len(later)
+        newest_first = sorted(
+            self._since(since_us).items(), key=lambda item: item[0].last, reverse=True
+        )
+        for range_, entries in newest_first:
+            indices = [
+                i for i, event in enumerate(later) if self._may_hold_newer(range_, event, lasts[i])
+            ]
+            if not indices:
                 continue
-            if last is not None and range_.last < slice_of(last.time_us, self.slice_us):
-                break  # all that follow are older
-            event = _last_before(entries, later, before_offset)
-            if event is not None and event.time_us >= since_us:
-                last = event if last is None else max(last, event, key=_time_and_offset)
-        return last
+            with entries.reading() as opened:
+                events = [*_lasts_before(opened, [later[i] for i in indices], before_offset)]
+            for i, event in zip(indices, events, strict=True):
+                if event is not None and event.time_us >= since_us:
+                    lasts[i] = max(filter(None, (lasts[i], event)), key=_time_and_offset)
+        return lasts
+
+    def _may_hold_newer(self, range_: Range, later: KeyedEvent, last: KeyedEvent | None) -> bool:
+        """Whether a range may hold an event before ``later`` that is newer than ``last``."""
+        if range_.first > slice_of(later.time_us, self.slice_us):
+            return False
+        return last is None or range_.last >= slice_of(last.time_us, self.slice_us)
 
     def expire(self, before_us: int) -> None:
         """Deletes the slices that end before a time."""
@@ -234,46 +241,36 @@ class EarlierIndex:
         self._drop([*self._ranges])
         self._mark(IngestedFiles(state_id=state_id))
 
-    def close(self) -> None:
-        """Closes it, so that another process can open it."""
-        for entries in self._ranges.values():
-            entries.close()
-        self._index.close()
+    def _entries(self, range_: Range) -> RangeEntries:
+        return RangeEntries(self._entries_folder / str(range_), self._options)
 
     def _runs(self, range_: Range) -> FingerprintRuns:
         return FingerprintRuns(self._prints_folder / str(range_))
 
-    def _since(self, since_us: int) -> dict[Range, Rdict]:
+    def _since(self, since_us: int) -> dict[Range, RangeEntries]:
         first = slice_of(since_us, self.slice_us)
         return {range_: entries for range_, entries in self._ranges.items() if range_.last >= first}
 
     def _ingest(self, range_: Range, files: Sequence[SortedFile]) -> None:
         """Takes files of one range, and the fingerprints of their keys before."""
         if range_ not in self._ranges:
-            created = self._index.create_column_family(str(range_), self._options)
-            self._ranges[range_], self._prints[range_] = created, self._runs(range_)
+            self._ranges[range_], self._prints[range_] = self._entries(range_), self._runs(range_)
         prints = merged_prints([unpacked(file.fingerprints) for file in files])
         if len(prints):
             self._prints[range_].add(prints)
-        entries = self._ranges[range_]
-        with TemporaryDirectory() as folder:
-            paths = [Path(folder) / f"{number}.sst" for number in range(len(files))]
-            for path, file in zip(paths, files, strict=True):
-                path.write_bytes(file.entries)
-            entries.ingest_external_file([str(path) for path in paths])
+        self._ranges[range_].ingest([file.entries for file in files])
 
     def _compact(self, ranges: Sequence[Range]) -> None:
         """Merges the files of ranges, each into one or few."""
         if ranges:
             self._mark(self.ingested, without=ranges)
             for range_ in ranges:
-                self._ranges[range_].compact_range(None, None, _compaction())
+                self._ranges[range_].merge_files()
             self._mark(self.ingested)
 
     def _drop(self, ranges: Sequence[Range]) -> None:
         for range_ in ranges:
-            del self._ranges[range_]
-            self._index.drop_column_family(str(range_))
+            self._ranges.pop(range_).delete()
             self._prints.pop(range_).delete()
 
     def _read_marks(self) -> IngestedFiles:
@@ -281,21 +278,21 @@ class EarlierIndex:
             marks = _INGESTED.decode(self._marks.read_bytes())
         except (FileNotFoundError, UnicodeDecodeError, msgspec.DecodeError):  # torn by a crash
             return IngestedFiles()
-        there = {str(each): self._files(each) for each in self._ranges}
-        is_whole = all(
-            name in there and noted.files <= there[name].files and noted.runs <= there[name].runs
-            for name, noted in marks.ranges.items()
-        )
-        return marks if is_whole else IngestedFiles()
+        if not all(self._has(Range.parse(name), files) for name, files in marks.ranges.items()):
+            return IngestedFiles()
+        for name, files in marks.ranges.items():
+            self._ranges[Range.parse(name)].file_count = files.files
+        return marks
+
+    def _has(self, range_: Range, files: RangeFiles) -> bool:
+        entries = self._ranges.get(range_)
+        if entries is None or entries.count_files() < files.files:
+            return False
+        return files.runs <= self._files(range_).runs
 
     def _files(self, range_: Range) -> RangeFiles:
         runs = frozenset(run.name for run in self._prints[range_].files)
-        return RangeFiles(self._file_count(range_), runs)
-
-    def _file_count(self, range_: Range) -> int:
-        entries = self._ranges[range_]
-        levels = (entries.property_int_value(f"rocksdb.num-files-at-level{n}") for n in _LEVELS)
-        return sum(count or 0 for count in levels)
+        return RangeFiles(self._ranges[range_].file_count, runs)
 
     def _mark(self, marks: IngestedFiles, without: Collection[Range] = ()) -> None:
         """Writes what it holds. Files of the ranges of ``without`` are about to be deleted.
@@ -323,16 +320,14 @@ def with_index(
     """
     with _locked(folder, max_wait_seconds):
         try:
-            with closing(EarlierIndex(folder, slice_us)) as index:
-                return use(index)
+            return use(EarlierIndex(folder, slice_us))
         except Exception as error:
             if not _is_damage(error):
                 raise
         (folder / _MARKS).unlink(missing_ok=True)
         for name in (_INDEX, _FINGERPRINTS):
             shutil.rmtree(folder / name, ignore_errors=True)
-        with closing(EarlierIndex(folder, slice_us)) as index:
-            return use(index)
+        return use(EarlierIndex(folder, slice_us))
 
 
 @contextmanager
@@ -352,18 +347,15 @@ def _locked(folder: Path, max_wait_seconds: float) -> Iterator[None]:
 def _is_damage(error: Exception) -> bool:
     """Whether an index is damaged: RocksDB raises all of its errors as ``Exception`` itself."""
     is_rocksdb = type(error) is Exception and _DAMAGED.search(str(error)) is not None
-    return is_rocksdb or isinstance(error, DamagedRunError)
+    return is_rocksdb or isinstance(error, DamagedRunError | LostEntriesError)
 
 
-def _opened(folder: Path, options: Options) -> tuple[Rdict, dict[Range, Rdict]]:
-    """Opens an index, and its column families by range."""
-    from rocksdict import Rdict
-
-    is_there = (folder / "CURRENT").exists()
-    names = Rdict.list_cf(str(folder), options) if is_there else [_DEFAULT]
-    index = Rdict(str(folder), options, column_families=dict.fromkeys(names, options))
-    ranges = [Range.parse(name) for name in names if name != _DEFAULT]
-    return index, {range_: index.get_column_family(str(range_)) for range_ in sorted(ranges)}
+def _lasts_before(
+    entries: Rdict, later: Sequence[KeyedEvent], before_offset: int
+) -> Iterator[KeyedEvent | None]:
+    cursor = entries.iter()
+    for event in later:
+        yield _last_before(cursor, event, before_offset)
 
 
 def _last_before(entries: RdictIter, later: KeyedEvent, before_offset: int) -> KeyedEvent | None:
@@ -380,12 +372,3 @@ def _last_before(entries: RdictIter, later: KeyedEvent, before_offset: int) -> K
 
 def _time_and_offset(event: KeyedEvent) -> tuple[int, int]:
     return event.time_us, event.offset
-
-
-def _compaction() -> CompactOptions:
-    """Returns how the files of a range become few: those whose keys do not overlap, too."""
-    from rocksdict import BottommostLevelCompaction, CompactOptions
-
-    options = CompactOptions()
-    options.set_bottommost_level_compaction(BottommostLevelCompaction.force_optimized())
-    return options

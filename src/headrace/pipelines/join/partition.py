@@ -146,5 +146,5 @@ class JoinPartition:
         files = sorted_files(events, self._slice_us, self._match)
         kept = events.offsets.tobytes()
         name, segment = self._folder.write_segment(start.earlier, end.earlier, files, kept)
-        self._index.ingest(name, files)
+        self._index.ingest({name: files})
         return {name: segment}

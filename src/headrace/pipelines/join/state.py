@@ -25,6 +25,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from hashlib import blake2b
+from itertools import accumulate, groupby
 from operator import le
 from typing import Literal, TypeVar
 from uuid import uuid4
@@ -160,7 +161,7 @@ class StateFolder:
                 parts = [part for name in small for part in self._read_segment(name)]
                 parts = [part for part in parts if part.newest >= first_slice]
                 name, segment = self.write_segment(start, end, parts, events, level + 1)
-                index.mark_ingested(name)
+                index.mark_ingested([name])
                 files = {each: file for each, file in files.items() if each not in small}
                 files[name] = segment
         return files
@@ -177,8 +178,13 @@ class StateFolder:
         if index.ingested.state_id != state.id or index.ingested.expired_us > since_us:
             index.clear(state.id)
         missing = sorted(state.segments.keys() - index.ingested.files)
-        for name in missing:
-            index.ingest(name, self._read_segment(name))
+        # Many at once, since each range is opened then; no more than the memory of a task holds.
+        ends = accumulate(state.segments[name].size for name in missing)
+        parts = groupby(
+            zip(missing, ends, strict=True), lambda file: file[1] // MAX_COMPACTED_BYTES
+        )
+        for _, part in parts:
+            index.ingest({name: self._read_segment(name) for name, _ in part})
         return len(missing)
 
     def delete_obsolete(self, at: JoinPosition, state: JoinState) -> None:

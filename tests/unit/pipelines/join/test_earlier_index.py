@@ -6,7 +6,6 @@ import random
 import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 
 import pytest
 from tests.waiting import LIMIT_SECONDS
@@ -16,6 +15,7 @@ from headrace.pipelines.join.declaration import Match
 from headrace.pipelines.join.earlier_index import EarlierIndex, with_index
 from headrace.pipelines.join.events import KeyedEvent, KeyedEvents, fingerprints
 from headrace.pipelines.join.fingerprint_runs import FingerprintRuns
+from headrace.pipelines.join.range_entries import RangeEntries
 from headrace.pipelines.join.slices import MAX_RANGES
 from headrace.pipelines.join.sorted_files import sorted_files
 
@@ -26,13 +26,12 @@ EVENT = KeyedEvent(b"a", 1_000_000_000, 1, b"value")
 
 def index_with_event(folder):
     index = EarlierIndex(folder, SLICE)
-    index.ingest("one", sorted_files(KeyedEvents.of([EVENT]), SLICE, Match.ID))
+    index.ingest({"one": sorted_files(KeyedEvents.of([EVENT]), SLICE, Match.ID)})
     assert index.find([b"a"], fingerprints([b"a"]), 0, 5) == {b"a": EVENT}
-    index.close()
 
 
 def lose_files(folder):
-    for file in (folder / "index").glob("*.sst"):
+    for file in (folder / "index").glob("*/*.sst"):
         file.unlink()
 
 
@@ -60,7 +59,7 @@ def tear_marks(folder):
 
 
 def manifest(folder):
-    [path] = (folder / "index").glob("MANIFEST-*")
+    [path] = (folder / "index").glob("*/MANIFEST-*")
     return path
 
 
@@ -72,7 +71,12 @@ def test_what_was_lost_is_not_taken_for_what_is_there(tmp_path, lose):
     """Else later events would find nothing, without an error."""
     index_with_event(tmp_path)
     lose(tmp_path)
-    assert not with_index(tmp_path, SLICE, lambda index: index.ingested.files)
+
+    def use(index):
+        keys_found(index, [b"a"])
+        return index.ingested.files
+
+    assert not with_index(tmp_path, SLICE, use)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +133,7 @@ class Crashed(BaseException):
     """Where a process would have been killed."""
 
 
-@pytest.mark.parametrize("step", range(60))
+@pytest.mark.parametrize("step", range(67))
 def test_a_crash_at_any_step_leaves_an_index_that_is_known_and_right(tmp_path, monkeypatch, step):
     """Else a kill would often cost a restore of all events."""
     events = [EVENT._replace(key=b"%d" % n, offset=n) for n in range(12)]
@@ -147,7 +151,7 @@ def test_a_crash_at_any_step_leaves_an_index_that_is_known_and_right(tmp_path, m
 
     def use(index):
         for number, event in enumerate([young, *events]):
-            index.ingest(f"file {number}", sorted_files(KeyedEvents.of([event]), SLICE, Match.ID))
+            index.ingest({f"file {number}": sorted_files(KeyedEvents.of([event]), SLICE, Match.ID)})
         index.expire(young.time_us)
 
     index = EarlierIndex(tmp_path, SLICE)
@@ -155,12 +159,14 @@ def test_a_crash_at_any_step_leaves_an_index_that_is_known_and_right(tmp_path, m
     with monkeypatch.context() as patches:
         patches.setattr(earlier_index, "replace_file", crashing(earlier_index.replace_file))
         patches.setattr(fingerprint_runs, "replace_file", crashing(fingerprint_runs.replace_file))
-        for name in ("delete_replaced", "delete"):
-            deletes = crashing(getattr(FingerprintRuns, name))
-            patches.setattr(FingerprintRuns, name, deletes)
+        for owner, names in (
+            (FingerprintRuns, ("delete_replaced", "delete")),
+            (RangeEntries, ("ingest", "merge_files", "delete")),
+        ):
+            for name in names:
+                patches.setattr(owner, name, crashing(getattr(owner, name)))
         with contextlib.suppress(Crashed):
             use(index)
-    index.close()
     index = EarlierIndex(tmp_path, SLICE)
     assert "first" in index.ingested.files
     number = {event.key: f"file {n}" for n, event in enumerate([young, *events])}
@@ -169,14 +175,12 @@ def test_a_crash_at_any_step_leaves_an_index_that_is_known_and_right(tmp_path, m
     assert keys_found(index, asked) == {*asked}
     use(index)
     assert keys_found(index, [young.key]) == {young.key}
-    index.close()
     index = EarlierIndex(tmp_path, SLICE)
     assert len(index.ingested.files) == 14
-    index.close()
 
 
 def applied(index, name, *events):
-    index.ingest(name, sorted_files(KeyedEvents.of(events), SLICE, Match.ID))
+    index.ingest({name: sorted_files(KeyedEvents.of(events), SLICE, Match.ID)})
 
 
 def keys_found(index, keys, since_us=0):
@@ -190,7 +194,6 @@ def test_keys_with_the_same_fingerprint_are_told_apart(tmp_path):
     assert fingerprints([there.key]) == fingerprints([asked])
     applied(index, "one", there)
     assert keys_found(index, [there.key, asked]) == {there.key}
-    index.close()
 
 
 def test_many_files_of_a_slice_are_merged_and_nothing_is_lost(tmp_path):
@@ -198,11 +201,9 @@ def test_many_files_of_a_slice_are_merged_and_nothing_is_lost(tmp_path):
     for offset, key in enumerate(keys):
         index = EarlierIndex(tmp_path, SLICE)
         applied(index, f"file-{offset}", EVENT._replace(key=key, offset=offset))
-        index.close()
     index = EarlierIndex(tmp_path, SLICE)
     assert keys_found(index, keys) == {*keys}
-    assert len(list((tmp_path / "index").glob("*.sst"))) < 50
-    index.close()
+    assert len(list((tmp_path / "index").glob("*/*.sst"))) < 50
 
 
 def test_an_expired_slice_leaves_the_disk_at_once(tmp_path):
@@ -211,12 +212,10 @@ def test_an_expired_slice_leaves_the_disk_at_once(tmp_path):
     applied(index, "one", old, young)
     index.expire(young.time_us)
     assert keys_found(index, [b"a", b"b"]) == {b"b"}
-    index.close()
-    assert len(list((tmp_path / "index").glob("*.sst"))) == 1
+    assert len(list((tmp_path / "index").glob("*/*.sst"))) == 1
     assert len(list((tmp_path / "fingerprints").glob("*"))) == 1
     index = EarlierIndex(tmp_path, SLICE)
     assert keys_found(index, [b"a", b"b"]) == {b"b"}
-    index.close()
 
 
 def test_files_whose_slices_are_gone_leave_an_index_that_is_known(tmp_path):
@@ -225,14 +224,11 @@ def test_files_whose_slices_are_gone_leave_an_index_that_is_known(tmp_path):
     index.expire(EVENT.time_us + SLICE)
     applied(index, "one", EVENT)
     index.expire(EVENT.time_us + SLICE)
-    index.close()
     index = EarlierIndex(tmp_path, SLICE)
     assert index.ingested.files == {"one"}
     index.forget_others(["two"])
-    index.close()
     index = EarlierIndex(tmp_path, SLICE)
     assert index.ingested.files == set()
-    index.close()
 
 
 def test_an_index_that_another_task_has_open_is_waited_for(tmp_path):
@@ -255,7 +251,6 @@ def test_a_file_that_is_taken_again_changes_nothing(tmp_path):
         applied(index, "one", EVENT)
     assert index.find([b"a"], fingerprints([b"a"]), 0, 5) == {b"a": EVENT}
     assert index.find([b"a"], fingerprints([b"a"]), 0, EVENT.offset) == {}
-    index.close()
 
 
 def test_a_backlog_that_spans_a_year_is_in_few_ranges_and_found(tmp_path):
@@ -266,14 +261,13 @@ def test_a_backlog_that_spans_a_year_is_in_few_ranges_and_found(tmp_path):
         for day in range(365)
     ]
     applied(index, "one", *events)
-    assert len(list((tmp_path / "index").glob("*.sst"))) <= MAX_RANGES
+    assert len(list((tmp_path / "index").glob("*/*.sst"))) <= MAX_RANGES
     keys = [event.key for event in events]
     assert keys_found(index, keys) == {*keys}
     assert keys_found(index, keys, since_us=events[300].time_us) == {*keys[300:]}
     index.expire(events[300].time_us)
     assert keys_found(index, keys[300:]) == {*keys[300:]}
     assert not keys_found(index, keys[:200])
-    index.close()
 
 
 @pytest.mark.parametrize("spread", [0, 1, 40 * SLICE])
@@ -282,15 +276,14 @@ def test_the_last_event_is_the_last_one_of_all_ranges(tmp_path, spread):
     index = EarlierIndex(tmp_path, SLICE)
     wide = [EVENT._replace(time_us=BEGIN + n * SLICE, offset=n) for n in range(40)]
     narrow = [EVENT._replace(time_us=BEGIN + n * SLICE + 5, offset=100 + n) for n in (3, 20, 39)]
-    index.ingest("wide", sorted_files(KeyedEvents.of(wide), SLICE, Match.LAST))
-    index.ingest("narrow", sorted_files(KeyedEvents.of(narrow), SLICE, Match.LAST))
+    index.ingest({"wide": sorted_files(KeyedEvents.of(wide), SLICE, Match.LAST)})
+    index.ingest({"narrow": sorted_files(KeyedEvents.of(narrow), SLICE, Match.LAST)})
     for later_us in range(BEGIN, BEGIN + 41 * SLICE, SLICE // 2):
         later = EVENT._replace(time_us=later_us + spread)
         before = [each for each in (*wide, *narrow) if each.time_us <= later.time_us]
         expected = max(before, key=lambda each: each.time_us)
         assert index.last([later], 0, 10**9) == [expected]
     assert index.last([EVENT._replace(time_us=BEGIN + SLICE)], BEGIN + 2 * SLICE, 10**9) == [None]
-    index.close()
 
 
 @pytest.mark.parametrize("match", Match)
@@ -301,9 +294,8 @@ def test_a_damaged_block_is_noticed_where_it_is_read_and_the_index_made_again(tm
         for n in range(300)
     ]
     files = sorted_files(KeyedEvents.of(events), SLICE, match)
-    with closing(EarlierIndex(tmp_path, SLICE)) as index:
-        index.ingest("one", files)
-    largest = max((tmp_path / "index").glob("*.sst"), key=lambda file: file.stat().st_size)
+    EarlierIndex(tmp_path, SLICE).ingest({"one": files})
+    largest = max((tmp_path / "index").glob("*/*.sst"), key=lambda file: file.stat().st_size)
     content = bytearray(largest.read_bytes())
     for place in range(1000, len(content) * 3 // 4, 1000):
         content[place] ^= 1
@@ -313,7 +305,7 @@ def test_a_damaged_block_is_noticed_where_it_is_read_and_the_index_made_again(tm
     def use(index):
         opened.append(index)
         if not index.ingested.files:
-            index.ingest("one", files)
+            index.ingest({"one": files})
         if match is Match.LAST:
             return index.last(events, 0, 10**9)
         keys = [event.key for event in events]
@@ -349,12 +341,59 @@ def test_fingerprints_that_are_damaged_are_made_again_with_the_index(tmp_path, d
     assert with_index(tmp_path, SLICE, use) == {b"a"}
 
 
-def test_fingerprints_of_a_range_that_was_dropped_are_deleted_though_a_crash_left_them(tmp_path):
+def names(folder):
+    return [each.name for each in folder.iterdir()]
+
+
+def test_what_a_crash_left_of_a_range_that_was_dropped_is_deleted(tmp_path):
+    """Entries have no ``CURRENT`` then; RocksDB would begin new ones beside their files."""
     index_with_event(tmp_path)
-    [left] = (tmp_path / "fingerprints").glob("*")
-    shutil.copytree(left, left.with_name("1-1"))
-    EarlierIndex(tmp_path, SLICE).close()
-    assert [*(tmp_path / "fingerprints").glob("*")] == [left]
+    folders = [tmp_path / "index", tmp_path / "fingerprints"]
+    [range_] = names(folders[0])
+    for folder in folders:
+        shutil.copytree(folder / range_, folder / "1-1")
+    (folders[0] / "1-1" / "CURRENT").unlink()
+    EarlierIndex(tmp_path, SLICE)
+    assert [names(folder) for folder in folders] == [[range_], [range_]]
+
+
+def test_files_of_an_index_in_one_database_are_deleted(tmp_path):
+    """Versions before had the ranges in column families."""
+    (tmp_path / "index").mkdir()
+    for name in ("CURRENT", "000008.sst"):
+        (tmp_path / "index" / name).touch()
+    EarlierIndex(tmp_path, SLICE)
+    assert names(tmp_path / "index") == []
+
+
+@pytest.mark.parametrize("match", Match)
+def test_a_batch_opens_the_ranges_that_it_needs_and_no_others(tmp_path, monkeypatch, match):
+    """To open one takes RocksDB longer than to find an event."""
+    index = EarlierIndex(tmp_path, SLICE)
+    events = [EVENT._replace(key=b"%d" % n, offset=n, time_us=BEGIN + n * SLICE) for n in range(10)]
+    index.ingest({"all": sorted_files(KeyedEvents.of(events), SLICE, match)})
+    opened = []
+    original = RangeEntries._opened
+
+    def noting(entries, access):
+        opened.append(entries._folder.name)
+        return original(entries, access)
+
+    monkeypatch.setattr(RangeEntries, "_opened", noting)
+    index = EarlierIndex(tmp_path, SLICE)
+    assert opened == []
+    if match is Match.LAST:
+        assert index.last([events[7]], 0, 10**9) == [events[7]]
+    else:
+        assert keys_found(index, [events[7].key, b"none"]) == {events[7].key}
+    seventh = BEGIN // SLICE + 7
+    assert opened == [f"{seventh}-{seventh}"]
+    index.ingest(
+        {"one": sorted_files(KeyedEvents.of([events[3]._replace(key=b"x")]), SLICE, match)}
+    )
+    assert opened[1:] == [f"{seventh - 4}-{seventh - 4}"]
+    index.expire(BEGIN + 5 * SLICE)
+    assert len(opened) == 2
 
 
 @pytest.mark.parametrize("match", Match)
@@ -376,12 +415,12 @@ def test_events_come_out_as_they_were_wherever_their_key_is_in_their_value(tmp_p
         for offset, (key, value) in enumerate(values.items())
         for time_us in [BEGIN + 123_456 * offset + 7]
     ]
-    with closing(EarlierIndex(tmp_path, SLICE)) as index:
-        index.ingest("one", sorted_files(KeyedEvents.of(events), SLICE, match))
-        if match is Match.LAST:
-            held = index.last(events, 0, 10**9)
-        else:
-            held = [*index.find([*values], fingerprints([*values]), 0, 10**9).values()]
+    index = EarlierIndex(tmp_path, SLICE)
+    index.ingest({"one": sorted_files(KeyedEvents.of(events), SLICE, match)})
+    if match is Match.LAST:
+        held = index.last(events, 0, 10**9)
+    else:
+        held = [*index.find([*values], fingerprints([*values]), 0, 10**9).values()]
     assert sorted(held) == sorted(events)
 
 

@@ -15,13 +15,15 @@ from headrace.pipelines.join.events import KeyedEvent, KeyedEvents
 from headrace.pipelines.join.partition import JoinPartition
 from headrace.pipelines.join.position import JoinPosition
 from headrace.pipelines.join.slices import slice_length_us
-from headrace.pipelines.join.state import StateFolder
+from headrace.pipelines.join.sorted_files import sorted_files
+from headrace.pipelines.join.state import JoinState, StateFolder
 
 BEGIN = 1_764_000_000_000_000
 INITIAL = JoinPosition(0, 0, 0, 0)
 FIRST = JoinPosition(1, 0, BEGIN, 0)
 WAITED = JoinPosition(1, 1, BEGIN + 2 * WINDOW.wait_us, 0)
 NONE = KeyedEvents.of([])
+SLICE = slice_length_us(WINDOW.within_us)
 
 
 def folder(path):
@@ -124,8 +126,37 @@ def test_an_index_of_a_state_that_was_deleted_gives_none_of_its_events(tmp_path,
 
 
 def joined(state, machine, match, ends, earlier, later):
-    index = EarlierIndex(machine, slice_length_us(WINDOW.within_us))
-    try:
-        return JoinPartition(state, index, WINDOW, match).join(*ends, earlier, later)
-    finally:
-        index.close()
+    index = EarlierIndex(machine, SLICE)
+    return JoinPartition(state, index, WINDOW, match).join(*ends, earlier, later)
+
+
+def test_a_lost_index_ingests_many_small_files_at_once_and_no_more_than_a_task_holds(
+    tmp_path, monkeypatch
+):
+    state = folder(tmp_path)
+    segments = {}
+    for n in range(6):
+        files = sorted_files(
+            KeyedEvents.of([KeyedEvent(b"%d" % n, BEGIN, n, b"")]), SLICE, Match.ID
+        )
+        name, segments_file = state.write_segment(n, n + 1, files, b"")
+        segments[name] = segments_file
+    ingested = []
+    original = EarlierIndex.ingest
+
+    def noting(index, files):
+        ingested.append(len(files))
+        original(index, files)
+
+    monkeypatch.setattr(EarlierIndex, "ingest", noting)
+    whole = JoinState("key left out", "id", segments)
+    assert state.load_missing(EarlierIndex(tmp_path / "a", SLICE), whole, 0) == 6
+    assert ingested == [6]
+    size = max(file.size for file in segments.values())
+    monkeypatch.setattr("headrace.pipelines.join.state.MAX_COMPACTED_BYTES", 3 * size)
+    ingested.clear()
+    index = EarlierIndex(tmp_path / "b", SLICE)
+    assert state.load_missing(index, whole, 0) == 6
+    assert len(ingested) > 1
+    assert max(ingested) <= 3
+    assert index.ingested.files == segments.keys()

@@ -1,0 +1,118 @@
+"""The entries of one range of an index: a RocksDB of its own, open only while it is used.
+
+RocksDB writes and parses its options whenever it is opened to be written to, once for each column
+family, and all of them must be opened. So ranges that are column families of one RocksDB would
+cost each batch a millisecond of CPU each. To open a RocksDB of one family takes three to write to
+it, and half a millisecond to read it; a batch writes to one range or two.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rocksdict import AccessType, CompactOptions, Options, Rdict
+
+_CURRENT = "CURRENT"
+_DEFAULT = "default"
+
+
+class LostEntriesError(Exception):
+    """Files of a range are gone."""
+
+
+class RangeEntries:
+    """The entries of one range.
+
+    Nothing is written to them but whole files, so RocksDB needs no write-ahead log, and a crash
+    leaves them with a file or without it.
+
+    Args:
+        folder: their own; it is there once there is a file.
+        options: of RocksDB.
+
+    Attributes:
+        file_count: the number of files, at least; where fewer are there, some were lost.
+
+    Raises:
+        LostEntriesError: if fewer files than ``file_count`` are there when it is opened.
+        Exception: as RocksDB words it: the disk fails, or what is read is damaged.
+    """
+
+    def __init__(self, folder: Path, options: Options) -> None:
+        self._folder, self._options = folder, options
+        self.file_count = 0
+
+    @staticmethod
+    def are_in(folder: Path) -> bool:
+        """Returns whether a folder holds entries, and not what a crash left of them."""
+        return (folder / _CURRENT).exists()
+
+    def count_files(self) -> int:
+        """Returns the number of files on the disk, of which RocksDB may have lost some."""
+        return sum(file.suffix == ".sst" for file in self._folder.iterdir())
+
+    @contextmanager
+    def reading(self) -> Iterator[Rdict]:
+        """Opens them to be read."""
+        from rocksdict import AccessType
+
+        with self._opened(AccessType.read_only()) as entries:
+            yield entries
+
+    def ingest(self, files: Sequence[bytes]) -> None:
+        """Takes sorted files; they are on the disk then."""
+        with self._writing() as entries, TemporaryDirectory() as folder:
+            paths = [Path(folder) / f"{number}.sst" for number in range(len(files))]
+            for path, content in zip(paths, files, strict=True):
+                path.write_bytes(content)
+            entries.ingest_external_file([str(path) for path in paths])
+
+    def merge_files(self) -> None:
+        """Merges the files into one or few."""
+        with self._writing() as entries:
+            entries.compact_range(None, None, _compaction())
+
+    def delete(self) -> None:
+        """Deletes all of them. A crash leaves all, or what is not taken for entries."""
+        (self._folder / _CURRENT).unlink(missing_ok=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Rdict]:
+        from rocksdict import AccessType
+
+        with self._opened(AccessType.read_write()) as entries:
+            yield entries
+            self.file_count = _file_count(entries)
+        # Where there are none, rocksdict does not parse them, in vain, whenever it is opened.
+        for options in self._folder.glob("OPTIONS-*"):
+            options.unlink()
+
+    @contextmanager
+    def _opened(self, access: AccessType) -> Iterator[Rdict]:
+        from rocksdict import Rdict
+
+        families = {_DEFAULT: self._options}  # those that rocksdict finds have a cache of their own
+        with closing(Rdict(str(self._folder), self._options, families, access)) as entries:
+            if _file_count(entries) < self.file_count:
+                raise LostEntriesError(f"{self._folder} has lost files")
+            yield entries
+
+
+def _file_count(entries: Rdict) -> int:
+    return len(entries.live_files())
+
+
+def _compaction() -> CompactOptions:
+    """Returns how the files become few: those whose keys do not overlap, too."""
+    from rocksdict import BottommostLevelCompaction, CompactOptions
+
+    options = CompactOptions()
+    options.set_bottommost_level_compaction(BottommostLevelCompaction.force_optimized())
+    return options
