@@ -32,18 +32,26 @@ VALUES = {
 }
 
 
-@st.composite
-def batches(draw, value_type):
-    """Draws batches of rows; those of one record have one place, but for their times."""
-    values = st.one_of(st.none(), VALUES[value_type])
-    listed = draw(st.lists(st.tuples(values, st.integers(0, GROUPS - 1)), max_size=30))
-    times = draw(st.lists(st.integers(-2, 2), min_size=len(listed), max_size=len(listed)))
+# Made once: Hypothesis checks each new strategy, which takes longer than to draw from it.
+CELLS = {
+    value_type: st.lists(
+        st.tuples(st.none() | values, st.integers(0, GROUPS - 1), st.integers(-2, 2)), max_size=30
+    )
+    for value_type, values in VALUES.items()
+}
+CUTS = [st.lists(st.integers(0, count), max_size=4).map(sorted) for count in range(31)]
+# Its orders follow from one number that is drawn, and not from one for each step of a shuffle.
+RANDOMS = st.randoms(use_true_random=True)
+
+
+def drawn_batches(data, value_type, random):
+    """Returns batches of rows; those of one record have one place, but for their times."""
     rows = [
         Row(value, group, (time, number // 4 % 2, number // 4))
-        for number, ((value, group), time) in enumerate(zip(listed, times, strict=True))
+        for number, (value, group, time) in enumerate(data.draw(CELLS[value_type]))
     ]
-    cuts = sorted(draw(st.lists(st.integers(0, len(rows)), max_size=4)))
-    rows = draw(st.permutations(rows))
+    cuts = data.draw(CUTS[len(rows)])
+    random.shuffle(rows)
     return [rows[start:end] for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
 
 
@@ -114,11 +122,11 @@ def buckets(values):
         ("histogram", NUMBER, (-2.0, 2.0, 5.0), buckets),
     ],
 )
-@given(data=st.data(), random=st.randoms(use_true_random=False))
+@given(data=st.data(), random=RANDOMS)
 def test_any_batches_in_any_order_give_the_value_of_all_rows(
     function, value_type, parameters, reference, data, random
 ):
-    parts = data.draw(batches(value_type))
+    parts = drawn_batches(data, value_type, random)
     of = aggregation(function, value_type, *parameters)
     for group, accumulator in enumerate(merged(of, value_type, parts, random)):
         values = [
@@ -133,9 +141,9 @@ def test_any_batches_in_any_order_give_the_value_of_all_rows(
 
 
 @pytest.mark.parametrize("value_type", VALUES)
-@given(data=st.data(), random=st.randoms(use_true_random=False))
+@given(data=st.data(), random=RANDOMS)
 def test_the_latest_of_all_batches_is_that_of_the_newest_event(value_type, data, random):
-    parts = data.draw(batches(value_type))
+    parts = drawn_batches(data, value_type, random)
     of = aggregation("latest", value_type)
     for group, accumulator in enumerate(merged(of, value_type, parts, random)):
         counted = [
@@ -154,11 +162,11 @@ def test_the_latest_of_all_batches_is_that_of_the_newest_event(value_type, data,
     ("function", "value_type"),
     [("sum", NUMBER), ("sum", INTEGER), ("average", NUMBER), ("stddev", NUMBER), ("min", NUMBER)],
 )
-@given(data=st.data(), random=st.randoms(use_true_random=False))
+@given(data=st.data(), random=RANDOMS)
 def test_the_partial_of_an_exact_aggregate_depends_on_nothing_but_its_rows(
     function, value_type, data, random
 ):
-    parts = data.draw(batches(value_type))
+    parts = drawn_batches(data, value_type, random)
     of = aggregation(function, value_type)
     rows = [row for part in parts for row in part]
     whole = partials(of, value_type, rows, GROUPS)
