@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import permutations, product
 
 import pytest
 from hypothesis import given, settings
@@ -22,16 +23,27 @@ from headrace.queries.records.counts import ResultCounts
 from headrace.queries.records.ended import PartitionClocks
 from headrace.queries.records.matched import WindowPartial
 
-COUNTS = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 3), min_size=1, max_size=3)
-ADDED = st.builds(added, st.sampled_from(sorted(TEXTS)), st.integers(0, 3), COUNTS) | st.builds(
-    added, st.sampled_from(["early", "clock", "facets"]), st.integers(0, 1), COUNTS
+# What there are few of is listed: to draw one of a list takes Hypothesis less than its parts.
+COUNTS = st.sampled_from(
+    [
+        dict(zip(keys, counts, strict=True))
+        for size in (1, 2, 3)
+        for keys in permutations("abcd", size)
+        for counts in product((1, 2, 3), repeat=size)
+    ]
 )
-# Ticks of a topic, with how much further its time is in seconds.
-TICKS = st.tuples(st.sampled_from(["clicks", "views"]), st.none() | st.integers(-2, 8))
+WINDOWS = [*product(sorted(TEXTS), range(4))]
+EARLY_WINDOWS = [*product(["early", "clock", "facets"], range(2))]
+ADDED, ADDED_EARLY = (
+    st.builds(lambda window, counts: added(*window, counts), st.sampled_from(windows), COUNTS)
+    for windows in (WINDOWS, EARLY_WINDOWS)
+)
+# Ticks of a topic, with how much further its time is in seconds; half of them have no time.
+TICKS = st.sampled_from([*product(["clicks", "views"], [*range(-2, 9), *[None] * 11])])
 STEP = (
-    st.tuples(st.just("send"), st.integers(1, 6))
-    | st.tuples(st.just("advance"), st.integers(0, 3_000))
-    | st.tuples(st.just("kill_within"), st.integers(0, 3))
+    st.sampled_from([("send", count) for count in range(1, 7)])
+    | st.integers(0, 3_000).map(lambda ms: ("advance", ms))
+    | st.sampled_from([("kill_within", sends) for sends in range(4)])
     | st.sampled_from([("write",), ("write",), ("snapshot",), ("kill",), ("stop",)])
 )
 
@@ -52,7 +64,11 @@ def with_times(records):
         yield tick(None, topic, events=number)
 
 
-RECORDS = st.lists(ADDED | ADDED | TICKS, min_size=10, max_size=40).map(with_times).map(list)
+RECORDS = (
+    st.lists(ADDED | ADDED_EARLY | ADDED | ADDED_EARLY | TICKS, min_size=10, max_size=40)
+    .map(with_times)
+    .map(list)
+)
 GO_ON = st.tuples(st.just("go_on"), st.sampled_from(["clicks", "views"]), st.integers(0, 60))
 STEPS = st.lists(STEP, min_size=12, max_size=40)
 STEPS_WITH_QUIET_TOPICS = st.lists(STEP | STEP | STEP | GO_ON, min_size=12, max_size=40)
