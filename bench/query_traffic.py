@@ -15,13 +15,15 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 
 from bench.events import Impression, events
 from headrace import Topic
+from headrace.model import EventSchema
 from headrace.queries.language import check_query, parse_query, print_query
-from headrace.queries.match.shape import compile_query
+from headrace.queries.match.shape import Constants, compile_query
 from headrace.queries.registry.record import RegisteredQuery
 
 MATCH_EVERY = 1_000
@@ -105,12 +107,11 @@ class QueryMix:
     def queries(self, topic: str) -> Iterator[RegisteredQuery]:
         """The queries on a topic, as they are registered."""
         now = datetime.now(UTC)
-        plain = list(_shapes(topic, now, ""))
-        unselective = list(_shapes(topic, now, f"position = {_POSITION} AND "))
         for number in range(self.count):
-            shapes = unselective if self._is_unselective(number) else plain
+            is_unselective = self._is_unselective(number)
+            shapes = _shapes(topic, f"position = {_POSITION} AND " if is_unselective else "")
             yield shapes[number % len(shapes)].query(
-                number, self._advertisers(number), self._position(number)
+                number, self._advertisers(number), self._position(number), now
             )
 
     def matches(self, matching: Sequence[tuple[int, int]]) -> Counter[str]:
@@ -157,38 +158,46 @@ class QueryMix:
 class _ShapeOfQueries:
     """A query with what stands for its own advertisers and position."""
 
-    registered: RegisteredQuery
+    topic: str
+    text: str
+    key: str
+    constants: Constants
 
-    def query(self, number: int, advertisers: Sequence[str], position: int) -> RegisteredQuery:
+    def query(
+        self, number: int, advertisers: Sequence[str], position: int, now: datetime
+    ) -> RegisteredQuery:
         listed = ", ".join(f"'{advertiser}'" for advertiser in advertisers)
-        text = self.registered.text.replace(f"'{_ADVERTISER}'", listed)
+        text = self.text.replace(f"'{_ADVERTISER}'", listed)
         own = {((_ADVERTISER,),): (tuple(advertisers),), (_POSITION,): (position,)}
-        return replace(
-            self.registered,
-            id=_query_id(number),
-            text=text.replace(f"position = {_POSITION}", f"position = {position}"),
-            constants=tuple(own.get(each, each) for each in self.registered.constants or ()),
+        return RegisteredQuery(
+            _query_id(number),
+            text.replace(f"position = {_POSITION}", f"position = {position}"),
+            self.topic,
+            1,
+            *(now, now, now + TTL),
+            self.key,
+            tuple(own.get(each, each) for each in self.constants),
         )
 
 
-def _shapes(topic: str, now: datetime, condition: str) -> Iterator[_ShapeOfQueries]:
+@cache
+def _shapes(topic: str, condition: str) -> Sequence[_ShapeOfQueries]:
     schema = ad_impressions_topic(topic, 1).schema
     if schema is None:
         raise TypeError(topic)
-    for results, facet, is_met in itertools.product(_RESULTS, _FACETS, _MET_BY_ALL):
-        text = (
-            f'SELECT {results} FROM "{topic}" '
-            f"WHERE {condition}advertiser IN ('{_ADVERTISER}') AND {is_met} {facet}"
-        )
-        tree = parse_query(text)
-        check_query(tree, schema, text)
-        shape, constants = compile_query(tree, schema)
-        canonical = print_query(tree)
-        yield _ShapeOfQueries(
-            RegisteredQuery(
-                "", canonical, topic, 1, now, now, now + TTL, shape.key, constants=constants
-            )
-        )
+    texts = (
+        f'SELECT {results} FROM "{topic}" '
+        f"WHERE {condition}advertiser IN ('{_ADVERTISER}') AND {is_met} {facet}"
+        for results, facet, is_met in itertools.product(_RESULTS, _FACETS, _MET_BY_ALL)
+    )
+    return [_shape(topic, text, schema) for text in texts]
+
+
+def _shape(topic: str, text: str, schema: EventSchema) -> _ShapeOfQueries:
+    tree = parse_query(text)
+    check_query(tree, schema, text)
+    shape, constants = compile_query(tree, schema)
+    return _ShapeOfQueries(topic, print_query(tree), shape.key, constants)
 
 
 def _query_id(number: int) -> str:

@@ -60,9 +60,14 @@ def registered(mix):
     return tuple(mix.queries("ads"))
 
 
+@cache
+def rules_of(mix):
+    return [decode_rule(encode_rule(rule_of(query))) for query in registered(mix)]
+
+
 def matches_of_rules(mix, impressions):
     """Counts the events that meet all conditions of the rules, which the rivals are told."""
-    rules = [decode_rule(encode_rule(rule_of(query))) for query in registered(mix)]
+    rules = rules_of(mix)
     by_advertiser = {
         advertiser: rule
         for rule in rules
@@ -284,7 +289,7 @@ def test_an_answer_of_the_percolator_without_some_of_the_rules_is_an_error():
 
 
 def test_the_percolator_knows_the_fields_that_rules_ask_for():
-    rules = map(rule_of, QueryMix(1_000, unselective=0.3).queries("ads"))
+    rules = rules_of(QueryMix(1_500, unselective=0.3))
     fields = {condition.field for rule in rules for condition in rule.conditions}
     assert fields == percolator.FIELDS.keys() - {"query"}
 
