@@ -48,7 +48,7 @@ _FIELD, _ENTRY, _FORGOTTEN = "field", "entry", "forgotten"
 _DIGEST_BYTES = 16
 _SECOND = 1_000_000
 # A task needs the time twice: to read rows, and to write them.
-_MAX_CLOCK_AGE_US = 10 * _SECOND
+MAX_CLOCK_AGE_US = 10 * _SECOND
 # Deletions with a timestamp below zero can't be stored.
 _MIN_TIMESTAMP = 1
 # Rows stay a little longer, for clocks of nodes that differ. Readers leave them out.
@@ -108,7 +108,7 @@ class CassandraProfileStore(ProfileStore):
         self._clock: _Clock | None = None
 
     def now_us(self) -> int:
-        if self._clock is None or self._clock.age_us > _MAX_CLOCK_AGE_US:
+        if self._clock is None or self._clock.age_us > MAX_CLOCK_AGE_US:
             with translated_errors(self._address):
                 clock = self._connection.select(_SELECT_CLOCK).one().clock
             self._clock = _Clock(_clock_us(clock), _monotonic_us())

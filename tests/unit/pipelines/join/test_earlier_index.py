@@ -6,8 +6,10 @@ import random
 import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+import rocksdict
 from tests.waiting import LIMIT_SECONDS
 
 from headrace.pipelines.join import earlier_index, fingerprint_runs
@@ -373,13 +375,13 @@ def test_a_batch_opens_the_ranges_that_it_needs_and_no_others(tmp_path, monkeypa
     events = [EVENT._replace(key=b"%d" % n, offset=n, time_us=BEGIN + n * SLICE) for n in range(10)]
     index.ingest({"all": sorted_files(KeyedEvents.of(events), SLICE, match)})
     opened = []
-    original = RangeEntries._opened
+    original = rocksdict.Rdict
 
-    def noting(entries, access):
-        opened.append(entries._folder.name)
-        return original(entries, access)
+    def noting(path, *arguments):
+        opened.append(Path(path).name)
+        return original(path, *arguments)
 
-    monkeypatch.setattr(RangeEntries, "_opened", noting)
+    monkeypatch.setattr(rocksdict, "Rdict", noting)
     index = EarlierIndex(tmp_path, SLICE)
     assert opened == []
     if match is Match.LAST:
