@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _ARROW = {"lower": pc.utf8_lower, "upper": pc.utf8_upper}
-_SURROGATES = range(0xD800, 0xE000)
 
 
 def with_case(texts: Column, functions: Sequence[str]) -> Column:
@@ -37,10 +36,19 @@ def with_case(texts: Column, functions: Sequence[str]) -> Column:
 @lru_cache
 def _changed_characters(functions: tuple[str, ...]) -> tuple[str, str]:
     """Returns the characters that functions change, and the replacement of each character."""
-    characters = "".join(chr(i) for i in range(sys.maxunicode + 1) if i not in _SURROGATES)
-    changed = pa.scalar(characters)
+    characters = changed = _cased_characters()
     for function in functions:
-        changed = _ARROW[function](changed)
-    pairs = zip(characters, changed.as_py(), strict=True)
+        changed = _ARROW[function](changed).as_py()
+    pairs = zip(characters, changed, strict=True)
     before, after = zip(*((old, new) for old, new in pairs if old != new), strict=True)
     return "".join(before), "".join(after)
+
+
+@cache
+def _cased_characters() -> str:
+    """Returns the characters that any function changes: some thousand of a million."""
+    valid = chain(range(0xD800), range(0xE000, sys.maxunicode + 1))  # surrogates are between them
+    characters = "".join(map(chr, valid))
+    lower, upper = pc.utf8_lower(characters).as_py(), pc.utf8_upper(characters).as_py()
+    cases = zip(characters, lower, upper, strict=True)
+    return "".join(old for old, low, up in cases if not old == low == up)
