@@ -42,7 +42,9 @@ def value_of(field: EventField, parsed: Column) -> Column | None:
         case FieldType.DECIMAL:
             return _number(parsed)
         case FieldType.TIMESTAMP:
-            return f.when(parsed.rlike(_TIME), f.upper(parsed).try_cast("timestamp"))
+            # At its first call, ``upper`` of Spark takes a second to load the tables of ICU.
+            time = f.translate(parsed, "tz", "TZ").try_cast("timestamp")
+            return f.when(parsed.rlike(_TIME), time)
         case FieldType.MILLIS:
             is_time = parsed.between(*map(bigint, MILLIS_RANGE))
             return f.when(is_time, f.timestamp_millis(parsed))
