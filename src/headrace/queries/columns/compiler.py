@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import singledispatchmethod
+from functools import cache, partial, singledispatchmethod
 from typing import TYPE_CHECKING
 
 from headrace.model.event import EventSchema
@@ -74,7 +74,8 @@ class _Compiler:
     def __init__(
         self, schema: EventSchema, event: Column, constants: Sequence[Column] | None
     ) -> None:
-        self._schema, self._event, self._types = schema, event, ExpressionTypes(schema)
+        self._field = cache(partial(field_of, event, schema))  # each new column is a call of Java
+        self._types = ExpressionTypes(schema)
         self._constants = None if constants is None else iter(constants)
 
     def of(self, expression: Expression) -> _Value:
@@ -91,7 +92,7 @@ class _Compiler:
 
     @_of.register
     def _(self, path: Path) -> _Value:
-        return _Value(self._types.of(path), field_of(self._event, self._schema, path.names))
+        return _Value(self._types.of(path), self._field(path.names))
 
     @_of.register
     def _(self, literal: Literal) -> _Value:

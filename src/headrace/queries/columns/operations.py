@@ -26,22 +26,24 @@ _COMPARISONS: dict[str, Operation] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_CONSTANT_TYPES = {
-    ValueType.TEXT: "string",
-    ValueType.INTEGER: "bigint",
-    ValueType.NUMBER: "double",
-    ValueType.BOOLEAN: "boolean",
-    ValueType.TIME: "bigint",
-}
 _LOW_BITS = 32
 _END_OF_INTEGERS = 2.0**63
 
 
 def literal(constant: Constant, kind: ValueType) -> Column:
     """Returns a column of a constant's value."""
+    return from_constant(_as_column(constant, kind), kind)
+
+
+def _as_column(constant: Constant, kind: ValueType) -> Column:
+    """Returns a column of string, bigint, double or boolean, by the type of a constant."""
     from pyspark.sql import functions as f
 
-    return from_constant(f.lit(constant).cast(_CONSTANT_TYPES[kind]), kind)
+    column = f.lit(constant)
+    # An integer has the smallest type that has its value.
+    if isinstance(constant, int) and kind is not ValueType.BOOLEAN:
+        return column.cast("double" if kind is ValueType.NUMBER else "bigint")
+    return column
 
 
 def from_constant(column: Column, kind: ValueType) -> Column:
@@ -137,8 +139,7 @@ def is_in(values: Column, kind: ValueType, constants: Sequence[Constant]) -> Col
 
     if not constants:
         return f.when(values.isNotNull(), f.lit(False))
-    literals = [f.lit(each).cast(_CONSTANT_TYPES[kind]) for each in constants]
-    return _as_constant(values, kind).isin(literals)
+    return _as_constant(values, kind).isin([_as_column(each, kind) for each in constants])
 
 
 def is_in_array(values: Column, kind: ValueType, arrays: Column) -> Column:
