@@ -19,7 +19,16 @@ def ansi(spark, request):
 
 
 @pytest.fixture
-def session(spark, monkeypatch):
+def without_call_sites(monkeypatch):
+    """Functions of columns do not report their callers to Spark, as in a ``kafka_session``.
+
+    That session sets it with ``dataFrameDebugging``, which Spark reads once in a process.
+    """
+    monkeypatch.setattr("pyspark.errors.utils._enable_debugging_cache", False)
+
+
+@pytest.fixture
+def session(spark, without_call_sites, monkeypatch):
     """What runs in this process takes a session of the Spark of the tests, not a Spark of its own.
 
     Queries of one session have different names; instances that run side by side have the same.

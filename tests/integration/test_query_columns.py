@@ -33,6 +33,8 @@ from headrace.queries.columns import ConstantLayout, column_of
 from headrace.queries.language.printer import print_expression
 from headrace.queries.language.tree import FunctionCall, Like, Path
 
+pytestmark = pytest.mark.usefixtures("without_call_sites")
+
 BIG_COMPARISONS = comparisons(
     paths("views", "position", "price", "owner.height", "owner.age"),
     literals(BIG_INTEGERS | BIG_INTEGERS.map(float)),

@@ -18,6 +18,8 @@ from headrace.pipelines.source.decode.json_events import JsonDecoder
 from headrace.queries.columns import column_of, with_event
 from headrace.queries.language.tree import Path
 
+pytestmark = pytest.mark.usefixtures("without_call_sites")
+
 
 class Person:
     name: str
