@@ -112,24 +112,22 @@ def rules(draw):
 def test_a_column_serves_all_constants_of_a_shape(spark):
     texts = [json_text(event) for event in generated(EVENTS, 30)]
     shapes = generated(rules(), 120)
-    by_row = [[shape[row % 3] for row in range(len(texts))] for shape in shapes]
-    columns, structs = [], {}
-    for number, (shape, expressions) in enumerate(zip(shapes, by_row, strict=True)):
+    columns, structs = [], []
+    for number, shape in enumerate(shapes):
         layout = ConstantLayout(compiled(shape[0]).constant_types)
-        structs[f"rule{number}"] = [layout.values(compiled(each).constants) for each in expressions]
-        constants = layout.columns(f.col(f"rule{number}"))
+        structs.append([layout.values(compiled(each).constants) for each in shape])
+        constants = layout.columns(f.get("constants", f.lit(number)))
         columns.append(column_of(shape[0], VISITS, f.col("event"), constants))
+    rule_of_row = [row % 3 for row in range(len(texts))]
+    constants_of_row = [[of_shape[rule] for of_shape in structs] for rule in rule_of_row]
 
-    actual = values_of(events_of(spark, texts, **structs).cache(), columns)
+    actual = values_of(events_of(spark, texts, constants_of_row).cache(), columns)
 
     rows = decoded(texts)
-    expected = [
-        [
-            plain(compiled(each).evaluate(rows.slice(row, 1)))[0]
-            for row, each in enumerate(expressions)
-        ]
-        for expressions in by_row
-    ]
+    expected = []
+    for shape in shapes:
+        values = [plain(compiled(each).evaluate(rows)) for each in shape]
+        expected.append([values[rule][row] for row, rule in enumerate(rule_of_row)])
     assert_equal([shape[0] for shape in shapes], texts, actual, expected)
 
 

@@ -88,14 +88,12 @@ def json_text(event):
     return json.dumps(event, default=text).encode()
 
 
-def events_of(spark, texts, **columns):
-    """The events of JSON texts as Spark reads them, with their row, and any other columns."""
-    rows = [
-        (row, text, *(values[row] for values in columns.values())) for row, text in enumerate(texts)
-    ]
+def events_of(spark, texts, constants=None):
+    """The events of JSON texts as Spark reads them, with their row, and its constants of rules."""
+    constants = constants or [[] for _ in texts]
     schema = t.StructType().add("row", "long").add("value", "binary")
-    for name in columns:
-        schema = schema.add(name, ConstantLayout.struct_type())
+    schema = schema.add("constants", t.ArrayType(ConstantLayout.struct_type()))
+    rows = list(zip(range(len(texts)), texts, constants, strict=True))
     return with_event(spark.createDataFrame(rows, schema), VISITS)
 
 
