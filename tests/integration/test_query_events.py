@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 import pytest
-from hypothesis import strategies as st
 from pyspark.sql import functions as f
-from tests.integration.visits import generated
 
 from headrace.events.parser import slots
 from headrace.model.event import EpochMillis, FieldType, Precision, event_schema
@@ -105,35 +104,53 @@ WHOLE = [r'"\ud83d\ude00"', r'"\\ud800"', r'"\u0041?"', r'"\/"', r'"?\ud83d\ude0
 
 
 def one_of(*texts):
-    return st.sampled_from([text for some in texts for text in some])
+    """A generator, which is a function of a :class:`random.Random`, of any of the texts."""
+    choices = [text for some in texts for text in some]
+    return lambda chance: chance.choice(choices)
+
+
+def any_of(*generators):
+    return lambda chance: chance.choice(generators)(chance)
 
 
 def quoted(*texts):
-    return st.builds(json.dumps, one_of(*texts), ensure_ascii=st.booleans())
+    text = one_of(*texts)
+    return lambda chance: json.dumps(text(chance), ensure_ascii=chance.random() < 0.5)
 
 
-SCALARS = quoted(TEXTS, TIMES, DATES, NUMBERS, BASE64) | one_of(
-    NUMBERS, WHOLE, ["true", "false", "null"]
+SCALARS = any_of(
+    quoted(TEXTS, TIMES, DATES, NUMBERS, BASE64),
+    one_of(NUMBERS, WHOLE, ["true", "false", "null"]),
 )
-NAMES = st.sampled_from(["name", "Name", "age", "count", "other"])
-FIELDS_OF_PERSON = st.sampled_from(["name", "Name", "age"])
+NAMES = ["name", "Name", "age", "count", "other"]
+FIELDS_OF_PERSON = ["name", "Name", "age"]
 
 
 def arrays(items):
-    return st.lists(items, max_size=2).map(lambda texts: f"[{','.join(texts)}]")
+    return lambda chance: f"[{','.join(items(chance) for _ in range(chance.randint(0, 2)))}]"
 
 
 def objects(values, names=NAMES):
-    return st.dictionaries(names, values, max_size=3).map(object_text)
+    def generate(chance):
+        chosen = chance.sample(names, chance.randint(0, 3))
+        return object_text((name, values(chance)) for name in chosen)
+
+    return generate
 
 
 def object_text(members):
-    return "{" + ", ".join(f'"{name}": {value}' for name, value in members.items()) + "}"
+    return "{" + ", ".join(f'"{name}": {value}' for name, value in members) + "}"
 
 
-ANYTHING = st.recursive(SCALARS, lambda inner: arrays(inner) | objects(inner), max_leaves=4)
-TEXT_VALUES = quoted(TEXTS, TIMES, NUMBERS) | one_of(WHOLE, HALVES)
-PEOPLE = objects(TEXT_VALUES | one_of(["7", "null"]), FIELDS_OF_PERSON) | st.just('{"name":"a"}')
+def anything(chance):
+    """A value of any type; half of them are scalars, so that the nesting ends."""
+    return any_of(SCALARS, SCALARS, arrays(anything), objects(anything))(chance)
+
+
+TEXT_VALUES = any_of(quoted(TEXTS, TIMES, NUMBERS), one_of(WHOLE, HALVES))
+PEOPLE = any_of(
+    objects(any_of(TEXT_VALUES, one_of(["7", "null"])), FIELDS_OF_PERSON), one_of(['{"name":"a"}'])
+)
 FIELDS = {
     "count": one_of(NUMBERS),
     "price": one_of(NUMBERS, HUGE_NUMBERS[:3]),
@@ -143,54 +160,50 @@ FIELDS = {
     "at": quoted(TIMES),
     "seen": one_of(NUMBERS),
     "day": quoted(DATES),
-    "cost": one_of(NUMBERS) | quoted(NUMBERS, DECIMAL_TEXTS),
-    "amount": one_of(NUMBERS) | quoted(NUMBERS, DECIMAL_TEXTS),
+    "cost": any_of(one_of(NUMBERS), quoted(NUMBERS, DECIMAL_TEXTS)),
+    "amount": any_of(one_of(NUMBERS), quoted(NUMBERS, DECIMAL_TEXTS)),
     "blob": quoted(BASE64),
-    "anything": ANYTHING,
+    "anything": anything,
     "counts": arrays(one_of(["1", "2", "null", "1.5", '"1"'])),
-    "notes": arrays(TEXT_VALUES | one_of(["null", "5", "[]"])),
+    "notes": arrays(any_of(TEXT_VALUES, one_of(["null", "5", "[]"]))),
     "times": arrays(quoted(TIMES)),
-    "people": arrays(PEOPLE | st.just("null")),
-    "things": arrays(ANYTHING),
+    "people": arrays(any_of(PEOPLE, one_of(["null"]))),
+    "things": arrays(anything),
     "scores": objects(one_of(["1", "null", '"1"'])),
-    "labels": objects(TEXT_VALUES | st.just("null")),
+    "labels": objects(any_of(TEXT_VALUES, one_of(["null"]))),
     "owner": PEOPLE,
-    "undeclared": ANYTHING,
-    "ID": ANYTHING,
+    "undeclared": anything,
+    "ID": anything,
 }
 REQUIRED = {"id": "1", "text": '"a"', "part": "{}"}
 
 
-@st.composite
-def documents(draw):
-    """JSON objects, most of which are events, and some of which are no JSON."""
+def document(chance):
+    """A JSON object, most of which are events, and some of which are no JSON."""
     members = dict(REQUIRED)
-    for name in draw(st.lists(st.sampled_from(sorted(FIELDS)), max_size=2)):
-        members[name] = draw(FIELDS[name])
-    if draw(st.integers(0, 9)) == 9:
-        members[draw(st.sampled_from([*FIELDS, *REQUIRED]))] = draw(ANYTHING)
-    if draw(st.integers(0, 19)) == 19:
-        del members[draw(st.sampled_from(sorted(REQUIRED)))]
-    pairs = [f'"{name}": {value}' for name, value in members.items()]
-    repeated = draw(st.lists(st.sampled_from(pairs), max_size=1)) if pairs else []
-    text = f"{{{', '.join(draw(st.permutations(pairs + repeated)))}}}"
+    for name in chance.choices(sorted(FIELDS), k=chance.randint(1, 2)):
+        members[name] = FIELDS[name](chance)
+    if chance.random() < 0.1:
+        members[chance.choice([*FIELDS, *REQUIRED])] = anything(chance)
+    if chance.random() < 0.05:
+        del members[chance.choice(sorted(REQUIRED))]
+    pairs = list(members.items())
+    repeated = chance.sample(pairs, chance.randint(0, 1))
+    text = object_text(chance.sample(pairs + repeated, len(pairs + repeated)))
     # A damaged name may leave half of a surrogate pair in a field that is not declared. Of repeated
     # fields, Spark looks at the last alone, which may be right where the first is damaged.
     may_be_damaged = not repeated and "\\ud" not in text
-    is_damaged = draw(st.integers(0, 9)) == 9 and may_be_damaged
-    return draw(damaged(text) if is_damaged else st.just(text)).encode()
+    is_damaged = chance.random() < 0.1 and may_be_damaged
+    return (damaged(text, chance) if is_damaged else text).encode()
 
 
-def damaged(text):
-    places = st.integers(0, len(text) - 1)
-    replaced = st.tuples(places, st.sampled_from('{}[]",:01x\\\n\x01'))
-    return st.one_of(
-        st.sampled_from([" ", "\n", "x", "}", "{}", ",", '"', "]", " 1"]).map(text.__add__),
-        st.sampled_from([" ", "\t\n", "[", "\ufeff", "x"]).map(lambda before: before + text),
-        st.just(f"[{text}]"),
-        places.map(lambda place: text[:place]),
-        replaced.map(lambda change: text[: change[0]] + change[1] + text[change[0] + 1 :]),
-    )
+def damaged(text, chance):
+    place = chance.randrange(len(text))
+    after = chance.choice([" ", "\n", "x", "}", "{}", ",", '"', "]", " 1"])
+    before = chance.choice([" ", "\t\n", "[", "\ufeff", "x"])
+    replaced = chance.choice('{}[]",:01x\\\n\x01')
+    texts = [text + after, before + text, f"[{text}]", text[:place]]
+    return chance.choice([*texts, text[:place] + replaced + text[place + 1 :]])
 
 
 BEFORE, AFTER = b'{"id":1,"text":"a","part":{}', b"}"
@@ -240,7 +253,8 @@ def usable(values, schema):
 
 @pytest.mark.usefixtures("ansi")
 def test_events_are_those_of_the_decoder(spark):
-    values = OTHERS + generated(documents(), 2_500)
+    chance = random.Random()
+    values = OTHERS + [document(chance) for _ in range(2_500)]
     actual, expected = of_spark(spark, values), of_decoder(values)
     assert 500 < sum(event is None for event in expected) < 2_000
     for value, *events in zip(values, actual, expected, strict=True):
