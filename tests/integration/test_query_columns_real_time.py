@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import confluent_kafka
+import pytest
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 from tests.integration.visits import EVENT, compiled, condition, decoded, json_text, plain
@@ -28,6 +29,7 @@ LAYOUTS = [ConstantLayout(compiled(each).constant_types) for each in EXPRESSIONS
 WORDS = {True: "true", False: "false", None: "null"}
 
 
+@pytest.mark.usefixtures("without_call_sites")
 def test_real_time_mode_evaluates_all_of_the_language(spark, broker, topic, tmp_path):
     config = client_config(KafkaSettings(), broker.bootstrap_servers)
     source, target = topic("visits"), topic("evaluated")
