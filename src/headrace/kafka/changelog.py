@@ -16,11 +16,12 @@ from headrace.kafka.client import (
     ClientConfig,
     admin_request,
     broker_ids,
+    connected_producer,
     consumer,
     describe,
     earliest_offsets,
+    fetch_metadata,
     high_watermarks,
-    producer,
 )
 from headrace.kafka.lost_brokers import IdleCheck
 from headrace.kafka.range_reader import read_ranges
@@ -94,7 +95,7 @@ def write_changelog(config: ClientConfig, name: str, changes: Mapping[bytes, byt
         if failure is not None:
             failures.append(failure)
 
-    sender = producer(config)
+    sender = connected_producer(config)
     for key, value in changes.items():
         sender.produce(name, value, key, on_delivery=reported)
     if sender.flush(_SEND_SECONDS) > 0:
@@ -152,13 +153,20 @@ class ChangelogFollower:
     It waits for a topic that does not exist yet, and outlives the broker's absence: what was read
     stays valid meanwhile. Where it reads the topic again from the beginning, as after the topic was
     deleted and created again, keys that are not there any more are deleted once the end is reached.
+
+    ``on_ready`` is called on that thread when :attr:`ready` has become true.
     """
 
     def __init__(
-        self, config: ClientConfig, name: str, on_record: OnRecord, retry_seconds: float = 1.0
+        self,
+        config: ClientConfig,
+        name: str,
+        on_record: OnRecord,
+        retry_seconds: float = 1.0,
+        on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         self._config, self._name, self._on_record = config, name, on_record
-        self._retry_seconds = retry_seconds
+        self._retry_seconds, self._on_ready = retry_seconds, on_ready
         # Of the values that were handed over.
         self._keys: set[bytes] = set()
         self._ready = threading.Event()
@@ -206,6 +214,7 @@ class ChangelogFollower:
 
     def _follow(self, partitions: list[TopicPartition]) -> None:
         reader = consumer(self._config, "headrace.changelog", _WAITING)
+        fetch_metadata(reader, self._name)
         earliest = confluent_kafka.OFFSET_BEGINNING
         reader.assign(
             [confluent_kafka.TopicPartition(p.topic, p.partition, earliest) for p in partitions]
@@ -249,6 +258,7 @@ class ChangelogFollower:
         if not self._ready.is_set():
             _LOG.info("%s is read to its end, and followed", self._name)
             self._ready.set()
+            self._on_ready()
 
     def _hand_over(self, key: bytes, value: bytes | None) -> None:
         if value is None:

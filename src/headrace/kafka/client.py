@@ -66,6 +66,7 @@ _RETRY_DELAY_SECONDS = 0.05
 # error_cb is called within polls alone, so the wait for the first answer is cut into slices.
 _LOGIN_SLICE_SECONDS = 1.0  # so soon a login that is refused is noticed
 _METADATA_SECONDS = 5.0
+_FIRST_METADATA_SECONDS = 1.0
 ALWAYS_THERE = "__consumer_offsets"
 """The topic to fetch metadata of: a request for another name might create that topic."""
 _GROUP_SLICE_SECONDS = 3.0
@@ -161,6 +162,31 @@ def producer(
         | dict(tuning or {}),
         logger=_LOG,
     )
+
+
+def connected_producer(
+    config: Mapping[str, Any], tuning: ClientConfig | None = None
+) -> confluent_kafka.Producer:
+    """Returns a producer that writes its first record at once: see :func:`fetch_metadata`."""
+    connected = producer(config, tuning)
+    fetch_metadata(connected)
+    return connected
+
+
+def fetch_metadata(
+    client: confluent_kafka.Producer | confluent_kafka.Consumer, topic: str = ALWAYS_THERE
+) -> None:
+    """Connects a new client, within a second; it waits no longer for brokers that do not answer.
+
+    A new client knows no broker. librdkafka asks brokers for the id of an idempotent producer, and
+    for the offset behind a name such as ``OFFSET_BEGINNING``, half a second after it has met none.
+
+    Args:
+        client: the client.
+        topic: a topic that exists, whose leaders the client is to know.
+    """
+    with suppress(KafkaException):
+        client.list_topics(topic, timeout=_FIRST_METADATA_SECONDS)
 
 
 def consumer(

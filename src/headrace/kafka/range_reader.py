@@ -34,7 +34,8 @@ POLL_SECONDS = 0.2
 SILENCE_LIMIT_SECONDS = 300.0
 
 _SHORT_SILENCE_SECONDS = 30.0
-_READING_WHAT_IS_THERE = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
+# Behind a marker of a transaction, brokers tell the end of a partition after this wait alone.
+_READING_WHAT_IS_THERE = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "10"}
 _FEW_RECORDS = 1_000
 _LOOK_FACTOR = 10
 _SHORT_POLL_SECONDS = 0.02  # where gaps hide the end of a short range, it is waited for in vain

@@ -26,7 +26,7 @@ from headrace.kafka.broker_errors import (
     is_of_record,
     meaning,
 )
-from headrace.kafka.client import ClientConfig, producer
+from headrace.kafka.client import ClientConfig, connected_producer, producer
 from headrace.kafka.headers import Headers, check_header_names
 
 _POLL_SECONDS = 1.0
@@ -116,7 +116,7 @@ def _producer(
     config: frozenset[tuple[str, str]],
     tuning: frozenset[tuple[str, str]],
 ) -> confluent_kafka.Producer:
-    return producer(dict(config), dict(tuning))
+    return connected_producer(dict(config), dict(tuning))
 
 
 def _kafka_error(error: BaseException) -> KafkaError | None:

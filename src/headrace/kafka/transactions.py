@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import SinkError, TopicMissingError
 from headrace.kafka.broker_errors import Meaning, meaning
-from headrace.kafka.client import ClientConfig, producer
+from headrace.kafka.client import ClientConfig, connected_producer
 from headrace.kafka.sending import ProducerRecord
 
 TRANSACTION_SECONDS = 60
@@ -88,7 +88,7 @@ class TransactionalProducer:
     ) -> None:
         self._on_wait = on_wait
         limit = str(TRANSACTION_SECONDS * 1000)
-        self._producer = producer(
+        self._producer = connected_producer(
             config,
             {
                 "transactional.id": transactional_id,

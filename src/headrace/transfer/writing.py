@@ -22,7 +22,7 @@ from headrace.kafka.broker_errors import (
     is_of_record,
     meaning,
 )
-from headrace.kafka.client import producer
+from headrace.kafka.client import connected_producer
 from headrace.kafka.transactions import (
     TransactionFencedError,
     TransactionUnsettledError,
@@ -94,7 +94,7 @@ class TransferWriter:
         self, target: TransferTarget, transactional_id: str, *, one_by_one: bool = False
     ) -> None:
         self._target, self._id, self._one_by_one = target, transactional_id, one_by_one
-        self._producer = producer(
+        self._producer = connected_producer(
             {"client.id": process_name()} | dict(target.config),
             _WRITING | (_ONE_BY_ONE if one_by_one else {}) | {"transactional.id": transactional_id},
         )

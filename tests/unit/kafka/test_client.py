@@ -40,6 +40,19 @@ def test_records_are_acknowledged_by_all_in_sync_replicas(monkeypatch):
     assert (settings["acks"], settings["enable.idempotence"]) == ("all", "true")
 
 
+def test_a_new_producer_knows_brokers_before_its_first_record(monkeypatch):
+    """Otherwise it asks for its id, without which it sends nothing, half a second later."""
+    asked = []
+    made = SimpleNamespace(list_topics=lambda topic, timeout: asked.append(topic))
+    monkeypatch.setattr(client.confluent_kafka, "Producer", lambda *_, **__: made)
+    assert client.connected_producer({}) is made
+    assert asked == [client.ALWAYS_THERE]
+
+
+def test_brokers_that_do_not_answer_are_no_error_of_a_new_producer():
+    client.connected_producer({"bootstrap.servers": NOWHERE})
+
+
 def test_a_broker_that_does_not_answer_is_named_with_the_reason(monkeypatch):
     monkeypatch.setattr(client, "REQUEST_TIMEOUT_SECONDS", 1.0)
     config = client.client_config(KafkaSettings(), NOWHERE)

@@ -66,7 +66,7 @@ class Producer:
 
 
 def send(monkeypatch, producer):
-    monkeypatch.setattr(transactions, "producer", lambda *_: producer)
+    monkeypatch.setattr(transactions, "connected_producer", lambda *_: producer)
     TransactionalProducer({}, "id").send([ProducerRecord("clicks", b"k", b"value", ())] * 2)
 
 

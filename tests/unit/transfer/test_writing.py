@@ -53,7 +53,7 @@ class Message:
 @pytest.fixture
 def client(monkeypatch):
     made = Producer()
-    monkeypatch.setattr(writing, "producer", lambda *_: made)
+    monkeypatch.setattr(writing, "connected_producer", lambda *_: made)
     return made
 
 

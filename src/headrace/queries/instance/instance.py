@@ -96,7 +96,8 @@ class InstanceTiming:
 
     Attributes:
         take_seconds: one read waits this long for its records.
-        wait_seconds: an idle instance checks at this interval whether it can continue.
+        wait_seconds: an idle instance checks at this interval at the latest whether it can
+            continue.
         max_silence_seconds: a reader that gets nothing of a partition for longer is replaced.
     """
 
@@ -129,7 +130,7 @@ class AggregatorInstance:
         self._plans, self._topics = Plans(schemas), tuple(schemas)
         self._watched = WatchedQueries(self._plans, queries.partitions)
         self._owned: dict[int, OwnedPartition] = {}
-        self._ending = threading.Event()
+        self._ending, self._has_news = threading.Event(), threading.Event()
         self._uncovered: tuple[int, ...] = ()
         self._records = self._results = self._failures = 0
         self._waiting = "it is starting"
@@ -137,6 +138,7 @@ class AggregatorInstance:
     def stop(self) -> None:
         """Stops the instance after it has written its output. May be called on any thread."""
         self._ending.set()
+        self._has_news.set()
 
     def status(self) -> AggregatorStatus:
         """Returns the status of the instance. Must be called on its thread."""
@@ -178,7 +180,12 @@ class AggregatorInstance:
         """
         if not self._topics_are_there(observe):
             return
-        follower = ChangelogFollower(self._config, self._queries.queries_topic, self._watched.take)
+        follower = ChangelogFollower(
+            self._config,
+            self._queries.queries_topic,
+            self._watched.take,
+            on_ready=self._has_news.set,
+        )
         try:
             if self._queries_are_read(follower, observe):
                 self._run_with_lease(observe)
@@ -199,11 +206,11 @@ class AggregatorInstance:
     def _queries_are_read(self, follower: ChangelogFollower, observe: Observe) -> bool:
         """Waits until the registry is read; returns ``False`` if the instance was stopped."""
         while not follower.ready and not self._ending.is_set():
-            self._wait("the registered queries are being read", observe)
+            self._wait_for_news("the registered queries are being read", observe)
         return not self._ending.is_set()
 
     def _run_with_lease(self, observe: Observe) -> None:
-        lease = LeaseHolder(self._config, self._queries)
+        lease = LeaseHolder(self._config, self._queries, on_change=self._has_news.set)
         ends = TopicEnds(KafkaCluster(self._config).live_unless_open, self._topics)
         try:
             while not self._ending.is_set():
@@ -220,7 +227,7 @@ class AggregatorInstance:
             if partitions is not None:
                 self._run(lease, partitions, ends, observe)
                 return
-            self._wait(lease.waiting, observe)
+            self._wait_for_news(lease.waiting, observe)
         except _INTERRUPTIONS as error:
             reason = str(error) or type(error).__name__
             _LOG.warning("%s: waits: %s", self._queries.name, reason)
@@ -234,6 +241,12 @@ class AggregatorInstance:
     def _wait(self, reason: str, observe: Observe) -> None:
         self._show_waiting(reason, observe)
         self._ending.wait(self._timing.wait_seconds)
+
+    def _wait_for_news(self, reason: str, observe: Observe) -> None:
+        """Waits until the registry is read, the lease has changed, or the next check is due."""
+        self._show_waiting(reason, observe)
+        self._has_news.wait(self._timing.wait_seconds)
+        self._has_news.clear()
 
     def _show_waiting(self, reason: str, observe: Observe) -> None:
         self._waiting = reason

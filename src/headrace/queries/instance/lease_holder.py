@@ -8,13 +8,14 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Callable
 
 import confluent_kafka
 import msgspec
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.kafka.broker_errors import Meaning, delivery_failure, meaning
-from headrace.kafka.client import ClientConfig, consumer, producer
+from headrace.kafka.client import ClientConfig, consumer, fetch_metadata, producer
 from headrace.kafka.lost_brokers import BrokersLostError, IdleCheck
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.instance.leases import (
@@ -48,12 +49,18 @@ class LeaseHolder:
         config: librdkafka's settings of the cluster.
         queries: the standing queries whose partitions are leased.
         timing: how long a lease lasts; all instances must agree on it.
+        on_change: a function that is called on another thread when :attr:`partitions` may be new.
     """
 
     def __init__(
-        self, config: ClientConfig, queries: StandingQueries, timing: LeaseTiming = LeaseTiming()
+        self,
+        config: ClientConfig,
+        queries: StandingQueries,
+        timing: LeaseTiming = LeaseTiming(),
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._config, self._topic, self._timing = config, queries.leases_topic, timing
+        self._on_change = on_change
         self._slots = slots_of(queries.partitions, queries.partitions_per_instance)
         self._claim = Claim(uuid.uuid4().hex, socket.gethostname())
         self._table = LeaseTable(len(self._slots), timing.lease_ms)
@@ -146,12 +153,13 @@ class LeaseHolder:
             self._table, self._at_end = LeaseTable(len(self._slots), self._timing.lease_ms), False
         self._unread_renewals = 0
         idle_check = IdleCheck(self._config)
+        fetch_metadata(reader, self._topic)
         reader.assign(
             [confluent_kafka.TopicPartition(self._topic, 0, confluent_kafka.OFFSET_BEGINNING)]
         )
         try:
             while not self._ending.is_set():
-                messages = reader.consume(100, self._timing.poll_seconds)
+                messages = _at_hand(reader, self._timing.poll_seconds)
                 idle_check.check(reader, has_received=bool(messages))
                 for message in messages:
                     self._take(message)
@@ -169,6 +177,7 @@ class LeaseHolder:
             if meaning(error) is Meaning.END:
                 with self._lock:
                     self._at_end, self._failure = True, ""
+                self._on_change()
             elif meaning(error) not in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
                 raise KafkaException(error)
             return
@@ -184,6 +193,8 @@ class LeaseHolder:
             seen = claim.sent_ms / 1000
         with self._lock:
             self._table.take(slot, claim, message.timestamp()[1], seen)
+        if claim.holder == self._claim.holder:
+            self._on_change()
 
     @property
     def _rests(self) -> bool:
@@ -235,6 +246,12 @@ class LeaseHolder:
         if reason and reason != self._send_failure:
             _LOG.warning("The lease can't be renewed: %s", reason)
         self._send_failure = reason
+
+
+def _at_hand(reader: confluent_kafka.Consumer, seconds: float) -> list[confluent_kafka.Message]:
+    """Returns the records that are available, or else the first that comes."""
+    first = reader.consume(1, seconds)
+    return first + reader.consume(100, 0) if first else []
 
 
 def _is_older(lease: Lease, seconds: float) -> bool:

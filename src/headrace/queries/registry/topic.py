@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from headrace.errors import BrokerUnreachableError, TopicChangeError
 from headrace.kafka.broker_errors import Meaning, delivery_failure, meaning, needs
 from headrace.kafka.changelog import possible_replication
-from headrace.kafka.client import ClientConfig, producer
+from headrace.kafka.client import ClientConfig, connected_producer
 from headrace.kafka.range_reader import read_records
 from headrace.kafka.topics import TopicState, ensure_topics, topic_states
 from headrace.model import OffsetRange, Topic, TopicPartition
@@ -107,7 +107,7 @@ def write_registry(config: ClientConfig, name: str, key: bytes, value: bytes | N
     def reported(error: KafkaError | None, message: confluent_kafka.Message) -> None:
         reports.append((delivery_failure(error, message), message.offset()))
 
-    sender = producer(config)
+    sender = connected_producer(config)
     sender.produce(name, value, key, on_delivery=reported)
     sender.flush(_SEND_SECONDS)
     failure, offset = reports[0] if reports else (None, -1)

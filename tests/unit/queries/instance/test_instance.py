@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError
+from tests.waiting import LIMIT_SECONDS
 
 from headrace.errors import BrokerUnreachableError, MatchedRecordsDeletedError
 from headrace.queries.declaration import StandingQueries
@@ -58,8 +60,8 @@ def test_an_instance_that_fails_three_times_in_a_row_leaves_its_partitions(monke
 def test_an_instance_that_has_not_read_the_queries_claims_no_partitions(monkeypatch):
     follower = SimpleNamespace(ready=False, close=lambda: None)
     monkeypatch.setattr(instance_module, "ensure_query_topics", lambda *_: None)
-    monkeypatch.setattr(instance_module, "ChangelogFollower", lambda *_: follower)
-    monkeypatch.setattr(instance_module, "LeaseHolder", lambda *_: pytest.fail("it claims"))
+    monkeypatch.setattr(instance_module, "ChangelogFollower", lambda *_, **__: follower)
+    monkeypatch.setattr(instance_module, "LeaseHolder", lambda *_, **__: pytest.fail("it claims"))
     instance = AggregatorInstance({}, StandingQueries("ads"), {})
     statuses = []
 
@@ -69,6 +71,39 @@ def test_an_instance_that_has_not_read_the_queries_claims_no_partitions(monkeypa
 
     instance.run(observe)
     assert [status.waiting for status in statuses] == ["the registered queries are being read"]
+
+
+@pytest.mark.parametrize("news", ["queries", "lease"])
+def test_an_instance_continues_as_soon_as_queries_are_read_and_it_has_a_lease(monkeypatch, news):
+    follower = SimpleNamespace(ready=news != "queries", close=lambda: None)
+    lease = lease_of(uncovered=(), waiting="leases are being read", close=lambda: None)
+    lease.partitions = range(1) if news != "lease" else None
+
+    def change(on_change):
+        follower.ready, lease.partitions = True, range(1)
+        on_change()
+
+    def follow(*_, on_ready):
+        if news == "queries":
+            threading.Timer(0.1, change, [on_ready]).start()
+        return follower
+
+    def hold(*_, on_change):
+        if news == "lease":
+            threading.Timer(0.1, change, [on_change]).start()
+        return lease
+
+    monkeypatch.setattr(instance_module, "ensure_query_topics", lambda *_: None)
+    monkeypatch.setattr(instance_module, "ChangelogFollower", follow)
+    monkeypatch.setattr(instance_module, "LeaseHolder", hold)
+    timing = InstanceTiming(wait_seconds=2 * LIMIT_SECONDS)
+    instance = AggregatorInstance({}, StandingQueries("ads"), {}, timing)
+    runs = threading.Event()
+    monkeypatch.setattr(instance, "_run", lambda *_: (runs.set(), instance.stop()))
+    thread = threading.Thread(target=instance.run, args=[lambda _: None], daemon=True)
+    thread.start()
+    assert runs.wait(LIMIT_SECONDS)
+    thread.join(LIMIT_SECONDS)
 
 
 def take_deleted(topic):

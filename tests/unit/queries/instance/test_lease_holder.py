@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ import confluent_kafka
 import msgspec
 import pytest
 from confluent_kafka import KafkaError
-from tests.waiting import wait_for
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.instance import lease_holder as lease_holder_module
@@ -105,6 +106,9 @@ class _Reader:
         self._topic, self._next = topic, 0
         self._is_deaf = False
 
+    def list_topics(self, topic, timeout):
+        pass
+
     def assign(self, _):
         pass
 
@@ -156,6 +160,15 @@ def holder(topic, timing):
 def test_an_instance_claims_a_slot_and_renews_it(topic, holder):
     wait_for(lambda: holder.partitions is not None and len(topic.records) > 3)
     assert set(topic.slots()) == {holder.partitions.start}
+
+
+def test_an_instance_is_told_once_it_has_a_slot(topic):
+    has_news = threading.Event()
+    holder = LeaseHolder({}, QUERIES, TIMING, has_news.set)
+    while holder.partitions is None:
+        assert has_news.wait(LIMIT_SECONDS)
+        has_news.clear()
+    holder.close()
 
 
 def test_a_slot_is_not_claimed_before_the_topic_is_read_once_more(topic, holder):

@@ -46,7 +46,7 @@ def write(monkeypatch):
 
     def run(*reports):
         sender = StandInProducer(reports)
-        monkeypatch.setattr(topic_module, "producer", lambda config: sender)
+        monkeypatch.setattr(topic_module, "connected_producer", lambda config: sender)
         offset = write_registry(CONFIG, "ads.queries", b"a", b"{}")
         assert sender.produced == [("ads.queries", b"a", b"{}")]
         return offset
