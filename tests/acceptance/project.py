@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.waiting import DRILL_LIMIT_SECONDS, FLUSH_SECONDS, LIMIT_SECONDS, wait_for_drill
 
-from headrace.kafka.client import group_offsets, producer
+from headrace.kafka.client import connected_producer, group_offsets
 from headrace.kafka.dead_letters import scan
 from headrace.model import TopicPartition
 from headrace.sinks.lake.table import read_table
@@ -132,7 +132,7 @@ class Project:
 
     def send(self, first: int, count: int, *, bad: bytes | None = None) -> None:
         now = int(time.time() * 1000) - 1_000_000
-        sender = producer(self.client)
+        sender = connected_producer(self.client)
         for n in range(first, first + count):
             event = {"event_id": f"e{n}", "event_time": now + n, "category": f"c{n % 8}", "n": n}
             value = bad if bad and n % 1000 == 0 else json.dumps(event).encode()

@@ -18,7 +18,7 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, until, wait_for
 from headrace.control import LoadedProject, load_project
 from headrace.control.plan import apply_plan
 from headrace.control.worker_rules import worker_faults
-from headrace.kafka.client import describe, producer, watermarks
+from headrace.kafka.client import connected_producer, describe, watermarks
 from headrace.kafka.dead_letters import scan
 from headrace.runtime.ports import free_ports
 from headrace.settings import load_settings
@@ -55,7 +55,7 @@ def test_the_worker_of_the_page_runs_inside_the_program_of_the_page(
 ) -> None:
     client = {"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random"}
     apply_plan(project)
-    sender = producer(client)
+    sender = connected_producer(client)
     for campaign in (7, 7, 8):
         sender.produce("clicks", json.dumps({"user": "ann", "campaign": campaign}), b"ann")
     assert sender.flush(FLUSH_SECONDS) == 0

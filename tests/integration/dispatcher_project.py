@@ -19,7 +19,7 @@ from headrace import DispatchMode
 from headrace.control import load_project
 from headrace.control.dispatcher_run import dispatcher_run
 from headrace.control.transfer_run import TransferRunOptions
-from headrace.kafka.client import client_config, consumer, producer
+from headrace.kafka.client import client_config, connected_producer, consumer
 from headrace.settings import load_settings
 from headrace.settings.model import KafkaSettings
 
@@ -83,7 +83,7 @@ class DispatcherProject:
 
     def write(self, numbers, partition=0, headers=(), **event):
         """Events `n`, each with key `k<n>`."""
-        sender = producer(self.configs["central"])
+        sender = connected_producer(self.configs["central"])
         for n in numbers:
             sender.produce(
                 self.name,

@@ -21,7 +21,7 @@ from headrace.control.matched_event_balances import balance_matched_events
 from headrace.control.matched_events_run import matched_events_run
 from headrace.control.query_registry import cancel_query, register_query
 from headrace.control.transfer_run import TransferRunOptions
-from headrace.kafka.client import client_config, committed, consumer, producer
+from headrace.kafka.client import client_config, committed, connected_producer, consumer
 from headrace.model import TopicPartition
 from headrace.queries.matched_events.matched_topic import MatchedTopic
 from headrace.queries.matched_events.positions import (
@@ -87,7 +87,7 @@ class EmitProject:
 
     def send(self, count, item="a", price=1):
         """Sends events to the partitions in turn; returns their places."""
-        sender = producer(self.config)
+        sender = connected_producer(self.config)
         places = []
         for number in range(self.sent, self.sent + count):
             event = {"item": item, "price": price, "at": "2026-05-01T00:00:00Z"}
@@ -137,7 +137,7 @@ class EmitProject:
         return places
 
     def send_to(self, partition, count):
-        sender = producer(self.config)
+        sender = connected_producer(self.config)
         for _ in range(count):
             event = {"item": "a", "price": 1, "at": "2026-05-01T00:00:00Z"}
             sender.produce(self.topic, json.dumps(event).encode(), partition=partition)
@@ -169,7 +169,7 @@ class EmitProject:
         """Sends the record of a matched event once more."""
         origin = Origin("here", self.topic, partition, offset)
         record = next(each for each in self.records() if origins(each.headers())[-1] == origin)
-        sender = producer(self.config)
+        sender = connected_producer(self.config)
         place = {"topic": record.topic(), "partition": record.partition()}
         sender.produce(**place, key=record.key(), value=record.value(), headers=record.headers())
         assert sender.flush(FLUSH_SECONDS) == 0

@@ -12,7 +12,7 @@ from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
 from headrace import EpochMillis, Lake, Pipeline, Topic
-from headrace.kafka.client import group_offsets, producer
+from headrace.kafka.client import connected_producer, group_offsets
 from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.dead_letters import scan
 from headrace.model import Start, TopicPartition
@@ -72,7 +72,7 @@ class Flow:
         make_topic(self.client, topic, partitions, config={"max.message.bytes": "2000000"})
 
     def send(self, values, partition=None, topic=None, keys=None):
-        sender = producer({**self.client, "message.max.bytes": "2000000"})
+        sender = connected_producer({**self.client, "message.max.bytes": "2000000"})
         for index, value in enumerate(values):
             where = {} if partition is None else {"partition": partition}
             key = keys[index] if keys else str(index).encode()

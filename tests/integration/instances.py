@@ -9,7 +9,7 @@ import confluent_kafka
 from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, until, wait_for
 
-from headrace.kafka.client import committed, consumer, group_offsets, producer
+from headrace.kafka.client import committed, connected_producer, consumer, group_offsets
 from headrace.model import Topic, TopicPartition
 from headrace.workers import Worker, WorkerInstance, WorkerTask
 
@@ -27,7 +27,7 @@ class Bench:
 
     def send(self, count, *, first=0, partition=None, keys=None, topic=None, headers=None):
         """Values are numbers; keys cycle through ``keys`` where given."""
-        sender = producer(self.client)
+        sender = connected_producer(self.client)
         if partition is None and self.topic.partitions == 1:
             partition = 0
         where = {} if partition is None else {"partition": partition}

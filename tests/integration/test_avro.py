@@ -24,7 +24,7 @@ from tests.waiting import FLUSH_SECONDS
 from headrace import Avro, EpochMillis, Lake, Pipeline, Precision, Topic
 from headrace.cli import main
 from headrace.errors import RegistryUnreachableError
-from headrace.kafka.client import producer
+from headrace.kafka.client import connected_producer
 from headrace.kafka.schema_registry import SchemaRegistry
 from headrace.model import event_schema
 from headrace.pipelines.progress import PipelineState
@@ -223,7 +223,7 @@ def test_events_over_http_and_from_a_file_are_avro_that_other_clients_read(servi
         b"v2": VISIT | {"id": "v2", "at": at},
     }
     assert len(client.get_versions(f"{name}-value")) == 1
-    sender = producer(service.client)
+    sender = connected_producer(service.client)
     sender.produce(name, b"\xffno Avro", b"v3")
     assert sender.flush(FLUSH_SECONDS) == 0
     arguments = ("tail", name, "--from", "earliest", "--once", "--json", "--project")

@@ -6,7 +6,7 @@ from bench.cluster import Broker
 from bench.driver import OutputWrongError
 from bench.sink_targets import COLUMNS, TableTarget, TopicTarget, check
 
-from headrace.kafka.client import client_config, producer
+from headrace.kafka.client import client_config, connected_producer
 from headrace.settings.model import KafkaSettings
 
 EVENT = {
@@ -70,7 +70,7 @@ def test_the_database_has_the_process_that_starts_the_others(postgres):
 def test_records_of_a_topic_are_counted(broker, topic):
     target, name = TopicTarget(Broker(broker.bootstrap_servers, 0), partitions=2), topic("sinks")
     target.create(name)
-    sender = producer(client_config(KafkaSettings(), broker.bootstrap_servers))
+    sender = connected_producer(client_config(KafkaSettings(), broker.bootstrap_servers))
     for partition, event_id in ((0, "a"), (1, "b"), (1, "b")):
         sender.produce(name, b'{"event_id":"%s"}' % event_id.encode(), partition=partition)
     sender.flush()

@@ -19,7 +19,7 @@ from tests.quick_java import quick_kafka
 from tests.waiting import FLUSH_SECONDS
 
 from headrace.control.services import broker_config
-from headrace.kafka.client import producer
+from headrace.kafka.client import connected_producer
 from headrace.settings import load_settings
 from headrace.sinks.lake.table import read_table
 
@@ -81,7 +81,7 @@ class Commands:
 
     def send_late(self, count: int) -> None:
         """Page views of another day, in every partition: their files are merged into one."""
-        sender = producer(broker_config(load_settings(self.folder, {})))
+        sender = connected_producer(broker_config(load_settings(self.folder, {})))
         for number in range(count):
             view = {
                 "event_id": f"late-{number}",
@@ -96,7 +96,7 @@ class Commands:
     def send_junk(self) -> None:
         """One record that is no event."""
         settings = load_settings(self.folder, {})
-        sender = producer(broker_config(settings))
+        sender = connected_producer(broker_config(settings))
         sender.produce("page-views", b"no json", partition=1)
         assert sender.flush(FLUSH_SECONDS) == 0
 

@@ -16,7 +16,7 @@ from tests.kafka_topics import grow_topic, make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
 from headrace import DispatchMode
-from headrace.kafka.client import admin_request, group_offsets, producer
+from headrace.kafka.client import admin_request, connected_producer, group_offsets
 from headrace.kafka.topics import delete_topic
 from headrace.model import TopicPartition
 
@@ -265,7 +265,7 @@ def test_a_record_that_is_missing_among_others_is_sent_by_the_next_start(project
     """As after a record that the target has rejected, with others in flight behind it."""
     project.once()
     project.write(range(6))
-    sender = producer(project.configs["waw"])
+    sender = connected_producer(project.configs["waw"])
     for n in (0, 1, 3, 5):
         origin = ("headrace-origin", f"central/{project.name}/0/{n}".encode())
         sender.produce(project.target, json.dumps({"n": n}).encode(), None, 0, headers=[origin])

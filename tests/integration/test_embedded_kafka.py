@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
 from headrace.errors import ServerStartError
-from headrace.kafka.client import producer
+from headrace.kafka.client import connected_producer
 
 
 def create(bootstrap_servers: str, topic: str, **settings) -> None:
@@ -21,7 +21,7 @@ def create(bootstrap_servers: str, topic: str, **settings) -> None:
 
 def produce(bootstrap_servers: str, topic: str, values: list[bytes]) -> None:
     failures: list[object] = []
-    sender = producer({"bootstrap.servers": bootstrap_servers})
+    sender = connected_producer({"bootstrap.servers": bootstrap_servers})
     for value in values:
         sender.produce(topic, value, on_delivery=lambda e, _: failures.append(e) if e else None)
     assert sender.flush(FLUSH_SECONDS) == 0

@@ -32,7 +32,7 @@ from headrace.control import reprocess as reprocess_module
 from headrace.control.project import LoadedProject
 from headrace.control.reconcile import ReconcileRequest, reconcile
 from headrace.control.reprocess import ReprocessRequest, reprocess
-from headrace.kafka.client import producer
+from headrace.kafka.client import connected_producer
 from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.ledger.windows import WindowState
 from headrace.pipelines.progress import PipelineState
@@ -53,7 +53,7 @@ class EnvelopeFlow(Flow):
         self.create(name, 2)
 
     def send_record(self, value, headers=(), partition=0):
-        sender = producer({**self.client, "message.max.bytes": "2000000"})
+        sender = connected_producer({**self.client, "message.max.bytes": "2000000"})
         sender.produce(self.name, value, headers=list(headers), partition=partition)
         assert sender.flush(FLUSH_SECONDS) == 0
 

@@ -27,7 +27,7 @@ from tests.integration.service import (
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import StandingQueries
-from headrace.kafka.client import producer
+from headrace.kafka.client import connected_producer
 from headrace.queries.records.result import QueryResult, ResultKind
 from headrace.queries.topics import ensure_query_topics
 
@@ -72,7 +72,7 @@ class QueryService(Service):
     def send_results(self, query, minutes, emission=1):
         """Writes the result of a query for each of these minutes."""
         registered = datetime.fromisoformat(query["registered_at"])
-        sender = producer(self.client)
+        sender = connected_producer(self.client)
         for minute in minutes:
             result = QueryResult(
                 query=query["id"],

@@ -23,9 +23,9 @@ from headrace.kafka.client import (
     client_config,
     commit,
     committed,
+    connected_producer,
     describe,
     latest_offsets,
-    producer,
 )
 from headrace.kafka.topics import delete_topic
 from headrace.link_ledger import ends
@@ -89,7 +89,7 @@ class Linked:
 
     def write(self, config, topic, seconds, partition=0, **record):
         """Records at the given seconds after the beginning; ``record``: of each of them."""
-        sender = producer(config)
+        sender = connected_producer(config)
         for n, second in enumerate(seconds):
             sender.produce(
                 topic,
@@ -101,7 +101,7 @@ class Linked:
 
     def write_copies(self, offsets, partition=0, value="v{}"):
         """Copies as a mirror would write them, of records at as many seconds as their offsets."""
-        sender = producer(self.own)
+        sender = connected_producer(self.own)
         for offset in offsets:
             sender.produce(
                 self.copy,
@@ -423,7 +423,7 @@ def test_a_dispatcher_balances_by_the_time_at_the_source(tmp_path, broker, other
     assert (sum(fates[::2]), sum(fates[1::2])) == (7, 5)
     assert sum(window["rows"] for window in windows) == 7
     assert "dispatch" in project.command("reconcile")
-    sender = producer(project.configs["waw"])
+    sender = connected_producer(project.configs["waw"])
     origin = [(ORIGIN, f"central/{name}/0/7".encode())]
     sender.produce(f"{name}.events", b"x", partition=0, headers=origin)
     assert sender.flush(FLUSH_SECONDS) == 0

@@ -17,7 +17,7 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 from headrace.control import matched_event_balances as module
 from headrace.control.matched_event_balances import balance_matched_events
 from headrace.control.query_registry import registered_queries, update_query
-from headrace.kafka.client import admin_request, commit, describe, producer
+from headrace.kafka.client import admin_request, commit, connected_producer, describe
 from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.topics import delete_topic
 from headrace.model import TopicPartition
@@ -70,7 +70,7 @@ class CommittedProject(EmitProject):
     def emit(self, query, partition, *offsets):
         """Sends events of a partition as matches of a query."""
         target = self.matched.target(self.source(partition))
-        sender = producer(self.config)
+        sender = connected_producer(self.config)
         for offset in offsets:
             origin = f"here/{self.topic}/{partition}/{offset}".encode()
             place = {"topic": target.topic, "partition": target.partition}
@@ -404,7 +404,7 @@ def test_a_partition_without_matches_is_balanced_where_others_sent_are_deleted(p
     project.begin()
     project.send(10, item="b")
     target = project.matched.target(project.source(1))
-    sender = producer(project.config)
+    sender = connected_producer(project.config)
     sender.produce(target.topic, b"{}", partition=target.partition)
     assert sender.flush(FLUSH_SECONDS) == 0
     project.delete(target.topic, target.partition, 1)

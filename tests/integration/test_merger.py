@@ -18,7 +18,13 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace.control import mergers
 from headrace.errors import MergerLossError, MergerNoPartitionError, MergerRecordError
-from headrace.kafka.client import admin_request, client_config, committed, consumer, producer
+from headrace.kafka.client import (
+    admin_request,
+    client_config,
+    committed,
+    connected_producer,
+    consumer,
+)
 from headrace.merger.instance import MergerInstance
 from headrace.merger.merging import LATE_HEADER, Merging
 from headrace.merger.plan import ClockSource, MergePlan
@@ -63,7 +69,7 @@ def began_ms():
 
 def write(plan, place, times, partition=0, **options):
     """Records with the given timestamps; values tell place and number."""
-    sender = producer(plan.config)
+    sender = connected_producer(plan.config)
     for n, time_ms in enumerate(times):
         value = f"{place}-{time_ms}-{n}".encode()
         row = {"key": f"k{n}".encode(), "headers": [("h", b"\xff")]} | options
@@ -135,7 +141,7 @@ def test_two_sorted_topics_become_one_and_what_may_be_preceded_is_held(plan):
 def test_records_are_kept_as_they_are(plan, began_ms):
     merged = plan(BY_CLOCK, BY_CLOCK)
     headers = [("a", b"1"), ("a", None), ("b", b"\xff")]
-    sender = producer(merged.config)
+    sender = connected_producer(merged.config)
     for place, (key, value) in enumerate([(b"\xff", None), (None, b"")]):
         topic, time_ms = merged.topics[place], began_ms + place
         sender.produce(topic, value, key, 0, timestamp=time_ms, headers=headers)
@@ -171,7 +177,7 @@ def test_a_mirrored_source_is_as_far_as_its_mirror_says(plan, began_ms):
 
 
 def tell(plan, time_ms):
-    sender = producer(plan.config)
+    sender = connected_producer(plan.config)
     key = site_time_key(TopicPartition(plan.topics[1], 0))
     sender.produce(SITE_TIMES, b"%d" % time_ms, key)
     assert sender.flush(FLUSH_SECONDS) == 0
@@ -345,7 +351,7 @@ def test_without_positions_a_target_with_records_is_refused(plan, began_ms):
 
 def test_a_record_that_the_target_refuses_is_named(plan, began_ms):
     merged = plan(BY_CLOCK, BY_CLOCK, **{"max.message.bytes": "3000000"})
-    sender = producer(merged.config)
+    sender = connected_producer(merged.config)
     for n, size in enumerate((10, 2_000_000, 10)):
         value = random.Random(n).randbytes(size)
         sender.produce(merged.topics[0], value, partition=0, timestamp=began_ms + n)

@@ -27,11 +27,11 @@ from headrace.errors import (
 from headrace.kafka.client import (
     admin,
     client_config,
+    connected_producer,
     consumer,
     describe,
     group_offsets,
     latest_offsets,
-    producer,
 )
 from headrace.kafka.groups import describe_group
 from headrace.kafka.sending import ProducerRecord
@@ -83,7 +83,7 @@ def make(client, name, partitions=2, **config):
 
 def write(client, name, numbers, partition=0, **options):
     """Records `n` with key `k<n>`, a timestamp of its own and a header."""
-    sender = producer(client)
+    sender = connected_producer(client)
     for n in numbers:
         sender.produce(
             name,
@@ -162,7 +162,7 @@ def test_records_are_kept_as_they_are_with_their_origin(link, source, target):
     [(name, copy)] = link.copies.items()
     write(source, name, range(100))
     write(source, name, range(100, 150), partition=1)
-    sender = producer(source)
+    sender = connected_producer(source)
     sender.produce(name, None, b"tombstone", 0, timestamp=BEGAN_MS - 5)
     sender.produce(name, b"", None, 1, timestamp=BEGAN_MS)
     assert sender.flush(FLUSH_SECONDS) == 0
@@ -542,7 +542,7 @@ def test_partitions_that_are_added_are_copied_from_their_beginning(link, source,
 
 def test_records_of_half_a_megabyte_are_copied(link, source, target):
     [(name, copy)] = link.copies.items()
-    sender = producer(source)
+    sender = connected_producer(source)
     for n in range(40):
         sender.produce(name, b"%d " % n * 100_000, partition=0, timestamp=BEGAN_MS)
     assert sender.flush(FLUSH_SECONDS) == 0

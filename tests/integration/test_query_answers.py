@@ -28,7 +28,7 @@ from headrace.control.query_instances import query_instances, uncovered_partitio
 from headrace.control.query_registry import cancel_query, register_query, update_query
 from headrace.control.query_results import ResultOptions, query_results
 from headrace.errors import QueryMissingError
-from headrace.kafka.client import admin, client_config, describe, producer
+from headrace.kafka.client import admin, client_config, connected_producer, describe
 from headrace.queries.instance.lease_holder import LeaseHolder
 from headrace.queries.records.matched import Tick
 from headrace.queries.records.snapshots import AnswerPosition, SnapshotPosition
@@ -62,7 +62,7 @@ class QueryProject:
 
     def send(self, topic, *values, partition=None, key=None):
         """Sends values as JSON, by key where there is no partition."""
-        sender = producer(self.config)
+        sender = connected_producer(self.config)
         where = {} if partition is None else {"partition": partition}
         for value in values:
             sender.produce(topic, msgspec.json.encode(value), key, **where)

@@ -11,7 +11,7 @@ from tests.kafka_topics import make_topic
 from tests.unit.queries.evaluation.expressions import VISITS
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
-from headrace.kafka.client import client_config, consumer, producer
+from headrace.kafka.client import client_config, connected_producer, consumer
 from headrace.queries.columns import ConstantLayout, column_of, with_event
 from headrace.queries.language.tree import Path
 from headrace.settings import KafkaSettings
@@ -77,7 +77,7 @@ def evaluated(records, table):
 
 
 def send(config, topic, values):
-    sender = producer(config)
+    sender = connected_producer(config)
     for value in values:
         sender.produce(topic, value)
     assert sender.flush(FLUSH_SECONDS) == 0

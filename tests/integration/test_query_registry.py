@@ -24,7 +24,7 @@ from headrace.control.query_registry import (
     update_query,
 )
 from headrace.errors import QueryMissingError, TopicChangeError
-from headrace.kafka.client import admin, client_config, describe, producer
+from headrace.kafka.client import admin, client_config, connected_producer, describe
 from headrace.kafka.topics import delete_topic, ensure_topics, topic_states
 from headrace.model import Topic
 from headrace.queries.declaration import StandingQueries
@@ -265,7 +265,7 @@ def test_faulty_records_harm_no_query(load, name, config):
     stale = replace(query, id="stale", text="SELECT count(*) FROM nowhere", topic="nowhere")
     for key, value in ((b"junk", b"{"), (b"\xff", b"[]"), encode_query(stale)):
         write_registry(config, f"{name}.queries", key, value)
-    sender = producer(config)
+    sender = connected_producer(config)
     sender.produce(f"{name}.queries", b"without a key")
     assert sender.flush(FLUSH_SECONDS) == 0
     states = {entry.id: entry.state.value for entry in registered_queries(project)}
@@ -286,7 +286,7 @@ def test_ten_thousand_queries_are_listed(load, name, config):
     project = load()
     now = datetime.now(UTC).replace(microsecond=0)
     ensure_registry_topic(config, project.standing_queries[name])
-    sender = producer(config)
+    sender = connected_producer(config)
     for number in range(10_000):
         at = now + timedelta(milliseconds=number)
         text = f"SELECT count(*)\nFROM clicks\nWHERE price = {number}\nWINDOW 1 minute"

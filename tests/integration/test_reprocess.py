@@ -240,10 +240,10 @@ def test_a_range_is_of_the_times_at_which_records_came(flow):
 
 def sent_at(flow, values, partition):
     """Sends records whose timestamps begin in an hour, and returns when that is."""
-    from headrace.kafka.client import producer
+    from headrace.kafka.client import connected_producer
 
     at_ms = int(time.time() * 1000) + 3_600_000
-    sender = producer(flow.client)
+    sender = connected_producer(flow.client)
     for index, value in enumerate(values):
         sender.produce(flow.name, value, partition=partition, timestamp=at_ms + index)
     assert sender.flush(FLUSH_SECONDS) == 0

@@ -115,7 +115,8 @@ def made_topic(client, **declared):
 
 def records(client, topic):
     """All records of a topic."""
-    reader = confluent_kafka.Consumer({**client, "group.id": "sink", "enable.partition.eof": True})
+    settings = {"group.id": "sink", "enable.partition.eof": True, "fetch.wait.max.ms": 10}
+    reader = confluent_kafka.Consumer(client | settings)
     partitions = range(
         len(reader.list_topics(topic, timeout=LIMIT_SECONDS).topics[topic].partitions)
     )

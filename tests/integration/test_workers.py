@@ -24,7 +24,7 @@ from headrace.errors import (
     ProcessingTimeoutError,
     TopicMissingError,
 )
-from headrace.kafka.client import admin, describe, producer, watermarks
+from headrace.kafka.client import admin, connected_producer, describe, watermarks
 from headrace.kafka.dead_letters import scan
 from headrace.kafka.subscription import Membership
 from headrace.kafka.topics import (
@@ -299,7 +299,7 @@ def test_a_record_that_a_thread_never_ends_is_a_dead_letter_and_ends_the_instanc
 
 def test_retry_topics_let_others_pass_and_survive_a_restart(bench):
     bench.create(bench.topic.dead_letters)
-    sender = producer(bench.client)
+    sender = connected_producer(bench.client)
     for number in range(10):
         sender.produce(bench.topic.name, str(number), b"k", headers=[("trace", b"t")])
     assert sender.flush(FLUSH_SECONDS) == 0
@@ -372,7 +372,7 @@ def test_a_record_that_waits_twice_because_of_a_crash_is_one_dead_letter(bench):
     ensure_needed_topics(worker, bench.client)
     waiting = retry_topic(worker.name, bench.topic.name, 1)
     record = WorkerRecord(bench.topic.name, 0, 0, b"k", b"0", (), 0)
-    sender = producer(bench.client)
+    sender = connected_producer(bench.client)
     for _ in range(2):
         sender.produce(waiting, b"0", b"k", headers=list(retry_headers(record, 0, 0, "away")))
     assert sender.flush(FLUSH_SECONDS) == 0
