@@ -30,7 +30,7 @@ from headrace.model.partitioning import partition_of_key
 from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.windows import WindowState
 from headrace.pipelines.progress import PipelineState
-from headrace.queries.instance import quiet, restoring
+from headrace.queries.instance import instance, quiet, restoring
 from headrace.queries.instance.instance import AggregatorInstance, InstanceTiming
 from headrace.queries.instance.owned import OwnedPartition
 from headrace.queries.instance.restoring import OpenTransactionError, read_snapshots
@@ -125,19 +125,19 @@ class Queries:
     def aggregate(self, until, timing=InstanceTiming()):
         """Runs an instance until its status is as wanted."""
         schemas = {self.topic.name: self.topic.schema}
-        instance = AggregatorInstance(self.flow.client, self.declared, schemas, timing)
+        aggregator = AggregatorInstance(self.flow.client, self.declared, schemas, timing)
 
         def observe(status):
             if until(status):
-                instance.stop()
+                aggregator.stop()
 
-        limit = threading.Timer(LIMIT_SECONDS, instance.stop)
+        limit = threading.Timer(LIMIT_SECONDS, aggregator.stop)
         limit.start()
         try:
-            instance.run(observe)
+            aggregator.run(observe)
         finally:
             limit.cancel()
-        return instance.status()
+        return aggregator.status()
 
     def delete_records(self, topic):
         """Deletes all records of a topic, as retention does."""
@@ -324,11 +324,12 @@ def test_a_query_counts_from_its_registration_to_its_end(queries):
     queries.match()
     queries.register("cancelled", "SELECT count(*) FROM views")
     queries.register("short", "SELECT count(*) FROM views", ttl=timedelta(seconds=8))
+    expires = time.time() + 8
     queries.send((1, "PL", 1), (2, "PL", 1))
     queries.match()
     queries.cancel("cancelled")
     # Its time passes while no pipeline runs.
-    time.sleep(8)
+    wait_for(lambda: time.time() > expires)
     queries.send((3, "PL", 1))
     queries.match()
     assert (queries.matches("cancelled"), queries.matches("short")) == (2, 2)
@@ -437,13 +438,14 @@ def test_batches_say_which_queries_they_had(queries):
     queries.register("q", "SELECT count(*) FROM views")
     queries.register("cancelled", "SELECT count(*) FROM views")
     queries.register("short", "SELECT count(*) FROM views", ttl=timedelta(seconds=8))
+    expires = time.time() + 8
     queries.cancel("cancelled")
     queries.send((0, "PL", 1))
     queries.match()
     check = BatchQueriesCheck(queries.flow.client, queries.declared, queries.topic)
     before = queries.ticks()[-1]
     assert check.had_registered("match", before) is True
-    time.sleep(8)
+    wait_for(lambda: time.time() > expires)
     queries.send((1, "PL", 1))
     queries.match()
     after = queries.ticks()[-1]
@@ -627,16 +629,27 @@ def test_ended_windows_that_no_instance_takes_are_not_balanced(queries):
     assert unknown == f"no instance takes the windows that have ended, in partitions {ended}"
 
 
-def test_what_was_matched_while_no_instance_ran_belongs_to_windows_that_end_by_quiet_time(queries):
-    queries.register("q", "SELECT count(*) FROM views CLOSE BY QUIET TIME 15 seconds")
+def test_what_was_matched_while_no_instance_ran_belongs_to_windows_that_end_by_quiet_time(
+    queries, monkeypatch
+):
+    queries.register("q", "SELECT count(*) FROM views CLOSE BY QUIET TIME 300 seconds")
     queries.send((0, "PL", 1))
     queries.match()
     queries.aggregate(lambda status: status.windows)
     queries.send((1, "PL", 2))
     queries.match()
-    time.sleep(16)
+    ahead_ms = itertools.count(301_000, 301_000)
+    clock_ms = deque([next(ahead_ms)], maxlen=1)
+    now_ms = instance._now_ms
+    monkeypatch.setattr(instance, "_now_ms", lambda: now_ms() + clock_ms[0])
+
+    def is_answered(status):
+        if status.records:
+            clock_ms.append(next(ahead_ms))
+        return status.results
+
     # The reader gives nothing at first, as it may after it was assigned.
-    queries.aggregate(lambda status: status.results, InstanceTiming(take_seconds=0.001))
+    queries.aggregate(is_answered, InstanceTiming(take_seconds=0.001))
     assert [result.events for result in queries.results()] == [2]
 
 
