@@ -53,6 +53,7 @@ _RESOURCES = {
     "CLUSTER_AUTHORIZATION_FAILED": "IDEMPOTENT_WRITE",
 }
 _POLL_SECONDS = 0.1
+_FLUSH_SLICE_SECONDS = 1.0
 _CLOSE_SECONDS = 1.0
 
 
@@ -170,9 +171,16 @@ class TransferWriter:
             self._producer.poll(seconds)
 
     def flush(self) -> None:
-        """Waits until the target has all records of the transaction. Raises as :meth:`send`."""
+        """Waits until the target has all records of the transaction. Raises as :meth:`send`.
+
+        Of a transaction that has failed, librdkafka sends no further records.
+        """
+        left = 1
         with self._naming():
-            left = self._producer.flush(TRANSACTION_SECONDS)
+            for _ in range(TRANSACTION_SECONDS):
+                left = self._producer.flush(_FLUSH_SLICE_SECONDS)
+                if not left or self._failures:
+                    break
         self._check_failures()
         if left:
             raise self._cause(f"{left} records were not acknowledged in time")

@@ -103,6 +103,24 @@ def test_records_that_are_not_acknowledged_tell_the_reason_of_the_transaction(cl
         writer.flush()
 
 
+def test_records_behind_one_that_is_refused_are_not_waited_for(client):
+    writer = TransferWriter(MIRROR, "id", one_by_one=True)
+    for offset in (5, 6):
+        send(writer, offset)
+    flushes = []
+
+    def flush(seconds):
+        flushes.append(seconds)
+        client.reports[0](KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), Message(0, "waw.a"))
+        return 1
+
+    client.flush = flush
+    with pytest.raises(RejectedBatchError) as raised:
+        writer.flush()
+    assert raised.value.records[A].offset == 5
+    assert len(flushes) == 1
+
+
 def test_records_that_are_purged_tell_the_reason_of_the_transaction(client):
     writer = TransferWriter(MIRROR, "id")
     send(writer)
