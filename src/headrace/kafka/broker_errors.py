@@ -38,6 +38,7 @@ class Meaning(enum.Enum):
     ID_IN_USE: another member has the ``group.instance.id``.
     NO_GROUP: there is no group of that name.
     METADATA_TOO_LARGE: the offsets were not committed, since what is to stand beside is too long.
+    FATAL: this client can do nothing any more, such as one whose id another member has taken.
     PERMANENT: anything else; a retry does not help.
     """
 
@@ -58,6 +59,7 @@ class Meaning(enum.Enum):
     ID_IN_USE = enum.auto()
     NO_GROUP = enum.auto()
     METADATA_TOO_LARGE = enum.auto()
+    FATAL = enum.auto()
     PERMANENT = enum.auto()
 
 
@@ -139,6 +141,7 @@ _NAMES = {
     Meaning.ID_IN_USE: ("FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"),
     Meaning.NO_GROUP: ("GROUP_ID_NOT_FOUND",),
     Meaning.METADATA_TOO_LARGE: ("OFFSET_METADATA_TOO_LARGE",),
+    Meaning.FATAL: ("_FATAL",),
 }
 
 # librdkafka reports it as a reset of the offset, with this as the reason.

@@ -43,6 +43,7 @@ def test_no_error_has_two_meanings():
         (KafkaError.FENCED_INSTANCE_ID, Meaning.ID_IN_USE),
         (KafkaError.GROUP_ID_NOT_FOUND, Meaning.NO_GROUP),
         (KafkaError.OFFSET_METADATA_TOO_LARGE, Meaning.METADATA_TOO_LARGE),
+        (KafkaError._FATAL, Meaning.FATAL),
         (KafkaError.INVALID_REQUIRED_ACKS, Meaning.PERMANENT),
     ],
 )

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
+from tests.waiting import LIMIT_SECONDS
 
-from headrace.errors import InstanceIdInUseError
+from headrace.errors import InstanceIdInUseError, LastCommitError
 from headrace.kafka.broker_errors import Meaning
 from headrace.kafka.lost_brokers import BrokersLostError
 from headrace.kafka.start_positions import StartPosition
@@ -156,6 +157,42 @@ def test_a_revocation_commits_again_what_a_commit_on_its_way_holds(monkeypatch):
     consuming(monkeypatch, Sending, act)
     assert [commit.offset for commit in sent] == [9]
     assert [commit.offset for commit in given] == [9]
+
+
+def test_a_client_that_can_do_nothing_any_more_sends_its_last_commit_once(monkeypatch):
+    """Another instance has its id; no later commit would be taken either."""
+    sent = []
+
+    class Ended:
+        def __init__(self, *_):
+            pass
+
+        def begin_close(self):
+            pass
+
+        def pause(self, partitions):
+            pass
+
+        def is_joining(self):
+            return False
+
+        def commit(self, commits, answered):
+            sent.extend(commits)
+            self.answered = answered
+
+        def take(self, most, seconds):
+            self.answered(Meaning.FATAL)
+            return Taken([], [])
+
+        def close(self):
+            pass
+
+    async def act(consumer):
+        with pytest.raises(LastCommitError, match="repeat 2 records"):
+            await consumer.close(asyncio.get_running_loop().time() + LIMIT_SECONDS)
+
+    consuming(monkeypatch, Ended, act)
+    assert [commit.offset for commit in sent] == [9]
 
 
 def test_of_a_partition_that_is_lost_nothing_is_committed(monkeypatch):

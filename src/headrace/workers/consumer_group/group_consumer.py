@@ -6,6 +6,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -164,13 +165,13 @@ class GroupConsumer:
         self.begin_close()
         seconds = max(LAST_SECONDS, deadline - self._loop.time())
         try:
-            await asyncio.wait_for(self._settle(), seconds)
-        except TimeoutError:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._settle(), seconds)
             if self._is_unconfirmed:
                 repeated = (
                     max(0, assigned.committable - assigned.committed) for assigned in self._own()
                 )
-                raise LastCommitError(self._membership.group, sum(repeated)) from None
+                raise LastCommitError(self._membership.group, sum(repeated))
         finally:
             await self._leave()
 
@@ -180,7 +181,7 @@ class GroupConsumer:
         A request to leave would wait behind it, and the other members for this one's session.
         """
         # Polls beside it: answers to commits come within polls alone.
-        while self._is_unconfirmed:
+        while self._is_unconfirmed and not self._has_ended:
             await self.commit()
             await self._on_consumer(self._take)
         while await self._on_consumer(self._subscription.is_joining):
@@ -205,6 +206,7 @@ class GroupConsumer:
             raise error
 
     def _subscribe(self) -> Subscription:
+        self._has_ended = False
         return Subscription(
             {"client.id": process_name(), **self._config},
             self._membership,
@@ -266,6 +268,7 @@ class GroupConsumer:
             self._assignments.metadata_bytes = 0
             if self._limit_request is None:
                 self._limit_request = self._loop.create_task(self._fetch_metadata_limit())
+        self._has_ended = error is Meaning.FATAL
         self._is_commit_due |= error in {Meaning.REBALANCING, Meaning.METADATA_TOO_LARGE}
         if error is None:
             self._committed()
