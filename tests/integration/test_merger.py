@@ -79,7 +79,7 @@ def write(plan, place, times, partition=0, **options):
 
 def records(plan, topic, partition=0):
     """Committed records: timestamp, key, value and headers."""
-    reader = consumer(plan.config)
+    reader = consumer(plan.config, tuning={"fetch.wait.max.ms": "10"})
     reader.assign([confluent_kafka.TopicPartition(topic, partition, 0)])
     found = []
     while (message := reader.poll(LIMIT_SECONDS)).error() is None:

@@ -98,7 +98,8 @@ def write(client, name, numbers, partition=0, **options):
 
 def records(client, name, partitions=2, isolation="read_committed"):
     """All records by partition: key, value, timestamp and headers."""
-    reader = consumer(client, tuning={"isolation.level": isolation})
+    tuning = {"isolation.level": isolation, "fetch.wait.max.ms": "10"}
+    reader = consumer(client, tuning=tuning)
     reader.assign([confluent_kafka.TopicPartition(name, p, 0) for p in range(partitions)])
     found = {p: [] for p in range(partitions)}
     open_ = set(found)
