@@ -24,7 +24,7 @@ def without_call_sites(monkeypatch):
 
     That session sets it with ``dataFrameDebugging``, which Spark reads once in a process.
     """
-    monkeypatch.setattr("pyspark.errors.utils._enable_debugging_cache", False)
+    monkeypatch.setattr("pyspark.errors.utils.is_debugging_enabled", lambda: False)
 
 
 @pytest.fixture

@@ -252,8 +252,8 @@ def usable(values, schema):
 
 
 @pytest.mark.usefixtures("ansi")
-def test_events_are_those_of_the_decoder(spark):
-    chance = random.Random()
+def test_events_are_those_of_the_decoder(spark, pytestconfig):
+    chance = random.Random(pytestconfig.option.seed)
     values = OTHERS + [document(chance) for _ in range(2_500)]
     actual, expected = of_spark(spark, values), of_decoder(values)
     assert 500 < sum(event is None for event in expected) < 2_000

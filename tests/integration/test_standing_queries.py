@@ -640,8 +640,8 @@ def test_what_was_matched_while_no_instance_ran_belongs_to_windows_that_end_by_q
     queries.match()
     ahead_ms = itertools.count(301_000, 301_000)
     clock_ms = deque([next(ahead_ms)], maxlen=1)
-    now_ms = instance._now_ms
-    monkeypatch.setattr(instance, "_now_ms", lambda: now_ms() + clock_ms[0])
+    now_ms = instance.now_ms
+    monkeypatch.setattr(instance, "now_ms", lambda: now_ms() + clock_ms[0])
 
     def is_answered(status):
         if status.records:

@@ -272,7 +272,7 @@ class AggregatorInstance:
             self._take_while_leased(reader, lease, ends, observe)
             if self._ending.is_set():
                 for owned in self._owned.values():
-                    owned.end(_now_ms(), lease.heartbeat)
+                    owned.end(now_ms(), lease.heartbeat)
                 observe(self.status())
         finally:
             reader.close()
@@ -298,9 +298,9 @@ class AggregatorInstance:
             self._end_quiet_topics(ends)
             for owned in self._owned.values():
                 # Both have one time: windows that have ended by then are written before it.
-                now_ms = _now_ms()
-                owned.end_by_clock(now_ms)
-                owned.write(now_ms, lease.heartbeat)
+                at_ms = now_ms()
+                owned.end_by_clock(at_ms)
+                owned.write(at_ms, lease.heartbeat)
             self._failures, self._waiting = 0, ""
             observe(self.status())
 
@@ -333,7 +333,7 @@ class AggregatorInstance:
         if isinstance(record, WindowResults | PartitionClocks):
             owned.take_ended(record, offset, message.timestamp()[1])
         else:
-            owned.take(record, offset, _now_ms())
+            owned.take(record, offset, now_ms())
             self._records += 1
 
     def _has(self, partitions: range | None) -> bool:
@@ -344,7 +344,7 @@ class AggregatorInstance:
         for topic, end in ends.take().items():
             for owned in self._owned.values():
                 if topic in owned.topics:
-                    owned.end_if_quiet(topic, end, _now_ms())
+                    owned.end_if_quiet(topic, end, now_ms())
 
     def _close(self) -> None:
         self._results += sum(owned.results for owned in self._owned.values())
@@ -376,5 +376,6 @@ def _offset(message: Any) -> int:
     return int(message.offset())
 
 
-def _now_ms() -> int:
+def now_ms() -> int:
+    """Returns the time of this machine."""
     return time.time_ns() // 1_000_000

@@ -99,7 +99,13 @@ def test_an_instance_continues_as_soon_as_queries_are_read_and_it_has_a_lease(mo
     timing = InstanceTiming(wait_seconds=2 * LIMIT_SECONDS)
     instance = AggregatorInstance({}, StandingQueries("ads"), {}, timing)
     runs = threading.Event()
-    monkeypatch.setattr(instance, "_run", lambda *_: (runs.set(), instance.stop()))
+
+    def begin(*_):
+        runs.set()
+        instance.stop()
+        raise BrokerUnreachableError("b", "it does not answer")
+
+    monkeypatch.setattr(instance_module, "OwnedPartition", begin)
     thread = threading.Thread(target=instance.run, args=[lambda _: None], daemon=True)
     thread.start()
     assert runs.wait(LIMIT_SECONDS)
