@@ -90,7 +90,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=range(1, len(PARTS) + 1),
         help="of the drills, only this part of those that CI runs in turns",
     )
-    group.addoption("--seed", type=int, help="chooses the faults of drills; by default a new one")
+    group.addoption(
+        "--seed",
+        type=int,
+        help="chooses faults of drills and random input; by default a new one",
+    )
     group.addoption("--drill-report", type=Path, help="JSON file: seed, versions and counts")
 
 

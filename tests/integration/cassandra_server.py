@@ -47,8 +47,8 @@ _LOGBACK = """
 </configuration>
 """
 # A thread without work wakes up each 60 microseconds to look for some, which takes a processor for
-# itself; with a coarser timer it rests. The time is for Linux's prctl, in nanoseconds.
-_SET_TIMER_SLACK, _TIMER_SLACK = 29, 500_000
+# itself; with a coarser timer it rests. See prctl(2).
+_SET_TIMER_SLACK, _TIMER_SLACK_NANOSECONDS = 29, 500_000
 _PERIODIC = "commitlog_sync: periodic\ncommitlog_sync_period: 10s"
 _YAML = """\
 cluster_name: tests
@@ -132,7 +132,7 @@ class CassandraServer(ServerProcess):
     def run(self) -> None:
         """Starts it unless it runs, whichever process started it, and waits until it answers."""
         prctl = ctypes.CDLL(None).prctl
-        prctl(_SET_TIMER_SLACK, _TIMER_SLACK)  # of this thread, and of what it starts
+        prctl(_SET_TIMER_SLACK, _TIMER_SLACK_NANOSECONDS)  # of this thread, and of what it starts
         self.start(self._command())
         prctl(_SET_TIMER_SLACK, 0)  # as it was
         self.wait_until(self._answers, timedelta(seconds=LIMIT_SECONDS))

@@ -210,7 +210,8 @@ def assert_as_described(
     """
     command = [HEADRACE.with_name("schemathesis"), "run", f"{service.url}/openapi.json"]
     command += ["-H", f"Authorization: Bearer {token}", *options]
-    # A schema can't say that event times follow the clock, or which texts are queries.
+    # A schema can't say that event times follow the clock, that ids differ within a batch, which
+    # texts are queries, and which ids are registered.
     command += ["--exclude-checks", "positive_data_acceptance", "--generation-database", "none"]
     command += ["--max-examples", str(run.size(short=examples, long=10 * examples))]
     command += ["--seed", str(run.seed), "--no-color"]

@@ -6,7 +6,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections import Counter, deque
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -365,25 +365,27 @@ def test_each_of_a_thousand_queries_counts_from_one_offset_on(queries):
     stop = threading.Event()
     limits = BatchLimits(max_wait=timedelta(milliseconds=100))
     pipeline = replace(queries.pipeline, limits=limits)
-    matched = deque([0], maxlen=1)
-    options = {
-        "once": False,
-        "stop": stop,
-        "observe": lambda progress: matched.append(progress["match"].rows_in),
-    }
+    matched = 0
+
+    def observe(progress):
+        nonlocal matched
+        matched = progress["match"].rows_in
+
+    options = {"once": False, "stop": stop, "observe": observe}
     matching = threading.Thread(target=queries.flow.run, args=[pipeline], kwargs=options)
     matching.start()
-    sent = 0
+    sent = to_reach = 0
 
-    def all_are_matched():
-        return matched[0] >= sent
+    def is_reached():
+        return matched >= to_reach
 
     try:
-        for number in range(0, registrations, 40):
-            # Batches end meanwhile: queries of more than ten groups begin with different ones.
-            if number % 80 == 0:
-                wait_for(all_are_matched, lambda: matched[0])
-            some = [f"q{query}" for query in range(number, number + 40)]
+        for number in range(0, registrations, 20):
+            # No more than four groups ahead of a batch: they begin with more than ten batches.
+            if number % 40 == 0:
+                wait_for(is_reached, lambda: matched)
+                to_reach = sent
+            some = [f"q{query}" for query in range(number, number + 20)]
             queries.register_all(
                 {
                     name: f"SELECT count(*) FROM views WHERE country = 'c{int(name[1:]) % 10}'"
@@ -392,11 +394,11 @@ def test_each_of_a_thousand_queries_counts_from_one_offset_on(queries):
             )
             # The topic of queries has no other records.
             offsets |= {name: number + place for place, name in enumerate(some)}
-            queries.send(*((sent + n, f"c{n % 10}", 1) for n in range(100)))
-            sent += 100
+            queries.send(*((sent + n, f"c{n % 10}", 1) for n in range(50)))
+            sent += 50
         queries.send(*((sent + n, f"c{n % 10}", 1) for n in range(50)))
-        sent += 50
-        wait_for(all_are_matched, lambda: matched[0])
+        sent = to_reach = sent + 50
+        wait_for(is_reached, lambda: matched)
     finally:
         stop.set()
         matching.join()
@@ -638,14 +640,13 @@ def test_what_was_matched_while_no_instance_ran_belongs_to_windows_that_end_by_q
     queries.aggregate(lambda status: status.windows)
     queries.send((1, "PL", 2))
     queries.match()
-    ahead_ms = itertools.count(301_000, 301_000)
-    clock_ms = deque([next(ahead_ms)], maxlen=1)
-    now_ms = instance.now_ms
-    monkeypatch.setattr(instance, "now_ms", lambda: now_ms() + clock_ms[0])
+    ahead_ms, now_ms = 301_000, instance.now_ms
+    monkeypatch.setattr(instance, "now_ms", lambda: now_ms() + ahead_ms)
 
     def is_answered(status):
-        if status.records:
-            clock_ms.append(next(ahead_ms))
+        nonlocal ahead_ms
+        if status.records:  # each look after it is beyond one more quiet time
+            ahead_ms += 301_000
         return status.results
 
     # The reader gives nothing at first, as it may after it was assigned.

@@ -63,7 +63,7 @@ def _wait_warnings(join: Join) -> Iterator[Fault]:
     if join.wait / MAX_WAITS > join.within:
         yield Fault(
             f"Join.wait is {join.wait}, more than {MAX_WAITS} times within, {join.within}: events "
-            "are kept for both, in slices of an eighth of within, of which each batch opens all",
+            "are kept for both, in slices of an eighth of within, and each batch looks into all",
             f"within=timedelta(seconds={math.ceil((join.wait / MAX_WAITS).total_seconds())}) or "
             "longer",
         )

@@ -38,7 +38,7 @@ class Meaning(enum.Enum):
     ID_IN_USE: another member has the ``group.instance.id``.
     NO_GROUP: there is no group of that name.
     METADATA_TOO_LARGE: the offsets were not committed, since what is to stand beside is too long.
-    FATAL: this client can do nothing any more, such as one whose id another member has taken.
+    FATAL: the client can't be used any more, such as one whose id another member has taken.
     PERMANENT: anything else; a retry does not help.
     """
 

@@ -167,7 +167,11 @@ def producer(
 def connected_producer(
     config: Mapping[str, Any], tuning: ClientConfig | None = None
 ) -> confluent_kafka.Producer:
-    """Returns a producer that writes its first record at once: see :func:`fetch_metadata`."""
+    """Returns a producer that writes its first record at once: see :func:`fetch_metadata`.
+
+    For records that something waits for. Where brokers do not answer it takes a second, so it must
+    not be called on an event loop.
+    """
     connected = producer(config, tuning)
     fetch_metadata(connected)
     return connected
@@ -176,10 +180,11 @@ def connected_producer(
 def fetch_metadata(
     client: confluent_kafka.Producer | confluent_kafka.Consumer, topic: str = ALWAYS_THERE
 ) -> None:
-    """Connects a new client, within a second; it waits no longer for brokers that do not answer.
+    """Fetches metadata, so that a new client has connections. Waits a second at most.
 
-    A new client knows no broker. librdkafka asks brokers for the id of an idempotent producer, and
-    for the offset behind a name such as ``OFFSET_BEGINNING``, half a second after it has met none.
+    A client that knows no broker yet asks for the id of an idempotent producer, and for the offset
+    of a name such as ``OFFSET_BEGINNING``, half a second later. Brokers that do not answer are no
+    error here.
 
     Args:
         client: the client.

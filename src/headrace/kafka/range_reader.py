@@ -34,7 +34,7 @@ POLL_SECONDS = 0.2
 SILENCE_LIMIT_SECONDS = 300.0
 
 _SHORT_SILENCE_SECONDS = 30.0
-# Behind a marker of a transaction, brokers tell the end of a partition after this wait alone.
+# Where a transaction's marker is the last record, brokers report the end only after this wait.
 _READING_WHAT_IS_THERE = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "10"}
 _FEW_RECORDS = 1_000
 _LOOK_FACTOR = 10

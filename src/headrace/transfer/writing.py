@@ -53,7 +53,7 @@ _RESOURCES = {
     "CLUSTER_AUTHORIZATION_FAILED": "IDEMPOTENT_WRITE",
 }
 _POLL_SECONDS = 0.1
-_FLUSH_SLICE_SECONDS = 1.0
+_FLUSH_SLICES = 60
 _CLOSE_SECONDS = 1.0
 
 
@@ -173,12 +173,13 @@ class TransferWriter:
     def flush(self) -> None:
         """Waits until the target has all records of the transaction. Raises as :meth:`send`.
 
-        Of a transaction that has failed, librdkafka sends no further records.
+        Returns at the first failure: of a transaction that has failed, librdkafka sends nothing
+        more.
         """
-        left = 1
+        left = 0
         with self._naming():
-            for _ in range(TRANSACTION_SECONDS):
-                left = self._producer.flush(_FLUSH_SLICE_SECONDS)
+            for _ in range(_FLUSH_SLICES):
+                left = self._producer.flush(TRANSACTION_SECONDS / _FLUSH_SLICES)
                 if not left or self._failures:
                     break
         self._check_failures()

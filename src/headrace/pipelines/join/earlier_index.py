@@ -144,9 +144,9 @@ class EarlierIndex:
         self.ingested = self._read_marks()
 
     def ingest(self, segments: Mapping[str, Sequence[SortedFile]]) -> None:
-        """Takes sorted files, by the names of their segments. Once more, they change nothing.
+        """Takes sorted files, by the names of their segments. A segment may be taken again.
 
-        Of several segments at once it opens each range once.
+        Each range is opened once for all of them.
         """
         by_range: defaultdict[Range, list[SortedFile]] = defaultdict(list)
         for file in chain.from_iterable(segments.values()):
@@ -161,7 +161,7 @@ class EarlierIndex:
         self._compact([each for each in by_range if self._ranges[each].file_count > max_files])
 
     def mark_ingested(self, names: Iterable[str]) -> None:
-        """Notes that it holds what names stand for."""
+        """Notes that it holds segments, by their names."""
         self._mark(replace(self.ingested, files=self.ingested.files.union(names)))
 
     def find(

@@ -1,9 +1,9 @@
 """The entries of one range of an index: a RocksDB of its own, open only while it is used.
 
-RocksDB writes and parses its options whenever it is opened to be written to, once for each column
-family, and all of them must be opened. So ranges that are column families of one RocksDB would
-cost each batch a millisecond of CPU each. To open a RocksDB of one family takes three to write to
-it, and half a millisecond to read it; a batch writes to one range or two.
+A RocksDB must be opened with all of its column families, and writes and parses the options of each.
+Ranges that are column families of one RocksDB would cost each batch a millisecond of CPU each. To
+open a RocksDB with one family costs three milliseconds to write, and half of one to read; a batch
+writes to one range or two.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class RangeEntries:
     leaves them with a file or without it.
 
     Args:
-        folder: their own; it is there once there is a file.
-        options: of RocksDB.
+        folder: where they are; it is made with the first file.
+        options: options of RocksDB.
 
     Attributes:
-        file_count: the number of files, at least; where fewer are there, some were lost.
+        file_count: the least number of files that must be there; with fewer, some were lost.
 
     Raises:
         LostEntriesError: if fewer files than ``file_count`` are there when it is opened.
@@ -90,7 +90,7 @@ class RangeEntries:
         with self._opened(AccessType.read_write()) as entries:
             yield entries
             self.file_count = _file_count(entries)
-        # Where there are none, rocksdict does not parse them, in vain, whenever it is opened.
+        # rocksdict would parse them at each opening, and has those that are given here.
         for options in self._folder.glob("OPTIONS-*"):
             options.unlink()
 
@@ -98,7 +98,7 @@ class RangeEntries:
     def _opened(self, access: AccessType) -> Iterator[Rdict]:
         from rocksdict import Rdict
 
-        families = {_DEFAULT: self._options}  # those that rocksdict finds have a cache of their own
+        families = {_DEFAULT: self._options}  # by default, a family has a cache of its own
         with closing(Rdict(str(self._folder), self._options, families, access)) as entries:
             if _file_count(entries) < self.file_count:
                 raise LostEntriesError(f"{self._folder} has lost files")

@@ -164,8 +164,8 @@ def index_options() -> Options:
     options.set_block_based_table_factory(blocks)
     options.set_compression_type(DBCompressionType.zstd())
     options.set_max_open_files(_OPEN_FILES)
-    options.set_max_file_opening_threads(1)  # each batch opens an index, and few of its files
+    options.set_max_file_opening_threads(1)  # a batch opens a few ranges, and few files of each
     options.set_keep_log_file_num(1)  # each opening begins one
-    # An index is open for a moment: a compaction beside it would be cut off when it closes.
+    # A range is open for a moment: a compaction beside it would be cut off when it closes.
     options.set_disable_auto_compactions(True)
     return options

@@ -181,7 +181,7 @@ class StateFolder:
         # Many at once, since each range is opened then; no more than the memory of a task holds.
         ends = accumulate(state.segments[name].size for name in missing)
         parts = groupby(
-            zip(missing, ends, strict=True), lambda file: file[1] // MAX_COMPACTED_BYTES
+            zip(missing, ends, strict=True), lambda named: named[1] // MAX_COMPACTED_BYTES
         )
         for _, part in parts:
             index.ingest({name: self._read_segment(name) for name, _ in part})

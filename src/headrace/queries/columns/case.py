@@ -46,7 +46,7 @@ def _changed_characters(functions: tuple[str, ...]) -> tuple[str, str]:
 
 @cache
 def _cased_characters() -> str:
-    """Returns the characters that any function changes: some thousand of a million."""
+    """Returns the characters that any function changes: a few thousand of a million."""
     valid = chain(range(0xD800), range(0xE000, sys.maxunicode + 1))  # surrogates are between them
     characters = "".join(map(chr, valid))
     lower, upper = pc.utf8_lower(characters).as_py(), pc.utf8_upper(characters).as_py()

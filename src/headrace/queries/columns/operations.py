@@ -40,7 +40,7 @@ def _as_column(constant: Constant, kind: ValueType) -> Column:
     from pyspark.sql import functions as f
 
     column = f.lit(constant)
-    # An integer has the smallest type that has its value.
+    # Spark gives an integer the smallest type that holds it.
     if isinstance(constant, int) and kind is not ValueType.BOOLEAN:
         return column.cast("double" if kind is ValueType.NUMBER else "bigint")
     return column

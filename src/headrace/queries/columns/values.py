@@ -42,7 +42,7 @@ def value_of(field: EventField, parsed: Column) -> Column | None:
         case FieldType.DECIMAL:
             return _number(parsed)
         case FieldType.TIMESTAMP:
-            # At its first call, ``upper`` of Spark takes a second to load the tables of ICU.
+            # Times have no other letters. At its first call, ``upper`` of Spark takes a second.
             time = f.translate(parsed, "tz", "TZ").try_cast("timestamp")
             return f.when(parsed.rlike(_TIME), time)
         case FieldType.MILLIS:

@@ -96,8 +96,7 @@ class InstanceTiming:
 
     Attributes:
         take_seconds: one read waits this long for its records.
-        wait_seconds: an idle instance checks at this interval at the latest whether it can
-            continue.
+        wait_seconds: an idle instance checks at least this often whether it can continue.
         max_silence_seconds: a reader that gets nothing of a partition for longer is replaced.
     """
 
@@ -377,5 +376,5 @@ def _offset(message: Any) -> int:
 
 
 def now_ms() -> int:
-    """Returns the time of this machine."""
+    """Returns the time of this machine, in milliseconds since 1970."""
     return time.time_ns() // 1_000_000

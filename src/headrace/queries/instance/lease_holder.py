@@ -49,7 +49,7 @@ class LeaseHolder:
         config: librdkafka's settings of the cluster.
         queries: the standing queries whose partitions are leased.
         timing: how long a lease lasts; all instances must agree on it.
-        on_change: a function that is called on another thread when :attr:`partitions` may be new.
+        on_change: called on another thread when :attr:`partitions` may have changed.
     """
 
     def __init__(
@@ -249,7 +249,10 @@ class LeaseHolder:
 
 
 def _at_hand(reader: confluent_kafka.Consumer, seconds: float) -> list[confluent_kafka.Message]:
-    """Returns the records that are available, or else the first that comes."""
+    """Returns the records that are available, or else the first that comes.
+
+    ``consume`` of a hundred would wait for all of them, or for the whole time.
+    """
     first = reader.consume(1, seconds)
     return first + reader.consume(100, 0) if first else []
 

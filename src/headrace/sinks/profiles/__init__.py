@@ -46,8 +46,8 @@ Guarantees:
   a batch before its commit. The rows of one user that a task writes at once are merged in the task,
   and go in together: a reader sees all of them or none. With more than a thousand entries of a
   user, in Cassandra also with more than 6 MiB, they go in by parts.
-- The clock is that of Redis, or of the node of Cassandra that is asked, which a connection does
-  once in ten seconds at most. A replay of old rows prolongs no profile, since the end is computed
+- The clock is that of Redis, or of a node of Cassandra, which each connection asks every ten
+  seconds at most. A replay of old rows prolongs no profile, since the end is computed
   from event times: rows that are not live any more are dropped, and counted in
   ``profile_expired_rows``.
 - A row that forgets leaves a marker until its own ``ttl`` has passed. Rows before it that come

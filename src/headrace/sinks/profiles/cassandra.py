@@ -47,7 +47,7 @@ _MIN_ENTRIES_BETWEEN_TRIMS = 100
 _FIELD, _ENTRY, _FORGOTTEN = "field", "entry", "forgotten"
 _DIGEST_BYTES = 16
 _SECOND = 1_000_000
-# A task needs the time twice: to read rows, and to write them.
+# A task needs the time twice: to read rows, and to write them. Rows stay a little longer anyway.
 MAX_CLOCK_AGE_US = 10 * _SECOND
 # Deletions with a timestamp below zero can't be stored.
 _MIN_TIMESTAMP = 1

@@ -142,7 +142,10 @@ class ProfileStore(Protocol):
     """
 
     def now_us(self) -> int:
-        """Returns the store's own clock, in microseconds since 1970: one clock for all writers."""
+        """Returns the store's time, in microseconds since 1970: one clock for all writers.
+
+        A store may ask for it every ten seconds at most, and add the time that has passed.
+        """
 
     def prepare(self) -> str:
         """Makes the store ready for changes, at the start of a pipeline.

@@ -181,7 +181,7 @@ class GroupConsumer:
         A request to leave would wait behind it, and the other members for this one's session.
         """
         # Polls beside it: answers to commits come within polls alone.
-        while self._is_unconfirmed and not self._has_ended:
+        while self._is_unconfirmed and not self._is_unusable:
             await self.commit()
             await self._on_consumer(self._take)
         while await self._on_consumer(self._subscription.is_joining):
@@ -206,7 +206,7 @@ class GroupConsumer:
             raise error
 
     def _subscribe(self) -> Subscription:
-        self._has_ended = False
+        self._is_unusable = False  # librdkafka has reported a fatal error
         return Subscription(
             {"client.id": process_name(), **self._config},
             self._membership,
@@ -268,7 +268,7 @@ class GroupConsumer:
             self._assignments.metadata_bytes = 0
             if self._limit_request is None:
                 self._limit_request = self._loop.create_task(self._fetch_metadata_limit())
-        self._has_ended = error is Meaning.FATAL
+        self._is_unusable |= error is Meaning.FATAL
         self._is_commit_due |= error in {Meaning.REBALANCING, Meaning.METADATA_TOO_LARGE}
         if error is None:
             self._committed()

@@ -139,8 +139,8 @@ def test_a_lost_index_ingests_many_small_files_at_once_and_no_more_than_a_task_h
         files = sorted_files(
             KeyedEvents.of([KeyedEvent(b"%d" % n, BEGIN, n, b"")]), SLICE, Match.ID
         )
-        name, segments_file = state.write_segment(n, n + 1, files, b"")
-        segments[name] = segments_file
+        name, segment = state.write_segment(n, n + 1, files, b"")
+        segments[name] = segment
     ingested = []
     original = EarlierIndex.ingest
 
