@@ -311,14 +311,25 @@ def test_a_rebalance_does_not_wait_for_a_coroutine_that_swallows_its_cancellatio
     assert "subpartition t[0].0 does not end" in caplog.text
 
 
-def test_what_a_drain_has_abandoned_is_not_waited_for_when_the_group_is_left(stubborn, caplog):
+@pytest.mark.parametrize("is_observed", [False, True])
+def test_what_a_drain_has_abandoned_is_not_waited_for_when_the_group_is_left(
+    stubborn, caplog, is_observed
+):
+    class Observed(stubborn):
+        async def process(self, record, observer):
+            observer.on_success()
+            await super().process(record)
+
     async def run():
-        bench = LaneBench(stubborn, timing=WorkerTiming(grace_seconds=0))
+        task = Observed if is_observed else stubborn
+        bench = LaneBench(task, timing=WorkerTiming(grace_seconds=0))
         bench.put(0)
         await settled()
-        await bench.assignments.drain(0)
-        await bench.revoke()
-        stubborn.may_end = True
+        try:
+            await bench.assignments.drain(0)
+            await bench.revoke(3_600)  # which it would wait for
+        finally:
+            stubborn.may_end = True
 
     drill(run())
     assert caplog.text.count("subpartition t[0].0 does not end") == 1

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -91,6 +91,7 @@ class IngestedFiles:
     """What an index holds.
 
     Attributes:
+        layout: of its files; marks of earlier layouts have none, and are not read.
         files: names of files that it has ingested.
         expired_us: slices that end before it are deleted.
         state_id: of the state that it belongs to.
@@ -98,6 +99,7 @@ class IngestedFiles:
             written for, or has lost a part.
     """
 
+    layout: Literal["a RocksDB for each range"]
     ranges: Mapping[str, RangeFiles] = field(default_factory=dict)
     files: frozenset[str] = frozenset()
     expired_us: int = 0
@@ -106,6 +108,7 @@ class IngestedFiles:
 
 # Made at import: msgspec crashes where several threads are the first to decode a class.
 _INGESTED = msgspec.json.Decoder(IngestedFiles)
+_NOTHING = IngestedFiles("a RocksDB for each range")
 
 
 class EarlierIndex:
@@ -237,9 +240,9 @@ class EarlierIndex:
 
     def clear(self, state_id: str) -> None:
         """Empties it, for another state."""
-        self._mark(IngestedFiles(), without=[*self._ranges])
+        self._mark(_NOTHING, without=[*self._ranges])
         self._drop([*self._ranges])
-        self._mark(IngestedFiles(state_id=state_id))
+        self._mark(replace(_NOTHING, state_id=state_id))
 
     def _entries(self, range_: Range) -> RangeEntries:
         return RangeEntries(self._entries_folder / str(range_), self._options)
@@ -277,11 +280,15 @@ class EarlierIndex:
         try:
             marks = _INGESTED.decode(self._marks.read_bytes())
         except (FileNotFoundError, UnicodeDecodeError, msgspec.DecodeError):  # torn by a crash
-            return IngestedFiles()
-        if not all(self._has(Range.parse(name), files) for name, files in marks.ranges.items()):
-            return IngestedFiles()
-        for name, files in marks.ranges.items():
-            self._ranges[Range.parse(name)].file_count = files.files
+            return _NOTHING
+        marked = {Range.parse(name): files for name, files in marks.ranges.items()}
+        if not all(self._has(range_, files) for range_, files in marked.items()):
+            return _NOTHING
+        for range_, entries in self._ranges.items():
+            if range_ in marked:
+                entries.file_count = marked[range_].files
+            else:  # a crash came before its mark
+                entries.recount()
         return marks
 
     def _has(self, range_: Range, files: RangeFiles) -> bool:

@@ -15,6 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from headrace.runtime.durable_files import sync_folder
+
 if TYPE_CHECKING:
     from rocksdict import AccessType, CompactOptions, Options, Rdict
 
@@ -57,6 +59,11 @@ class RangeEntries:
         """Returns the number of files on the disk, of which RocksDB may have lost some."""
         return sum(file.suffix == ".sst" for file in self._folder.iterdir())
 
+    def recount(self) -> None:
+        """Takes the files that are there for all of them."""
+        with self.reading() as entries:
+            self.file_count = _file_count(entries)
+
     @contextmanager
     def reading(self) -> Iterator[Rdict]:
         """Opens them to be read."""
@@ -81,6 +88,7 @@ class RangeEntries:
     def delete(self) -> None:
         """Deletes all of them. A crash leaves all, or what is not taken for entries."""
         (self._folder / _CURRENT).unlink(missing_ok=True)
+        sync_folder(self._folder)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     @contextmanager

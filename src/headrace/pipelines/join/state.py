@@ -25,7 +25,6 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from hashlib import blake2b
-from itertools import accumulate, groupby
 from operator import le
 from typing import Literal, TypeVar
 from uuid import uuid4
@@ -179,12 +178,15 @@ class StateFolder:
             index.clear(state.id)
         missing = sorted(state.segments.keys() - index.ingested.files)
         # Many at once, since each range is opened then; no more than the memory of a task holds.
-        ends = accumulate(state.segments[name].size for name in missing)
-        parts = groupby(
-            zip(missing, ends, strict=True), lambda named: named[1] // MAX_COMPACTED_BYTES
-        )
-        for _, part in parts:
-            index.ingest({name: self._read_segment(name) for name, _ in part})
+        part: dict[str, list[SortedFile]] = {}
+        size = 0
+        for name in missing:
+            if part and size + state.segments[name].size > MAX_COMPACTED_BYTES:
+                index.ingest(part)
+                part, size = {}, 0
+            part[name] = self._read_segment(name)
+            size += state.segments[name].size
+        index.ingest(part)
         return len(missing)
 
     def delete_obsolete(self, at: JoinPosition, state: JoinState) -> None:

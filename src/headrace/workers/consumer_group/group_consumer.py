@@ -6,7 +6,6 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -165,13 +164,10 @@ class GroupConsumer:
         self.begin_close()
         seconds = max(LAST_SECONDS, deadline - self._loop.time())
         try:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._settle(), seconds)
+            await asyncio.wait_for(self._settle(), seconds)
+        except TimeoutError:
             if self._is_unconfirmed:
-                repeated = (
-                    max(0, assigned.committable - assigned.committed) for assigned in self._own()
-                )
-                raise LastCommitError(self._membership.group, sum(repeated))
+                raise self._unconfirmed_error() from None
         finally:
             await self._leave()
 
@@ -179,9 +175,14 @@ class GroupConsumer:
         """Waits until everything is committed, and no request to join is on its way.
 
         A request to leave would wait behind it, and the other members for this one's session.
+
+        Raises:
+            LastCommitError: if this client can't commit any more.
         """
         # Polls beside it: answers to commits come within polls alone.
-        while self._is_unconfirmed and not self._is_unusable:
+        while self._is_unconfirmed:
+            if self._is_unusable:
+                raise self._unconfirmed_error()
             await self.commit()
             await self._on_consumer(self._take)
         while await self._on_consumer(self._subscription.is_joining):
@@ -190,6 +191,10 @@ class GroupConsumer:
     @property
     def _is_unconfirmed(self) -> bool:
         return self._sent is not None or any(assigned.is_changed for assigned in self._own())
+
+    def _unconfirmed_error(self) -> LastCommitError:
+        repeated = (max(0, each.committable - each.committed) for each in self._own())
+        return LastCommitError(self._membership.group, sum(repeated))
 
     async def _leave(self) -> None:
         leaving = asyncio.ensure_future(self._on_consumer(self._subscription.close))

@@ -17,6 +17,7 @@ from headrace.workers.lanes.offsets import METADATA_BYTES, PartitionOffsets, rea
 from headrace.workers.lanes.timestamps import TimestampIndex
 from headrace.workers.partitioner import WorkerPartitioner
 from headrace.workers.record import ConsumedRecord
+from headrace.workers.states import LaneState
 
 
 class AssignedPartition:
@@ -130,8 +131,12 @@ class AssignedPartition:
             lane.begin_drain()
 
     async def drained(self, seconds: float) -> None:
-        """Returns when nothing of it is in process, after ``seconds`` at most."""
-        await asyncio.gather(*(lane.drained(seconds) for lane in self.lanes))
+        """Returns when nothing of it is in process, after ``seconds`` at most.
+
+        What an earlier drain has abandoned is not waited for.
+        """
+        open_lanes = [lane for lane in self.lanes if lane.state is not LaneState.CLOSED]
+        await asyncio.gather(*(lane.drained(seconds) for lane in open_lanes))
 
 
 def check_topic(group: str, start: StartPosition, seen_id: str) -> None:

@@ -185,10 +185,8 @@ class Lane:
         """Returns when nothing is in process, or after ``seconds``: then what is, is abandoned.
 
         Its task is closed. What ends neither then nor when it is cancelled is left to itself, and
-        logged with its stack; it is not waited for again.
+        logged with its stack.
         """
-        if self.state is LaneState.CLOSED:
-            return
         # asyncio.wait, not wait_for: that would cancel the runner at its timeout, and wait for it.
         await asyncio.wait({self._runner}, timeout=seconds)
         if not self._runner.done() and not self._is_closing:

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 import random
 import re
 import shutil
@@ -50,6 +51,12 @@ def lose_manifest(folder):
     manifest(folder).unlink()
 
 
+def cut_manifest(folder):
+    """As a disk that lies about flushes does; RocksDB takes it for the end."""
+    path = manifest(folder)
+    path.write_bytes(path.read_bytes()[:-1])
+
+
 def tear_marks(folder):
     (folder / "marks.json").write_bytes(b'{"files": ["\xff')
 
@@ -61,7 +68,7 @@ def manifest(folder):
 
 @pytest.mark.parametrize(
     "lose",
-    [lose_files, lose_fingerprints, lose_all, lose_manifest, tear_marks],
+    [lose_files, lose_fingerprints, lose_all, tear_marks],
 )
 def test_what_was_lost_is_not_taken_for_what_is_there(tmp_path, lose):
     """Else later events would find nothing, without an error."""
@@ -70,11 +77,10 @@ def test_what_was_lost_is_not_taken_for_what_is_there(tmp_path, lose):
     assert not with_index(tmp_path, SLICE, lambda index: index.ingested.files)
 
 
-def test_a_file_that_the_manifest_has_lost_is_noticed_where_its_range_is_read(tmp_path):
-    """As a disk that lies about flushes does; RocksDB takes what is there for the end."""
+@pytest.mark.parametrize("lose", [lose_manifest, cut_manifest])
+def test_a_manifest_that_was_lost_is_noticed_where_its_range_is_read(tmp_path, lose):
     index_with_event(tmp_path)
-    path = manifest(tmp_path)
-    path.write_bytes(path.read_bytes()[:-1])
+    lose(tmp_path)
 
     def use(index):
         keys_found(index, [b"a"])
@@ -361,6 +367,31 @@ def test_what_a_crash_left_of_a_range_that_was_dropped_is_deleted(tmp_path):
     (folders[0] / "1-1" / "CURRENT").unlink()
     EarlierIndex(tmp_path, SLICE)
     assert [names(folder) for folder in folders] == [[range_], [range_]]
+
+
+def rewrite_marks(folder, change):
+    path = folder / "marks.json"
+    marks = json.loads(path.read_bytes())
+    change(marks)
+    path.write_text(json.dumps(marks))
+
+
+def test_marks_of_an_earlier_layout_are_not_believed(tmp_path):
+    """An earlier version that has run here in between has left entries behind."""
+    index_with_event(tmp_path)
+    rewrite_marks(tmp_path, lambda marks: marks.pop("layout"))
+    assert not with_index(tmp_path, SLICE, lambda index: index.ingested.files)
+
+
+def test_files_of_a_range_are_counted_anew_after_a_crash_in_a_merge(tmp_path):
+    """The marks before a merge do not name its range."""
+    index_with_event(tmp_path)
+    rewrite_marks(tmp_path, lambda marks: marks["ranges"].clear())
+    index = EarlierIndex(tmp_path, SLICE)
+    assert index.ingested.files == {"one"}
+    index.mark_ingested(["two"])
+    lose_files(tmp_path)
+    assert not with_index(tmp_path, SLICE, lambda index: index.ingested.files)
 
 
 def test_files_of_an_index_in_one_database_are_deleted(tmp_path):
