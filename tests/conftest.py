@@ -185,17 +185,21 @@ def _keep_files_in_memory() -> None:
 def _mix(items: list[pytest.Item]) -> None:
     """Spreads the files of units, which compute, over the others, which wait for servers.
 
-    Large files begin first, and units are behind the last of the others: a run that ends with
-    small files ends for all processes at once.
+    Beside a large file there are more units. Large files begin first, and units are behind the last
+    of the others: a run that ends with small files ends for all processes at once.
     """
-    units, others = (
-        list(dict.fromkeys(item.path for item in items if ("unit" in item.path.parts) is is_unit))
-        for is_unit in (True, False)
-    )
-    others.sort(key=lambda path: path.stat().st_size, reverse=True)
-    place = {path: number / len(units) for number, path in enumerate(units)}
-    place |= {path: 0.9 * number / len(others) for number, path in enumerate(others)}
+    size = {item.path: item.path.stat().st_size for item in items}
+    units = [path for path in size if "unit" in path.parts]
+    others = sorted(size.keys() - units, key=lambda path: (-size[path], path))
+    place = _places(units, size) | {path: 0.9 * at for path, at in _places(others, size).items()}
     items.sort(key=lambda item: place[item.path])
+
+
+def _places(paths: list[Path], size: Mapping[Path, int]) -> dict[Path, float]:
+    """Returns which part of all their bytes comes before each file."""
+    ends = itertools.accumulate(size[path] for path in paths)
+    whole = sum(size[path] for path in paths)
+    return {path: (end - size[path]) / whole for path, end in zip(paths, ends, strict=True)}
 
 
 def _is_worker(config: pytest.Config) -> bool:
