@@ -92,7 +92,7 @@ class QueryService(Service):
         assert sender.flush(FLUSH_SECONDS) == 0
 
     def listed(self, query_id, until):
-        """The results of a query, once they are as wanted: the service may know older ones."""
+        """The results of a query, once they are as wanted: a process may know older ones."""
         listed = []
 
         def are_there():
@@ -257,11 +257,14 @@ def test_results_are_listed_by_the_newest_of_each_group(service):
     assert [(result["begin"], result["emission"]) for result in results] == [
         (MINUTE.format(minute), 2 if minute == 3 else 1) for minute in range(5)
     ]
-    newest = service.request(
-        "GET", "/listed/results?limit=2", headers={"accept": "application/x-ndjson"}
-    )
-    lines = [json.loads(line) for line in newest.text.splitlines()]
-    assert lines == results[-2:]
+
+    def newest():
+        lines = service.request(
+            "GET", "/listed/results?limit=2", headers={"accept": "application/x-ndjson"}
+        )
+        return [json.loads(line) for line in lines.text.splitlines()]
+
+    wait_for(lambda: newest() == results[-2:], newest)
 
 
 def test_results_of_an_earlier_registration_are_not_shown(service):
@@ -291,7 +294,6 @@ def test_a_stream_has_each_result_and_resumes_behind_the_last_event(service):
 def test_a_stream_from_the_latest_begins_with_an_id_to_resume_at(service):
     query = service.register(id="latest")
     service.send_results(query, [1])
-    service.listed("latest", until=bool)
     with service.stream("latest", "?from=latest") as stream:
         begin, data = next(stream)
         assert data is None
@@ -330,9 +332,14 @@ def test_the_examples_of_the_page_are_true(service):
     updated = json.loads(run(update))
     assert (registered["id"], updated["revision"]) == ("clicks-by-country", 1)
     service.send_results(registered, [1])
-    service.listed("clicks-by-country", until=bool)
-    (result,) = json.loads(run(listed))["results"]
-    assert result["query"] == "clicks-by-country"
+    results = []
+
+    def are_listed():
+        results[:] = json.loads(run(listed))["results"]
+        return results
+
+    wait_for(are_listed)
+    assert [result["query"] for result in results] == ["clicks-by-country"]
     stream = run(followed)
     assert re.match(r": heartbeat\nid: -?\d+\n\nid: \d+\ndata: \{", stream)
 

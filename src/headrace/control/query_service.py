@@ -177,7 +177,7 @@ class TopicCursor:
         self._topic_id, self._step = "", self.min_offsets
         self._move(begin if isinstance(begin, int) else 0)
         if begin == "latest":
-            known = self._known()
+            known = self._reader.known(self._partition, asked_since=self._moved_at)
             self._topic_id = known.topic_id
             self._move(known.offsets.end)
 
@@ -310,7 +310,7 @@ class ResultReader:
     """Reads results topics for many cursors, with one consumer per thread.
 
     The ends of a topic are fetched at most twice per second for all cursors together, and again for
-    a cursor whose position is beyond them.
+    a cursor that begins at the latest, or whose position is beyond them.
     """
 
     def __init__(self, settings: Settings) -> None:

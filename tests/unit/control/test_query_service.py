@@ -166,6 +166,13 @@ def test_a_cursor_begins_where_it_is_told_within_what_is_there(reader, begin, of
     assert page.position == 4
 
 
+def test_a_cursor_from_the_latest_has_no_result_of_the_half_second_before(reader):
+    for minute in range(3):
+        reader.add("a", minute)
+    reader.cached_end = 2
+    assert cursor(reader, "latest").position == 3
+
+
 def test_a_position_behind_an_end_that_was_asked_for_earlier_is_kept(reader):
     for minute in range(42):
         reader.add("a", minute)
