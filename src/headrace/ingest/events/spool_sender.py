@@ -188,7 +188,7 @@ class _Wire:
         except BufferError:
             return KafkaError(KafkaError._QUEUE_FULL)  # noqa: SLF001
         except KafkaException as error:
-            self.ended = self.ended or error.args[0].code() == KafkaError._FATAL  # noqa: SLF001
+            self.ended = self.ended or meaning(error.args[0]) is Meaning.FATAL
             return error.args[0]
         return None
 

@@ -91,7 +91,7 @@ class IngestedFiles:
     """What an index holds.
 
     Attributes:
-        layout: of its files; marks of earlier layouts have none, and are not read.
+        layout: how its files are laid out; marks of earlier versions lack it, and are ignored.
         files: names of files that it has ingested.
         expired_us: slices that end before it are deleted.
         state_id: of the state that it belongs to.
@@ -164,7 +164,7 @@ class EarlierIndex:
         self._compact([each for each in by_range if self._ranges[each].file_count > max_files])
 
     def mark_ingested(self, names: Iterable[str]) -> None:
-        """Notes that it holds segments, by their names."""
+        """Records segments, by their names, as ingested."""
         self._mark(replace(self.ingested, files=self.ingested.files.union(names)))
 
     def find(

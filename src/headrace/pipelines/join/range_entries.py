@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -60,7 +60,7 @@ class RangeEntries:
         return sum(file.suffix == ".sst" for file in self._folder.iterdir())
 
     def recount(self) -> None:
-        """Takes the files that are there for all of them."""
+        """Counts the files that are there, where a crash came before the mark of their number."""
         with self.reading() as entries:
             self.file_count = _file_count(entries)
 
@@ -87,8 +87,9 @@ class RangeEntries:
 
     def delete(self) -> None:
         """Deletes all of them. A crash leaves all, or what is not taken for entries."""
-        (self._folder / _CURRENT).unlink(missing_ok=True)
-        sync_folder(self._folder)
+        with suppress(FileNotFoundError):  # a cleaner of temporary files may have been here
+            (self._folder / _CURRENT).unlink()
+            sync_folder(self._folder)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     @contextmanager

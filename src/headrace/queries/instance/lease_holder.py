@@ -159,7 +159,7 @@ class LeaseHolder:
         )
         try:
             while not self._ending.is_set():
-                messages = _at_hand(reader, self._timing.poll_seconds)
+                messages = _available(reader, self._timing.poll_seconds)
                 idle_check.check(reader, has_received=bool(messages))
                 for message in messages:
                     self._take(message)
@@ -248,10 +248,10 @@ class LeaseHolder:
         self._send_failure = reason
 
 
-def _at_hand(reader: confluent_kafka.Consumer, seconds: float) -> list[confluent_kafka.Message]:
+def _available(reader: confluent_kafka.Consumer, seconds: float) -> list[confluent_kafka.Message]:
     """Returns the records that are available, or else the first that comes.
 
-    ``consume`` of a hundred would wait for all of them, or for the whole time.
+    ``consume`` of a hundred waits until all of them are there, or for the whole time.
     """
     first = reader.consume(1, seconds)
     return first + reader.consume(100, 0) if first else []

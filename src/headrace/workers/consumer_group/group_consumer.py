@@ -211,7 +211,7 @@ class GroupConsumer:
             raise error
 
     def _subscribe(self) -> Subscription:
-        self._is_unusable = False  # librdkafka has reported a fatal error
+        self._is_unusable = False  # until librdkafka reports a fatal error
         return Subscription(
             {"client.id": process_name(), **self._config},
             self._membership,

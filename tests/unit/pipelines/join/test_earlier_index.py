@@ -369,6 +369,15 @@ def test_what_a_crash_left_of_a_range_that_was_dropped_is_deleted(tmp_path):
     assert [names(folder) for folder in folders] == [[range_], [range_]]
 
 
+def test_a_range_whose_folder_is_gone_expires_without_an_error(tmp_path):
+    """As a cleaner of temporary files leaves it."""
+    index_with_event(tmp_path)
+    index = EarlierIndex(tmp_path, SLICE)
+    lose_all(tmp_path)
+    index.expire(EVENT.time_us + 2 * SLICE)
+    assert keys_found(index, [b"a"]) == set()
+
+
 def rewrite_marks(folder, change):
     path = folder / "marks.json"
     marks = json.loads(path.read_bytes())
