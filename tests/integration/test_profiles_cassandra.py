@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from cassandra import ReadTimeout
-from cassandra.cluster import Session
+from cassandra.cluster import NoHostAvailable, Session
+from cassandra.protocol import ServerError
 from click.testing import CliRunner
 from tests.contracts.profile_store import (
     SECOND,
@@ -43,6 +44,7 @@ from headrace.settings import Secret
 from headrace.sinks.api import SinkContext
 from headrace.sinks.profiles import cassandra as cassandra_profiles
 from headrace.sinks.profiles.cassandra import BatchSender
+from headrace.sinks.profiles.cassandra_address import TABLE
 from headrace.sinks.profiles.cassandra_connection import CassandraConnection
 from headrace.sinks.profiles.registry import open_store
 from headrace.sinks.profiles.store import ListChange, ProfileChange, Version
@@ -266,6 +268,38 @@ def test_writers_that_create_the_table_at_once_all_can_write(cassandra):
         list(pool.map(write, range(6)))
     assert len(write(6).lists["views"]) == 3
     cassandra.query(f"DROP KEYSPACE {keyspace}")
+
+
+@pytest.mark.parametrize("failures", [1, 3])
+def test_a_table_that_the_node_has_not_opened_yet_is_waited_for(cassandra, monkeypatch, failures):
+    keyspace = f"k{uuid.uuid4().hex}"
+    cassandra.query(CREATE_KEYSPACE.format(keyspace))
+    select, requests = CassandraConnection.select, []
+
+    def select_too_early(connection, query, parameters=()):
+        requests.append(query)
+        if TABLE in query and requests.count(query) <= failures:
+            error = ServerError(0, "java.lang.IllegalArgumentException: Unknown CF 8ffbe440", None)
+            raise NoHostAvailable("Unable to complete the operation", {"127.0.0.1": error})
+        return select(connection, query, parameters)
+
+    monkeypatch.setattr(CassandraConnection, "select", select_too_early)
+    with closing(prepared_store(cassandra.url(keyspace))) as store:
+        assert store.read("u") is None
+    cassandra.query(f"DROP KEYSPACE {keyspace}")
+
+
+def test_a_node_that_goes_on_to_fail_is_reported(cassandra, monkeypatch):
+    error = ServerError(0, "java.lang.IllegalArgumentException: Unknown CF 8ffbe440", None)
+
+    def fail(*_):
+        raise NoHostAvailable("Unable to complete the operation", {"127.0.0.1": error})
+
+    with closing(open_store(cassandra.url(), "users", TTL)) as store:
+        store.now_us()
+        monkeypatch.setattr(CassandraConnection, "select", fail)
+        with pytest.raises(ProfileStoreUnavailableError, match="Unknown CF"):
+            store.prepare()
 
 
 def test_a_table_that_is_missing_is_created_by_the_start_of_a_pipeline_alone(cassandra):

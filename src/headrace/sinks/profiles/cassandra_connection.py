@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+import time
 from collections import namedtuple
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ _PERMISSIONS = (
     f"The role needs SELECT and MODIFY on the table `{TABLE}`, and CREATE on its keyspace for as "
     "long as there is no such table."
 )
+# Seconds between requests for a table that another writer is creating.
+_NEW_TABLE_WAITS = (0.1, 0.2, 0.4, 0.8, 1.6)
 # So begins what a node says that can't read `system_auth`: its codes are those of a wrong password
 # and of a missing permission.
 _UNREADABLE = "Unable to perform auth"
@@ -141,11 +144,26 @@ class CassandraConnection:
         # The table itself is asked: in system_schema it stands a moment before the node knows it.
         query = _SELECT_NOTHING.format(table=self._address.table)
         try:
-            self.select(query)
+            self._select_of_new_table(query)
         except InvalidRequest:
             self._create_table()
         self._require_columns()
-        self.select(query)  # a new table as well needs replicas that are up
+        self._select_of_new_table(query)  # a new table as well needs replicas that are up
+
+    def _select_of_new_table(self, query: str) -> None:
+        """A node that knows a table, and has not opened it yet, answers with an internal error."""
+        from cassandra.cluster import NoHostAvailable
+
+        for seconds in _NEW_TABLE_WAITS:
+            try:
+                self.select(query)
+            except NoHostAvailable as error:
+                if not _is_of_server(error):
+                    raise
+                time.sleep(seconds)
+            else:
+                return
+        self.select(query)
 
     def _create_table(self) -> None:
         created = self.session.execute(_CREATE_TABLE.format(table=self._address.table))
@@ -281,6 +299,16 @@ def _of_hosts(error: Any, address: CassandraAddress) -> SinkError:
         return refusals[0]
     reasons = "; ".join(_passing(of_host, address) for of_host in errors)
     return ProfileStoreUnavailableError(str(address), reasons or "no node has an address")
+
+
+def _is_of_server(error: Any) -> bool:
+    """Whether a node has answered with an internal error."""
+    from cassandra.protocol import ServerError
+
+    # Where no node could be asked, it is a list of none.
+    return isinstance(error.errors, dict) and any(
+        isinstance(of_host, ServerError) for of_host in error.errors.values()
+    )
 
 
 def _passing(error: Any, address: CassandraAddress) -> str:
