@@ -24,7 +24,7 @@ from typing import Any
 import hypothesis
 import pytest
 from pyspark.sql import SparkSession
-from tests import servers
+from tests import servers, skips
 from tests.drills.parts import PARTS, parts_of
 from tests.drills.run import DrillReports, DrillRun
 from tests.durations import Durations
@@ -101,6 +101,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """A cancelled run stops its servers too: SIGTERM ends it as Ctrl-C does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    config.pluginmanager.register(skips, "skips")
     if config.option.slowest:
         config.pluginmanager.register(Durations(config.option.slowest), "slowest")
     if _is_worker(config):
