@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("headrace.dispatcher")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
 _CHECK_SECONDS = 10.0
-_LOOK_AGAIN_SECONDS = 30.0
+LOOK_AGAIN_SECONDS = 30.0
 _SETTLE_SECONDS = 1.0  # what a query that was stopped has in flight reaches the target
 _TOO_LARGE = ("RecordTooLargeException", "RecordBatchTooLargeException")
 
@@ -152,7 +152,7 @@ class RouteRun:
         if isinstance(error, BrokerUnreachableError):
             return RouteState.WAITING, max(self._retry_seconds, _SETTLE_SECONDS)
         if isinstance(error, RefusedError):
-            return RouteState.REFUSED, _LOOK_AGAIN_SECONDS
+            return RouteState.REFUSED, LOOK_AGAIN_SECONDS
         if isinstance(error, NEVER_RETRIED):
             return RouteState.FAILED, None
         delay = self._budget.next_delay(time.monotonic())
