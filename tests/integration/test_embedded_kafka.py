@@ -104,9 +104,10 @@ def test_a_stopped_cluster_comes_back_at_the_same_address_with_its_records(
     again = start_cluster(folder=first.folder)
     assert again.bootstrap_servers == first.bootstrap_servers
     assert consume(again.bootstrap_servers, name, 1) == [b"kept"]
+    produce(again.bootstrap_servers, name, [b"acknowledged"])
     again.cluster.kill(1)
     again.cluster.start()
-    assert consume(again.bootstrap_servers, name, 1) == [b"kept"]
+    assert consume(again.bootstrap_servers, name, 2) == [b"kept", b"acknowledged"]
     again.cluster.stop()
 
 

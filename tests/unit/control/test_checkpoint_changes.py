@@ -1,11 +1,26 @@
 """What `plan` says of a pipeline whose checkpoint was begun with other steps."""
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from headrace import Join, Kafka, Lake, Match, Pipeline, Topic, count_windows, deduplicate
+from headrace import (
+    BatchLimits,
+    Join,
+    Kafka,
+    Lake,
+    Match,
+    Pipeline,
+    Source,
+    Topic,
+    classify,
+    count_windows,
+    deduplicate,
+    fan_out,
+    filter_rows,
+)
 from headrace.control.checkpoint_changes import checkpoint_changes
 from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint
 from headrace.pipelines.query_record import (
@@ -94,9 +109,31 @@ def test_a_sink_without_positions_goes_on_from_committed_offsets(begun):
     assert "--to committed`" in change.remedy
 
 
-def test_what_does_not_change_the_meaning_of_state_is_no_change(begun):
-    later = deduplicate(["id"], 2 * HOUR)
-    assert checkpoint_changes(begun(UNIQUE), [pipeline(step, later, step)]) == ()
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ([UNIQUE], [step, deduplicate(["id"], 2 * HOUR), step]),
+        ([HOURS], [count_windows(HOUR, ["page"], within=2 * HOUR)]),
+        ([filter_rows({"large": "n > 1"}), UNIQUE], [filter_rows({"small": "n < 1"}), UNIQUE]),
+        ([UNIQUE], [UNIQUE, filter_rows({"small": "n < 1"})]),
+        ([classify("kind", {"a": "n > 1"}), UNIQUE], [classify("kind", {"b": "n < 1"}), UNIQUE]),
+        ([fan_out("to", {"a": "n > 1"}), UNIQUE], [fan_out("to", {"b": "n < 1"}), UNIQUE]),
+    ],
+)
+def test_what_does_not_change_the_meaning_of_state_is_no_change(begun, before, now):
+    assert checkpoint_changes(begun(*before), [pipeline(*now)]) == ()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"source": Source(Topic("views"), watermark=HOUR)},
+        {"sink": Lake("views", ("day",))},
+        {"limits": BatchLimits(max_records=10)},
+    ],
+)
+def test_another_watermark_limit_or_setting_of_the_sink_is_no_change(begun, change):
+    assert checkpoint_changes(begun(UNIQUE), [replace(pipeline(UNIQUE), **change)]) == ()
 
 
 def test_a_checkpoint_without_batches_has_no_state(begun):

@@ -56,6 +56,12 @@ def test_a_field_decides_alone(value, partitions):
     assert found == place({"user": value, "n": 2}, "other", NOON + HOUR)
 
 
+@pytest.mark.parametrize(("value", "partition"), [("21", 0), ("foobar", 6), ("abc", 7)])
+def test_a_value_lies_where_kafkas_java_client_puts_it_as_a_key(value, partition):
+    """By the vectors above: positive, modulo ten."""
+    assert partition_of(ByField("user"), 10)({"user": value}, "acme", NOON) == partition
+
+
 def test_a_missing_field_is_one_value():
     place = partition_of(ByField("user"), 8)
     assert place({}, "a", NOON) == place({"user": None}, "b", NOON)
