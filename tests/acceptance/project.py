@@ -170,13 +170,24 @@ class Project:
             for name, status in self.statuses().items()
         )
 
+    def ends(self) -> dict[int, int]:
+        """The offset after the last event of each partition."""
+        ends: dict[int, int] = {}
+        for partition, offset in self.numbers:
+            ends[partition] = max(offset + 1, ends.get(partition, 0))
+        return ends
+
     def kill_a_run(self, chosen: random.Random) -> None:
-        """SIGKILL to ``run --once`` up to 2.5 seconds after a batch of it has ended."""
+        """SIGKILL to ``run --once`` up to 1.5 seconds after a batch of it has ended.
+
+        Those are two or three batches; more than that must be left.
+        """
         before = self.updates()
         process = self.start("run", "--once")
         try:
             wait_for_drill(lambda: self.moved(before), "a batch of the restarted run")
-            time.sleep(chosen.uniform(0.0, 2.5))
+            time.sleep(chosen.uniform(0.0, 1.5))
+            assert process.poll() is None, "the run has ended before it was killed"
         finally:
             kill_session(process)
 

@@ -282,9 +282,14 @@ class Kills:
         """Deletes rows, which one `reprocess` begins to bring back and another one brings back."""
         first, before = self.sent, self._rows_of_fused(self.sent)
         delete(self.project, f"n % 7 = {self.random.randrange(7)}")
+        files = self._files_of_fused()
         process = self.project.start("reprocess", "fused", *RANGE)
+        deadline = time.monotonic() + self.random.uniform(5.0, 25.0)
         try:
-            time.sleep(self.random.uniform(5.0, 25.0))
+            # Its files are there a moment before its commit.
+            wait_for_drill(lambda: time.monotonic() > deadline or self._files_of_fused() - files)
+            time.sleep(self.random.uniform(0.0, 0.3))
+            assert process.poll() is None, "the reprocessing has ended before it was killed"
         finally:
             kill_session(process)
         self.send(500)
@@ -359,6 +364,9 @@ class Kills:
                 }
         except psycopg.Error:
             return {}
+
+    def _files_of_fused(self) -> set[Path]:
+        return set(Path(self.project.lake, "fused").rglob("*.parquet"))
 
     def _rows_of_fused(self, sent: int) -> Counter:
         """Rows of the events that were sent first."""
