@@ -1,7 +1,5 @@
 """A member of a group on a real broker."""
 
-import time
-
 import pytest
 from tests.kafka_topics import make_topic
 from tests.waiting import wait_for
@@ -26,7 +24,7 @@ def test_partitions_that_come_while_it_leaves_are_not_taken(broker, topic, proto
         on_lost=lambda partitions: None,
     )
     wait_for(member._consumer.memberid)
-    time.sleep(1.5)  # for its partitions; nothing else says that they have come
+    wait_for(lambda: [one.partitions for one in describe_group(client, name).members] == [2])
     member.close()  # raised what had no answer, after half a minute
     assert seen == []
 

@@ -57,7 +57,7 @@ class Leases:
         is_deaf: readers get nothing more.
         error: that readers raise, once.
         max_records: that a reader gets; it is not at the end before.
-        frozen_seconds: after the next read, once.
+        thaw: ends a freeze that begins after the next read; None: there is none, or it has begun.
         refusal: of what is sent.
         held: slot and claim of each that was sent, and is not in the topic yet; None: all are.
         reads: records that the last reader has got.
@@ -66,11 +66,22 @@ class Leases:
     def __init__(self):
         self.records, self.readers = [], 0
         self.is_deaf, self.error, self.max_records = False, None, None
-        self.frozen_seconds, self.refusal, self.held, self.reads = 0.0, None, None, 0
+        self.thaw, self.refusal, self.held, self.reads = None, None, None, 0
 
     def write(self, slot, claim):
         time_ms = int(time.monotonic() * 1000)
         self.records.append((str(slot).encode(), msgspec.json.encode(claim), time_ms))
+
+    def others_have_all(self):
+        """Writes claims of others to all slots, which begin or renew their leases."""
+        for slot in range(4):
+            self.write(slot, Claim(f"other-{slot}", "host"))
+
+    def freeze(self):
+        """Freezes the thread that reads; returns what lets it go on."""
+        thaw = self.thaw = threading.Event()
+        wait_for(lambda: self.thaw is None)
+        return thaw
 
     def slots(self, holder=None):
         """Returns the slots that were claimed by others than a holder, in order."""
@@ -78,6 +89,14 @@ class Leases:
             (int(key), msgspec.json.decode(value)["holder"]) for key, value, _ in self.records
         ]
         return [slot for slot, name in claims if name != holder]
+
+    def released(self):
+        """Returns the slots that were released, in order."""
+        return [
+            int(key)
+            for key, value, _ in self.records
+            if msgspec.json.decode(value, type=Claim).is_release
+        ]
 
     # What LeaseHolder calls.
 
@@ -132,8 +151,9 @@ class _Reader:
         if is_whole:
             eof = KafkaError(KafkaError._PARTITION_EOF)
             messages.append(Message(topic, self._next, eof))
-        frozen_seconds, topic.frozen_seconds = topic.frozen_seconds, 0.0
-        time.sleep(frozen_seconds)
+        thaw, topic.thaw = topic.thaw, None
+        if thaw is not None:
+            thaw.wait(LIMIT_SECONDS)
         return messages
 
 
@@ -201,14 +221,21 @@ def test_a_reader_that_gets_nothing_more_is_replaced_and_the_slot_kept(topic, ho
 
 def test_a_process_that_was_frozen_reads_who_has_its_slot_now(topic, holder):
     wait_for(lambda: holder.partitions is not None)
-    topic.frozen_seconds = 1.5
-    wait_for(lambda: topic.frozen_seconds == 0)
+    thaw = topic.freeze()
     wait_for(lambda: holder.partitions is None)
     time.sleep(0.3)  # the lease is over
-    for slot in range(4):
-        topic.write(slot, Claim(f"other-{slot}", "host"))
-    wait_for(lambda: holder.waiting == "other instances have all partitions")
+    topic.others_have_all()
+    thaw.set()
+    wait_until_others_have_all(topic, holder)
     assert topic.readers == 1
+
+
+def wait_until_others_have_all(topic, holder):
+    def is_waiting():
+        topic.others_have_all()
+        return holder.waiting == "other instances have all partitions"
+
+    wait_for(is_waiting)
 
 
 def test_a_spare_claims_one_slot_until_it_has_read_who_has_it(topic):
@@ -255,13 +282,15 @@ def test_a_claim_that_can_not_be_sent_is_told(topic, caplog):
 @pytest.mark.parametrize("timing", [replace(TIMING, hung_seconds=5.5)])
 def test_a_process_that_was_frozen_does_not_hang(topic, holder, caplog):
     wait_for(lambda: holder.partitions is not None)
-    topic.frozen_seconds = 6.0
-    wait_for(lambda: topic.frozen_seconds == 0)
-    wait_for(lambda: holder.partitions is None)
+    thaw = topic.freeze()
+    time.sleep(6.0)
+    assert holder.partitions is None
+    thaw.set()
     wait_for(lambda: holder.partitions is not None)
     assert "hung" not in caplog.text
 
 
+@pytest.mark.parametrize("timing", [replace(TIMING, rest_seconds=3_600)])
 def test_a_slot_that_is_given_back_is_left_to_others_for_a_while(topic, holder):
     wait_for(lambda: holder.partitions is not None)
     holder.give_back()
@@ -271,6 +300,13 @@ def test_a_slot_that_is_given_back_is_left_to_others_for_a_while(topic, holder):
     claims = len(topic.records)
     time.sleep(0.2)
     assert len(topic.records) == claims
+
+
+def test_a_slot_that_was_given_back_and_that_nobody_has_taken_is_claimed_again(topic, holder):
+    wait_for(lambda: holder.partitions is not None)
+    slot = holder.partitions.start
+    holder.give_back()
+    wait_for(lambda: slot in topic.released())
     wait_for(lambda: holder.partitions is not None)
 
 
@@ -296,9 +332,8 @@ def test_an_instance_says_why_it_has_no_partitions(topic):
     holder = LeaseHolder({}, QUERIES, TIMING)
     try:
         assert holder.waiting == "leases are being read"
-        for slot in range(4):
-            topic.write(slot, Claim(f"other-{slot}", "host"))
+        topic.others_have_all()
         topic.max_records = None
-        wait_for(lambda: holder.waiting == "other instances have all partitions")
+        wait_until_others_have_all(topic, holder)
     finally:
         holder.close()
