@@ -60,7 +60,9 @@ def held(server: PostgresServer, url: str, moment: str) -> Iterator[Callable[[],
         else:
             viewer.execute("ALTER SYSTEM SET synchronous_standby_names = 'absent'")
             viewer.execute("SELECT pg_reload_conf()")
-        yield lambda: [pid for (pid,) in viewer.execute(HELD.format(where=where)).fetchall()]
-    (server.folder / "data" / "postgresql.auto.conf").write_text("")
-    if server.running:
-        os.kill(server.pid, signal.SIGHUP)  # to read its settings again
+        try:
+            yield lambda: [pid for (pid,) in viewer.execute(HELD.format(where=where)).fetchall()]
+        finally:
+            (server.folder / "data" / "postgresql.auto.conf").write_text("")
+            if server.running:
+                os.kill(server.pid, signal.SIGHUP)  # to read its settings again
