@@ -68,6 +68,7 @@ class TransferRun(Generic[Status]):
         options: TransferRunOptions,
     ) -> None:
         self._name, self._instance, self._folder, self._options = name, instance, folder, options
+        self._has_written = False
 
     def stop(self) -> None:
         """Ends it: what is in a transaction is committed. From any thread."""
@@ -76,18 +77,17 @@ class TransferRun(Generic[Status]):
     def run(self, observe: Callable[[Status], None]) -> None:
         """Runs it until it is stopped; ``observe`` is called every second and at the end.
 
-        Where another instance runs already, this one is refused and writes no status.
+        Where another instance runs already, this one is refused, and writes and deletes no status.
 
         Raises:
             ServerStartError: if the port of the metrics is taken.
             HeadraceError, KafkaException: as :meth:`TransferInstance.run`.
         """
-        self._folder.forget(self._name)
         seen_at = 0.0
         with serving(self._options.metrics_host, self._options.metrics_port) as server:
 
             def show(status: Status) -> None:
-                self._folder.write(status)
+                self._write(status)
                 if server is not None:
                     server.publish(exposition(status))
                 observe(status)
@@ -105,13 +105,21 @@ class TransferRun(Generic[Status]):
                 reason = str(error) or type(error).__name__
                 failed = replace(self._instance.status(), state=TransferState.FAILED, reason=reason)
                 # Who was refused before it began never was an instance that could have failed.
-                if seen_at or not isinstance(error, _RUNS_ALREADY):
-                    self._folder.write(failed)
+                if self._has_written or not isinstance(error, _RUNS_ALREADY):
+                    self._write(failed)
                 _LOG.error("%s: failed: %s", self._name, reason)
                 raise
             ended = replace(self._instance.status(), state=TransferState.STOPPED, reason="")
             show(ended)
             _LOG.info("%s: stopped, %d records written", self._name, ended.records)
+
+    def _write(self, status: Status) -> None:
+        """Writes the status; the first one replaces what ended instances have left."""
+        if not self._has_written:
+            # Not before: an instance that is silent while Spark starts would be taken for ended.
+            self._folder.forget(self._name)
+            self._has_written = True
+        self._folder.write(status)
 
 
 def mirror_run(

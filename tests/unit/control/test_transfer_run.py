@@ -59,7 +59,13 @@ def folder(project):
     return folder
 
 
-def test_a_process_that_is_refused_leaves_the_status_of_the_running_one_alone(project, folder):
+@pytest.mark.parametrize("silent_seconds", [0, 60])
+def test_a_process_that_is_refused_leaves_the_status_of_the_running_one_alone(
+    project, folder, silent_seconds
+):
+    """Also where it has written none for a while, as while Spark starts."""
+    folder.write(replace(RUNNING, updated_ms=RUNNING.updated_ms - silent_seconds * 1000))
+    [before] = folder.read()
     lock = CheckpointLock(project.settings.state / "locks", "matched-events.ads.clicks")
     lock.acquire()
     queries = project.standing_queries["ads"]
@@ -67,7 +73,7 @@ def test_a_process_that_is_refused_leaves_the_status_of_the_running_one_alone(pr
     with pytest.raises(MatchedEventsRunningError):
         run.run(lambda _: None)
     lock.release()
-    assert folder.read() == [RUNNING]
+    assert folder.read() == [before]
 
 
 @pytest.mark.parametrize(
@@ -85,3 +91,12 @@ def test_an_instance_that_fails_says_so_beside_the_running_one(folder, failure, 
     assert running == RUNNING
     expected = replace(instance.status(), state=TransferState.FAILED, reason=str(failure))
     assert replace(failed, updated_ms=expected.updated_ms) == expected
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_the_first_status_replaces_those_of_ended_instances(folder, is_seen):
+    folder.write(replace(RUNNING, instance="ended-3", state=TransferState.STOPPED))
+    instance = StandInInstance(TopicMissingError("clicks"), is_seen=is_seen)
+    with pytest.raises(HeadraceError):
+        TransferRun("ads.clicks", instance, folder, TransferRunOptions()).run(lambda _: None)
+    assert [status.instance for status in folder.read()] == ["another-1", "own-2"]
