@@ -526,7 +526,8 @@ def _refresh_metadata(client: AdminClient | confluent_kafka.Consumer) -> None:
     """Leaders and their epochs are kept with the metadata, and go with each request.
 
     A client that neither reads nor writes fetches no newer ones by itself, so that brokers would
-    refuse its epoch for minutes.
+    refuse its epoch for minutes. Those of all topics are fetched: metadata of one topic leaves the
+    epochs of others as they are.
     """
     with suppress(KafkaException):
         client.list_topics(timeout=_METADATA_SECONDS)

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from headrace.errors import ServerStartError
+from headrace.kafka.client import ALWAYS_THERE
 from headrace.kafka.layout import (
     LAYOUT_FILE,
     Broker,
@@ -212,7 +213,7 @@ def _has_joined(broker: Broker, layout: Layout) -> bool:
     address = f"{LOOPBACK}:{broker.port}"
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
     try:
-        brokers = admin.list_topics(timeout=5).brokers
+        brokers = admin.list_topics(ALWAYS_THERE, timeout=5).brokers
     except KafkaException:
         return False
     return {each.node for each in layout.brokers} == set(brokers)
