@@ -640,8 +640,8 @@ def test_what_was_matched_while_no_instance_ran_belongs_to_windows_that_end_by_q
     queries.aggregate(lambda status: status.windows)
     queries.send((1, "PL", 2))
     queries.match()
-    ahead_ms, now_ms = 301_000, instance.now_ms
-    monkeypatch.setattr(instance, "now_ms", lambda: now_ms() + ahead_ms)
+    ahead_ms, now_in_ms = 301_000, instance.now_in_ms
+    monkeypatch.setattr(instance, "now_in_ms", lambda: now_in_ms() + ahead_ms)
 
     def is_answered(status):
         nonlocal ahead_ms

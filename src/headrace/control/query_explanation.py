@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,6 +26,7 @@ from headrace.model import TopicPartition
 from headrace.pipelines.pipeline import Pipeline
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.records.matched import Tick, decode_matched
+from headrace.runtime.clock import now_in_ms
 
 DEFAULT_EVENTS = 10_000
 _MAX_LOOK_OFFSETS = 100_000
@@ -105,7 +105,7 @@ def explain_query(
     declared = declared_queries(project, queries)
     entry = registered_query(project, query_id, queries=queries)
     config = broker_config(project.settings)
-    instances = instance_slots(config, declared, _now_ms())
+    instances = instance_slots(config, declared, now_in_ms())
     sample = event_sample(project, config, entry, max_events)
     pipelines = matching_pipelines(project, config, declared, entry)
     unknown = tuple(_unknown(entry, sample, pipelines, max_events))
@@ -280,7 +280,3 @@ def _unknown(
                 f"whether pipeline {pipeline.pipeline!r} has the query: its last batch is older "
                 "than the first record of the query that Kafka has kept"
             )
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

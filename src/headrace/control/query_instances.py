@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ from headrace.kafka.range_reader import Record, read_records
 from headrace.model import OffsetRange
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.instance.leases import LEASE_MS, Lease, LeaseTable, read_claim, slots_of
+from headrace.runtime.clock import now_in_ms
 
 # Partitions are shown as uncovered if their lease was not renewed for twice the time after which
 # spares take it.
@@ -58,7 +58,7 @@ def query_instances(project: LoadedProject, *, queries: str | None = None) -> li
         BrokerUnreachableError: if the brokers do not answer.
     """
     declared = declared_queries(project, queries)
-    return instance_slots(broker_config(project.settings), declared, _now_ms())
+    return instance_slots(broker_config(project.settings), declared, now_in_ms())
 
 
 def instance_slots(
@@ -119,7 +119,3 @@ def _take(table: LeaseTable, record: Record) -> None:
     except ValueError:
         return  # written by another program; instances leave it out, too
     table.take(slot, claim, record.timestamp()[1], now=0.0)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

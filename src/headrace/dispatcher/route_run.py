@@ -32,6 +32,7 @@ from headrace.errors import (
 from headrace.kafka.client import latest_offsets
 from headrace.model import TopicPartition
 from headrace.pipelines.failures import NEVER_RETRIED, RestartBudget, headline
+from headrace.runtime.clock import now_in_ms
 from headrace.runtime.instance_name import process_name
 from headrace.transfer.committed_position import CommittedPosition
 from headrace.transfer.instance import SourceChangedError, Starts
@@ -187,7 +188,7 @@ class RouteRun:
         offsets = {source: at.offset for source, at in positions.items()}
         query = route_query(self._spark, route, offsets, sent, self._folder, once=self._once)
         self._starts += 1
-        self.status = replace(self.status, restarts=self._starts - 1, committed_ms=_now_ms())
+        self.status = replace(self.status, restarts=self._starts - 1, committed_ms=now_in_ms())
         self._set(RouteState.RUNNING, "")
         now = time.monotonic()
         return _Running(query, positions, starts.refused, ends, target_id, now, now)
@@ -275,7 +276,7 @@ class RouteRun:
             running.query.acknowledge(done)
             read, records = self.status.read + done.read, self.status.records + done.sent
             self.status = replace(self.status, read=read, records=records)
-        self.status = replace(self.status, committed_ms=_now_ms())
+        self.status = replace(self.status, committed_ms=now_in_ms())
 
     def _lags(self, running: _Running) -> dict[str, int]:
         with naming_site(self._route.source_site):
@@ -329,7 +330,3 @@ class RouteRun:
 
     def _set(self, state: RouteState, reason: str) -> None:
         self.status = replace(self.status, state=state, reason=reason)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

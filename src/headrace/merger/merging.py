@@ -26,6 +26,7 @@ from headrace.merger.target_partition import (
     value_bytes,
 )
 from headrace.model import TopicPartition
+from headrace.runtime.clock import now_in_ms
 from headrace.runtime.instance_name import process_name
 from headrace.transfer.instance import MovedRecords, SourceChangedError
 from headrace.transfer.writing import Rejection, TransferWriter
@@ -450,11 +451,6 @@ def _at(each: SourcePartition) -> confluent_kafka.TopicPartition:
     return confluent_kafka.TopicPartition(
         each.source.topic, each.source.partition, offset, "", epoch
     )
-
-
-def now_in_ms() -> int:
-    """Returns the wall clock, in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 def _plain(each: SourcePartition) -> confluent_kafka.TopicPartition:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from headrace.kafka.client import producer
 from headrace.kafka.start_positions import StartPosition
 from headrace.model import DeadLetter, TopicPartition
-from headrace.workers.clock import Clock
+from headrace.runtime.clock import Clock
 from headrace.workers.counts import Counts
 from headrace.workers.failures.failure_log import FailureLog
 from headrace.workers.failures.failures import Failures

@@ -13,8 +13,8 @@ from headrace.kafka.lost_brokers import BrokersLostError
 from headrace.kafka.start_positions import StartPosition
 from headrace.kafka.subscription import Membership, Taken
 from headrace.model import Topic, TopicPartition
+from headrace.runtime.clock import now_in_ms
 from headrace.workers import Worker, WorkerTask
-from headrace.workers.clock import system_clock
 from headrace.workers.consumer_group import group_consumer
 from headrace.workers.consumer_group.group_consumer import GroupConsumer
 from headrace.workers.lanes import partition_set
@@ -122,7 +122,7 @@ def consuming(monkeypatch, subscription, act):
     async def run():
         worker = Worker("enrich", Topic("clicks"), WorkerTask)
         failures = SimpleNamespace(on_rebalance=lambda here: None)
-        context = SimpleNamespace(failures=failures, clock=system_clock)
+        context = SimpleNamespace(failures=failures, clock=now_in_ms)
         assigned = AssignedPartition(StartPosition(CLICKS, 7, "", "id"), worker.partitioner)
         assignments = partition_set.PartitionSet(worker, context, print, print)
         assignments._by_partition[CLICKS] = assigned

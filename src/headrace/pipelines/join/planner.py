@@ -16,7 +16,6 @@ join's times: later events would wait, and earlier ones would be kept, in great 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -29,6 +28,7 @@ from headrace.pipelines.source.planner import Planner
 from headrace.pipelines.source.reader import ReadRange
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.state import SourceState
+from headrace.runtime.clock import now_in_ms
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class JoinPlanner:
 
     def stop_at_latest(self) -> None:
         """Plans from now on only up to what the topics hold, and what is due, at this moment."""
-        self._stopped_ms = _now_ms()
+        self._stopped_ms = now_in_ms()
         self._later.stop_at_latest()
         self._earlier.stop_at_latest()
 
@@ -186,7 +186,7 @@ class JoinPlanner:
         self, start: JoinOffset, end: JoinOffset, reached: Mapping[int, Reached]
     ) -> JoinOffset:
         """Returns ``end`` with the time that was reached; no time goes back."""
-        now_ms = _now_ms()
+        now_ms = now_in_ms()
         clock_us, horizon_us = dict(start.clock_us), dict(start.horizon_us)
         for p, times in reached.items():
             clock_us[p] = max(clock_us.get(p, 0), times.earlier_us)
@@ -249,7 +249,3 @@ def _time_of(own: TopicClock, other: TopicClock) -> int:
     if own.is_read and other.event_us is not None:
         return other.event_us + other.idle_us
     return 0
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -25,6 +25,7 @@ from headrace.pipelines.source.position_check import PositionCheck
 from headrace.pipelines.source.reader import ReadRange
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.state import SourceState, SourceView
+from headrace.runtime.clock import now_in_ms
 
 # A partition without new records for so long is shown as idle; it changes nothing else.
 IDLE_AFTER_SECONDS = 10.0
@@ -72,7 +73,9 @@ class Planner:
             return known
         live = self._live()
         first = self._first(live)
-        offset = SourceOffset(self._spec.topic, live.topic_id, first, _now_ms(), epochs=live.epochs)
+        offset = SourceOffset(
+            self._spec.topic, live.topic_id, first, now_in_ms(), epochs=live.epochs
+        )
         # Before Spark logs a batch: after a crash, LATEST would mean another place, and skip
         # records.
         write_initial(self._spec.checkpoint, offset)
@@ -101,7 +104,7 @@ class Planner:
             BrokerUnreachableError: in a run with a target, if the broker does not respond, or the
                 target is not there.
         """
-        self._looking_ms = _now_ms()
+        self._looking_ms = now_in_ms()
         if self._target is not None:
             return self._toward(start, self._target)
         if self._pause.lasts():
@@ -144,7 +147,7 @@ class Planner:
         return tasks
 
     def _refusal(self, start: SourceOffset, end: SourceOffset) -> RefusedError | None:
-        self._looking_ms = _now_ms()
+        self._looking_ms = now_in_ms()
         try:
             live = self._check.check(replace(end, partitions=start.partitions))
             self._check.check(end)
@@ -206,7 +209,7 @@ class Planner:
         event_us = self._feedback().event_us(self._spec.topic)
         references = live_positions(self._spec.cluster, self._spec.references)
         self._planned = start.advanced(
-            ends, epochs, planned_ms=_now_ms(), event_us=event_us, references=references
+            ends, epochs, planned_ms=now_in_ms(), event_us=event_us, references=references
         )
         return self._planned
 
@@ -307,14 +310,10 @@ class Planner:
         own = max(newest.get(self._spec.topic, 0), start.heartbeat_us)
         if not others or min(others) <= own:
             return start
-        return start.with_heartbeat(min(others), planned_ms=_now_ms())
+        return start.with_heartbeat(min(others), planned_ms=now_in_ms())
 
 
 def may_hold_replays(windows: Mapping[int, Window], range_: OffsetRange) -> bool:
     """Returns whether records that were replayed for others may lie in a range."""
     window = windows.get(range_.partition.partition)
     return window is not None and window.overlaps(range_.start, range_.end)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -39,6 +38,7 @@ from headrace.queries.instance.topic_ends import TopicEnds
 from headrace.queries.records.ended import EndedRecord, PartitionClocks, WindowResults, decode_ended
 from headrace.queries.records.matched import MatchedRecord, decode_matched
 from headrace.queries.topics import ensure_query_topics
+from headrace.runtime.clock import now_in_ms
 
 _LOG = logging.getLogger("headrace.queries")
 _MAX_RECORDS = 2_000
@@ -271,7 +271,7 @@ class AggregatorInstance:
             self._take_while_leased(reader, lease, ends, observe)
             if self._ending.is_set():
                 for owned in self._owned.values():
-                    owned.end(now_ms(), lease.heartbeat)
+                    owned.end(now_in_ms(), lease.heartbeat)
                 observe(self.status())
         finally:
             reader.close()
@@ -297,7 +297,7 @@ class AggregatorInstance:
             self._end_quiet_topics(ends)
             for owned in self._owned.values():
                 # Both have one time: windows that have ended by then are written before it.
-                at_ms = now_ms()
+                at_ms = now_in_ms()
                 owned.end_by_clock(at_ms)
                 owned.write(at_ms, lease.heartbeat)
             self._failures, self._waiting = 0, ""
@@ -332,7 +332,7 @@ class AggregatorInstance:
         if isinstance(record, WindowResults | PartitionClocks):
             owned.take_ended(record, offset, message.timestamp()[1])
         else:
-            owned.take(record, offset, now_ms())
+            owned.take(record, offset, now_in_ms())
             self._records += 1
 
     def _has(self, partitions: range | None) -> bool:
@@ -343,7 +343,7 @@ class AggregatorInstance:
         for topic, end in ends.take().items():
             for owned in self._owned.values():
                 if topic in owned.topics:
-                    owned.end_if_quiet(topic, end, now_ms())
+                    owned.end_if_quiet(topic, end, now_in_ms())
 
     def _close(self) -> None:
         self._results += sum(owned.results for owned in self._owned.values())
@@ -373,8 +373,3 @@ def _number(message: Any) -> int:
 
 def _offset(message: Any) -> int:
     return int(message.offset())
-
-
-def now_ms() -> int:
-    """Returns the time of this machine, in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000

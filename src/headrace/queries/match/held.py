@@ -33,6 +33,7 @@ from headrace.queries.match.shape import (
 )
 from headrace.queries.registry.record import RegisteredQuery, decode_query
 from headrace.queries.registry.topic import MAX_IDLE_SECONDS
+from headrace.runtime.clock import now_in_ms
 
 _LOG = logging.getLogger("headrace.queries")
 _MAX_HELD = 8  # sets of queries that a process holds
@@ -90,7 +91,7 @@ class RegistryReader:
         """
         position = live_positions(self.cluster, [self.registry])[self.registry]
         offset, epoch = position.partitions[0], position.epochs.get(0)
-        return RegistryPoint(position.topic_id, offset, _now_ms(), epoch)
+        return RegistryPoint(position.topic_id, offset, now_in_ms(), epoch)
 
     def at(self, point: RegistryPoint) -> LiveQueries:
         """Returns the live queries at a point. Raises as :meth:`live`."""
@@ -331,10 +332,6 @@ class LiveQueries:
 def milliseconds_since_1970(at: datetime) -> int:
     """Returns a time as milliseconds since 1970."""
     return (at - _EPOCH) // _MILLISECOND
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @dataclass

@@ -17,7 +17,7 @@ from headrace.errors import (
 from headrace.kafka.dead_letter_limiter import DeadLetterLimiter
 from headrace.model import DeadLetter, DeadLetterLimit, TopicPartition
 from headrace.model.durations import milliseconds
-from headrace.workers.clock import Clock, system_clock
+from headrace.runtime.clock import Clock, now_in_ms
 from headrace.workers.failures.failure_log import FailureLog, raised_at
 from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.lanes.attempt import CURRENT, RecordAttempt
@@ -52,7 +52,7 @@ class Failures:
     """
 
     def __init__(
-        self, worker: Worker, letters: DeadLetterOutput, send: Send, clock: Clock = system_clock
+        self, worker: Worker, letters: DeadLetterOutput, send: Send, clock: Clock = now_in_ms
     ) -> None:
         self._worker, self._letters, self._send, self._clock = worker, letters, send, clock
         self._end = ending(worker.on_failure)

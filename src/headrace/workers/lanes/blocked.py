@@ -6,7 +6,7 @@ import asyncio
 import heapq
 import itertools
 
-from headrace.workers.clock import Clock, system_clock
+from headrace.runtime.clock import Clock, now_in_ms
 from headrace.workers.lanes.lane import Lane
 
 RECHECK_SECONDS = 50e-6
@@ -25,7 +25,7 @@ class BlockedLanes:
         clock: tells the time of day, which due times are compared with.
     """
 
-    def __init__(self, clock: Clock = system_clock) -> None:
+    def __init__(self, clock: Clock = now_in_ms) -> None:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count()

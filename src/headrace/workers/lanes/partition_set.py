@@ -13,7 +13,7 @@ from headrace.kafka.commits import OffsetCommit
 from headrace.kafka.replayed import is_for
 from headrace.kafka.start_positions import StartPosition
 from headrace.model import TopicPartition
-from headrace.workers.clock import Clock, system_clock
+from headrace.runtime.clock import Clock, now_in_ms
 from headrace.workers.counts import Counts
 from headrace.workers.lanes.assigned_partition import AssignedPartition, check_topic
 from headrace.workers.lanes.attempt import RecordAttempt
@@ -75,7 +75,7 @@ class LaneContext:
     failures: FailureOutcomes
     counts: Counts
     on_fatal: Callable[[BaseException], None]
-    clock: Clock = system_clock
+    clock: Clock = now_in_ms
     timing: WorkerTiming = WorkerTiming()
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headrace.errors import TaskThreadsError
-from headrace.workers.clock import Clock, system_clock
+from headrace.runtime.clock import Clock, now_in_ms
 from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.worker import Worker
@@ -36,7 +36,7 @@ class LaneTimers:
         assignments: PartitionSet,
         threads: TaskThreads,
         on_fatal: Callable[[BaseException], None],
-        clock: Clock = system_clock,
+        clock: Clock = now_in_ms,
     ) -> None:
         self._worker, self._assignments, self._threads = worker, assignments, threads
         self._on_fatal, self._clock = on_fatal, clock

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headrace.kafka.changelog import ChangelogFollower, ensure_changelog
 from headrace.kafka.client import ClientConfig, producer
-from headrace.workers.clock import Clock, system_clock
+from headrace.runtime.clock import Clock, now_in_ms
 from headrace.workers.monitoring.progress import (
     InstanceSnapshot,
     PartitionProgress,
@@ -101,7 +101,7 @@ class ProgressReporter:
 class ProgressFollower:
     """Keeps the latest report of each instance of a run; follows the topic on its own thread."""
 
-    def __init__(self, config: ClientConfig, run: str, clock: Clock = system_clock) -> None:
+    def __init__(self, config: ClientConfig, run: str, clock: Clock = now_in_ms) -> None:
         self._clock = clock
         self._prefix = f"{run}/".encode()
         self._latest: dict[str, InstanceSnapshot] = {}

@@ -1,4 +1,4 @@
-"""The time of day as an instance reads it. It is handed in, so that a test can move it."""
+"""The time of day. Where a test moves it, the function is handed in as a :data:`Clock`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ Clock: TypeAlias = Callable[[], int]
 """Returns milliseconds since 1970."""
 
 
-def system_clock() -> int:
+def now_in_ms() -> int:
     """Returns the time of this machine, in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
