@@ -7,15 +7,15 @@ import contextlib
 import functools
 import importlib
 import importlib.machinery
-import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TypeAlias
 
+from headrace.control.project_modules import own_modules
 from headrace.dispatcher.declaration import Dispatcher
 from headrace.errors import Problem
 from headrace.merger.declaration import Merger
@@ -88,37 +88,10 @@ def _make_importable(root: Path) -> None:
     own = {file.parent.name for file in root.glob("*/__init__.py")}
     own |= {file.stem for file in root.glob("*.py")}
     own -= sys.stdlib_module_names | {"headrace"}
-    is_inside = _is_inside(root)
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] in own and not is_inside(module):
-            del sys.modules[name]
-
-
-def _is_inside(root: Path) -> Callable[[ModuleType], bool]:
-    """Returns a check: is a module in the project, and not in an environment in its folder?"""
-    own, environment = _below(str(root)), _below(sys.prefix)
-
-    def is_inside(module: ModuleType) -> bool:
-        file = getattr(module, "__file__", None)
-        if file is None:
-            return False
-        path = _real_path(file)
-        if not path.startswith(own):
-            return False
-        return not (environment.startswith(own) and path.startswith(environment))
-
-    return is_inside
-
-
-def _below(folder: str) -> str:
-    """Returns the prefix of the real path of every file below a folder."""
-    return _real_path(folder).rstrip(os.sep) + os.sep
-
-
-# A process has thousands of modules, and some projects are loaded again for each request.
-@functools.cache
-def _real_path(file: str) -> str:
-    return os.path.realpath(file)
+    loaded = sys.modules.copy()
+    named = {name: loaded[name] for name in loaded if name.partition(".")[0] in own}
+    for name in named.keys() - own_modules(root, named).keys():
+        del sys.modules[name]
 
 
 def _import(name: str, settings: Settings) -> ModuleType | Problem:
@@ -158,7 +131,7 @@ def _failed_import(name: str, error: BaseException, settings: Settings) -> Probl
 def _declared_by(modules: list[ModuleType], root: Path) -> list[Declaration]:
     # Declarations are often imported from a module that the settings do not name: they are shown
     # where they were assigned, by identity, since equal values may be declared twice.
-    everywhere = list(filter(_is_inside(root), list(sys.modules.values())))
+    everywhere = own_modules(root, sys.modules.copy()).values()
     lines = {
         id(value): (file, line)
         for module in (*modules, *everywhere)

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from headrace.control.project_modules import own_modules
 from headrace.control.schemas import with_schemas
 from headrace.control.services import broker_config
-from headrace.control.shipping import own_modules
 from headrace.control.status_folders import worker_folder
 from headrace.control.workers import Observe, WorkerStanding, standings
 from headrace.errors import BrokerUnreachableError, PlacedRunError
@@ -261,6 +261,6 @@ def _ship_by_value(settings: Settings) -> None:
     """The project's modules are nowhere but here."""
     from pyspark import cloudpickle
 
-    for module in own_modules(settings.root, list(sys.modules.values())):
+    for module in own_modules(settings.root, sys.modules.copy()).values():
         # By value: executors can import what is installed there, and not the files of this project.
         cloudpickle.register_pickle_by_value(module)
