@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import confluent_kafka
 from tests.in_process import invoke
-from tests.integration import in_process
+from tests.integration import instance_thread
 from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
@@ -186,4 +186,4 @@ class DispatcherInProcess(DispatcherProject):
     def running(self, exit_codes=(0,)):
         project = load_project(load_settings(self.folder, environ={}))
         run = dispatcher_run(project, project.dispatchers["dispatch"], TransferRunOptions())
-        return in_process.running(run, exit_codes)
+        return instance_thread.running(run, exit_codes)

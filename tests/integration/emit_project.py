@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import confluent_kafka
 from tests.in_process import answer
-from tests.integration import in_process
+from tests.integration import instance_thread
 from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
@@ -194,7 +194,7 @@ class EmitProject:
     def running(self, exit_codes=(0,)):
         """Sends matched events in this process, on the Spark of the tests."""
         run = matched_events_run(self.loaded, self.queries, None, TransferRunOptions())
-        return in_process.running(run, exit_codes)
+        return instance_thread.running(run, exit_codes)
 
     @contextmanager
     def running_process(self, end, exit_code):

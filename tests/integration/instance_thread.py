@@ -1,4 +1,4 @@
-"""Instances in the process of the tests."""
+"""An instance on a thread of the tests."""
 
 import threading
 from contextlib import contextmanager
