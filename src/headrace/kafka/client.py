@@ -28,6 +28,7 @@ from headrace.errors import (
     BrokerUnreachableError,
     TopicMissingError,
 )
+from headrace.kafka.admin_client import OffsetsAdminClient
 from headrace.kafka.broker_errors import (
     LEADER_CHANGED,
     Meaning,
@@ -577,7 +578,7 @@ def _cluster(pid: int, config: frozenset[tuple[str, str]]) -> _Cluster:  # noqa:
     # The process id is part of the key because librdkafka does not survive a fork.
     last_error = _LastError()
     settings: dict[str, Any] = non_producer_settings(dict(config))
-    client = AdminClient(settings | {"error_cb": last_error}, logger=_LOG)
+    client = OffsetsAdminClient(settings | {"error_cb": last_error}, logger=_LOG)
     return _Cluster(client, last_error)
 
 
