@@ -8,7 +8,7 @@ from tests.contracts.source import SourceContract, event, spec
 from tests.kafka_topics import grow_topic, make_topic
 from tests.waiting import FLUSH_SECONDS, wait_for
 
-from headrace.kafka import client, log_cuts, range_reader, replayed
+from headrace.kafka import client, range_reader, replayed
 from headrace.kafka.client import admin, commit_offsets, producer
 from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.log_cuts import Seen
@@ -163,7 +163,6 @@ def test_a_committed_offset_keeps_the_epoch_of_its_leader(lab, topic_name):
 def test_a_range_is_read_within_the_reading_of_another(lab, topic_name, monkeypatch):
     """A task that matches queries reads those that are new while it has records to come."""
     monkeypatch.setattr(range_reader, "CHUNK_RECORDS", 10)
-    monkeypatch.setattr(range_reader, "SILENCE_LIMIT_SECONDS", 5.0)
     lab.create(topic_name, 2)
     for partition in (0, 1):
         lab.append(topic_name, partition, [event(n) for n in range(35)])
@@ -182,9 +181,8 @@ def test_a_position_of_this_leader_is_no_cut(lab, topic_name):
     assert lab.cluster.cuts(topic_name, {0: Seen(2, 0)}) == {}
 
 
-def test_an_election_of_many_partitions_with_a_backlog_is_answered(broker, topic, monkeypatch):
+def test_an_election_of_many_partitions_with_a_backlog_is_answered(broker, topic):
     """Leaders answer with records: those of 200 partitions came one a second and partition."""
-    monkeypatch.setattr(log_cuts, "REQUEST_TIMEOUT_SECONDS", 5.0)
     lab, name = KafkaLab(broker.bootstrap_servers), topic()
     lab.create(name, 200)
     sender = producer(lab.client)
