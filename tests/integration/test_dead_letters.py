@@ -9,7 +9,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition as Assignment
 from tests.integration.dead_letters import write_dead_letters
-from tests.waiting import LIMIT_SECONDS, wait_for
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace.control.dead_letters import find_dead_letters, summarize
 from headrace.errors import (
@@ -131,9 +131,10 @@ def test_what_was_written_beside_an_open_transaction_is_found_once_it_ends(
     loader = confluent_kafka.Producer(config | transaction)
     loader.init_transactions()
     loader.begin_transaction()
-    for partition in range(2):
-        loader.produce(f"{origin}.dead", b"a line", partition=partition)
-    loader.flush()
+    written = []
+    loader.produce(f"{origin}.dead", b"a line", on_delivery=lambda error, _: written.append(error))
+    assert loader.flush(FLUSH_SECONDS) == 0
+    assert written == [None]
     write_dead_letters(config, [letter(origin, 1)], "p", "1")
     assert not list(scan(config, origin))
     read_ranges = dead_letters.read_ranges
