@@ -18,10 +18,10 @@ ATTEMPT_SECONDS = 10
 
 
 class MockBench(Bench):
-    """Mock brokers make a topic when it is asked for, of four partitions."""
+    """Mock brokers make a topic when a producer asks for it, of four partitions."""
 
     def create(self, topic, partitions=1):
-        client.admin(self.client).list_topics(topic, timeout=LIMIT_SECONDS)
+        client.producer(self.client).list_topics(topic, timeout=LIMIT_SECONDS)
 
     def instance(self, worker, **options):
         """Mock brokers let a group wait for who has left, until his session ends."""
