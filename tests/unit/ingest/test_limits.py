@@ -113,13 +113,13 @@ def test_eight_processes_share_a_bucket_and_a_killed_one_locks_nothing(tmp_path)
     os.kill(workers[0].pid, signal.SIGKILL)
     wait_for(lambda: all(count.value for count in counts))
     time.sleep(2)
+    wait_for(lambda: sum(count.value for count in counts) >= 500)
     ended.value = 1
     for worker in workers:
         worker.join()
     elapsed = time.monotonic() - began
     admitted = sum(count.value for count in counts)
     assert admitted <= 500 * (elapsed + 1) + len(workers)
-    assert admitted >= 500
 
 
 class Remote:
