@@ -24,7 +24,9 @@ def note(path, texts):
 
 
 def noted(path):
-    lines = path.read_text().splitlines() if path.exists() else []
+    """What is in whole lines: the last may be half written."""
+    whole, _, _ = path.read_text().rpartition("\n") if path.exists() else ("", "", "")
+    lines = whole.splitlines()
     return [text for line in lines for text in json.loads(line)]
 
 
