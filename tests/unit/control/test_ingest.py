@@ -29,6 +29,7 @@ from headrace.errors import (
 from headrace.ingest.config import IngestConfig
 from headrace.ingest.tokens import registry
 from headrace.ingest.tokens.token import Refusal, Token, TokenKind, authenticate, issue
+from headrace.runtime.ports import free_ports
 from headrace.settings import IngestSettings, Rate, load_settings
 
 FILE = """
@@ -280,9 +281,7 @@ def test_a_service_that_does_not_take_a_token_is_named(settings, tmp_path):
 
 @pytest.fixture
 def config(tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     serving = IngestSettings(port=port, max_connections=16)
     return IngestConfig(serving, {}, {}, tmp_path / "state", "ads", tmp_path / "log")
 
