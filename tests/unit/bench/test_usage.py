@@ -77,8 +77,9 @@ def test_a_root_that_only_looks_at_the_others_is_left_out():
 
 
 def test_only_processes_below_the_root_are_workers():
-    with subprocess.Popen(spinning(0.3)) as alone, Watch(alone.pid) as watch:
-        alone.wait()
+    command = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as alone, Watch(alone.pid) as watch:
+        alone.communicate(b"\n")
     assert watch.usage.peak_memory_mb > 0
     assert watch.usage.peak_worker_memory_mb == 0.0
 
