@@ -26,7 +26,7 @@ def test_a_client_that_asks_nobody_while_brokers_answer_another_has_lost_brokers
 def test_a_client_that_is_answered_is_not(brokers):
     client = consumer(brokers.config)
     client.list_topics(timeout=LIMIT_SECONDS)
-    assert not has_lost_brokers(brokers.config, client, SOON)
+    assert not has_lost_brokers(brokers.config, client)
 
 
 def test_brokers_that_are_away_cut_nobody_off():

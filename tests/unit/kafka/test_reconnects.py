@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.mock_brokers import MockBrokers
-from tests.waiting import LIMIT_SECONDS
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka import client
@@ -86,10 +86,14 @@ def test_a_request_that_waits_for_a_broker_that_is_down_does_not_connect_without
     admin = AdminClient(settings | statistics)
     assert set(admin.list_topics(timeout=LIMIT_SECONDS).brokers) == {ALIVE, DOWN}
     [request] = admin.create_topics([NewTopic("t", 1, 1)], request_timeout=2).values()
-    while not request.done() or DOWN not in connects:
+
+    def has_ended():
         admin.poll(0.1)
+        return request.done() and connects.get(DOWN)
+
+    wait_for(has_ended, lambda: connects)
     assert request.exception() is not None
-    assert 0 < connects[DOWN] < 50
+    assert connects[DOWN] < 50
 
 
 def test_a_client_of_a_group_that_waits_for_brokers_logs_a_few_lines_of_each(monkeypatch, caplog):
