@@ -117,16 +117,17 @@ def test_records_are_processed_while_a_commit_is_not_answered(made):
     seen, task = recorder()
     here = made(task)
     here.bench.send(10)
-    instance = here.bench.instance(here.worker)
+    membership = Membership(here.worker.consumer_group, session_seconds=40.0)
+    instance = WorkerInstance(here.worker, here.bench.client, membership=membership)
 
     async def run():
         async with running(instance):
             await until(lambda: instance.counts["commits"])
-            here.mock.delay(3000)
+            here.mock.delay(10_000)
             here.bench.send(10, first=10)
             await until(lambda: total(seen) == 20)
-            commits = instance.counts["commits"]
             await asyncio.sleep(0.3)  # a few times `commit_every`: one is on its way
+            commits = instance.counts["commits"]
             here.bench.send(10, first=20)
             await until(lambda: total(seen) == 30)
             assert instance.counts["commits"] == commits

@@ -114,7 +114,7 @@ async def outage(client, begin, end):
 def test_a_frozen_broker_gets_no_event_more_than_twice_however_often_it_is_sent(broker, tmp_path):
     """Its answers come late: what is on the wire it takes, each time."""
     retrying = Retrying(workers(broker, tmp_path))
-    begin, end = (lambda: broker.answer_after(3000)), (lambda: broker.answer_after(0))
+    begin, end = (lambda: broker.answer_after(6000)), (lambda: broker.answer_after(0))
     asyncio.run(outage(retrying, begin, end))
     found = broker.copies(TOPIC.name)
     assert set(found) == {
