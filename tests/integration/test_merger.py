@@ -200,11 +200,15 @@ def test_a_link_that_is_cut_is_waited_for_and_nothing_is_late(plan, second_broke
         tells_times=True,
     )
     there = replace(merged, config=far, sources={name: BY_CLOCK})
+    senders = {plan.topics[0]: connected_producer(plan.config) for plan in (merged, there)}
     sent = []
 
     def write_now(where):
+        [topic, *_] = where.topics
+        # The last step before it is sent: a record that comes a second after its time is late.
         sent.append(max([int(time.time() * 1000), *(time_ms + 1 for time_ms in sent)]))
-        write(where, 0, sent[-1:])
+        senders[topic].produce(topic, b"click", b"k", partition=0, timestamp=sent[-1])
+        assert senders[topic].flush(FLUSH_SECONDS) == 0
 
     with Running(merged) as running:
         write_now(merged)
@@ -263,9 +267,12 @@ def test_one_partition_that_waits_holds_up_no_other(plan, began_ms):
         write(merged, 0, [began_ms + t for t in range(10)], partition)
     write(merged, 1, [began_ms + 100], 1)
     with Running(merged) as running:
-        running.until(lambda status: status.records == 10)
-        waiting = running.status.waits_for[f"{merged.target}/0"]
-        assert waiting == [f"{merged.topics[1]}/0"]
+        waiting = [f"{merged.topics[1]}/0"]
+        running.until(
+            lambda status: (
+                status.records == 10 and status.waits_for.get(f"{merged.target}/0") == waiting
+            )
+        )
     assert len(times(merged, 1)) == 10
 
 
