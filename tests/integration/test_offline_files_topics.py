@@ -240,10 +240,16 @@ def test_progress_is_read_past_the_open_transaction_of_another_source(flow):
     other.produce(PROGRESS_TOPIC, b"[]", b"x" + flow.suffix.encode())
     other.flush(FLUSH_SECONDS)
     write(flow.files / "offline.2", line(2))
-    ending = threading.Timer(2, other.commit_transaction, [LIMIT_SECONDS])
+    begins_to_end = threading.Event()
+
+    def end():
+        begins_to_end.set()  # the loader may have read on before the commit returns
+        other.commit_transaction(LIMIT_SECONDS)
+
+    ending = threading.Timer(2, end)
     ending.start()
     assert flow.load().loaded == {"raw_item": 1}
-    assert ending.finished.is_set()
+    assert begins_to_end.is_set()
     ending.join()
     assert sorted(flow.counters) == [1, 2]
 
