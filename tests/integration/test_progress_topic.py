@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from tests.integration.instances import Bench, recorder
@@ -17,6 +18,7 @@ from headrace.kafka.subscription import Membership
 from headrace.kafka.topics import topic_states
 from headrace.runtime.ports import free_ports
 from headrace.workers.distributed_run import DistributedRun
+from headrace.workers.monitoring import progress_topic
 from headrace.workers.monitoring.progress import (
     STALE_AFTER_SECONDS,
     PartitionProgress,
@@ -71,7 +73,8 @@ def test_what_an_instance_reports_reaches_who_follows_its_run(client, run):
         one.close()
 
 
-def test_nothing_is_told_twice_in_a_moment_unless_the_state_changes(client, run):
+def test_nothing_is_told_twice_in_a_moment_unless_the_state_changes(client, run, monkeypatch):
+    monkeypatch.setattr(progress_topic, "time", SimpleNamespace(monotonic=lambda: 1_000.0))
     reporter = ProgressReporter(client, run)
     for processed in range(100):
         reporter.report(replace(RUNNING, processed=processed), [])
