@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as Assignment
 from tests.integration.librdkafka import handle, library
-from tests.waiting import until
+from tests.waiting import FLUSH_SECONDS, until
 
 from headrace.ingest.events.delivery import Delivery, UnknownOutcomeError, _Outstanding
 from headrace.ingest.events.event_store import EventStore
@@ -255,8 +255,8 @@ def test_a_producer_that_ended_is_replaced_and_each_request_is_answered(
     config, create, spool, spooled
 ):
     topic = create(spool=spooled)
-    # Long enough that events still wait in the producer when it ends.
-    delivery = Delivery(config, [topic], linger_seconds=1.0)
+    # So long that events still wait in the producer when it ends, unless it is flushed.
+    delivery = Delivery(config, [topic], linger_seconds=20.0)
     acceptance = EventStore(delivery, OneSpool(spool, topic), AllThere())
     topic_producer = delivery._producers[topic.name]
     first = topic_producer.current
@@ -268,14 +268,20 @@ def test_a_producer_that_ended_is_replaced_and_each_request_is_answered(
         except UnknownOutcomeError:
             return "unknown"
 
+    async def send_at_once(number: int) -> bool | str:
+        sending = asyncio.create_task(send(number))
+        await asyncio.sleep(0)
+        assert topic_producer.current.flush(FLUSH_SECONDS) == 0
+        return await sending
+
     async def drill() -> list[bool | str]:
-        answers = [await send(0)]
+        answers = [await send_at_once(0)]
         requests = [asyncio.create_task(send(number)) for number in range(1, 20)]
         await asyncio.sleep(0)
         _end(first)
         answers += await asyncio.gather(*requests)
         await until(lambda: topic_producer.current is not first)
-        return [*answers, await send(20)]
+        return [*answers, await send_at_once(20)]
 
     answers = asyncio.run(drill())
     loader = Loader(spool, SpoolSender(config, [topic]).send)
