@@ -132,13 +132,13 @@ def test_what_was_not_looked_at_is_lag(project):
 
 def test_a_query_that_is_renewed_or_has_ended_since_is_still_compared(project):
     project.register("short", ALL)
-    update_query(project.loaded, "short", None, timedelta(seconds=2))
     project.begin()
     project.send(10)
     project.emit("short", 0, *range(5))
     for partition in range(2):
         project.commit(partition, offset=5)
     assert project.differences() == {(5, 1)}
+    update_query(project.loaded, "short", None, timedelta(seconds=2))
     wait_for(lambda: registered_queries(project.loaded)[0].state == "expired")
     assert project.differences() == {(5, 1)}
     project.register("short", ALL)
