@@ -39,8 +39,8 @@ from headrace.settings import Rate
 SETTINGS = """
 max_body_bytes = 500000
 max_events = 100
-header_seconds = 2
-body_seconds = 2
+header_seconds = 5
+body_seconds = 5
 max_connections = 200
 cors_origins = ["https://shop.example.com"]
 webhook_key = { file = "webhook.key" }

@@ -565,7 +565,7 @@ def test_a_server_that_is_killed_comes_back_with_what_it_has_acknowledged(own_se
 
 
 def test_a_server_that_does_not_respond_is_waited_for_until_the_time_out(own_server):
-    with closing(open_store(own_server.url(options="?timeout=3"), "users", TTL)) as store:
+    with closing(open_store(own_server.url(options="?timeout=5"), "users", TTL)) as store:
         change = change_of("waiting", Event(store.now_us(), "country", "e", 1))
         own_server.pause()
         try:

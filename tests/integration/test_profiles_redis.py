@@ -404,7 +404,7 @@ def test_a_server_that_is_killed_may_come_back(own_server):
 
 
 def test_a_server_that_does_not_respond_is_waited_for_until_the_time_out(own_server):
-    with closing(opened(own_server, socket_timeout=2)) as store:
+    with closing(opened(own_server, socket_timeout=5)) as store:
         now_us = store.now_us()
         own_server.signal(signal.SIGSTOP)
         try:

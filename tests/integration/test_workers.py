@@ -279,7 +279,7 @@ def test_a_record_that_a_thread_never_ends_is_a_dead_letter_and_ends_the_instanc
                 seen.append(record.offset)
 
     worker = bench.worker(
-        Stuck, on_failure=Retry(), processing_timeout=timedelta(milliseconds=300), **FAST
+        Stuck, on_failure=Retry(), processing_timeout=timedelta(seconds=5), **FAST
     )
 
     async def run():
