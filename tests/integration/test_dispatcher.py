@@ -13,7 +13,7 @@ from confluent_kafka.admin import (
 )
 from tests.integration.dispatcher_project import BEGAN_MS, DispatcherInProcess, DispatcherProject
 from tests.kafka_topics import grow_topic, make_topic
-from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import DispatchMode
 from headrace.kafka.client import admin_request, connected_producer, group_offsets
@@ -155,12 +155,16 @@ def test_a_partition_whose_next_record_is_gone_is_refused_until_it_is_accepted(p
     with project.running():
         project.write([5], partition=1)
         project.until("waw", range(6), partition=1)
-        [status] = [one for one in project.statuses() if one["state"] == "running"]
-        assert status["refused"].keys() == {f"waw/{project.name}/0"}
+        wait_for(lambda: refused(project) == [{f"waw/{project.name}/0"}], project.statuses)
         assert project.numbers("waw") == list(range(5))
         project.command("dispatcher", "accept", "dispatch", "waw", f"{project.name}/0")
         project.until("waw", [0, 1, 2, 3, 4, 7, 8])
     project.command("dispatcher", "accept", "dispatch", "waw", f"{project.name}/0", exit_code=3)
+
+
+def refused(project):
+    """The partitions that are refused, of each instance that runs."""
+    return [set(one["refused"]) for one in project.statuses() if one["state"] == "running"]
 
 
 def delete_first(project, offset):

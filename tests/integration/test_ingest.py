@@ -391,8 +391,7 @@ def test_slow_clients_are_closed_and_others_do_not_notice(service, token):
 
 def _sockets(service: Service) -> int:
     """Open in both workers: connections, and some that are always there."""
-    (main,) = _pids("-f", f"headrace ingest --project {service.folder}")
-    workers = _pids("-P", str(main), "-f", "spawn_main")
+    workers = wait_for(lambda: _both_workers(service))
     files = (file for pid in workers for file in Path(f"/proc/{pid}/fd").iterdir())
     return sum(map(_is_socket, files))
 
@@ -450,13 +449,18 @@ def test_a_length_beside_chunks_ends_the_connection(service, token):
 def test_a_worker_that_is_killed_is_replaced_and_what_it_accepted_is_there(service, token):
     accepted = []
     for _ in range(3):
-        (main,) = _pids("-f", f"headrace ingest --project {service.folder}")
-        workers = _pids("-P", str(main), "-f", "spawn_main")
-        assert len(workers) == 2
-        accepted += _sent_until_killed(service, token, workers[0])
+        worker, _ = wait_for(lambda: _both_workers(service))
+        accepted += _sent_until_killed(service, token, worker)
         service.wait_known(token)
     there = set(service.ids("occurrences"))
     assert set(accepted) <= there
+
+
+def _both_workers(service: Service) -> list[int]:
+    """The two workers; none while one that was killed is not replaced yet."""
+    (main,) = _pids("-f", f"headrace ingest --project {service.folder}")
+    workers = _pids("-P", str(main), "-f", "spawn_main")
+    return workers if len(workers) == 2 else []
 
 
 def _pids(*pattern: str) -> list[int]:
