@@ -4,7 +4,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewPartitions, NewTopic
 from tests.waiting import LIMIT_SECONDS, wait_for
 
-from headrace.kafka.client import admin_request, describe
+from headrace.kafka.client import admin_request, describe, high_watermarks, watermarks
 
 
 def make_topic(client, name, partitions=1, **options):
@@ -31,3 +31,18 @@ def grow_topic(client, name, partitions):
         client, lambda admin: admin.create_partitions([grown])[name].result(LIMIT_SECONDS)
     )
     wait_for(lambda: describe(client, [name])[name].partitions == partitions)
+
+
+def wait_until_settled(client, topic):
+    """Waits until no transaction is open in a topic.
+
+    Brokers answer a commit before its markers are in the log: until then, a reader of committed
+    records finds the end before them.
+    """
+    partitions = describe(client, [topic])[topic].all_partitions
+
+    def is_settled():
+        stable = {at: latest for at, (_, latest) in watermarks(client, partitions).items()}
+        return stable == high_watermarks(client, partitions)
+
+    wait_for(is_settled, f"the end of all transactions in {topic}")

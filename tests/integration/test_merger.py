@@ -13,7 +13,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.in_process import answer, output
-from tests.kafka_topics import make_topic
+from tests.kafka_topics import make_topic, wait_until_settled
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace.control import mergers
@@ -79,6 +79,7 @@ def write(plan, place, times, partition=0, **options):
 
 def records(plan, topic, partition=0):
     """Committed records: timestamp, key, value and headers."""
+    wait_until_settled(plan.config, topic)
     reader = consumer(plan.config, tuning={"fetch.wait.max.ms": "10"})
     reader.assign([confluent_kafka.TopicPartition(topic, partition, 0)])
     found = []

@@ -14,7 +14,7 @@ import confluent_kafka
 import pytest
 from tests.in_process import answer
 from tests.integration.mirror_instance import BEFORE_METADATA, BEFORE_OFFSETS, arguments
-from tests.kafka_topics import grow_topic, make_topic
+from tests.kafka_topics import grow_topic, make_topic, wait_until_settled
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace.errors import (
@@ -96,10 +96,10 @@ def write(client, name, numbers, partition=0, **options):
     assert sender.flush(FLUSH_SECONDS) == 0
 
 
-def records(client, name, partitions=2, isolation="read_committed"):
-    """All records by partition: key, value, timestamp and headers."""
-    tuning = {"isolation.level": isolation, "fetch.wait.max.ms": "10"}
-    reader = consumer(client, tuning=tuning)
+def records(client, name, partitions=2):
+    """All committed records by partition: key, value, timestamp and headers."""
+    wait_until_settled(client, name)
+    reader = consumer(client, tuning={"fetch.wait.max.ms": "10"})
     reader.assign([confluent_kafka.TopicPartition(name, p, 0) for p in range(partitions)])
     found = {p: [] for p in range(partitions)}
     open_ = set(found)

@@ -10,6 +10,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError
 from tests.integration.service import HEADRACE
+from tests.kafka_topics import wait_until_settled
 from tests.offline_lines import ARTICLE, line, packed, write
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
@@ -87,6 +88,7 @@ class Flow:
 
     def records(self, topic):
         """Committed records, by partition and offset."""
+        wait_until_settled(self.config, topic)
         partitions = describe(self.config, [topic])[topic].all_partitions
         reader = consumer(self.config, "test", {"fetch.wait.max.ms": "50"})
         beginning = confluent_kafka.OFFSET_BEGINNING

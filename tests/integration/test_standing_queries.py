@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from tests.integration.flow import Flow
 from tests.integration.test_sinks import records
+from tests.kafka_topics import wait_until_settled
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import BatchLimits, Lake, StandingQueries, Topic
@@ -121,6 +122,7 @@ class Queries:
         """Matches what is there."""
         outcome = self.flow.run(self.pipeline)[self.pipeline.name]
         assert outcome.state is PipelineState.FINISHED, outcome.reason
+        wait_until_settled(self.flow.client, self.declared.matched_topic)
 
     def aggregate(self, until, timing=InstanceTiming()):
         """Runs an instance until its status is as wanted."""
@@ -137,6 +139,7 @@ class Queries:
             aggregator.run(observe)
         finally:
             limit.cancel()
+        wait_until_settled(self.flow.client, self.declared.results_topic)
         return aggregator.status()
 
     def delete_records(self, topic):
