@@ -243,7 +243,6 @@ def test_what_retention_has_left_at_both_ends_is_compared(spark, linked):
 
 
 def test_an_open_transaction_at_the_target_is_no_loss(spark, linked, monkeypatch):
-    monkeypatch.setattr(ends, "SETTLE_SECONDS", 1.0)
     linked.write(linked.other, linked.name, [0, 1])
     linked.mirror_all()
     writer = confluent_kafka.Producer(linked.own | {"transactional.id": linked.name})
@@ -251,7 +250,9 @@ def test_an_open_transaction_at_the_target_is_no_loss(spark, linked, monkeypatch
     writer.begin_transaction()
     writer.produce(linked.copy, b"x", partition=0)
     writer.flush(FLUSH_SECONDS)
-    count = linked.counted(spark, "waw")
+    with monkeypatch.context() as patch:
+        patch.setattr(ends, "SETTLE_SECONDS", 1.0)
+        count = linked.counted(spark, "waw")
     assert count.unknown == (f"{linked.copy}/0: a transaction is open at its end",)
     writer.abort_transaction(LIMIT_SECONDS)
     assert [each.state for each in linked.windows(spark, "waw").values()] == [BALANCED]

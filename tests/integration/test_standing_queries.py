@@ -139,7 +139,8 @@ class Queries:
             aggregator.run(observe)
         finally:
             limit.cancel()
-        wait_until_settled(self.flow.client, self.declared.results_topic)
+        for topic in (self.declared.results_topic, self.declared.snapshots_topic):
+            wait_until_settled(self.flow.client, topic)
         return aggregator.status()
 
     def delete_records(self, topic):
@@ -615,6 +616,7 @@ def test_windows_that_another_program_has_sent_are_too_many(queries):
     queries.match()
     queries.aggregate(lambda status: status.results)
     ended = queries.declared.ended_topic
+    wait_until_settled(queries.flow.client, ended)
     [window] = [each for each in records(queries.flow.client, ended) if each.key()]
     queries.flow.send([window.value()], topic=ended, keys=[window.key()])
     queries.aggregate(lambda status: any(status.unbalanced.values()))
