@@ -289,7 +289,7 @@ def _of_hosts(error: Any, address: CassandraAddress) -> SinkError:
     """Returns our error for one that has an error of each host."""
     from cassandra import AuthenticationFailed, RequestValidationException
 
-    errors = error.errors.values() if isinstance(error.errors, dict) else error.errors
+    errors = _errors_of_hosts(error)
     refusals = [
         _refusal(of_host, address)
         for of_host in errors
@@ -305,10 +305,12 @@ def _is_of_server(error: Any) -> bool:
     """Whether a node has answered with an internal error."""
     from cassandra.protocol import ServerError
 
-    # Where no node could be asked, it is a list of none.
-    return isinstance(error.errors, dict) and any(
-        isinstance(of_host, ServerError) for of_host in error.errors.values()
-    )
+    return any(isinstance(of_host, ServerError) for of_host in _errors_of_hosts(error))
+
+
+def _errors_of_hosts(error: Any) -> list[Any]:
+    """Returns the error of each host: an empty list where no host could be asked."""
+    return list(error.errors.values() if isinstance(error.errors, dict) else error.errors)
 
 
 def _passing(error: Any, address: CassandraAddress) -> str:
