@@ -27,6 +27,7 @@ def test_kills_of_the_driver_lose_and_repeat_nothing(broker, topic, tmp_path, dr
         assert project.ids(table) == good
         dead = project.dead_offsets(table)
         assert len(dead) == len(set(dead)) == events // 1000
+        nothing_is_committed_that_is_nowhere(project, table)
         assert project.committed(table) == project.ends()
     drill_run.report(events=events, kills=kills)
 
