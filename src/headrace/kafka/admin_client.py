@@ -27,7 +27,7 @@ class OffsetsAdminClient(AdminClient):  # type: ignore[misc]  # its types are no
     """
 
     def __init__(self, settings: Mapping[str, Any], **options: Any) -> None:
-        super().__init__({"allow.auto.create.topics": "false"} | dict(settings), **options)
+        super().__init__(dict(settings) | {"allow.auto.create.topics": "false"}, **options)
         self._known: dict[str, _KnownTopic] = {}
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
@@ -69,9 +69,9 @@ class OffsetsAdminClient(AdminClient):  # type: ignore[misc]  # its types are no
         return futures | (super().list_offsets(led, **options) if led else {})
 
     def _topic(self, name: str, partitions: set[int], max_seconds: float) -> _KnownTopic:
-        known = self._known.get(name)
-        is_young = known is not None and time.monotonic() - known.since < _KNOWN_SECONDS
-        if known is None or not is_young or not partitions <= known.led:
+        known = self._known.get(name, _UNKNOWN)
+        is_old = time.monotonic() - known.since > _KNOWN_SECONDS
+        if is_old or not partitions <= known.led:
             self.list_topics(name, timeout=max_seconds)
         return self._known.get(name, _UNKNOWN)
 

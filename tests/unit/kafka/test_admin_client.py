@@ -20,7 +20,7 @@ def brokers():
 
 @pytest.fixture
 def admin(brokers):
-    return OffsetsAdminClient(brokers.config)
+    return OffsetsAdminClient(brokers.config | {"allow.auto.create.topics": "true"})
 
 
 @pytest.fixture
