@@ -9,7 +9,7 @@ DEMO := cd $(ROOT) && env -u PYTHONDONTWRITEBYTECODE $(DEMO_ENV)/bin/python
 PYTHON ?= python3
 SEED := $(or $(SEED),$(shell date +%s))
 FORM ?= long
-PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --dist=loadfile --no-loadscope-reorder --max-worker-restart=0 --slowest=30
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --no-loadscope-reorder --max-worker-restart=0 --slowest=30
 
 .PHONY: help env lint docs test drills demo demo-errors demo-sites demo-telemetry bench bench-writer bench-ingest bench-formats bench-sinks bench-sites bench-live-edge bench-batch-end bench-worker-send bench-peers bench-flow bench-queries lock clean
 

@@ -24,7 +24,7 @@ from typing import Any
 import hypothesis
 import pytest
 from pyspark.sql import SparkSession
-from tests import servers, skips
+from tests import schedule, servers, skips
 from tests.drills.parts import PARTS, parts_of
 from tests.drills.run import DrillReports, DrillRun
 from tests.durations import Durations
@@ -128,7 +128,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if forgotten:
         raise pytest.UsageError(f"tests/drills/parts.py has no part for {sorted(forgotten)}")
     if config.option.part is None:
-        _mix(items)
+        schedule.mix(items)
         return
     chosen = [
         item
@@ -151,6 +151,12 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if _is_worker(session.config):
+        schedule.tell_files_with_spark(session.items, _folder_of_run(session.config))
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     if not _is_worker(config):
         config.stash[_GUARD].close()
@@ -160,6 +166,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     """Tells a process of ``pytest -n`` which folder all of them share."""
     node.workerinput["server_folder"] = str(node.config.stash[_GUARD].folder)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> schedule.SparkApart:
+    return schedule.SparkApart(config, log, _folder_of_run(config))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -183,28 +194,15 @@ def _keep_files_in_memory() -> None:
         tempfile.tempdir = None
 
 
-def _mix(items: list[pytest.Item]) -> None:
-    """Spreads the files of units, which compute, over the others, which wait for servers.
-
-    Beside a large file there are more units. Large files begin first, and units are behind the last
-    of the others: a run that ends with small files ends for all processes at once.
-    """
-    size = {item.path: item.path.stat().st_size for item in items}
-    units = [path for path in size if "unit" in path.parts]
-    others = sorted(size.keys() - units, key=lambda path: (-size[path], path))
-    place = _places(units, size) | {path: 0.9 * at for path, at in _places(others, size).items()}
-    items.sort(key=lambda item: place[item.path])
-
-
-def _places(paths: list[Path], size: Mapping[Path, int]) -> dict[Path, float]:
-    """Returns which part of all their bytes comes before each file."""
-    ends = itertools.accumulate(size[path] for path in paths)
-    whole = sum(size[path] for path in paths)
-    return {path: (end - size[path]) / whole for path, end in zip(paths, ends, strict=True)}
-
-
 def _is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
+
+
+def _folder_of_run(config: pytest.Config) -> Path:
+    """What all processes of a run share."""
+    if _is_worker(config):
+        return Path(config.workerinput["server_folder"])
+    return config.stash[_GUARD].folder
 
 
 @dataclass(frozen=True)
@@ -249,10 +247,7 @@ def jars(java: Java) -> Jars:
 @pytest.fixture(scope="session")
 def server_folder(request: pytest.FixtureRequest) -> Path:
     """Where the servers of all processes keep their data; the guard removes it."""
-    config = request.config
-    if _is_worker(config):
-        return Path(config.workerinput["server_folder"])
-    return config.stash[_GUARD].folder
+    return _folder_of_run(request.config)
 
 
 @pytest.fixture(scope="session")
