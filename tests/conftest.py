@@ -118,7 +118,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves the drills of one part, but for those that ``make test`` has run, if one is asked for.
 
-    Otherwise all files stay, in an order that keeps processors busy.
+    Otherwise all tests stay, those of large files first.
 
     Raises:
         pytest.UsageError: if a drill is in no part: CI would never run it.
@@ -128,7 +128,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if forgotten:
         raise pytest.UsageError(f"tests/drills/parts.py has no part for {sorted(forgotten)}")
     if config.option.part is None:
-        schedule.mix(items)
+        schedule.large_files_first(items)
         return
     chosen = [
         item
@@ -169,8 +169,8 @@ def pytest_configure_node(node: Any) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> schedule.SparkApart:
-    return schedule.SparkApart(config, log, _folder_of_run(config))
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> schedule.SchedulingByKind:
+    return schedule.SchedulingByKind(config, log, _folder_of_run(config))
 
 
 @pytest.hookimpl(optionalhook=True)

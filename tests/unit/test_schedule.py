@@ -1,11 +1,11 @@
-"""Files with Spark stay in half of the processes, and every file runs once."""
+"""Each process runs files of its kind first, and every file runs once."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
 import pytest
-from tests.schedule import SparkApart, tell_files_with_spark
+from tests.schedule import SchedulingByKind, tell_files_with_spark
 
 
 class Process:
@@ -28,13 +28,14 @@ def items(names, *, fixtures):
     return [SimpleNamespace(nodeid=f"{name}::test", fixturenames=fixtures) for name in names]
 
 
-def files_of_processes(number, *, with_spark, without, folder):
+def files_of_processes(number, folder, *, spark, units, servers):
     """Runs a test of each file, a round of all processes at a time; returns each one's files."""
-    found = items(with_spark, fixtures=["broker", "spark"]) + items(without, fixtures=["broker"])
+    found = items(servers, fixtures=["broker"]) + items(units, fixtures=[])
+    found += items(spark, fixtures=["broker", "spark"])
     tell_files_with_spark(found, folder)
     options = SimpleNamespace(loadscopereorder=False)
     config = SimpleNamespace(getvalue=lambda name: ["popen"] * number, option=options)
-    scheduler = SparkApart(config, None, folder)
+    scheduler = SchedulingByKind(config, None, folder)
     processes = [Process(n) for n in range(number)]
     names = [item.nodeid for item in found]
     for process in processes:
@@ -50,16 +51,22 @@ def files_of_processes(number, *, with_spark, without, folder):
     return [[names[index].partition("::")[0] for index in process.tests] for process in processes]
 
 
-def test_files_with_spark_stay_in_half_of_the_processes(tmp_path):
-    with_spark, without = [f"s{n}" for n in range(6)], [f"o{n}" for n in range(6)]
-    files = files_of_processes(4, with_spark=with_spark, without=without, folder=tmp_path)
-    assert sorted(files[0] + files[1]) == with_spark
-    assert sorted(files[2] + files[3]) == without
+def test_each_process_runs_files_of_its_kind(tmp_path):
+    spark = [f"tests/integration/spark_{n}.py" for n in range(6)]
+    units = [f"tests/unit/{n}.py" for n in range(3)]
+    servers = [f"tests/integration/{n}.py" for n in range(3)]
+    files = files_of_processes(4, tmp_path, spark=spark, units=units, servers=servers)
+    assert sorted(files[0] + files[1]) == spark
+    assert files[2:] == [servers, units]
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 4])
-@pytest.mark.parametrize(("spark", "others"), [(9, 2), (2, 9), (9, 0), (0, 9)])
-def test_each_file_runs_once(number, spark, others, tmp_path):
-    with_spark, without = [f"s{n}" for n in range(spark)], [f"o{n}" for n in range(others)]
-    files = files_of_processes(number, with_spark=with_spark, without=without, folder=tmp_path)
-    assert sorted(file for own in files for file in own) == sorted(with_spark + without)
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("numbers", [(9, 2, 1), (1, 9, 2), (0, 0, 9), (0, 9, 0), (9, 0, 0)])
+def test_each_file_runs_once(number, numbers, tmp_path):
+    kinds = {
+        kind: [f"{kind}/{n}.py" for n in range(files)]
+        for kind, files in zip(("spark", "units", "servers"), numbers, strict=True)
+    }
+    files = files_of_processes(number, tmp_path, **kinds)
+    expected = sorted(file for names in kinds.values() for file in names)
+    assert sorted(file for own in files for file in own) == expected
