@@ -59,6 +59,7 @@ class StorageContract:
         for _ in range(2):
             storage.delete(place.uri, place.options)
             assert place.names() == []
+            assert not storage.exists(place.uri, place.options)
 
     def test_a_prefix_is_a_whole_name(self, place):
         for name in ("clicks/a", "clicks-2/b", "clicks.json"):

@@ -166,6 +166,26 @@ def test_an_impression_that_comes_again_is_one_and_with_other_values_a_dead_lett
 
 
 @pytest.mark.parametrize("steps", [[], [lambda rows: rows.where("id != ''")]])
+def test_a_crash_at_the_commit_repeats_nothing(site, monkeypatch, steps):
+    """One is before any commit of the batch, the other behind it."""
+    commit, crashes = LakeDriver.commit, [True, True]
+
+    def crashing(self, *arguments):
+        done = commit(self, *arguments) if len(crashes) == 1 else None
+        if crashes:
+            crashes.pop()
+            raise SinkUnavailableError("table", "the driver was killed here")
+        return done or commit(self, *arguments)
+
+    monkeypatch.setattr(LakeDriver, "commit", crashing)
+    site.send(site.impressions, map(site.impression, range(60)))
+    site.send(site.clicks, map(site.click, range(0, 60, 3)))
+    outcome = site.run(site.pipeline(steps=steps))
+    assert (outcome.restarts, crashes) == (2, [])
+    assert site.joined() == pairs(*range(0, 60, 3))
+
+
+@pytest.mark.parametrize("steps", [[], [lambda rows: rows.where("id != ''")]])
 def test_unmatched_clicks_go_to_a_table_of_their_own(site, monkeypatch, steps):
     """Also with a crash after their commit, before that of the others, and one after that.
 

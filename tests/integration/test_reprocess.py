@@ -383,9 +383,10 @@ def vars_of(topic):
     return {name: getattr(topic, name) for name in topic.__dataclass_fields__}
 
 
-def test_records_that_retention_has_removed_are_named_with_the_ways_out(flow, monkeypatch):
+@pytest.mark.parametrize("keys", KEYS)
+def test_records_that_retention_has_removed_are_named_with_the_ways_out(flow, monkeypatch, keys):
     """Also where it removes them meanwhile."""
-    pipeline = built(flow, "by place")
+    pipeline = built(flow, keys)
     flow.send([click(n) for n in range(100)], partition=0)
     run(flow, pipeline)
     before = content(flow)
