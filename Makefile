@@ -18,7 +18,7 @@ help:
 	@echo "make demo-errors  errors over HTTP and from old files, into a lake and PostgreSQL, and the sums"
 	@echo "make demo-sites  two sites and a central one: mirrors, mergers, a dispatcher, profiles, and the proof"
 	@echo "make demo-telemetry  page views, errors and transactions, 200 standing queries, and their results beside DuckDB's"
-	@echo "make test    every test but the drills, on real servers that it starts and stops; a drill of each engine"
+	@echo "make test    every test but most drills, on real servers that it starts and stops; one kill of each engine"
 	@echo "make drills  what is killed and cut off, demos, and what needs a machine of its own, in hours: SEED=n chooses the faults, the report is .drills/SEED.json;"
 	@echo "             FORM=short is as in CI, PART=1 to 8 one of the parts that CI runs in turns"
 	@echo "make lint    ruff, mypy, import-linter"

@@ -46,6 +46,8 @@ from headrace.runtime.java import Java, find_java
 from headrace.runtime.logs import log_to
 from headrace.settings.model import EmbeddedKafka, SparkSettings
 
+pytest.register_assert_rewrite("tests.contracts")
+
 BYTES_OF_A_PROCESS = 5_500_000_000  # a Spark, and clusters of its own
 MEMORY = Path("/dev/shm")
 BYTES_OF_A_RUN = 6_000_000_000  # files of all its tests and servers
@@ -182,6 +184,13 @@ def pytest_xdist_auto_num_workers() -> int:
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"drills: {config.option.drills}, seed {config.option.seed}"
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Names the seed also where the header is not shown."""
+    if terminalreporter.stats.get("failed"):
+        seed = config.option.seed
+        terminalreporter.write_line(f"Faults and random input follow from --seed={seed}")
 
 
 def _keep_files_in_memory() -> None:

@@ -26,5 +26,5 @@ def _failed(report: Report) -> Report:
     if report.skipped:
         vars(report).pop("wasxfail", None)  # pytest counts what has it as no failure
         report.outcome = "failed"
-        report.longrepr = f"skipped: {report.longrepr}"
+        report.longrepr = f"this project lets no test be skipped: {report.longrepr}"
     return report

@@ -69,6 +69,21 @@ def test_a_repeat_is_dropped_until_the_watermark_has_passed_its_first_by_within(
     assert kept == [(1, 0), (1, 1), (2, 1)]
 
 
+def test_rows_without_an_event_time_are_all_kept(broker, spark, tmp_path):
+    def seen(rows):
+        from pyspark.sql import functions as F  # noqa: N812
+
+        return rows.withColumn("seen", F.when(F.col("event_id") == "e0", F.col("event_time")))
+
+    flow = Flow(broker, spark, tmp_path, partitions=1)
+    unique = deduplicate(by=["event_id"], within=timedelta(minutes=30), event_time="seen")
+    flow.send([at(n, minute) for n in (0, 1) for minute in (0, 5, 10)])
+    outcome = flow.run(flow.pipeline("unique", sink=Lake("unique"), steps=[seen, unique]))["unique"]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert flow.ids("unique") == {"e0": 1, "e1": 3}
+    assert outcome.figures["deduplicate_null_key_rows"] == 3
+
+
 def test_the_state_of_two_transforms_of_a_kind_is_added_up(broker, spark, tmp_path):
     flow = Flow(broker, spark, tmp_path, partitions=1)
     names = ("event_id", "category")

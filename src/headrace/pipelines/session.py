@@ -77,7 +77,7 @@ def start_session(
     config["spark.driver.extraJavaOptions"] = java_options(options, log, cores=os.cpu_count() or 1)
     for key, value in config.items():
         builder = builder.config(key, value)
-    with _kept_interrupts():
+    with _kept_interrupts(), _ended_if_interrupted():
         return builder.getOrCreate()
 
 
@@ -92,6 +92,30 @@ def _kept_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _ended_if_interrupted() -> Iterator[None]:
+    """Kills the JVM whose start is interrupted: it would stay for ever.
+
+    Spark removes the file in which the JVM is about to write where it listens, and the JVM does not
+    end by that. Where the system does not tell a thread's children, it stays.
+    """
+    before = _children()
+    try:
+        yield
+    except BaseException:
+        for child in _children() - before:
+            os.kill(child, signal.SIGKILL)
+        raise
+
+
+def _children() -> frozenset[int]:
+    """Returns the processes that this thread has started, and that still run or were not waited for."""
+    try:
+        return frozenset(map(int, Path("/proc/thread-self/children").read_text().split()))
+    except OSError:
+        return frozenset()
 
 
 def spark_home(folder: Path) -> Path:

@@ -1,10 +1,34 @@
 import shlex
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pyspark
+from tests.waiting import LIMIT_SECONDS, wait_for
 
 from headrace.pipelines.session import java_options, spark_home
+from headrace.runtime.process import ProcessIdentity
+
+# Spark asks one JVM for the command of the other, whose first sign of life takes long here.
+SLOW_JAVA = r"""#!/bin/sh
+case "$*" in
+    *org.apache.spark.launcher.Main*) printf '\0\n%s\0gateway\0' "$0"; exit 0 ;;
+esac
+echo $$ > "$0.starting"
+mv "$0.starting" "$0.pid"
+exec sleep 600
+"""
+START = """
+import sys
+from pathlib import Path
+from headrace.pipelines.session import start_session
+from headrace.settings.model import SparkSettings
+
+folder = Path(sys.argv[1])
+java = {"JAVA_HOME": str(folder)}
+start_session("interrupted", SparkSettings(), master="local[1]", java=java, state=folder)
+"""
 
 
 def test_workers_find_no_zip_that_they_would_compile_anew(tmp_path):
@@ -63,3 +87,17 @@ def test_what_the_user_wants_to_be_logged_is_logged(java, tmp_path, monkeypatch)
     )
     assert "Using Serial" in done.stdout
     assert "Using Serial" in log.read_text()
+
+
+def test_a_start_that_is_interrupted_leaves_no_jvm(tmp_path):
+    java, pid = tmp_path / "bin" / "java", tmp_path / "bin" / "java.pid"
+    java.parent.mkdir()
+    java.write_text(SLOW_JAVA)
+    java.chmod(0o755)
+    with subprocess.Popen([sys.executable, "-c", START, tmp_path], stderr=subprocess.PIPE) as start:
+        wait_for(pid.exists)
+        jvm = ProcessIdentity.of(int(pid.read_text()))
+        start.send_signal(signal.SIGINT)
+        assert b"KeyboardInterrupt" in start.communicate(timeout=LIMIT_SECONDS)[1]
+    assert jvm is not None
+    wait_for(lambda: not jvm.alive())

@@ -26,7 +26,6 @@ _FULFILLED = frozenset(
         "timestampNtz",
         "v2Checkpoint",
         "variantType",
-        "vacuumProtocolCheck",
     }
 )
 # Ask nothing until a property or a column uses them, which is looked at.

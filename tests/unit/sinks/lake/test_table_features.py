@@ -87,6 +87,11 @@ REFUSED = [
     ("the table feature 'rowTracking'", listed("rowTracking"), {}),
     ("the table feature 'inCommitTimestamp'", listed("inCommitTimestamp"), {}),
     ("the table feature 'icebergCompatV2'", listed("icebergCompatV2"), {}),
+    (
+        "the table feature 'vacuumProtocolCheck'",
+        listed("vacuumProtocolCheck", reader=["vacuumProtocolCheck"]),
+        {},
+    ),
     ("the table feature 'notKnownYet'", listed("notKnownYet"), {}),
 ]
 FULFILLED = [
@@ -95,6 +100,7 @@ FULFILLED = [
     listed("changeDataFeed"),
     listed("deletionVectors", reader=["deletionVectors"]),
     listed("timestampNtz", reader=["timestampNtz"]),
+    listed("v2Checkpoint", reader=["v2Checkpoint"]),
     listed("variantType", reader=["variantType"]),
 ]
 
