@@ -111,7 +111,7 @@ def _ended_if_interrupted() -> Iterator[None]:
 
 
 def _children() -> frozenset[int]:
-    """Returns the processes that this thread has started, and that still run or were not waited for."""
+    """Returns the processes that this thread has started, as long as they run."""
     try:
         return frozenset(map(int, Path("/proc/thread-self/children").read_text().split()))
     except OSError:
