@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from headrace.runtime.futures import result_of
+
 SLICE_SECONDS = 0.2
 
 
@@ -120,7 +122,7 @@ def beside_main_thread(action: Callable[..., Any], *arguments: Any, **options: A
         result = thread.submit(action, *arguments, **options)
         while not result.done():
             wait([result], timeout=SLICE_SECONDS)
-        return result.result()
+        return result_of(result)
 
 
 def until_signal(action: Callable[..., Any], *arguments: Any) -> Any:

@@ -200,7 +200,7 @@ def _dispatched(
         None if at is None else at.offset,
         end,
         None if end is None else max(end - begin, 0),
-        str(refusal) if refusal else "",
+        "" if refusal is None else str(refusal),
     )
 
 

@@ -165,7 +165,7 @@ def _mirrored(
         position.offset if position else None,
         end,
         None if end is None else max(end - begin, 0),
-        str(refusal) if refusal else "",
+        "" if refusal is None else str(refusal),
     )
 
 

@@ -116,7 +116,7 @@ HeadraceError                         base
 │   ├── TaskThreadsError              every thread for tasks is held by a call that does not return
 │   ├── LaneEndedError                a subpartition stopped, and nothing had ended it
 │   ├── LifespanEndedError            a worker's lifespan ended while its instance ran
-│   ├── SubpartitionError             a partitioner returned an impossible number
+│   ├── SubpartitionError             the subpartitions of a partition can't be made
 │   ├── PlacedRunError                an instance of a distributed run failed for good
 │   ├── TaskProcessError              the process of a task ended by itself
 │   ├── TaskProcessesEndedError       it ended too often, and is not started again

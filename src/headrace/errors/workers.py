@@ -34,7 +34,7 @@ class LifespanEndedError(WorkerError):
 
 
 class SubpartitionError(WorkerError):
-    """A partitioner gave a count below 1, or a subpartition outside of it."""
+    """A partitioner gave a count below 1, or the tasks of a partition can't be made."""
 
 
 class PlacedRunError(WorkerError):

@@ -32,6 +32,7 @@ from headrace.ingest.spool.topic_spools import SPOOL_FOLDER, TopicSpools
 from headrace.ingest.starts import WorkerStarts
 from headrace.ingest.tokens.known import KnownTokens
 from headrace.ingest.tokens.registry import TokenRegistry
+from headrace.runtime.error_text import exc_info
 from headrace.settings import IngestSettings
 
 COUNTS_FOLDER = "counts"
@@ -94,7 +95,9 @@ class IngestProcess:
         """Reports why the start failed, and ends after a delay; another worker is started then."""
         delay = self._starts.delay_seconds()
         _LOG.error(
-            "This worker cannot start; another one is started in %g s", delay, exc_info=error
+            "This worker cannot start; another one is started in %g s",
+            delay,
+            exc_info=exc_info(error),
         )
         self._starts.failed(f"{type(error).__name__}: {error}")
         await asyncio.sleep(delay)

@@ -73,7 +73,9 @@ class Commits:
     def answer(self, error: KafkaError | None, offsets: Sequence[Any] | None) -> None:
         """The consumer's callback."""
         key = _key(offsets or ())
-        error = error or next((offset.error for offset in offsets or () if offset.error), None)
+        if error is None:
+            errors = (offset.error for offset in offsets or ())
+            error = next((error for error in errors if error is not None), None)
         means = None if error is None else meaning(error)
         if error is not None:
             level = logging.INFO if means is Meaning.REBALANCING else logging.WARNING

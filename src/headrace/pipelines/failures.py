@@ -65,8 +65,9 @@ def cause(*errors: Exception | None) -> Exception | None:
         if isinstance(error, HeadraceError):
             return error
     for text in map(str, raised):
-        if original := original_error(text) or raised_in_step(text):
-            return original
+        for original in (original_error(text), raised_in_step(text)):
+            if original is not None:
+                return original
     return next(iter(raised), None)
 
 

@@ -48,6 +48,7 @@ from headrace.pipelines.source.staging import driver_staging
 from headrace.pipelines.source.state import SourceState
 from headrace.pipelines.start_checks import StartChecks, check_topics
 from headrace.runtime import storage
+from headrace.runtime.error_text import exc_info
 from headrace.runtime.logs import Subject, logging_about
 from headrace.runtime.spark_checkpoints import start_query
 
@@ -303,7 +304,7 @@ class PipelineRun:
         if exception is not None and failure is None and used_twice(str(exception)):
             holder = "a driver that this machine can't see"
             failure = CheckpointInUseError(self.pipeline.name, self._context.lake, holder)
-        error = cause(exception and failure, exception)
+        error = cause(None if exception is None else failure, exception)
         if error is None:
             self._refresh_figures()
             self._lock.release()
@@ -318,7 +319,7 @@ class PipelineRun:
             state = PipelineState.REFUSED if refused else PipelineState.FAILED
             self._end_failed(state, reason, error)
             return
-        _LOG.error("The query failed: %s", reason, exc_info=error)
+        _LOG.error("The query failed: %s", reason, exc_info=exc_info(error))
         # A server that does not answer is waited for; a run with an end uses up its restarts.
         restarts = self.progress.restarts
         if isinstance(error, _AWAY) and not self._once:

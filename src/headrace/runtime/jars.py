@@ -127,7 +127,8 @@ def _download(
         finally:
             process.kill()
             process.wait()
-        failures = [failure for jar in missing if (failure := _take(jar, work, cache))]
+        taken = [_take(jar, work, cache) for jar in missing]
+        failures = [failure for failure in taken if failure is not None]
     finally:
         shutil.rmtree(work, ignore_errors=True)
     if failures:

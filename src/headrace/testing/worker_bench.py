@@ -208,7 +208,7 @@ class WorkerBench:
 
     def _check_open(self) -> None:
         if not self._finalizer.alive:
-            ended = "failed" if self._instance.failure else "was closed"
+            ended = "was closed" if self._instance.failure is None else "failed"
             raise WorkerStateError(f"the bench {ended}: make another one")
 
     def _record(self, value: object, topic: str, key: bytes | None, headers: Headers) -> SentRecord:

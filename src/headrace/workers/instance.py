@@ -19,6 +19,7 @@ from headrace.errors import (
 from headrace.kafka.client import ClientConfig, topic_ids
 from headrace.kafka.subscription import Membership, Taken
 from headrace.model import TopicPartition
+from headrace.runtime.error_text import error_message, exc_info
 from headrace.workers.consumer_group.group_consumer import GroupConsumer
 from headrace.workers.consumer_group.needed_topics import ensure_needed_topics
 from headrace.workers.consumer_group.pause_requests import PauseRequests
@@ -228,9 +229,11 @@ class RunningInstance:
         self._task_threads.shutdown(wait=False)
         if self._processes is not None:
             self._processes.close()
-        for error in filter(None, left):
-            _LOG.error("%s: %s", self._worker.name, error)
-        return failure or self._failure or next(filter(None, left), None)
+        for error in left:
+            if error is not None:
+                _LOG.error("%s: %s", self._worker.name, error_message(error))
+        failures = (failure, self._failure, *left)
+        return next((error for error in failures if error is not None), None)
 
     def _report_uncommitted(self) -> None:
         done = sum(assigned.uncommitted for assigned in self.assignments.values())
@@ -245,7 +248,7 @@ class RunningInstance:
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
             self._failure = error
-            _LOG.error("%s: %s", self._worker.name, error, exc_info=error)
+            _LOG.error("%s: %s", self._worker.name, error_message(error), exc_info=exc_info(error))
         self._stopping.set()
 
     # -- reading ----------------------------------------------------------------------------------

@@ -94,7 +94,9 @@ class SharedResources:
         if self._leaving.is_set():
             return
         error = None if holder.cancelled() else holder.exception()
-        self._on_fatal(error or LifespanEndedError(f"{self._name} ended before its instance"))
+        if error is None:
+            error = LifespanEndedError(f"{self._name} ended before its instance")
+        self._on_fatal(error)
 
     @property
     def _name(self) -> str:

@@ -5,6 +5,7 @@ import logging
 from types import SimpleNamespace
 
 import pytest
+from tests.unit.workers.users_errors import ERRORS, raised
 
 from headrace.errors import InvalidRecordError, ProcessingFailedError
 from headrace.model import Topic
@@ -37,6 +38,13 @@ def test_a_failed_attempt_is_logged_with_record_attempt_and_traceback(caplog):
     traceback = logging.Formatter().formatException(logged.exc_info)
     assert "the line that is named" in traceback
     assert "LookupError: no campaign 7" in traceback
+
+
+@pytest.mark.parametrize("make", ERRORS)
+def test_a_failed_attempt_is_logged_with_its_traceback_whatever_was_raised(caplog, make):
+    FailureLog("enrich").failed(RECORD, raised(make))
+    [logged] = caplog.records
+    assert "users_errors.py" in logging.Formatter().formatException(logged.exc_info)
 
 
 def test_so_many_are_logged_in_a_span_and_the_others_counted(caplog):

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
+from tests.unit.workers.users_errors import FALSE_ERRORS
 from tests.waiting import LIMIT_SECONDS
 
 from headrace.errors import InstanceIdInUseError, LastCommitError
@@ -216,3 +217,29 @@ def test_of_a_partition_that_is_lost_nothing_is_committed(monkeypatch):
 
     consuming(monkeypatch, Losing, act)
     assert (given, sent) == ([None], [])
+
+
+@pytest.mark.parametrize("error", FALSE_ERRORS)
+def test_lanes_that_cannot_be_made_end_the_instance_whatever_was_raised(monkeypatch, error):
+    """The error passes through a future of another thread."""
+
+    class Assigning:
+        def __init__(self, config, membership, on_assigned, on_revoked, on_lost):
+            self.on_assigned = on_assigned
+
+        def take(self, most, seconds):
+            self.on_assigned([])
+            return Taken([], [])
+
+    class Unassignable(PartitionSet):
+        def assign(self, group, starts):
+            raise error
+
+    monkeypatch.setattr(group_consumer, "Subscription", Assigning)
+
+    async def run():
+        membership = Membership("headrace.enrich", ("clicks",))
+        await GroupConsumer({}, membership, Unassignable(), 0, None).take()
+
+    with pytest.raises(error):
+        asyncio.run(run())

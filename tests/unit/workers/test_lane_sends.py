@@ -6,6 +6,7 @@ import pytest
 from tests.integration.instances import drill
 from tests.unit.workers.lanes import Failures, LaneBench, settled
 from tests.unit.workers.test_lanes import TWICE
+from tests.unit.workers.users_errors import EmptyError
 from tests.waiting import until
 
 from headrace.workers import WorkerTask
@@ -73,6 +74,32 @@ def test_a_send_that_fails_late_meets_the_policy_before_further_records(task):
         await until(lambda: bench.committable == 3)
         assert bench.failures.errors == {0: OSError}
         assert bench.counts["failed"] == 2
+
+    drill(run())
+
+
+class Twice(WorkerTask):
+    async def process(self, record):
+        self.send("out", "first")
+        self.send("out", "second")
+
+
+class TwiceObserved(Twice):
+    async def process(self, record, observer):
+        await super().process(record)
+        observer.on_success()
+
+
+@pytest.mark.parametrize("task", [Twice, TwiceObserved])
+def test_of_several_sends_that_fail_the_first_error_counts_also_one_that_is_false(task):
+    async def run():
+        bench = LaneBench(task)
+        bench.put(0)
+        await until(lambda: len(bench.sent) == 2)
+        bench.confirm("first", error=EmptyError())
+        bench.confirm("second", error=OSError("not written"))
+        await until(lambda: bench.committable == 1)
+        assert bench.failures.errors == {0: EmptyError}
 
     drill(run())
 

@@ -8,12 +8,14 @@ from datetime import timedelta
 import pytest
 from tests.integration.instances import drill
 from tests.unit.workers.lanes import LaneBench, settled
+from tests.unit.workers.users_errors import EmptyError, OwnBaseError, misplaced
 from tests.waiting import LIMIT_SECONDS, until
 
 from headrace.errors import (
     LaneEndedError,
     ProcessingFailedError,
     ProcessingTimeoutError,
+    SubpartitionError,
     TaskProcessesEndedError,
     TaskTimeoutError,
 )
@@ -74,6 +76,7 @@ class NotAnError(WorkerTask):
         (Awaiting, asyncio.CancelledError),
         (raising(asyncio.CancelledError()), asyncio.CancelledError),
         (raising(BaseExceptionGroup("all", [asyncio.CancelledError()])), BaseExceptionGroup),
+        (raising(GeneratorExit()), GeneratorExit),
         (raising(ProcessingFailedError("the user's own")), ProcessingFailedError),
         (Exhausted, RuntimeError),
         (Unaccepting, KeyError),
@@ -106,6 +109,43 @@ def test_what_ends_a_program_ends_the_instance_and_names_the_record(error):
     drill(run())
 
 
+def test_a_lane_whose_coroutine_is_closed_by_the_loop_fails_no_record():
+    class Endless(WorkerTask):
+        async def process(self, record):
+            await asyncio.Event().wait()
+
+    async def run():
+        bench = LaneBench(Endless)
+        bench.put(0)
+        await settled()
+        bench.lane._coroutine.close()
+        await settled()
+        assert bench.failures.ended == []
+
+    drill(run())
+
+
+@pytest.mark.parametrize("method", ["init", "punctuate", "close"])
+@pytest.mark.parametrize("error", [OwnBaseError, GeneratorExit, SystemExit])
+def test_what_is_no_record_and_raises_anything_ends_the_instance_by_name(method, error):
+    async def fail(*_):
+        raise error
+
+    async def run():
+        task = type("Failing", (raising(None, at=-1),), {method: fail})
+        bench = LaneBench(task)
+        await settled()
+        bench.lane.punctuate("now")
+        if method == "close":
+            bench.begin_drain()
+        await until(lambda: bench.broken)
+        assert isinstance(bench.broken[0], ProcessingFailedError)
+        assert f"{method} of subpartition t[0].0 raised" in str(bench.broken[0])
+        assert error.__name__ in str(bench.broken[0])
+
+    drill(run())
+
+
 def test_a_lane_that_is_cancelled_by_others_ends_the_instance():
     async def run():
         bench = LaneBench(raising(None, at=-1))
@@ -121,16 +161,50 @@ def test_a_lane_that_is_cancelled_by_others_ends_the_instance():
 def test_a_partitioner_that_raises_or_is_wrong_fails_the_record():
     class Wrong(RoundRobin):
         def subpartition(self, record):
-            if record.offset == 7:
-                raise asyncio.CancelledError
+            if record.offset >= 7:
+                raise [
+                    asyncio.CancelledError,
+                    GeneratorExit,
+                    OwnBaseError,
+                    EmptyError,
+                    misplaced(),
+                ][record.offset - 7]
             return {1: -1, 2: 9, 3: "x", 6: 0.5}.get(record.offset, 1 // (record.offset - 4))
 
     async def run():
         bench = LaneBench(raising(None, at=-1), partitioner=Wrong(2))
-        bench.put(*range(1, 8))
-        await until(lambda: len(bench.failures.ended) == 6)
+        bench.put(*range(1, 12))
+        await until(lambda: len(bench.failures.ended) == 10)
         assert {error.reason for _, error in bench.failures.ended} == {"partitioner-failed"}
-        await until(lambda: bench.committable == 8)
+        await until(lambda: bench.committable == 12)
+
+    drill(run())
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_what_ends_a_program_ends_the_instance_from_the_partitioner_too(error):
+    class Ending(RoundRobin):
+        def subpartition(self, record):
+            raise error
+
+    async def run():
+        bench = LaneBench(raising(None, at=-1), partitioner=Ending(2))
+        with pytest.raises(ProcessingFailedError, match=r"raised \w+(: 3)? at t\[0\]@1"):
+            bench.put(1)
+        assert bench.committable == 1
+
+    drill(run())
+
+
+@pytest.mark.parametrize("error", [SystemExit, GeneratorExit, OwnBaseError, asyncio.CancelledError])
+def test_lanes_that_cannot_be_made_end_the_instance_with_a_reason(error):
+    class Uncounted(RoundRobin):
+        def count(self, partition):
+            raise error
+
+    async def run():
+        with pytest.raises(SubpartitionError, match=rf"tasks of t\[0\]: .*{error.__name__}"):
+            LaneBench(raising(None, at=-1), partitioner=Uncounted(2))
 
     drill(run())
 

@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
 import pytest
-from tests.waiting import LIMIT_SECONDS
+from tests.unit.workers.users_errors import EmptyError
+from tests.waiting import LIMIT_SECONDS, until
 
 from headrace.errors import LifespanEndedError, TaskTimeoutError
 from headrace.kafka.subscription import Membership, Taken
@@ -119,6 +120,44 @@ def test_a_lifespan_that_ends_while_the_instance_runs_ends_the_instance(
         with pytest.raises(expected):
             await asyncio.wait_for(running.read(), LIMIT_SECONDS)
         assert isinstance(await running.close(None), expected)
+
+    monkeypatch.setattr(instance, "GroupConsumer", Group([]))
+    asyncio.run(run())
+
+
+def test_a_lifespan_may_end_with_an_error_that_is_false():
+    holders, ends = [], []
+
+    @asynccontextmanager
+    async def ending(config):
+        holders.append(asyncio.current_task())
+        try:
+            yield
+        except asyncio.CancelledError:
+            raise EmptyError from None
+
+    async def run():
+        worker = Worker("w", Topic("clicks"), WorkerTask, lifespan=ending)
+        await SharedResources(worker, ends.append).enter()
+        holders[0].cancel()
+        await until(lambda: ends)
+
+    asyncio.run(run())
+    assert [type(error) for error in ends] == [EmptyError]
+
+
+def test_an_error_that_is_false_when_the_lifespan_is_left_is_why_the_instance_failed(monkeypatch):
+    @asynccontextmanager
+    async def failing(config):
+        yield
+        raise EmptyError
+
+    async def run():
+        worker = Worker("w", Topic("clicks"), WorkerTask, lifespan=failing)
+        running = RunningInstance(worker, {}, Membership("w"))
+        running.stop()
+        await running.read()
+        assert isinstance(await running.close(None), EmptyError)
 
     monkeypatch.setattr(instance, "GroupConsumer", Group([]))
     asyncio.run(run())

@@ -3,10 +3,15 @@
 import asyncio
 import os
 import signal
+import sys
 import time
+import types
 
 import pytest
-from tests.waiting import LIMIT_SECONDS
+from tests.integration.instances import drill
+from tests.unit.workers.lanes import LaneBench
+from tests.unit.workers.users_errors import ERRORS
+from tests.waiting import LIMIT_SECONDS, until
 
 from headrace.errors import TaskProcessError, TaskProcessesEndedError
 from headrace.workers import WorkerTask
@@ -46,9 +51,9 @@ async def opened(processes, lane):
     return task, sent
 
 
-async def run(check, broken=None, timing=WorkerTiming()):
+async def run(check, broken=None, timing=WorkerTiming(), make=Answering):
     broken = [] if broken is None else broken
-    processes = TaskProcesses(Answering, 2, broken.append, timing)
+    processes = TaskProcesses(make, 2, broken.append, timing)
     try:
         await check(processes)
     finally:
@@ -181,3 +186,66 @@ def test_a_process_that_does_not_get_ready_is_replaced(monkeypatch):
 
     asyncio.run(run(check, broken, WorkerTiming(process_start_seconds=0.01)))
     assert {type(error) for error in broken} == {TaskProcessError}
+
+
+# -- whatever a task raises -----------------------------------------------------------------------
+
+
+class Raising(WorkerTask):
+    """Raises the error whose number is the record's offset."""
+
+    def process(self, record):
+        make = ERRORS[record.offset]
+        raise make()
+
+
+def test_an_error_of_any_kind_is_the_records_failure_and_its_process_goes_on(caplog):
+    async def run():
+        processes = TaskProcesses(Raising, 1, pytest.fail)
+        try:
+            bench = LaneBench(processes.task)
+            bench.put(*range(len(ERRORS)))
+            await until(lambda: bench.committable == len(ERRORS))
+            assert bench.failures.errors.keys() == set(range(len(ERRORS)))
+            assert TaskProcessError not in bench.failures.errors.values()
+            assert bench.broken == []
+        finally:
+            processes.close()
+
+    drill(run())
+    assert "starting another one" not in caplog.text
+
+
+class Unpassable(WorkerTask):
+    """Raises what no future or pickle passes on."""
+
+    def process(self, record):
+        if record == "exhausted":
+            raise StopIteration
+        if record == "elsewhere":
+            module = sys.modules["elsewhere"] = types.ModuleType("elsewhere")
+            module.OwnError = type("OwnError", (Exception,), {"__module__": "elsewhere"})
+            raise module.OwnError
+        if record == "changing":
+            raise ChangingError
+        self.send("out", b"", key=b"0 %d" % os.getpid())
+
+
+class ChangingError(Exception):
+    """Comes out of a pickle as an answer."""
+
+    def __reduce__(self):
+        return list, ()
+
+
+@pytest.mark.parametrize("record", ["exhausted", "elsewhere", "changing"])
+def test_an_error_that_cannot_be_passed_on_is_one_with_its_text(record):
+    async def check(processes):
+        task, sent = await opened(processes, 0)
+        await task.process(b"before")
+        with pytest.raises(RuntimeError, match=r"StopIteration|elsewhere|ChangingError"):
+            await task.process(record)
+        await task.process(b"after")
+        assert sent[0] == sent[1], "it is the same process"
+
+    asyncio.run(run(check, make=Unpassable))

@@ -84,7 +84,7 @@ class _Rows:
             return database.execute(statement).fetchall()
         except duckdb.Error as error:
             # DuckDB passes on the text of what its input has raised.
-            raise self._failure or error from None
+            raise (error if self._failure is None else self._failure) from None
         finally:
             for name in _HASHES:
                 database.remove_function(name)  # else it says at the end that they were leaked

@@ -123,14 +123,14 @@ class Maintenance:
     def _attempt(self, delay: float) -> float:
         """Does what is due; seconds to wait before it is tried again, 0 when it succeeded."""
         self._take_note()
-        failed = [error for do in (self._shorten_log, self._merge) if (error := _failure_of(do))]
+        failures = [_failure_of(do) for do in (self._shorten_log, self._merge)]
+        failed = [error for error in failures if error is not None]
         if not failed or self._abandoned.is_set():
             self.progress = replace(self.progress, reason="")
             return 0.0
         delay = min(2 * delay, MAX_DELAY_SECONDS) or FIRST_DELAY_SECONDS
         reason = "; ".join(map(str, failed))
-        failures = self.progress.failures + 1
-        self.progress = replace(self.progress, failures=failures, reason=reason)
+        self.progress = replace(self.progress, failures=self.progress.failures + 1, reason=reason)
         _LOG.warning(
             "Maintenance of table %s failed, retrying in %.0f s while its pipelines go on: %s",
             self._spec.root,

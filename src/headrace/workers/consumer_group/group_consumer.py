@@ -18,6 +18,7 @@ from headrace.kafka.lost_brokers import BrokersLostError
 from headrace.kafka.start_positions import StartPosition
 from headrace.kafka.subscription import Membership, Subscription, Taken
 from headrace.model import TopicPartition
+from headrace.runtime.futures import result_of
 from headrace.runtime.instance_name import process_name
 from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.lanes.partition_set import PartitionSet
@@ -304,7 +305,7 @@ class GroupConsumer:
         # Blocks the consumer's thread on purpose: librdkafka takes partitions away when the
         # callback returns, and until then their lanes may end and their offsets be committed. So
         # the loop must never wait for that thread without awaiting.
-        return asyncio.run_coroutine_threadsafe(react(partitions), self._loop).result()
+        return result_of(asyncio.run_coroutine_threadsafe(react(partitions), self._loop))
 
     async def _assigned(self, starts: list[StartPosition]) -> None:
         self._assignments.assign(self._membership.group, starts)

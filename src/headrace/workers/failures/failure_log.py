@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from headrace.runtime.error_text import exc_info
 from headrace.workers.task import WorkerRecord
 
 _LOG = logging.getLogger("headrace.workers")
@@ -53,7 +54,7 @@ class FailureLog:
             self._worker,
             record.attempt,
             record,
-            exc_info=error,
+            exc_info=exc_info(error),
             extra=_LIMITED,
         )
 

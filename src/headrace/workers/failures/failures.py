@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Protocol
@@ -18,6 +17,7 @@ from headrace.kafka.dead_letter_limiter import DeadLetterLimiter
 from headrace.model import DeadLetter, DeadLetterLimit, TopicPartition
 from headrace.model.durations import milliseconds
 from headrace.runtime.clock import Clock, now_in_ms
+from headrace.runtime.error_text import bounded_text, error_message, error_text
 from headrace.workers.failures.failure_log import FailureLog, raised_at
 from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.lanes.attempt import CURRENT, RecordAttempt
@@ -118,7 +118,7 @@ class Failures:
 
 def _stopping(attempt: RecordAttempt, error: BaseException) -> Exception:
     if isinstance(error, ProcessingTimeoutError):
-        return ProcessingTimeoutError(str(error))
+        return ProcessingTimeoutError(error_message(error))
     attempts = f" after {attempt.record.attempt} attempts" if attempt.record.attempt > 1 else ""
     where = raised_at(error)
     at = f" (raised at {where})" if where else ""
@@ -143,13 +143,13 @@ def _letter(attempt: RecordAttempt, error: BaseException) -> DeadLetter:
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, InvalidRecordError):
-        return error.reason
+        return bounded_text(error, lambda: error.reason)
     return TIMED_OUT if isinstance(error, ProcessingTimeoutError) else FAILED
 
 
 def _detail(error: BaseException) -> str:
     if isinstance(error, InvalidRecordError):
-        return error.detail
+        return bounded_text(error, lambda: error.detail)
     if isinstance(error, ProcessingTimeoutError):
-        return str(error)
-    return "".join(traceback.format_exception_only(error)).strip()
+        return error_message(error)
+    return error_text(error)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import operator
-import traceback
 
 import msgspec
 
-from headrace.errors import CommittedOffsetError, InvalidRecordError
+from headrace.errors import CommittedOffsetError, InvalidRecordError, ProcessingFailedError
 from headrace.kafka.commits import OffsetCommit
 from headrace.kafka.replayed import PartitionId
 from headrace.kafka.start_positions import StartPosition
+from headrace.runtime.error_text import bounded_text, error_text
 from headrace.workers.lanes.lane import Lane
 from headrace.workers.lanes.offsets import METADATA_BYTES, PartitionOffsets, read_metadata
 from headrace.workers.lanes.timestamps import TimestampIndex
@@ -76,22 +76,29 @@ class AssignedPartition:
 
         One that the partitioner has no subpartition for comes into the first lane as a failed one,
         so that its policy decides.
+
+        Raises:
+            ProcessingFailedError: if the partitioner raises what ends a program.
         """
         index = 0
         try:
             if received.error is None:
                 index = operator.index(self._partitioner.subpartition(received.record))
             is_there = 0 <= index < len(self.lanes)
+        except (KeyboardInterrupt, SystemExit) as error:
+            message = f"the partitioner raised {error_text(error)} at {received.record}"
+            raise ProcessingFailedError(message) from error
         # A cancellation would end the task that reads, and nothing else would be heard of it.
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - of the user's code
-            return self._unplaced(received, "".join(traceback.format_exception_only(error)).strip())
+        except BaseException as error:  # noqa: BLE001 - whatever the user's code raises
+            return self._unplaced(received, error_text(error))
         if not is_there:
             return self._unplaced(received, f"gave subpartition {index} of {len(self.lanes)}")
         lane = self.lanes[index]
         return lane, lane.put(received)
 
     def _unplaced(self, received: ConsumedRecord, detail: str) -> tuple[Lane, int]:
-        error = InvalidRecordError("partitioner-failed", f"{self._partitioner!r}: {detail}")
+        name = bounded_text(self._partitioner, lambda: repr(self._partitioner))
+        error = InvalidRecordError("partitioner-failed", f"{name}: {detail}")
         lane = self.lanes[0]
         return lane, lane.put(msgspec.structs.replace(received, error=error))
 

@@ -48,7 +48,8 @@ class Sends:
     def confirm(self, error: BaseException | None) -> None:
         """Counts something that is there, or that failed."""
         self._confirmed += 1
-        self.error = self.error or error
+        if self.error is None:
+            self.error = error
         if self._when_confirmed is not None and self.are_confirmed:
             call, self._when_confirmed = self._when_confirmed, None
             call()

@@ -22,6 +22,7 @@ from headrace.errors import (
     TaskProcessesEndedError,
     TaskTimeoutError,
 )
+from headrace.runtime.error_text import error_text, exc_info
 from headrace.workers.lanes.attempt import CURRENT, Call, OwnCall, RecordAttempt
 from headrace.workers.lanes.bound_task import BoundTask
 from headrace.workers.lanes.suspended import where_suspended
@@ -256,7 +257,8 @@ class Lane:
             self._owner.on_not_due(self, attempt.due_ms)
             return False
         try:
-            if attempt.error or self._task.accept is None or self._task.accept(attempt.record):
+            accept = self._task.accept
+            if attempt.error is not None or accept is None or accept(attempt.record):
                 return True
         except BaseException as error:  # noqa: BLE001 - whatever the user's code raises
             # Kept, not raised: a failing accept meets the policy of its record, as process does.
@@ -267,14 +269,16 @@ class Lane:
 
     async def _handle(self, attempt: RecordAttempt) -> None:
         """Processes a record; returns when the task has returned, or the policy was applied."""
-        call = self._task.process
-        error = attempt.error or await self._attempt(attempt, call(attempt.record))
+        error = attempt.error
+        if error is None:
+            error = await self._attempt(attempt, self._task.process(attempt.record))
         sends = attempt.sends
-        if error is None and sends is not None and not sends.are_confirmed:
-            self._unconfirmed[attempt] = None
-            sends.when_confirmed(functools.partial(self._confirmed, attempt))
-            return
-        error = error or (sends.error if sends is not None else None)
+        if error is None and sends is not None:
+            if not sends.are_confirmed:
+                self._unconfirmed[attempt] = None
+                sends.when_confirmed(functools.partial(self._confirmed, attempt))
+                return
+            error = sends.error
         if error is None:
             self._finish(attempt)
         else:
@@ -330,18 +334,18 @@ class Lane:
         # The record of a lost call has ended already, and that of a cut-off one is the next
         # instance's: what comes out of them now meets no policy.
         if call is self._lost or (self._is_cut_off and isinstance(call, RecordAttempt)):
-            raise error or asyncio.CancelledError
+            raise asyncio.CancelledError if error is None else error
         if call.expired_at:
             # Else the task would count as being cancelled from now on, and a CancelledError of the
             # user's code would be taken for one of the lane.
             self._runner.uncancel()
             return self._timeout(call)
         if isinstance(error, KeyboardInterrupt | SystemExit):
-            raise ProcessingFailedError(f"{self._name_of(call)} raised {error!r}") from error
-        if isinstance(error, GeneratorExit | TaskProcessesEndedError) or (
-            isinstance(error, asyncio.CancelledError) and self._runner.cancelling()
+            raise ProcessingFailedError(self._raised(call, error)) from error
+        if isinstance(error, TaskProcessesEndedError) or (
+            isinstance(error, asyncio.CancelledError | GeneratorExit) and self._is_ended
         ):
-            raise error  # the event loop ends, or there is no process for tasks
+            raise error  # there is no process for tasks, or the lane was cancelled
         return error
 
     async def _failed(self, attempt: RecordAttempt, error: BaseException) -> None:
@@ -394,7 +398,8 @@ class Lane:
 
         Raises:
             TaskTimeoutError: if it took too long.
-            BaseException: what it raised, or why something was not written.
+            ProcessingFailedError: if it raised what is no ``Exception``.
+            Exception: what it raised, or why something was not written.
         """
         own = OwnCall(name)
         CURRENT.set(own)
@@ -408,10 +413,10 @@ class Lane:
         finally:
             self._current = None
         error = self._classify(own, error)
-        if isinstance(error, asyncio.CancelledError):
-            raise ProcessingFailedError(f"{self._name_of(own)} raised {error!r}") from error
-        if error is not None:
+        if isinstance(error, Exception):
             raise error
+        if error is not None:
+            raise ProcessingFailedError(self._raised(own, error)) from error
         await own.confirm_sends()
 
     async def _close(self, *, has_begun: bool) -> None:
@@ -421,7 +426,15 @@ class Lane:
             if has_begun:
                 self._owner.on_fatal(error)
             else:  # it may well miss what init did not come to make
-                _LOG.warning("close of %s failed, and its init did not end", self, exc_info=error)
+                _LOG.warning(
+                    "close of %s failed, and its init did not end", self, exc_info=exc_info(error)
+                )
+
+    @property
+    def _is_ended(self) -> bool:
+        """Whether the lane itself was cancelled, or its coroutine is closed outside of its task."""
+        is_closed = asyncio.current_task(self._loop) is not self._runner
+        return is_closed or self._runner.cancelling() > 0
 
     @property
     def _is_closing(self) -> bool:
@@ -445,6 +458,9 @@ class Lane:
         name = call.name if isinstance(call, OwnCall) else "process"
         what = f" at {call.record}" if isinstance(call, RecordAttempt) else ""
         return f"{name} of {self}{what}"
+
+    def _raised(self, call: Call, error: BaseException) -> str:
+        return f"{self._name_of(call)} raised {error_text(error)}"
 
     def _lose(self, call: Call) -> None:
         """Gives up the record of a call that ignores its cancellation, and ends the instance."""
@@ -472,7 +488,8 @@ class Lane:
         """Ends the instance when a lane ends without being told to."""
         if self.state in _EXPECTED_ENDS:
             return
-        reason = "it was cancelled" if runner.cancelled() else repr(runner.exception())
+        error = None if runner.cancelled() else runner.exception()
+        reason = "it was cancelled" if error is None else error_text(error)
         self._fail(LaneEndedError(f"{self} ended by itself: {reason}"))
 
     def _stack(self) -> str:

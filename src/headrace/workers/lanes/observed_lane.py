@@ -9,6 +9,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from headrace.runtime.error_text import exc_info
 from headrace.workers.lanes.attempt import RecordAttempt
 from headrace.workers.lanes.bound_task import BoundTask
 from headrace.workers.lanes.lane import Lane, LaneOwner
@@ -68,13 +69,16 @@ class ObservedLane(Lane):
 
     async def _handle(self, attempt: RecordAttempt) -> None:
         self._open.add(attempt)
-        process = self._task.process
-        error = attempt.error or await self._attempt(attempt, process(attempt.record, attempt))
+        error = attempt.error
+        if error is None:
+            error = await self._attempt(attempt, self._task.process(attempt.record, attempt))
         if error is None:
             return
         if not attempt.abandon():
             _LOG.error(
-                "%s failed after its task had reported its end", attempt.record, exc_info=error
+                "%s failed after its task had reported its end",
+                attempt.record,
+                exc_info=exc_info(error),
             )
         elif self._still_runs_on_thread(error):
             self._open.discard(attempt)
@@ -95,10 +99,11 @@ class ObservedLane(Lane):
 
     def _on_report_in_loop(self, attempt: RecordAttempt, error: BaseException | None) -> None:
         sends = attempt.sends
-        if error is None and sends is not None and not sends.are_confirmed:
-            sends.when_confirmed(functools.partial(self._on_report_in_loop, attempt, None))
-            return
-        error = error or (sends.error if sends is not None else None)
+        if error is None and sends is not None:
+            if not sends.are_confirmed:
+                sends.when_confirmed(functools.partial(self._on_report_in_loop, attempt, None))
+                return
+            error = sends.error
         if error is None:
             self._end(attempt)
         else:

@@ -14,6 +14,7 @@ from headrace.kafka.replayed import is_for
 from headrace.kafka.start_positions import StartPosition
 from headrace.model import TopicPartition
 from headrace.runtime.clock import Clock, now_in_ms
+from headrace.runtime.error_text import bounded_text, error_text
 from headrace.workers.counts import Counts
 from headrace.workers.lanes.assigned_partition import AssignedPartition, check_topic
 from headrace.workers.lanes.attempt import RecordAttempt
@@ -129,7 +130,8 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         """Makes lanes for new partitions of topics that ``group`` reads.
 
         Raises:
-            SubpartitionError: if the partitioner counts less than one.
+            SubpartitionError: if the partitioner counts less than one, or if it, or what makes
+                tasks, raises what is no ``Exception``.
             CommittedOffsetError: if the topic is another one of that name.
         """
         self._context.counts.increment("rebalances")
@@ -138,7 +140,14 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
             seen_id = self._topic_ids.setdefault(start.partition.topic, start.topic_id)
             check_topic(group, start, seen_id)
             assignment = AssignedPartition(start, self._worker.partitioner)
-            assignment.lanes = self._new_lanes(assignment)
+            try:
+                assignment.lanes = self._new_lanes(assignment)
+            except Exception:
+                raise
+            # It would end the event loop or the task that reads, without a reason.
+            except BaseException as error:
+                message = f"cannot make the tasks of {start.partition}: {error_text(error)}"
+                raise SubpartitionError(message) from error
             self._by_partition[start.partition] = assignment
             self.backpressure.assigned(assignment)
 
@@ -195,7 +204,8 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         partition = TopicPartition(self._origins.get(read.topic, read.topic), read.partition)
         count = partitioner.count(partition)
         if count < 1:
-            raise SubpartitionError(f"{partitioner!r} counts {count} subpartitions of {partition}")
+            name = bounded_text(partitioner, lambda: repr(partitioner))
+            raise SubpartitionError(f"{name} counts {count} subpartitions of {partition}")
         return [self._new_lane(assignment, index) for index in range(count)]
 
     def _new_lane(self, assignment: AssignedPartition, index: int) -> Lane:

@@ -23,6 +23,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import TaskProcessError, TaskProcessesEndedError
+from headrace.runtime.error_text import error_text
 from headrace.runtime.extras import require_extra
 from headrace.workers.lanes.attempt import CURRENT, Call
 from headrace.workers.lanes.task_process import SIZE, Answer, Sent, TaskRequest, framed, serve
@@ -103,7 +104,7 @@ class TaskProcess:
         Raises:
             TaskProcessError: if the process ended while it was at this.
             ProcessReplacedError: if another process took its place before this was begun.
-            TaskProcessesEndedError: if it ended too often, and none takes its place.
+            TaskProcessesEndedError: if it is closed, or ended too often, and none takes its place.
             Exception: what the task raised.
         """
         if self._is_over:
@@ -116,8 +117,8 @@ class TaskProcess:
         return await pending.answer
 
     def close(self) -> None:
-        """Ends it, whatever it does."""
-        self._is_closed = True
+        """Ends it, whatever it does; later calls fail."""
+        self._is_closed = self._is_over = True
         self._connecting.cancel()
         if self._transport is None:
             self._channel.close()
@@ -237,7 +238,7 @@ class _Answers(asyncio.Protocol):
         while (end := self._end()) <= len(self._received):
             content = bytes(self._received[SIZE.size : end])
             del self._received[:end]
-            self._answered(pickle.loads(content))  # noqa: S301 - our own process wrote it
+            self._answered(_answer_in(content))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - of the interface
         self._ended()
@@ -248,6 +249,15 @@ class _Answers(asyncio.Protocol):
             return SIZE.size
         [size] = SIZE.unpack_from(self._received)
         return SIZE.size + int(size)
+
+
+def _answer_in(content: bytes) -> Answer:
+    """Returns what a frame holds; an exception of a class that only the process has, as text."""
+    try:
+        answer: Answer = pickle.loads(content)  # noqa: S301 - our own process wrote it
+    except BaseException as error:  # noqa: BLE001 - whatever the class does
+        return RuntimeError(f"cannot read what the process of a task answered: {error_text(error)}")
+    return answer
 
 
 class RemoteTask(WorkerTask):

@@ -7,6 +7,7 @@ Both ways, a frame is a length in four bytes and a pickle: of a :class:`TaskRequ
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pickle
 import signal
@@ -18,6 +19,7 @@ import traceback
 from collections.abc import Awaitable, Generator
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
+from headrace.runtime.error_text import bounded_text, error_text
 from headrace.workers.task import Headers, WorkerTask
 
 SIZE = struct.Struct("!I")
@@ -77,18 +79,24 @@ def _read(requests: BinaryIO) -> TaskRequest | None:
 def _answer(tasks: _Tasks, request: TaskRequest) -> bytes:
     try:
         return framed(tasks.call(request))
-    except Exception as error:  # noqa: BLE001 - it is the instance's to handle
-        error.add_note("".join(traceback.format_exception(error)))
+    except (KeyboardInterrupt, SystemExit):
+        raise  # they end this process, or one that the task has forked
+    except BaseException as error:  # noqa: BLE001 - it is the instance's to handle
         return _framed_error(error)
 
 
-def _framed_error(error: Exception) -> bytes:
+def _framed_error(error: BaseException) -> bytes:
     """Returns the frame of ``error``, as text where a pickle does not preserve the exception."""
+    with contextlib.suppress(Exception):
+        error.add_note(bounded_text(error, lambda: "".join(traceback.format_exception(error))))
     try:
         frame = framed(error)
-        pickle.loads(frame[SIZE.size :])  # noqa: S301 - just written
-    except Exception:  # noqa: BLE001 - whatever its class does
-        return framed(RuntimeError(f"{type(error).__name__}: {error}"))
+        is_kept = isinstance(pickle.loads(frame[SIZE.size :]), BaseException)  # noqa: S301
+    except BaseException:  # noqa: BLE001 - whatever its class does
+        is_kept = False
+    # From a future, these would end the caller's coroutine.
+    if not is_kept or isinstance(error, StopIteration | GeneratorExit):
+        return framed(RuntimeError(error_text(error)))
     return frame
 
 

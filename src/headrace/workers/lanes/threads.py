@@ -10,6 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, ParamSpec, TypeVar
 
+from headrace.runtime.error_text import error_text
+
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
@@ -88,8 +90,8 @@ class TaskThreads(Executor):
 def _settle(future: Future[Any], function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     try:
         result = function(*args, **kwargs)
-    except StopIteration as error:  # no future takes it, for it would end the caller's coroutine
-        raised = RuntimeError("a function raised StopIteration")
+    except (StopIteration, GeneratorExit) as error:  # from a future they end the caller's coroutine
+        raised = RuntimeError(f"a function raised {error_text(error)}")
         raised.__cause__ = error
         future.set_exception(raised)
     except BaseException as error:  # noqa: BLE001 - it is the caller's

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.metrics import WORKER_METRICS
+from headrace.runtime.error_text import error_message
 from headrace.runtime.instance_name import process_name
 from headrace.runtime.json_files import read_json, write_passing
 from headrace.workers.monitoring.lag import EndOffsets, seconds_since
@@ -139,7 +140,7 @@ def measure(
         instance.worker.name,
         name,
         instance.state,
-        "" if failure is None else str(failure) or type(failure).__name__,
+        "" if failure is None else error_message(failure),
         process=process_name(),
         **_counted(instance.counts),
     )
