@@ -172,7 +172,7 @@ class RunningInstance:
         self._membership = membership
         self._members: list[GroupConsumer] = []
         self._readers: list[asyncio.Task[None]] = []
-        timers = LaneTimers(worker, self.assignments, self._task_threads, self._fail)
+        timers = LaneTimers(worker, self.assignments, self._task_threads, self._fail, timing=timing)
         # Also while it drains: deadlines must end what hangs.
         self._background_tasks = [
             self._loop.create_task(run()) for run in (*timers.loops, self._watch_topics)

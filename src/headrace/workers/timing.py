@@ -17,6 +17,8 @@ class WorkerTiming:
             is: it may connect to services.
         close_seconds: ``close`` of a task may take this long.
         grace_seconds: a call that was cancelled may take this long to clean up.
+        hanging_seconds: a call that was given up, because its partition was revoked or it took too
+            long, may hold its thread or process for this time.
         topic_check_seconds: the interval of checks that the topics are still there; each is one
             metadata request of each instance.
         rejoin_seconds: the delay until a member joins its group again.
@@ -35,6 +37,7 @@ class WorkerTiming:
     init_seconds: float = 60.0
     close_seconds: float = 10.0
     grace_seconds: float = 5.0
+    hanging_seconds: float = 10.0
     topic_check_seconds: float = 5.0
     rejoin_seconds: float = 2.0
     needed_topics_seconds: float = 0.5

@@ -1,6 +1,7 @@
 """Tasks in processes: what passes between them and the instance."""
 
 import asyncio
+import math
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ from tests.unit.workers.users_errors import ERRORS
 from tests.waiting import LIMIT_SECONDS, until
 
 from headrace.errors import TaskProcessError, TaskProcessesEndedError
+from headrace.model import TopicPartition
 from headrace.workers import WorkerTask
 from headrace.workers.lanes import processes
 from headrace.workers.lanes.processes import TaskProcess, TaskProcesses
@@ -249,3 +251,34 @@ def test_an_error_that_cannot_be_passed_on_is_one_with_its_text(record):
         assert sent[0] == sent[1], "it is the same process"
 
     asyncio.run(run(check, make=Unpassable))
+
+
+# -- a call that was given up ----------------------------------------------------------------------
+
+
+class Hanging(WorkerTask):
+    """Never returns in partition 0."""
+
+    def process(self, record):
+        while record.partition == 0:
+            time.sleep(1)
+
+
+def test_a_call_that_hangs_when_its_partition_is_revoked_does_not_stop_other_lanes(caplog):
+    async def run():
+        processes = TaskProcesses(Hanging, 1, pytest.fail, WorkerTiming(hanging_seconds=0))
+        try:
+            bench = LaneBench(processes.task)
+            bench.assign(1)
+            bench.put(0)
+            await until(lambda: bench.lane.begun not in (None, math.inf))
+            bench.put(0, partition=1)
+            await bench.revoke()
+            await until(lambda: bench.assignments[TopicPartition("t", 1)].committable == 1)
+            assert bench.broken == []
+            assert bench.failures.errors == {}
+        finally:
+            processes.close()
+
+    drill(run())
+    assert "process of a task at t[0]@0 goes on 0 s after it was given up" in caplog.text

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import TaskProcessError, TaskProcessesEndedError
 from headrace.runtime.error_text import error_text
 from headrace.runtime.extras import require_extra
-from headrace.workers.lanes.attempt import CURRENT, Call
+from headrace.workers.lanes.attempt import CURRENT, Call, RecordAttempt
 from headrace.workers.lanes.task_process import SIZE, Answer, Sent, TaskRequest, framed, serve
 from headrace.workers.task import BatchWorkerTask, WorkerRecord, WorkerSubpartition, WorkerTask
 from headrace.workers.timing import WorkerTiming
@@ -79,7 +79,8 @@ class TaskProcess:
 
     What waits is kept here until the process has answered what it was given before: so a call
     whose caller was cancelled is not made, and when the process ends by itself, only the call that
-    it was at has failed. Another process takes its place then.
+    it was at has failed. Another process takes its place then. So it does when a call goes on for
+    too long after it was given up, as that of a revoked partition.
 
     Attributes:
         generation: counts the processes that there were in this place.
@@ -114,7 +115,13 @@ class TaskProcess:
         pending = _PendingCall(framed(request), request.method, call, self._loop.create_future())
         self._waiting.append(pending)
         self._take_next()
-        return await pending.answer
+        try:
+            return await pending.answer
+        except asyncio.CancelledError:
+            # Those that wait have no deadline, and this call has none any more.
+            seconds = self._timing.hanging_seconds
+            self._loop.call_later(seconds, self._end_given_up, pending, seconds)
+            raise
 
     def close(self) -> None:
         """Ends it, whatever it does; later calls fail."""
@@ -149,6 +156,14 @@ class TaskProcess:
         transport, _ = await self._loop.create_unix_connection(answers, sock=self._channel)
         self._transport = transport
         self._take_next()
+
+    def _end_given_up(self, pending: _PendingCall, seconds: float) -> None:
+        """Ends the process if it goes on with a call that was given up."""
+        if pending is self._running and not self._is_closed:
+            _LOG.warning(
+                "%s goes on %.0f s after it was given up, ending its process", pending, seconds
+            )
+            self._process.kill()
 
     def _kill(self) -> None:
         self._start_deadline.cancel()
@@ -216,6 +231,10 @@ class _PendingCall:
     method: str
     call: Call
     answer: asyncio.Future[list[Sent]]
+
+    def __str__(self) -> str:
+        record = f" at {self.call.record}" if isinstance(self.call, RecordAttempt) else ""
+        return f"{self.method} of a task{record}"
 
     def fail(self, error: BaseException) -> None:
         if not self.answer.done():

@@ -11,12 +11,12 @@ from headrace.errors import TaskThreadsError
 from headrace.runtime.clock import Clock, now_in_ms
 from headrace.workers.lanes.partition_set import PartitionSet
 from headrace.workers.lanes.threads import TaskThreads
+from headrace.workers.timing import WorkerTiming
 from headrace.workers.worker import Worker
 
 _RECHECK_INTERVAL_SECONDS = 1.0
 _MIN_INTERVAL_SECONDS = 0.02
 _MAX_INTERVAL_SECONDS = 1.0
-_HANGING_SECONDS = 10.0  # a call that was given up may still return
 
 
 class LaneTimers:
@@ -28,6 +28,7 @@ class LaneTimers:
         threads: those that ordinary functions run on.
         on_fatal: called when every thread hangs.
         clock: tells the time of day that ``punctuate`` gets.
+        timing: how long calls that were given up may hold every thread.
     """
 
     def __init__(
@@ -37,9 +38,10 @@ class LaneTimers:
         threads: TaskThreads,
         on_fatal: Callable[[BaseException], None],
         clock: Clock = now_in_ms,
+        timing: WorkerTiming = WorkerTiming(),
     ) -> None:
         self._worker, self._assignments, self._threads = worker, assignments, threads
-        self._on_fatal, self._clock = on_fatal, clock
+        self._on_fatal, self._clock, self._timing = on_fatal, clock, timing
 
     @property
     def loops(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
@@ -61,7 +63,7 @@ class LaneTimers:
             await asyncio.sleep(interval)
             for lane in self._assignments.lanes:
                 lane.expire(loop.time() - timeout)
-            hanging = self._threads.all_hang(_HANGING_SECONDS)
+            hanging = self._threads.all_hang(self._timing.hanging_seconds)
             if hanging:
                 names = ", ".join(sorted(hanging))
                 message = f"all {len(hanging)} threads for tasks hang, in {names}"
