@@ -1,12 +1,15 @@
 """Tasks in processes: what passes between them and the instance."""
 
 import asyncio
+import contextlib
 import math
 import os
 import signal
+import subprocess
 import sys
 import time
 import types
+from pathlib import Path
 
 import pytest
 from tests.integration.instances import drill
@@ -282,3 +285,77 @@ def test_a_call_that_hangs_when_its_partition_is_revoked_does_not_stop_other_lan
 
     drill(run())
     assert "process of a task at t[0]@0 goes on 0 s after it was given up" in caplog.text
+
+
+# -- what a task starts ---------------------------------------------------------------------------
+
+
+def sockets():
+    """Returns the sockets that this process has, by their numbers."""
+    found = {}
+    for file in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was of the listing
+            name = str(file.readlink())
+            if name.startswith("socket:"):
+                found[int(file.name)] = name
+    return found
+
+
+class Starting(WorkerTask):
+    """Starts processes."""
+
+    def process(self, record):
+        if record == "own":
+            self.send("out", " ".join(sockets().values()).encode())
+        elif record == "forked":
+            self.send("out", forked(sockets))
+        elif record == "executed":
+            self.send(
+                "out", subprocess.check_output("ls -l /proc/self/fd", close_fds=False, shell=True)
+            )
+        elif record.startswith("/"):
+            child = subprocess.Popen(["sleep", "3600"], pass_fds=list(sockets()))
+            Path(record).write_text(str(child.pid))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def forked(function):
+    """Returns what ``function`` returns in a process that is forked, as text."""
+    reader, writer = os.pipe()
+    if not os.fork():
+        os.write(writer, str(function()).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as written:
+        return written.read()
+
+
+def test_what_a_task_starts_does_not_hold_the_channel_of_its_process():
+    async def check(processes):
+        task = processes.task()
+        answers = []
+        task.send = lambda topic, value, **_: answers.append(value.decode())
+        await task.init(0, {})
+        for record in ("own", "forked", "executed"):
+            await task.process(record)
+        own, *others = answers
+        assert own
+        assert not [name for name in own.split() for answer in others if name in answer]
+
+    asyncio.run(run(check, make=Starting))
+
+
+def test_the_end_of_a_process_is_noticed_while_what_it_started_holds_its_channel(tmp_path):
+    file = tmp_path / "pid"
+
+    async def check(processes):
+        task, _ = await opened(processes, 0)
+        call = asyncio.wait_for(task.process(str(file)), LIMIT_SECONDS)
+        with pytest.raises(TaskProcessError, match="signal 9"):
+            await call
+        await task.process("next")
+
+    try:
+        asyncio.run(run(check, make=Starting))
+    finally:
+        os.kill(int(file.read_text()), signal.SIGKILL)

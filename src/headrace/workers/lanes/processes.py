@@ -14,8 +14,10 @@ import itertools
 import logging
 import math
 import multiprocessing
+import os
 import pickle
 import socket
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -147,6 +149,8 @@ class TaskProcess:
         )
         atexit.register(self._process.kill)  # multiprocessing waits for one that still runs
         theirs.close()
+        watched = self._process.pid, self._channel
+        threading.Thread(target=self._watch, args=watched, daemon=True).start()
         self._connecting = self._loop.create_task(self._connect())
 
     async def _connect(self) -> None:
@@ -156,6 +160,13 @@ class TaskProcess:
         transport, _ = await self._loop.create_unix_connection(answers, sock=self._channel)
         self._transport = transport
         self._take_next()
+
+    def _watch(self, pid: int, channel: socket.socket) -> None:
+        """Waits on a thread for the end of a process: what it has started may hold its channel."""
+        with contextlib.suppress(ChildProcessError):  # it was waited for
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(_end_channel, channel)
 
     def _end_given_up(self, pending: _PendingCall, seconds: float) -> None:
         """Ends the process if it goes on with a call that was given up."""
@@ -239,6 +250,12 @@ class _PendingCall:
     def fail(self, error: BaseException) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
+
+
+def _end_channel(channel: socket.socket) -> None:
+    """Ends a channel whose process has ended: what it has answered is read, then it is lost."""
+    with contextlib.suppress(OSError):  # it was lost before
+        channel.shutdown(socket.SHUT_RDWR)
 
 
 class ProcessReplacedError(Exception):

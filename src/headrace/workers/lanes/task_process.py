@@ -52,11 +52,20 @@ def serve(channel: socket.socket) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # for the whole group: the instance drains
         signal.signal(number, lambda *_: None)
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    # What a task starts must not hold the channel: it would outlive this process.
+    channel.set_inheritable(False)
+    os.register_at_fork(after_in_child=lambda: _close(channel))
     tasks = _Tasks()
     with channel, channel.makefile("rb") as requests:
         channel.sendall(framed([]))  # it has begun: from now on what it is given takes its own time
         while (request := _read(requests)) is not None:
             channel.sendall(_answer(tasks, request))
+
+
+def _close(channel: socket.socket) -> None:
+    """Closes ``channel`` in a process that was forked, also while a file of it is open."""
+    if channel.fileno() >= 0:  # a fork of a fork has closed it
+        os.close(channel.detach())
 
 
 def _end_with(parent: int) -> None:
