@@ -139,10 +139,17 @@ class RequestGuard:
             detail = "this token is not known yet: the tokens are still being read from Kafka"
             raise refused(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", detail, RETRY_AFTER)
 
-    def is_valid(self, token: Token) -> bool:
-        """Returns whether a token that was valid once is so still."""
-        current = self._tokens.get(token.public_id)
-        return current is not None and current.state(datetime.now(UTC)) == ACTIVE
+    def is_allowed(self, request: Request, scope: TokenScope, topic: str) -> bool:
+        """Returns whether a request would be let in now, as it was when it came.
+
+        Its secret may have been rotated since, its token revoked or changed.
+        """
+        try:
+            token = self.token(request)
+            self.may(token, scope)
+        except RefusedRequestError:
+            return False
+        return token.is_for(topic)
 
     def may(self, token: Token, scope: TokenScope) -> None:
         """Returns if the token has the scope.

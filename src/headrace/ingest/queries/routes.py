@@ -205,7 +205,8 @@ class QueryRoutes:
             cursor = await self._call(
                 self._backend.cursor, registry, query, begin, threads=self._readers
             )
-            is_allowed = functools.partial(self._gate.is_valid, token)
+            scope, topic = TokenScope.READ_QUERIES, query.topic
+            is_allowed = functools.partial(self._gate.is_allowed, request, scope, topic)
             life = StreamLife(self._readers, self._draining, is_allowed, ended)
             return ResultStream(cursor, request.receive, life)
 

@@ -49,7 +49,8 @@ class StreamLife:
     Attributes:
         threads: threads that read results.
         draining: event that is set when the service shuts down.
-        is_allowed: returns whether the client's token is still valid; called before each read.
+        is_allowed: returns whether the client's request would be let in now; called before each
+            read, and before each piece that is sent.
         ended: called once, when the stream has ended.
         timing: how long the stream waits.
     """
@@ -62,7 +63,7 @@ class StreamLife:
 
 
 class ResultStream:
-    """A response that ends with the connection, the service, the token or the registration.
+    """A response that ends with the connection, the service, the registration, or the right to it.
 
     Each result is an event whose id is its offset in the topic. The first message and each
     heartbeat have the id of the last record that was read, so that a client resumes without a gap
@@ -127,6 +128,8 @@ class ResultStream:
         while self._life.is_allowed():
             page = await self._next_page(send)
             for piece in _pieces(page, self.piece_bytes):
+                if not self._life.is_allowed():
+                    return
                 await self._piece(send, piece)
             self._sent_id = page.position - 1
             if page.is_over:

@@ -1,7 +1,9 @@
 """Requests for standing queries, without Kafka: what is asked, answered and refused."""
 
+import asyncio
 import json
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -16,9 +18,12 @@ from headrace.errors import (
 from headrace.ingest.figures.service_metrics import QUERY_STREAMS
 from headrace.ingest.http.problem import RefusedRequestError
 from headrace.ingest.queries import routes
+from headrace.ingest.queries.backend import ResultPage
+from headrace.ingest.tokens.token import TokenKind
 from headrace.settings import Rate
 
 BOTH = ("read-queries", "write-queries")
+NOW, HOUR = datetime.now(UTC), timedelta(hours=1)
 
 
 @pytest.fixture
@@ -338,3 +343,66 @@ def test_the_description_has_the_routes_where_there_are_queries(make, backend):
         "query-results",
     }
     assert "/v1/queries" not in make()("/openapi.json", method="GET")[2]["paths"]
+
+
+ROTATED = "f" * 64
+
+
+@pytest.mark.parametrize(
+    ("change", "is_allowed"),
+    [
+        ({}, True),
+        ({"name": "another", "expires": NOW + HOUR}, True),
+        ({"secret_sha256": ROTATED}, False),
+        ({"secret_sha256": ROTATED, "former_until": NOW + HOUR}, True),
+        ({"secret_sha256": ROTATED, "former_until": NOW - HOUR}, False),
+        ({"expires": NOW - HOUR}, False),
+        ({"revoked": NOW}, False),
+        ({"kind": TokenKind.PUBLIC}, False),
+        ({"scopes": ("write", "write-queries")}, False),
+        ({"topics": ("other",)}, False),
+        ({"topics": ("*",)}, True),
+        (None, False),
+    ],
+)
+def test_a_stream_ends_when_its_request_would_be_refused_now(asked, backend, change, is_allowed):
+    register(asked, id="a")
+    is_valid = []
+
+    class Cursor:
+        """After the first page, the token is another one."""
+
+        position = 0
+
+        def read(self):
+            if not is_valid:
+                token = asked.token
+                if change is not None and "former_until" in change:
+                    change["former_sha256"] = token.secret_sha256
+                changed = None if change is None else replace(token, **change)
+                asked.tokens.get = lambda _: changed
+            is_valid.append(True)
+            return ResultPage((), 0, is_end=False, is_over=len(is_valid) > 1)
+
+    backend.cursor = lambda *_: Cursor()
+    stream(asked, "/v1/queries/a/results")
+    assert (len(is_valid) > 1) == is_allowed
+
+
+def stream(asked, path):
+    """Asks for a stream, and returns when it has ended."""
+    headers = {"authorization": f"Bearer {asked.text}", "accept": "text/event-stream"}
+    scope = {
+        "method": "GET",
+        "path": path,
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
+
+    async def receive():
+        await asyncio.Event().wait()
+
+    async def send(_):
+        pass
+
+    asked.runner.run(asked.application(scope, receive, send))

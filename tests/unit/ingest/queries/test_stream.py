@@ -175,6 +175,19 @@ def test_a_stream_ends_with_the_service_the_token_and_the_client(what):
     assert life.ends == 1
 
 
+def test_results_that_were_read_before_the_token_ended_are_not_sent_after_it(monkeypatch):
+    monkeypatch.setattr(ResultStream, "piece_bytes", 1)
+
+    async def act(client, life, cursor):
+        await client.has("id: 7")
+        life.is_allowed = False
+        client.reads.set()
+
+    client, _ = streamed([page(7, 8, 9)], act, takes=3)  # headers, a heartbeat, the first result
+    assert '{"n":7}' in client.text
+    assert '{"n":9}' not in client.text
+
+
 def test_a_stream_ends_when_the_id_is_registered_anew():
     async def nothing(client, life, cursor):
         pass
