@@ -20,7 +20,8 @@ from headrace.cli.closed_pipe import end_output
 _FORMS: dict[type, Callable[[Any], object]] = {
     enum.Enum: lambda member: encoded(member.value),
     Fraction: lambda ratio: ratio.numerator if ratio.denominator == 1 else float(ratio),
-    datetime: lambda time: time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    # Not strftime(): its years before 1000 have fewer than four digits.
+    datetime: lambda time: time.astimezone(UTC).isoformat(timespec="seconds")[:-6] + "Z",
     timedelta: timedelta.total_seconds,
     bytes: lambda content: content.decode(errors="backslashreplace"),
     PurePath: str,

@@ -65,10 +65,17 @@ def table(*columns: str, right: tuple[int, ...] = ()) -> Table:
 
 
 def time_text(milliseconds: int) -> str:
-    """Returns a time since 1970 to the second; an empty text where there is none."""
+    """Returns a time since 1970 to the second, or the number if it is beyond the year 9999.
+
+    The text is empty where there is no time.
+    """
     if milliseconds < 0:
         return ""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    try:
+        time = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (ValueError, OverflowError):  # Kafka keeps any number that a producer has sent
+        return f"{milliseconds} ms after 1970"
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def content_text(content: bytes | None) -> str:

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 def rfc3339(time: datetime) -> str:
     """Returns a time in UTC in the format of RFC 3339, to the second."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+    # Not strftime(): its years before 1000 have fewer than four digits.
+    return time.isoformat(timespec="seconds")[:-6] + "Z"
 
 
 def token_cells(token: Token) -> tuple[str, ...]:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from headrace.kafka.topics import KnownKey
 from headrace.model import Topic
 from headrace.runtime.json_files import read_json, write_json
 
 _FILE = "topics.json"
+_Keys = dict[str, KnownKey]
 
 
-def read_keys(state: Path) -> dict[str, KnownKey]:
+def read_keys(state: Path) -> _Keys:
     """Returns the remembered keys by topic."""
-    return read_json(state / _FILE, _from_json) or {}
-
-
-def _from_json(stored: Mapping[str, Any]) -> dict[str, KnownKey]:
-    return {name: KnownKey(**key) for name, key in stored.items()}
+    return read_json(state / _FILE, partial(msgspec.convert, type=_Keys)) or {}
 
 
 def remember_keys(state: Path, topics: Iterable[Topic], ids: Mapping[str, str]) -> None:

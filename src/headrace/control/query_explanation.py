@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from headrace.control.batch_queries import BatchQueriesCheck
 from headrace.control.project import LoadedProject
@@ -20,6 +20,7 @@ from headrace.control.query_sample import QuerySample, newest_events, sample_que
 from headrace.control.services import broker_config
 from headrace.control.standing_queries import checked_query
 from headrace.control.standing_query_rules import matched_queries
+from headrace.events.times import time_of
 from headrace.kafka.client import ClientConfig, describe, watermarks
 from headrace.kafka.range_reader import read_backwards
 from headrace.model import TopicPartition
@@ -233,10 +234,10 @@ def _pipeline(
     return MatchingPipeline(
         name,
         has_query=_has_query(entry, tick.registry_offset),
-        planned_at=datetime.fromtimestamp(tick.planned_ms / 1000, UTC),
+        planned_at=time_of(tick.planned_ms * 1000),
         rules="" if with_rules is None else with_rules.rules,
         has_registered_rules=None if with_rules is None else check.had_registered(name, with_rules),
-        event_time=None if event_us is None else datetime.fromtimestamp(event_us / 1e6, UTC),
+        event_time=None if event_us is None else time_of(event_us),
         lag=sum(max(end - tick.positions.get(number, 0), 0) for number, end in latest.items()),
     )
 

@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from headrace.events.times import TimeMs
 from headrace.metrics import QUERY_METRICS, QUERY_TOPIC_METRICS
 from headrace.runtime.instance_name import process_name
 from headrace.runtime.json_files import read_json, write_passing
@@ -57,9 +60,9 @@ class QueryInstanceStatus:
     uncovered: tuple[int, ...] = ()
     late: Mapping[str, int] = field(default_factory=dict)
     unbalanced: Mapping[str, int] = field(default_factory=dict)
-    event_ms: Mapping[str, int] = field(default_factory=dict)
+    event_ms: Mapping[str, TimeMs] = field(default_factory=dict)
     faulty: Mapping[str, str] = field(default_factory=dict)
-    updated_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    updated_ms: TimeMs = field(default_factory=lambda: time.time_ns() // 1_000_000)
 
     @property
     def partitions(self) -> int:
@@ -100,10 +103,13 @@ class QueryInstanceStatus:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> QueryInstanceStatus:
-        """Reads what :meth:`to_json` wrote."""
-        known = {each.name: values[each.name] for each in fields(cls)}
-        numbers = {name: tuple(values[name]) for name in ("owned", "uncovered")}
-        return cls(**known | numbers | {"state": TransferState(values["state"])})
+        """Reads what :meth:`to_json` wrote.
+
+        Raises:
+            ValueError: if a value has another type than its field.
+            KeyError: if there is no value of a field.
+        """
+        return msgspec.convert({each.name: values[each.name] for each in fields(cls)}, cls)
 
     def with_liveness(self) -> QueryInstanceStatus:
         """Returns the status; as failed if the instance wrote none for 30 s and did not stop."""
@@ -124,6 +130,10 @@ class QueryInstanceStatus:
             self.results,
             updated_ms=self.updated_ms,
         )
+
+
+# Made at import: msgspec crashes where several threads are the first to decode a class.
+msgspec.json.Decoder(QueryInstanceStatus)
 
 
 class QueryStatusFolder:

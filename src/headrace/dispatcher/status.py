@@ -5,9 +5,10 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar
 
+from headrace.events.times import TimeMs
 from headrace.transfer.status import TransferState, TransferStatus
 
 
@@ -50,7 +51,7 @@ class RouteStatus:
     read: int = 0
     records: int = 0
     restarts: int = 0
-    committed_ms: int | None = None
+    committed_ms: TimeMs | None = None
     lags: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
 
@@ -76,11 +77,11 @@ class DispatcherStatus(TransferStatus):
 
     Attributes:
         read: records that were read, once a target.
-        sites: the status of each target, as :class:`RouteStatus` in JSON.
+        sites: the status of each target.
     """
 
     read: int = 0
-    sites: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sites: Mapping[str, RouteStatus] = field(default_factory=dict)
 
     kind: ClassVar[str] = "dispatcher"
     figures: ClassVar[tuple[str, ...]] = (*TransferStatus.figures, "waiting_sites")
@@ -105,27 +106,19 @@ class DispatcherStatus(TransferStatus):
                 for site, route in routes.items()
                 for partition, why in route.refused.items()
             },
-            sites={site: asdict(route) for site, route in routes.items()},
+            sites=routes,
         )
 
     @property
     def waiting_sites(self) -> int:
         """Returns how many targets get nothing now."""
-        return sum(route.waiting for route in self.routes.values())
-
-    @property
-    def routes(self) -> dict[str, RouteStatus]:
-        """Returns the status of each target."""
-        return {
-            site: RouteStatus(**{**values, "state": RouteState(values["state"])})
-            for site, values in self.sites.items()
-        }
+        return sum(route.waiting for route in self.sites.values())
 
     @property
     def site_samples(self) -> dict[str, dict[str, float | None]]:
         """Returns the values of the metrics of targets, by metric and site."""
         names = ("records", "lag_records", "waiting", "commit_age_seconds")
         return {
-            name: {site: getattr(route, name) for site, route in self.routes.items()}
+            name: {site: getattr(route, name) for site, route in self.sites.items()}
             for name in names
         }

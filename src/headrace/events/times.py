@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields, replace
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
+
+import msgspec
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    Record = TypeVar("Record", bound=DataclassInstance)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -17,6 +27,11 @@ _RFC3339 = re.compile(
 )
 # Python also reads dates without hyphens, and weeks.
 _FULL_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+TimeUs: TypeAlias = Annotated[int, msgspec.Meta(ge=EARLIEST_US, le=LATEST_US)]
+"""Microseconds since 1970, within the years 1 to 9999: what a record may have for a time."""
+TimeMs: TypeAlias = Annotated[int, msgspec.Meta(ge=EARLIEST_US // 1000, le=LATEST_US // 1000)]
+"""Milliseconds since 1970, within the years 1 to 9999: what a record may have for a time."""
 
 
 def parse_time(text: str) -> datetime | None:
@@ -51,6 +66,39 @@ def readable_microseconds(text: str) -> int | None:
     return micros if micros is not None and EARLIEST_US <= micros <= LATEST_US else None
 
 
+def in_utc(time: datetime) -> datetime:
+    """Returns a time with a zone in UTC.
+
+    Raises:
+        ValueError: if it has no zone, or is beyond the years 1 to 9999 of UTC.
+    """
+    if time.tzinfo is None:
+        raise ValueError(f"{time.isoformat()} has no time zone")
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        reason = f"{time.isoformat()} is beyond the years 1 to 9999 of UTC"
+        raise ValueError(reason) from None
+
+
+def with_times_in_utc(record: Record) -> Record:
+    """Returns a decoded dataclass with its times in UTC.
+
+    Raises:
+        ValueError: if a time has no zone, or is beyond the years 1 to 9999 of UTC. The message
+            names the field.
+    """
+    changed = {}
+    for field in fields(record):
+        time = getattr(record, field.name)
+        if isinstance(time, datetime) and time.tzinfo is not UTC:
+            try:
+                changed[field.name] = in_utc(time)
+            except ValueError as error:
+                raise ValueError(f"{field.name}: {error}") from None
+    return replace(record, **changed) if changed else record
+
+
 def parse_date(text: str) -> date | None:
     """A date as ``YYYY-MM-DD``, from the year 1; ``None`` of any other text."""
     if not _FULL_DATE.fullmatch(text):
@@ -61,10 +109,29 @@ def parse_date(text: str) -> date | None:
         return None
 
 
+def time_of(micros: int) -> datetime:
+    """Returns microseconds since 1970 in UTC; beyond the years 1 to 9999, their nearest end."""
+    # Not fromtimestamp(): a double has not the digits for microseconds of far years.
+    return _EPOCH + timedelta(microseconds=min(max(micros, EARLIEST_US), LATEST_US))
+
+
 def iso_text(micros: int) -> str:
     """Microseconds since 1970 in ISO 8601; beyond the years 1 to 9999, their nearest end."""
-    within = min(max(micros, EARLIEST_US), LATEST_US)
-    return (_EPOCH + timedelta(microseconds=within)).isoformat()
+    return time_of(micros).isoformat()
+
+
+@lru_cache(maxsize=1_000)
+def utc_time_text(text: str) -> str:
+    """Returns an RFC 3339 time as headrace writes times in records: in UTC, with a Z.
+
+    Raises:
+        ValueError: if it is no time with a zone within the years 1 to 9999 of UTC.
+    """
+    micros = readable_microseconds(text)
+    if micros is None:
+        expected = "expected a time with a time zone, within the years 1 to 9999 of UTC"
+        raise ValueError(f"{text!r:.100}, {expected}")
+    return iso_text(micros).replace("+00:00", "Z")
 
 
 def iso_milliseconds(time: datetime) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from headrace.errors import MergerLossError
+from headrace.events.times import time_of
 from headrace.kafka.client import offsets_since
 from headrace.kafka.log_cuts import Seen, find_cuts
 from headrace.merger.plan import MergePlan
@@ -98,7 +98,7 @@ def _without_position(
     if written_to_ms is None:
         return None
     offset = offsets_since(plan.config, [source], written_to_ms).get(source, log.end)
-    time = datetime.fromtimestamp(written_to_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    time = time_of(written_to_ms * 1000).isoformat(timespec="milliseconds")
     reason = (
         f"no position is committed, and {plan.target} has records up to {time}: the group had no "
         "instance for longer than brokers keep offsets, its offsets were deleted, or the topic was "

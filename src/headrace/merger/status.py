@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from headrace.events.times import TimeMs
 from headrace.transfer.status import TransferStatus
 
 
@@ -22,7 +23,7 @@ class MergerStatus(TransferStatus):
     """
 
     late: int = 0
-    sorted_to_ms: Mapping[str, int | None] = field(default_factory=dict)
+    sorted_to_ms: Mapping[str, TimeMs | None] = field(default_factory=dict)
     waits_for: Mapping[str, Sequence[str]] = field(default_factory=dict)
     idle: Sequence[str] = ()
 

@@ -9,6 +9,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from headrace.events.times import TimeMs
 from headrace.runtime.json_files import read_json, write_passing
 
 
@@ -75,7 +78,7 @@ class PipelineProgress:
     restarts: int = 0
     exit_code: int = 0
     figures: Mapping[str, int | str] = field(default_factory=dict)
-    updated_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    updated_ms: TimeMs = field(default_factory=lambda: time.time_ns() // 1_000_000)
 
     @property
     def final(self) -> bool:
@@ -98,12 +101,18 @@ class PipelineProgress:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> PipelineProgress:
-        """Reads what :meth:`to_json` wrote."""
+        """Reads what :meth:`to_json` wrote.
+
+        Raises:
+            ValueError: if a value has another type than its field.
+        """
         names = {each.name for each in fields(cls)}
-        own = {name: value for name, value in values.items() if name in names}
-        own |= {name: tuple(own[name]) for name in ("idle_partitions", "paused_partitions")}
         figures = {name: value for name, value in values.items() if name not in names}
-        return cls(**own | {"state": PipelineState(own["state"]), "figures": figures})
+        return msgspec.convert({**values, "figures": figures}, cls)
+
+
+# Made at import: msgspec crashes where several threads are the first to decode a class.
+msgspec.json.Decoder(PipelineProgress)
 
 
 class StatusFolder:

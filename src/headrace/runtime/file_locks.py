@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from headrace.runtime.process import ProcessIdentity
 
 
@@ -113,7 +115,7 @@ class ProcessLock:
         """
         try:
             known = json.loads(self._path.read_bytes())
-            holder = LockHolder(ProcessIdentity(known["pid"], known["started"]), known["facts"])
-        except (OSError, ValueError, TypeError, KeyError):
+            holder = msgspec.convert({"process": known, "facts": known["facts"]}, LockHolder)
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return None
         return holder if holder.process.alive() else None

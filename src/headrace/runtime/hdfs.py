@@ -12,9 +12,12 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
+
+import msgspec
 
 from headrace.runtime.file_locks import exclusive
 from headrace.runtime.java import Java
@@ -213,7 +216,7 @@ def _processes(folder: Path) -> tuple[ServerProcess, ServerProcess]:
 
 
 def _read_ports(folder: Path) -> HdfsPorts | None:
-    return read_json(folder / "hdfs" / "hdfs.json", lambda ports: HdfsPorts(**ports))
+    return read_json(folder / "hdfs" / "hdfs.json", partial(msgspec.convert, type=HdfsPorts))
 
 
 def _xml(config: Mapping[str, str]) -> str:

@@ -58,7 +58,7 @@ def read_json(path: Path, convert: Callable[[Any], T]) -> T | None:
         value = convert(json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         if path not in _unreadable:
             _unreadable.add(path)
             _LOG.warning("Cannot read %s, going on as if it were not there: %r", path, error)

@@ -9,7 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 from headrace.errors import ServerStartError
 from headrace.runtime.json_files import read_json, write_json
@@ -19,6 +23,7 @@ _LOG_LINES = 15
 # Places in /proc/<pid>/stat after the state, see proc_pid_stat(5).
 _THREADS = 16
 _START_TIME = 18
+_MAX_PID = 2**31 - 1
 
 
 def child_environ() -> dict[str, str]:
@@ -36,7 +41,7 @@ class ProcessIdentity:
         started: boot id and start time in clock ticks since boot.
     """
 
-    pid: int
+    pid: Annotated[int, msgspec.Meta(ge=1, le=_MAX_PID)]
     started: str
 
     @classmethod
@@ -59,6 +64,10 @@ class ProcessIdentity:
         # A child that ended keeps its entry in /proc until its parent has asked for its exit code.
         _reap(self.pid)
         return ProcessIdentity.of(self.pid) == self
+
+
+# Made at import: msgspec crashes where several threads are the first to decode a class.
+msgspec.json.Decoder(ProcessIdentity)
 
 
 def _reap(pid: int) -> None:
@@ -119,7 +128,7 @@ class ServerProcess:
     @property
     def identity(self) -> ProcessIdentity | None:
         """The process that was started last, if the folder knows of one."""
-        return read_json(self._state, lambda value: ProcessIdentity(**value))
+        return read_json(self._state, partial(msgspec.convert, type=ProcessIdentity))
 
     @property
     def pid(self) -> int | None:

@@ -9,6 +9,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+import msgspec
+
+from headrace.events.times import TimeMs
 from headrace.runtime.instance_name import process_name
 from headrace.runtime.json_files import read_json, write_passing
 
@@ -54,7 +57,7 @@ class TransferStatus:
     restarts: int = 0
     lags: Mapping[str, int | None] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
-    updated_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    updated_ms: TimeMs = field(default_factory=lambda: time.time_ns() // 1_000_000)
 
     kind: ClassVar[str]
     figures: ClassVar[tuple[str, ...]] = ("partitions", "refused_partitions", "lag_records")
@@ -98,10 +101,14 @@ class TransferStatus:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Reads what :meth:`to_json` wrote."""
-        known = {"name": values[cls.kind], "state": TransferState(values["state"])}
-        names = {each.name for each in fields(cls)} - known.keys()
-        return cls(**known, **{name: values[name] for name in names})
+        """Reads what :meth:`to_json` wrote.
+
+        Raises:
+            ValueError: if a value has another type than its field.
+            KeyError: if there is no value of a field.
+        """
+        named = {**values, "name": values[cls.kind]}
+        return msgspec.convert({each.name: named[each.name] for each in fields(cls)}, cls)
 
 
 Status = TypeVar("Status", bound=TransferStatus)

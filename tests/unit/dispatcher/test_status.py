@@ -56,4 +56,4 @@ def test_a_status_is_read_as_it_was_written(tmp_path):
     folder.write(written)
     [status] = folder.read()
     assert status.to_json() == json.loads(json.dumps(written.to_json()))
-    assert status.routes == {"waw": WAW, "par": PAR}
+    assert status.sites == {"waw": WAW, "par": PAR}

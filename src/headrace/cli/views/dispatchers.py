@@ -59,7 +59,7 @@ def summary(statuses: Sequence[DispatcherStatus]) -> Group:
     dispatchers = table(*titles, right=(4, 5, 6, 7))
     remarks: list[str] = []
     for status in statuses:
-        for site, route in status.routes.items():
+        for site, route in status.sites.items():
             figures = (route.records, route.lag_records, len(route.refused), route.restarts)
             names = (status.name, status.instance, site, str(route.state))
             dispatchers.add_row(*map(escape, names), *(f"{figure:,}" for figure in figures))
@@ -77,7 +77,7 @@ def _text(status: DispatcherStatus) -> str:
         f"lag {status.lag_records:,} since the last commit",
     ]
     figures += [
-        f"{site} {route.state.value}" for site, route in status.routes.items() if route.waiting
+        f"{site} {route.state.value}" for site, route in status.sites.items() if route.waiting
     ]
     if status.refused:
         figures.append(f"{status.refused_partitions:,} partitions refused")

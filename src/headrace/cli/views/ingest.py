@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from headrace.cli.encoding import merged
-from headrace.cli.screen import Screen, table
+from headrace.cli.screen import Screen, safe, table
 from headrace.cli.token_view import token_cells
 from headrace.cli.views import view
 
@@ -79,10 +79,10 @@ def _tokens(result: TokenList, screen: Screen) -> None:
     tokens = table(*columns, "created", "expires", "state")
     now = datetime.now(UTC)
     for token in result.tokens:
-        tokens.add_row(*map(escape, token_cells(token)), token.state(now))
+        tokens.add_row(*map(safe, token_cells(token)), token.state(now))
     screen.out.print(tokens)
     for public_id in result.unreadable:
-        screen.err.print(f"token {escape(public_id)}: its record can't be read; it is no token")
+        screen.err.print(f"token {safe(public_id)}: its record can't be read; it is no token")
 
 
 def _facts(token: Token) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -15,6 +14,7 @@ from headrace.cli.screen import Screen, table
 from headrace.cli.views import view
 from headrace.cli.views.transfers import live_figures
 from headrace.control.mergers import AcceptedGap
+from headrace.events.times import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +57,7 @@ def _standings(result: MergerStandings, screen: Screen) -> None:
 def _time(time_ms: int | None) -> str:
     if time_ms is None:
         return "not known yet"
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return time_of(time_ms * 1000).isoformat(timespec="milliseconds")
 
 
 @view.register

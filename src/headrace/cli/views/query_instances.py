@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from headrace.cli.screen import safe, table
 from headrace.cli.views.transfers import live_figures
+from headrace.events.times import time_of
 from headrace.transfer.status import TransferState
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _text(status: QueryInstanceStatus) -> str:
     figures.append(f"{status.results:,} results written")
     for topic, seconds in status.behind_seconds.items():
         side = "behind" if seconds >= 0 else "ahead of"
-        at = utc_text(datetime.fromtimestamp(status.event_ms[topic] / 1000, UTC))
+        at = utc_text(time_of(status.event_ms[topic] * 1000))
         figures.append(f"{topic} at {at}, {abs(seconds):,.0f} s {side} the clock")
     if status.late:
         figures.append(f"{status.late_events:,} late events")

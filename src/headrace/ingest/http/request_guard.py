@@ -27,6 +27,7 @@ _SCHEME = b"bearer "
 _KEY = re.compile(rb"(?:^|&)key=(?P<text>[^&]*)")
 # Of a service or account without limits; compared, so that no bucket is asked for it.
 _NO_RATE = Rate()
+_MAX_RETRY_SECONDS = 86_400  # a limit may be so small that it refills in no finite time
 _CHALLENGE = (b"www-authenticate", b'Bearer realm="headrace"')
 
 
@@ -238,7 +239,7 @@ def _merged(own: Rate | None, service: Rate) -> Rate:
 
 
 def _limited(wait: float) -> RefusedRequestError:
-    seconds = math.ceil(wait)
+    seconds = math.ceil(min(wait, _MAX_RETRY_SECONDS))
     return refused(
         HTTPStatus.TOO_MANY_REQUESTS,
         "rate-limited",

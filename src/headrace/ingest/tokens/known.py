@@ -96,11 +96,17 @@ class KnownTokens:
 
 
 def _read(file: Path) -> Mapping[str, Token] | None:
+    """Returns the tokens of the file, without those that can't be read; ``None`` if none can."""
     try:
-        tokens = [Token.decoded(line) for line in file.read_bytes().splitlines()]
+        lines = file.read_bytes().splitlines()
     except OSError:
         return None  # nothing was kept yet
-    except ValueError as error:
-        _LOG.warning("Cannot read the tokens saved in %s: %s", file, error)
-        return None
-    return {token.public_id: token for token in tokens}
+    tokens = {}
+    for number, line in enumerate(lines, 1):
+        try:
+            token = Token.decoded(line)
+        except ValueError as error:
+            _LOG.warning("Cannot read the token in line %d of %s: %s", number, file, error)
+        else:
+            tokens[token.public_id] = token
+    return None if lines and not tokens else tokens

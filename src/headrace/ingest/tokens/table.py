@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from headrace.events.times import in_utc
 from headrace.ingest.tokens.token import Token
 
 _REVOKED = "revoked/"
@@ -69,8 +70,8 @@ class TokenTable:
     def _put(self, public_id: str, value: bytes) -> None:
         self._drop(public_id)
         try:
-            token = Token.decoded(value)
-        except (ValueError, RecursionError) as error:
+            token = _token(public_id, value)
+        except ValueError as error:
             self.unreadable.add(public_id)
             _LOG.warning("Cannot read the record of token %r: %s", public_id, error)
             return
@@ -79,9 +80,17 @@ class TokenTable:
         self._tokens[public_id] = token if is_active else replace(token, revoked=when)
 
 
+def _token(public_id: str, value: bytes) -> Token:
+    """Returns the token of a record; raises ValueError if it is none, or that of another id."""
+    token = Token.decoded(value)
+    if token.public_id != public_id:
+        raise ValueError(f"public_id is {token.public_id!r:.100}")
+    return token
+
+
 def _time(value: bytes | None) -> datetime:
     """Returns when a token was revoked; a record that can't be read is a revocation, too."""
     try:
-        return _read_time(value or b"")
-    except ValueError:
+        return in_utc(_read_time(value or b""))
+    except (ValueError, RecursionError):
         return datetime.fromtimestamp(0, UTC)

@@ -8,12 +8,14 @@ import hmac
 import re
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated, TypeAlias
 
 import msgspec
 
+from headrace.events.times import with_times_in_utc
 from headrace.settings import Rate, Secret
 
 ALL_TOPICS = "*"
@@ -27,6 +29,9 @@ _SECRET_BYTES = 24
 _TEXT = re.compile(
     r"(?P<prefix>hr|hrpub)_(?P<public_id>[A-Za-z0-9-]{12})_(?P<secret>[A-Za-z0-9_-]{32})"
 )
+
+
+_Sha256: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{64})?\Z")]
 
 
 class TokenKind(StrEnum):
@@ -88,7 +93,7 @@ class Token:
         project: where its events belong; an account has many.
         account: who answers for them.
         topics: those that its scopes are for; ``*`` for all, also those that are declared later.
-        secret_sha256: of the secret part, in hexadecimal.
+        secret_sha256: of the secret part, in hexadecimal; empty for a webhook.
         created: when.
         expires: when it ends by itself.
         revoked: when it was ended.
@@ -106,13 +111,13 @@ class Token:
     project: str
     account: str
     topics: tuple[str, ...]
-    secret_sha256: str
+    secret_sha256: _Sha256
     created: datetime
     expires: datetime | None = None
     revoked: datetime | None = None
     rate: Rate | None = None
     scopes: tuple[str, ...] = DEFAULT_SCOPES[TokenKind.PRIVATE]
-    former_sha256: str = ""
+    former_sha256: _Sha256 = ""
     former_until: datetime | None = None
     kind: TokenKind = TokenKind.PRIVATE
     generation: int = 0
@@ -148,8 +153,22 @@ class Token:
 
     @classmethod
     def decoded(cls, value: bytes) -> Token:
-        """Returns the token of a value in the registry; raises ValueError if it is none."""
-        return _TOKEN.decode(value)
+        """Returns the token of a value in the registry, with times in UTC.
+
+        Raises:
+            ValueError: if it is none: also if a time has no zone or is beyond the years 1 to 9999,
+                a limit is not above zero, or a webhook has another number of topics than one.
+        """
+        try:
+            token = with_times_in_utc(_TOKEN.decode(value))
+        except RecursionError as error:
+            raise ValueError("JSON is nested too deep") from error
+        if token.is_webhook and (len(token.topics) != 1 or ALL_TOPICS in token.topics):
+            raise ValueError(f"a webhook sends to one topic, and topics are {token.topics!r:.100}")
+        limits = () if token.rate is None else astuple(token.rate)
+        if not all(limit is None or limit > 0 for limit in limits):
+            raise ValueError(f"rate is {token.rate}: a limit is above zero")
+        return token
 
 
 # Made at import: msgspec crashes where several threads are the first to decode a class.

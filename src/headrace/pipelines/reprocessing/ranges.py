@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from headrace.errors import RangeExpiredError
+from headrace.events.times import iso_milliseconds, time_of
 from headrace.kafka.client import ClientConfig, offsets_since
 from headrace.kafka.cluster import LivePositions
 from headrace.kafka.groups import first_timestamps
@@ -151,5 +152,4 @@ def _expired(
 
 
 def _text(milliseconds: int) -> str:
-    at = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return iso_milliseconds(time_of(milliseconds * 1000))

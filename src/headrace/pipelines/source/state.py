@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
 from headrace.pipelines.source.feedback import Feedback
 from headrace.runtime.json_files import read_json, write_json, write_passing
 
-# Made at import: msgspec crashes where several threads are the first to decode a class.
-msgspec.json.Decoder(Feedback)
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,30 @@ class SourceView:
     unreachable: str = ""
 
 
+@dataclass(frozen=True)
+class _StoredFeedback:
+    """What is known after a batch of a checkpoint that ended at these offsets, and before it."""
+
+    checkpoint: str = ""
+    batch_id: int = -1
+    before: Feedback = field(default_factory=Feedback)
+    feedback: Feedback = field(default_factory=Feedback)
+    ends: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _StoredWaiting:
+    """The oldest events that wait in a join, by partition."""
+
+    checkpoint: str
+    oldest_us: Mapping[int, int | None]
+
+
+_Paused = dict[str, tuple[int, ...]]
+# Made at import: msgspec crashes where several threads are the first to decode a class.
+msgspec.json.Decoder(tuple[_StoredFeedback, _StoredWaiting, SourceView, _Paused])
+
+
 class SourceState:
     """A pipeline's folder under ``.headrace/state``. Files are replaced whole.
 
@@ -43,11 +67,11 @@ class SourceState:
 
     def paused(self, topic: str) -> frozenset[int]:
         """Partitions that stay where they are until resumed."""
-        return frozenset(self._read("paused.json").get(topic, ()))
+        return frozenset(self._paused().get(topic, ()))
 
     def pause(self, topic: str, partitions: frozenset[int]) -> None:
         """Hold exactly these partitions of a topic."""
-        held = self._read("paused.json") | {topic: sorted(partitions)}
+        held = self._paused() | {topic: tuple(sorted(partitions))}
         paused = {name: partitions for name, partitions in held.items() if partitions}
         write_json(self._folder / "paused.json", paused)
 
@@ -60,13 +84,10 @@ class SourceState:
             checkpoint: its URI.
             batch_id: as it was before this batch; None: with the last one.
         """
-        stored = self._read("feedback.json")
-        if stored.get("checkpoint") != checkpoint:
+        stored = self._feedback()
+        if stored.checkpoint != checkpoint:
             return Feedback()
-        is_repeated = batch_id is not None and stored.get("batch_id") == batch_id
-        return msgspec.convert(
-            stored["before" if is_repeated else "feedback"], Feedback, strict=False
-        )
+        return stored.before if stored.batch_id == batch_id else stored.feedback
 
     def feedback_at(self, checkpoint: str, ends: Mapping[str, Mapping[int, int]]) -> Feedback:
         """Returns what :meth:`feedback` does, of the batch that ended at these offsets.
@@ -77,8 +98,7 @@ class SourceState:
             checkpoint: its URI.
             ends: offsets by topic and partition.
         """
-        stored = self._read("feedback.json").get("ends")
-        return self.feedback(checkpoint) if stored == _as_json(ends) else Feedback()
+        return self.feedback(checkpoint) if self._feedback().ends == ends else Feedback()
 
     def forget_clocks_of_another_history(
         self, checkpoint: str, ends: Mapping[int, Mapping[str, Mapping[int, int]]]
@@ -92,14 +112,13 @@ class SourceState:
             checkpoint: its URI.
             ends: offsets by topic and partition at the ends of its last two batches, by batch.
         """
-        stored = self._read("feedback.json")
-        if stored.get("checkpoint") != checkpoint:
+        stored = self._feedback()
+        if stored.checkpoint != checkpoint:
             return
-        batch_id = stored["batch_id"]
-        if batch_id not in ends or stored["ends"] != _as_json(ends[batch_id]):
-            without_clocks = asdict(Feedback(self.feedback(checkpoint).sizes))
-            content = {"before": without_clocks, "feedback": without_clocks, "ends": {}}
-            write_json(self._folder / "feedback.json", stored | content)
+        if stored.batch_id not in ends or stored.ends != ends[stored.batch_id]:
+            without_clocks = Feedback(stored.feedback.sizes)
+            kept = replace(stored, before=without_clocks, feedback=without_clocks, ends={})
+            write_json(self._folder / "feedback.json", asdict(kept))
 
     def write_feedback(
         self,
@@ -109,24 +128,17 @@ class SourceState:
         ends: Mapping[str, Mapping[int, int]],
     ) -> None:
         """Writes what the planner reads before its next batch; once more where one is repeated."""
-        content = {
-            "checkpoint": checkpoint,
-            "batch_id": batch_id,
-            "before": asdict(self.feedback(checkpoint, batch_id)),
-            "feedback": asdict(feedback),
-            "ends": _as_json(ends),
-        }
-        write_passing(self._folder / "feedback.json", content, sync=True)
+        before = self.feedback(checkpoint, batch_id)
+        stored = _StoredFeedback(checkpoint, batch_id, before, feedback, ends)
+        write_passing(self._folder / "feedback.json", asdict(stored), sync=True)
 
     def waiting(self, checkpoint: str) -> dict[int, int | None]:
         """By partition of a join, the event time of the oldest event that waits, in microseconds.
 
         None: none waits. Partitions of which that is not known are left out.
         """
-        stored = self._read("waiting.json")
-        if stored.get("checkpoint") != checkpoint:
-            return {}
-        return {int(p): us for p, us in stored["oldest_us"].items()}
+        stored = self._read("waiting.json", _StoredWaiting)
+        return dict(stored.oldest_us) if stored and stored.checkpoint == checkpoint else {}
 
     def forget_waiting(self) -> None:
         """Deletes what an earlier run wrote, which may have ended before it wrote again."""
@@ -134,23 +146,12 @@ class SourceState:
 
     def write_waiting(self, checkpoint: str, oldest_us: Mapping[int, int | None]) -> None:
         """Writes what the planner of a join reads before its next batch."""
-        content = {"checkpoint": checkpoint, "oldest_us": dict(oldest_us)}
-        write_passing(self._folder / "waiting.json", content, sync=True)
+        stored = _StoredWaiting(checkpoint, dict(oldest_us))
+        write_passing(self._folder / "waiting.json", asdict(stored), sync=True)
 
     def view(self, topic: str) -> SourceView:
         """What the planner wrote last."""
-        stored = self._read(f"view-{topic}.json")
-        latest, positions = (
-            {int(p): offset for p, offset in stored.get(name, {}).items()}
-            for name in ("latest", "positions")
-        )
-        return SourceView(
-            latest,
-            positions,
-            tuple(stored.get("idle", ())),
-            tuple(stored.get("paused", ())),
-            stored.get("unreachable", ""),
-        )
+        return self._read(f"view-{topic}.json", SourceView) or SourceView()
 
     def write_view(self, topic: str, view: SourceView) -> None:
         """Writes what the driver reads for its progress."""
@@ -163,10 +164,12 @@ class SourceState:
     def _view(self, topic: str) -> Path:
         return self._folder / f"view-{topic}.json"
 
-    def _read(self, name: str) -> dict[str, Any]:
-        document: dict[str, Any] | None = read_json(self._folder / name, dict)
-        return document or {}
+    def _paused(self) -> _Paused:
+        return self._read("paused.json", _Paused) or {}
 
+    def _feedback(self) -> _StoredFeedback:
+        return self._read("feedback.json", _StoredFeedback) or _StoredFeedback()
 
-def _as_json(ends: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
-    return {topic: {str(p): at for p, at in by.items()} for topic, by in ends.items()}
+    def _read(self, name: str, kind: type[_T]) -> _T | None:
+        # Names of members in JSON are texts, and numbers of partitions here.
+        return read_json(self._folder / name, partial(msgspec.convert, type=kind, strict=False))

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from headrace.events.times import TimeMs
 from headrace.queries.records.decoding import decode_json
 
 # A slot is free if its lease was not renewed for this time.
@@ -70,7 +71,7 @@ class Claim(msgspec.Struct, frozen=True):
     holder: str
     host: str
     is_release: bool = False
-    sent_ms: int = 0
+    sent_ms: TimeMs = 0
 
 
 # Made at import: msgspec crashes where several threads are the first to decode a class.

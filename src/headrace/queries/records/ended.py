@@ -19,9 +19,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from headrace.events.times import EARLIEST_US, LATEST_US
+from headrace.events.times import TimeMs, TimeUs
 from headrace.queries.records.decoding import decode_json
-from headrace.queries.records.result import QueryResult, ResultKind, check_times
+from headrace.queries.records.result import QueryResult, ResultKind, with_times_in_utc
 
 MatchesByPartition: TypeAlias = Mapping[int, Mapping[str, int]]
 """Numbers of matches, by partition and topic of the events."""
@@ -90,9 +90,9 @@ class PartitionClocks(msgspec.Struct, tag="clocks", tag_field="kind", frozen=Tru
     """
 
     partition: int
-    event_us: Mapping[str, int]
-    clock_us: int
-    since_ms: int = 0
+    event_us: Mapping[str, TimeUs]
+    clock_us: TimeUs
+    since_ms: TimeMs = 0
     matches: Mapping[str, int] = {}
 
     def matches_since(self, before: PartitionClocks, topic: str) -> int:
@@ -121,11 +121,8 @@ def decode_ended(value: bytes, partitions: int) -> EndedRecord:
     if record.partition not in range(partitions):
         raise ValueError(f"there is no partition {record.partition}")
     if isinstance(record, PartitionClocks):
-        for time_us in (*record.event_us.values(), record.clock_us):
-            if not EARLIEST_US <= time_us <= LATEST_US:
-                raise ValueError(f"{time_us} is no time in microseconds since 1970")
-    elif not record.results:
+        return record
+    if not record.results:
         raise ValueError("a window without results")
-    else:
-        check_times(record.results[0])  # all results of a window have the same times
-    return record
+    results = [with_times_in_utc(result) for result in record.results]
+    return msgspec.structs.replace(record, results=results)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 
 import msgspec
 
+from headrace.events.times import TimeMs, TimeUs
 from headrace.queries.hashing import text_hash
 from headrace.queries.records.decoding import decode_json
 
@@ -48,7 +49,7 @@ class WindowPartial(msgspec.Struct, tag="add", tag_field="kind", frozen=True):
     """
 
     query: str
-    registered_ms: int
+    registered_ms: TimeMs
     revision: int
     text: str
     topic: str
@@ -99,8 +100,8 @@ class Tick(msgspec.Struct, tag="tick", tag_field="kind", frozen=True):
 
     topic: str
     pipeline: str
-    event_us: int | None
-    planned_ms: int
+    event_us: TimeUs | None
+    planned_ms: TimeMs
     positions: Mapping[int, int]
     registry_offset: int
     topic_id: str = ""

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.events.times import readable_microseconds
+from headrace.events.times import utc_time_text
 from headrace.queries.records.decoding import decode_json
 
 _LOG = logging.getLogger("headrace.queries")
@@ -70,6 +70,7 @@ class QueryResult(msgspec.Struct, frozen=True):
 
 
 _RESULT = msgspec.json.Decoder(QueryResult)
+_MAX_DEPTH = 20  # of a value; what shows results calls itself for each level
 
 
 def decode_result(value: bytes) -> QueryResult:
@@ -79,20 +80,35 @@ def decode_result(value: bytes) -> QueryResult:
         ValueError: if the value is no result. The message names the member that is wrong.
     """
     result = decode_json(_RESULT, value)
-    check_times(result)
-    return result
+    for name in ("facets", "values"):
+        if not _is_shallow(getattr(result, name), _MAX_DEPTH):
+            raise ValueError(f"{name} are nested deeper than {_MAX_DEPTH} levels")
+    return with_times_in_utc(result)
 
 
-def check_times(result: QueryResult) -> None:
-    """Checks the times of a result that another program may have written.
+def with_times_in_utc(result: QueryResult) -> QueryResult:
+    """Returns a result with its times as headrace writes them; another program may differ.
 
     Raises:
         ValueError: if a time can't be read. The message names the member that is wrong.
     """
+    changed = {}
     for name in ("registered", "begin", "end"):
         time = getattr(result, name)
-        if readable_microseconds(time) is None:
-            raise ValueError(f"{name} is {time!r:.100}, expected a time with a time zone")
+        try:
+            if (text := utc_time_text(time)) != time:
+                changed[name] = text
+        except ValueError as error:
+            raise ValueError(f"{name} is {error}") from None
+    return msgspec.structs.replace(result, **changed) if changed else result
+
+
+def _is_shallow(value: object, levels: int) -> bool:
+    if isinstance(value, Mapping):
+        return levels > 0 and all(_is_shallow(each, levels - 1) for each in value.values())
+    if isinstance(value, list):
+        return levels > 0 and all(_is_shallow(each, levels - 1) for each in value)
+    return True
 
 
 def result_of(query_id: str, key: bytes | None, value: bytes | None) -> QueryResult | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Annotated, TypeAlias
 
 import msgspec
 
-from headrace.events.times import iso_milliseconds
+from headrace.events.times import iso_milliseconds, with_times_in_utc
 from headrace.queries.records.decoding import decode_json
 
 QUERY_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
@@ -62,6 +62,7 @@ class RegisteredQuery:
 _VALUE = msgspec.json.Decoder(RegisteredQuery)
 _MEMBERS = [each.name for each in fields(RegisteredQuery) if each.name != "offset"]
 _OPTIONAL = {"shape", "constants", "text_changed_at"}
+_TIMES = ("registered_at", "updated_at", "expires_at", "text_changed_at")
 
 
 def encode_query(query: RegisteredQuery) -> tuple[bytes, bytes]:
@@ -76,17 +77,27 @@ def encode_query(query: RegisteredQuery) -> tuple[bytes, bytes]:
 
 
 def decode_query(key: bytes | None, value: bytes) -> RegisteredQuery:
-    """Returns the query of a record, without parsing its text.
+    """Returns the query of a record, without parsing its text; its times are in UTC.
 
     Raises:
         ValueError: if the record has no valid query. The message names the member that is wrong.
     """
-    query = decode_json(_VALUE, value)
+    query = _in_milliseconds(with_times_in_utc(decode_json(_VALUE, value)))
     if not QUERY_ID.fullmatch(query.id):
         raise ValueError(f"id is {query.id!r}; possible are {QUERY_ID_WORDS}")
     if key != query.id.encode():
         raise ValueError(f"the key of the record is {key!r}, and id is {query.id!r}")
     return query
+
+
+def _in_milliseconds(query: RegisteredQuery) -> RegisteredQuery:
+    """Returns a query without the microseconds that another program may have written."""
+    cut = {
+        name: time.replace(microsecond=time.microsecond // 1000 * 1000)
+        for name in _TIMES
+        if (time := getattr(query, name)) is not None and time.microsecond % 1000
+    }
+    return replace(query, **cut) if cut else query
 
 
 def _written(member: object) -> object:

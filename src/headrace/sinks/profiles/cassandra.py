@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from headrace.errors import SinkError, SinkUnavailableError
+from headrace.events.times import time_of
 from headrace.runtime.extras import require_extra
 from headrace.settings import Secret
 from headrace.sinks.profiles.cassandra_address import CassandraAddress
@@ -32,7 +33,6 @@ from headrace.sinks.profiles.store import (
     ProfileField,
     ProfileStore,
     Version,
-    time_of,
 )
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from headrace.errors import (
     ProfileStoreUnavailableError,
     SinkError,
 )
+from headrace.events.times import time_of
 from headrace.runtime.extras import require_extra
 from headrace.settings import Secret
 from headrace.settings.ingest import is_redis_server
@@ -31,7 +32,6 @@ from headrace.sinks.profiles.store import (
     ProfileField,
     ProfileStore,
     Version,
-    time_of,
 )
 
 if TYPE_CHECKING:

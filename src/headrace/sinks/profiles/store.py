@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple, Protocol, Self
 
 import msgspec
+
+from headrace.events.times import time_of
 
 MAX_ENTRIES_AT_ONCE = 1_000
 """Of a change that readers see as a whole."""
 MAX_KEY_BYTES = 1_024
 """Of a key, and of an event id."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def time_of(microseconds: int) -> datetime:
-    """Returns an event time, given in microseconds since 1970."""
-    return _EPOCH + timedelta(microseconds=microseconds)
 
 
 def is_key(user: str) -> bool:

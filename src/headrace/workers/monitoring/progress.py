@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from headrace.events.times import TimeMs
 from headrace.metrics import WORKER_METRICS
 from headrace.runtime.error_text import error_message
 from headrace.runtime.instance_name import process_name
@@ -57,7 +60,7 @@ class WorkerProgress:
     lag_seconds: float = 0.0
     paused_partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     process: str = ""
-    updated_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    updated_ms: TimeMs = field(default_factory=lambda: time.time_ns() // 1_000_000)
 
     @property
     def final(self) -> bool:
@@ -70,10 +73,12 @@ class WorkerProgress:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> WorkerProgress:
-        """Reads what :meth:`to_json` wrote."""
-        paused = {name: tuple(reasons) for name, reasons in values["paused_partitions"].items()}
-        state = InstanceState(values["state"])
-        return cls(**{**values, "state": state, "paused_partitions": paused})
+        """Reads what :meth:`to_json` wrote.
+
+        Raises:
+            ValueError: if a value has another type than its field.
+        """
+        return msgspec.convert(values, cls)
 
 
 @dataclass(frozen=True)
@@ -108,9 +113,16 @@ class PartitionProgress:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> PartitionProgress:
-        """Reads what ``asdict`` made."""
-        return cls(**{**values, "paused": tuple(values["paused"])})
+        """Reads what ``asdict`` made.
 
+        Raises:
+            ValueError: if a value has another type than its field.
+        """
+        return msgspec.convert(values, cls)
+
+
+# Made at import: msgspec crashes where several threads are the first to decode a class.
+msgspec.json.Decoder(tuple[WorkerProgress, PartitionProgress])
 
 InstanceSnapshot = tuple[WorkerProgress, Sequence[PartitionProgress]]
 """An instance, and each partition that is its own."""
