@@ -446,6 +446,31 @@ def test_a_length_beside_chunks_ends_the_connection(service, token):
     assert answer.count(b"HTTP/1.1") == 1
 
 
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        b"zz\r\n{}\r\n0\r\n\r\n",
+        b"1;" + b"a" * 20_000 + b"\r\n{\r\n0\r\n\r\n",
+        b"2\r\n{}XX0\r\n\r\n",
+        b"-1\r\n{}\r\n0\r\n\r\n",
+        b"ffffffffffffffffff\r\n{}\r\n0\r\n\r\n",
+        b"1\r\n{\r\nzz\r\n",
+    ],
+    ids=["size", "extension", "length", "negative", "overflow", "later"],
+)
+def test_chunks_that_can_not_be_read_are_a_problem_of_the_request(service, token, chunks):
+    head = (
+        f"POST /v1/topics/occurrences{service.suffix}/events HTTP/1.1\r\nhost: x\r\n"
+        f"authorization: Bearer {token}\r\ncontent-type: application/json\r\n"
+        "transfer-encoding: chunked\r\n\r\n"
+    ).encode()
+    answer = _talk(service.port, head + chunks)
+    assert answer.startswith(b"HTTP/1.1 400")
+    headers, _, body = answer.partition(b"\r\n\r\n")
+    assert b"x-request-id: " in headers.lower()
+    assert json.loads(body)["code"] == "undecodable-body"
+
+
 def test_a_worker_that_is_killed_is_replaced_and_what_it_accepted_is_there(service, token):
     accepted = []
     for _ in range(3):

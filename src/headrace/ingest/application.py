@@ -95,9 +95,12 @@ class Application:
         except RefusedRequestError as error:
             answer = problem_answer(error, instance=request.uri)
         except ClientGoneError:
-            if self._access_log is not None:
-                self._access_log.write(request, _CLIENT_GONE, time.monotonic() - began)
-            return
+            if b"transfer-encoding" not in request.headers:
+                if self._access_log is not None:
+                    self._access_log.write(request, _CLIENT_GONE, time.monotonic() - began)
+                return
+            # The server says the same of a client that is gone and of chunks that can't be read.
+            answer = problem_answer(_broken_chunks(), instance=request.uri)
         except Exception:  # noqa: BLE001 - a client must hear that the outcome is unknown
             _LOG.exception("A request failed unexpectedly; the client was told to send it again")
             answer = problem_answer(_failed(), instance=request.uri)
@@ -193,6 +196,11 @@ def _access_log(config: IngestConfig) -> AccessLog | None:
         return None
     lines = settings.access_log_lines_per_second
     return AccessLog(config.state / ACCESS_LOG, LINES[settings.access_log], lines)
+
+
+def _broken_chunks() -> RefusedRequestError:
+    detail = "a chunk of the body can't be read, or the connection was closed before the last one"
+    return refused(HTTPStatus.BAD_REQUEST, "undecodable-body", detail, CLOSE)
 
 
 def _failed() -> RefusedRequestError:
