@@ -316,6 +316,20 @@ def test_times_that_are_no_dates_are_in_a_window_of_their_own(spark, linked):
     ]
 
 
+def test_records_without_a_timestamp_are_in_the_window_of_1970_at_both_ends(spark, linked):
+    for config, topic in ((linked.other, linked.name), (linked.own, linked.local)):
+        sender = connected_producer(config)
+        for time_ms in (-1, BEGAN * 1000, -1):
+            sender.produce(topic, b"v", b"k", 0, timestamp=time_ms)
+        assert sender.flush(FLUSH_SECONDS) == 0
+    linked.mirror_all()
+    linked.merge_all()
+    for name, fate, of_hour in (("waw", Fate.OUT, 1), ("merge", Fate.LATE, 2)):
+        first, hour, *_ = link_windows(linked.counted(spark, name), WINDOW, time.time())
+        assert (first.start.year, first.state, first.fates) == (1970, BALANCED, {fate: 2})
+        assert (hour.start.timestamp(), hour.state, hour.read) == (BEGAN, BALANCED, of_hour)
+
+
 def test_an_accepted_loss_is_in_the_ledger(spark, linked):
     linked.write(linked.other, linked.name, [0, 1])
     linked.mirror_all()

@@ -32,6 +32,7 @@ from headrace.mirror.instance import MirrorInstance
 from headrace.mirror.link import Link
 from headrace.model import TopicPartition
 from headrace.settings.model import KafkaSettings
+from headrace.transfer.columns import TIMESTAMP
 from headrace.transfer.origin import ORIGIN
 from headrace.transfer.site_times import SITE_TIMES, ensure_site_times, site_time_key
 
@@ -260,6 +261,17 @@ def test_a_site_that_is_silent_is_idle_and_what_it_sends_later_is_late(plan, beg
     assert times(merged) == [began_ms + t for t in (0, 10, 20, 30)]
     [(time_ms, *_, headers)] = records(merged, merged.late)
     assert (time_ms, headers[-1]) == (began_ms + 15, (LATE_HEADER, b"late"))
+
+
+def test_a_record_without_a_timestamp_can_not_be_put_in_order(plan, began_ms):
+    merged = plan(BY_RECORDS)
+    write(merged, 0, [-1, began_ms, -1, began_ms + 1])
+    with Running(merged) as running:
+        running.until(lambda status: (status.late, status.records) == (2, 2))
+    assert times(merged) == [began_ms, began_ms + 1]
+    for time_ms, *_, headers in records(merged, merged.late):
+        assert time_ms > began_ms
+        assert headers[-2:] == [(LATE_HEADER, b"no-timestamp"), (TIMESTAMP, b"-1")]
 
 
 def test_one_partition_that_waits_holds_up_no_other(plan, began_ms):

@@ -21,7 +21,7 @@ from headrace.link_ledger.records import (
     read_records,
     sums_by_fate,
 )
-from headrace.merger.merging import LATE_HEADER
+from headrace.merger.merging import LATE_HEADER, NO_TIMESTAMP
 from headrace.merger.plan import MergePlan
 from headrace.merger.position import InputPosition, positions_of
 from headrace.model import OffsetRange, TopicPartition
@@ -146,7 +146,7 @@ class _Counting:
         if first_offsets := heads(cut):
             config, group = self._plan.config, self._plan.group
             records = read_records(self._spark, config, group, first_offsets)
-            past_ms = f.least(own_time_ms(), f.lit(time.time_ns() // 1_000_000))
+            past_ms = f.least(_time_ms(), f.lit(time.time_ns() // 1_000_000))
             is_late = f.col("topic") == self._plan.late
             first = first_values(records.where(~is_late), past_ms)
             # Late records are in no order at all.
@@ -176,8 +176,8 @@ class _Counting:
         if not held:
             return {}
         records = read_records(self._spark, self._plan.config, self._plan.group, held)
-        records = records.where(own_time_ms() >= by_partition(from_ms, 0))
-        return sums_by_fate(records, fate, own_time_ms(), self._window_seconds)
+        records = records.where(_time_ms() >= by_partition(from_ms, 0))
+        return sums_by_fate(records, fate, _time_ms(), self._window_seconds)
 
 
 def _of(
@@ -203,6 +203,17 @@ def _source_fate(positions: Mapping[TopicPartition, InputPosition | None]) -> Co
     ]
     is_written = reduce(lambda left, right: left | right, written, f.lit(False))
     return f.when(is_written, Fate.OUT).otherwise(Fate.WAITING)
+
+
+def _time_ms() -> Column:
+    """The times of records, at both ends: 1 of those that have no timestamp at the source."""
+    from pyspark.sql import functions as f
+
+    mark = f.lit(NO_TIMESTAMP).cast("binary")
+    is_copied_without = f.exists(
+        f.col("headers"), lambda each: (each["key"] == LATE_HEADER) & (each["value"] == mark)
+    )
+    return f.when(is_copied_without, f.lit(1)).otherwise(own_time_ms())
 
 
 def _target_fate(plan: MergePlan) -> Column:

@@ -29,13 +29,13 @@ from headrace.model import TopicPartition
 from headrace.runtime.clock import now_in_ms
 from headrace.runtime.instance_name import process_name
 from headrace.transfer.instance import MovedRecords, SourceChangedError
-from headrace.transfer.writing import Rejection, TransferWriter
+from headrace.transfer.writing import NO_TIMESTAMP_MS, Rejection, TransferWriter
 
 LATE_HEADER = "headrace-late"
 """Header of a record that is not in order, with the reason."""
 
-UNREADABLE_HEADERS = "headers"
-"""The reason beside those of :mod:`headrace.merger.target_partition`."""
+UNREADABLE_HEADERS, NO_TIMESTAMP = "headers", "no-timestamp"
+"""The reasons beside those of :mod:`headrace.merger.target_partition`."""
 
 SiteTimes = Mapping[TopicPartition, int]
 """By partition of a copy, the time up to which its mirror has copied all."""
@@ -359,20 +359,23 @@ class Merging:
     def _write(self, output: TargetPartition, written: Written) -> None:
         """Puts a record into the transaction.
 
-        Brokers take names of headers that the client library can't give: such a record goes without
-        headers to those that are not in order.
+        Brokers take names of headers that the client library can't give, and records without a
+        timestamp: these go to those that are not in order, the former without headers.
         """
-        (_, place, offset, message), reason = written
+        (time_ms, place, offset, message), reason = written
         each, headers = output.inputs[place], headers_of(message)
+        if headers is None:
+            reason = UNREADABLE_HEADERS
+        elif time_ms == NO_TIMESTAMP_MS:
+            reason = NO_TIMESTAMP
         rejection = self._rejections.get(each.source)
         if rejection is not None and rejection.offset == offset:
-            topic = self._plan.late if reason or headers is None else self._plan.target
+            topic = self._plan.late if reason else self._plan.target
             raise MergerRecordError(*self._plan.named(each.source), offset, rejection.reason, topic)
         if headers is not None and not reason:
             self._writer.send(each.source, output.target, message, list(headers))
             self._uncommitted.records += 1
         else:
-            reason = UNREADABLE_HEADERS if headers is None else reason
             late = TopicPartition(self._plan.late, output.target.partition)
             marked = [*(headers or ()), (LATE_HEADER, reason.encode())]
             self._writer.send(each.source, late, message, marked)

@@ -29,13 +29,19 @@ from headrace.kafka.transactions import (
     finish_step,
 )
 from headrace.model import TopicPartition
+from headrace.runtime.clock import now_in_ms
 from headrace.runtime.instance_name import process_name
+from headrace.transfer.columns import TIMESTAMP
 from headrace.transfer.target import TransferTarget
 
 TRANSACTION_SECONDS = 10
 """So long a transaction stays open whose instance is gone: readers wait for its end."""
 
+NO_TIMESTAMP_MS = -1
+"""What stands for the timestamp of a record that has none."""
+
 _LOG = logging.getLogger("headrace.transfer")
+_UNWRITABLE_MS = (NO_TIMESTAMP_MS, 0)  # with 0, the client takes the time of the clock
 _MAX_OFFSETS = 1_000  # in one request
 _WRITING = {
     "linger.ms": "20",
@@ -76,6 +82,18 @@ class RejectedBatchError(Exception):
     def __init__(self, reason: str, records: dict[TopicPartition, Rejection]) -> None:
         self.records = records
         super().__init__(reason)
+
+
+def _with_time(timestamp_ms: int, headers: list[Any]) -> tuple[int, list[Any]]:
+    """Returns a timestamp that can be written, and headers that say which one the record has.
+
+    That of a record without one is the time of copying: by one of 1970, retention would delete the
+    copy at once, where the source keeps its record.
+    """
+    writable_ms = now_in_ms() if timestamp_ms == NO_TIMESTAMP_MS else 1
+    if any(name == TIMESTAMP for name, _ in headers):  # a dispatcher has kept the first one
+        return writable_ms, headers
+    return writable_ms, [*headers, (TIMESTAMP, b"%d" % timestamp_ms)]
 
 
 class TransferWriter:
@@ -124,6 +142,8 @@ class TransferWriter:
             else self._delivered
         )
         _, timestamp_ms = message.timestamp()
+        if timestamp_ms in _UNWRITABLE_MS:
+            timestamp_ms, headers = _with_time(timestamp_ms, headers)
         record = (
             target.topic,
             message.value(),
@@ -131,7 +151,7 @@ class TransferWriter:
             target.partition,
             report,
             None,  # the other name of `report`
-            timestamp_ms if timestamp_ms > 0 else 1,  # 0: the client takes the clock's
+            timestamp_ms,
             headers,
         )
         while True:
