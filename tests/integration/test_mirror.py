@@ -12,6 +12,7 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.in_process import answer
 from tests.integration.mirror_instance import BEFORE_METADATA, BEFORE_OFFSETS, arguments
 from tests.kafka_topics import grow_topic, make_topic, wait_until_settled
@@ -24,6 +25,7 @@ from headrace.errors import (
     MirrorRecreatedError,
     MirrorTopicMissingError,
 )
+from headrace.kafka.broker_errors import TIMES_AHEAD
 from headrace.kafka.client import (
     admin,
     client_config,
@@ -41,10 +43,12 @@ from headrace.mirror.link import Link
 from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
 from headrace.settings.model import KafkaSettings
+from headrace.transfer.columns import TIMESTAMP
 from headrace.transfer.instance import TransferTiming
 from headrace.transfer.origin import ORIGIN
 
 HEADRACE = Path(sys.executable).with_name("headrace")
+ANY_TIME = ConfigEntry(TIMES_AHEAD, str(2**63 - 1), incremental_operation=AlterConfigOpType.SET)
 BEGAN_MS = int(time.time() * 1000)  # what is older than a topic's retention, brokers delete
 
 
@@ -440,6 +444,43 @@ def test_a_record_that_the_target_refuses_is_named_and_those_before_it_are_copie
     assert (error.site, error.partition, error.offset) == ("waw", f"{name}/0", 200)
     assert numbers(target, link) == list(range(200))
     assert committed_offset(target, link) == 200
+
+
+def test_a_record_without_a_timestamp_has_the_time_of_copying(link, source, target):
+    [(name, copy)] = link.copies.items()
+    sender = connected_producer(source)
+    for time_ms in (-1, BEGAN_MS, -1):
+        sender.produce(name, b"v", b"k", 0, timestamp=time_ms)
+    assert sender.flush(FLUSH_SECONDS) == 0
+    assert [time_ms for _, _, time_ms, _ in records(source, name)[0]] == [-1, BEGAN_MS, -1]
+    with Running(link) as running:
+        running.until(lambda progress: progress.moved.records == 3)
+    without, first, _ = records(target, copy)[0]
+    assert (without[2] > BEGAN_MS, without[3][-1]) == (True, (TIMESTAMP, b"-1"))
+    assert (first[2], [name for name, _ in first[3]]) == (BEGAN_MS, [ORIGIN])
+
+
+def test_a_record_from_the_future_is_named_with_the_setting_that_keeps_it(source, target, topic):
+    name = topic("clicks")
+    make(source, name, **{"message.timestamp.after.max.ms": str(2**63 - 1)})
+    make(target, f"waw.{name}")
+    link = Link(
+        name, f"headrace.mirror.{name}", "waw", "central", source, target, {name: f"waw.{name}"}
+    )
+    write(source, name, [0, 7_200_000, 1])
+    with Running(link) as running:
+        wait_for(lambda: running.failure)
+    assert isinstance(running.failure, MirrorRecordError)
+    assert (running.failure.offset, running.failure.setting) == (1, TIMES_AHEAD)
+    keeps, _, loses = running.failure.remedy.partition(" To leave it out: ")
+    assert f'waw.{name} config={{"{TIMES_AHEAD}": ' in keeps
+    assert "headrace mirror accept" in loses
+    resource = ConfigResource("topic", f"waw.{name}", incremental_configs=[ANY_TIME])
+    for done in admin(target).incremental_alter_configs([resource]).values():
+        done.result(LIMIT_SECONDS)
+    with Running(link) as running:
+        running.until(lambda progress: progress.moved.records >= 2)
+    assert numbers(target, link) == [0, 7_200_000, 1]
 
 
 def test_a_partition_that_only_the_copy_has_waits_for_the_source(link, source, target):

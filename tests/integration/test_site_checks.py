@@ -6,8 +6,17 @@ import pytest
 from tests.in_process import answer
 from tests.kafka_topics import make_topic
 
+from headrace.control import site_checks
 from headrace.control.project import load_project
-from headrace.control.site_checks import TopicLink, check_links, link_faults, topic_links
+from headrace.control.site_checks import (
+    TopicLink,
+    check_links,
+    link_faults,
+    link_warnings,
+    topic_links,
+)
+from headrace.errors import BrokerUnreachableError
+from headrace.kafka.brokers import Brokers
 from headrace.kafka.client import LiveTopic, client_config
 from headrace.kafka.topics import TopicState
 from headrace.settings import load_settings
@@ -19,6 +28,8 @@ SENT = TopicLink("dispatcher d", "central", "clicks", "waw", "events", keeps_tim
 CONFIG = {
     "max.message.bytes": "1048588",
     "message.timestamp.type": "CreateTime",
+    "message.timestamp.after.max.ms": str(HOUR_MS),
+    "message.timestamp.before.max.ms": str(2**63 - 1),
     "retention.ms": str(24 * HOUR_MS),
     "retention.bytes": "-1",
     "cleanup.policy": "delete",
@@ -60,6 +71,19 @@ def test_topics_that_are_alike_fit(settings, link):
         ),
         (SENT, state(), state(max_message_bytes="1000"), "takes 1048588 bytes at central"),
         (MIRRORED, state(), state(message_timestamp_type="LogAppendTime"), "LogAppendTime"),
+        (
+            MIRRORED,
+            state(message_timestamp_after_max_ms=str(2 * HOUR_MS)),
+            state(),
+            "clicks at waw takes records that are further ahead of the clock than 3600000 ms",
+        ),
+        (
+            MIRRORED,
+            state(),
+            state(message_timestamp_before_max_ms="5"),
+            "further behind the clock than 5 ms, and waw.clicks at central does not",
+        ),
+        (SENT, state(), state(cleanup_policy="compact"), "takes no record without a key"),
         (MIRRORED, state(retention_ms=str(HOUR_MS)), state(), "at waw keeps records for 1 hours"),
         (SENT, state(retention_ms=str(HOUR_MS)), state(), "at central keeps records for 1 hours"),
         (SENT, state(retention_bytes="1000"), state(), "keeps 1000 bytes of a partition"),
@@ -78,6 +102,15 @@ def test_what_does_not_fit_is_named(settings, link, source, target, message):
         (SENT, state(max_message_bytes="2000000"), state(max_message_bytes="2000400")),
         (MIRRORED, state(retention_ms="-1", retention_bytes="-1"), state(retention_ms="1")),
         (MIRRORED, state(cleanup_policy="compact", retention_ms="1"), state()),
+        (MIRRORED, state(cleanup_policy="compact"), state(cleanup_policy="compact,delete")),
+        (SENT, state(message_timestamp_after_max_ms="99999999"), state()),
+        (
+            MIRRORED,
+            state(
+                message_timestamp_type="LogAppendTime", message_timestamp_after_max_ms="99999999"
+            ),
+            state(),
+        ),
     ],
 )
 def test_what_harms_nothing_is_no_fault(settings, link, source, target):
@@ -109,3 +142,35 @@ def test_the_command_compares_what_is_there(tmp_path, broker, topic):
     assert (away.unreachable, away.faults) == ("par", ())
     links = answer("sites", "check", "--project", tmp_path, code=3)["links"]
     assert [link["unreachable"] for link in links] == ["", "", "par"]
+
+
+def test_a_plan_compares_topics_that_apply_would_make(tmp_path, monkeypatch):
+    (tmp_path / "headrace.toml").write_text(
+        '[project]\nname = "demo"\nmodules = ["planned_flow"]\n'
+        '[kafka]\nbootstrap_servers = "own:1"\n'
+        '[sites.waw.kafka]\nbootstrap_servers = "waw:1"\n'
+        '[sites.par.kafka]\nbootstrap_servers = "par:1"\n'
+    )
+    (tmp_path / "planned_flow.py").write_text(
+        "from headrace import Dispatcher, Mirror, Topic\n"
+        'large = Topic("waw.large", config={"max.message.bytes": "2000000"})\n'
+        'copy, clicks = Topic("waw.clicks"), Topic("clicks")\n'
+        'mirror = Mirror("waw", source="waw", topics={"clicks": copy, "large": large})\n'
+        'd = Dispatcher("d", clicks, {"par": "x"})\n'
+        'e = Dispatcher("e", clicks, {"par": "y"})\n'
+    )
+    theirs = state(1, message_timestamp_after_max_ms=str(2 * HOUR_MS))
+
+    def states(config, topics):
+        if config["bootstrap.servers"] == "par:1":
+            raise BrokerUnreachableError("par:1", "no answer")
+        return dict.fromkeys(topics, theirs) if config["bootstrap.servers"] == "waw:1" else {}
+
+    monkeypatch.setattr(site_checks, "topic_states", states)
+    brokers = Brokers(1, {"log.message.timestamp.after.max.ms": str(HOUR_MS)})
+    project = load_project(load_settings(tmp_path, environ={}))
+    clicks, large, away = link_warnings(project, brokers)
+    for fault, copy in ((clicks, "waw.clicks"), (large, "waw.large")):
+        assert f"and {copy} at" in fault.message
+        assert 'config={"message.timestamp.after.max.ms": "7200000"}' in fault.remedy
+    assert away.message == "site par does not respond: its topics are not compared"

@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.control.mirror_rules import MAX_COMMIT_EVERY
 from headrace.control.pipeline_rules import NAME_ROLE
+from headrace.kafka.broker_errors import TIMES_AHEAD, TIMES_BEHIND
 from headrace.kafka.record_sizes import max_batch_bytes
 from headrace.merger.declaration import Merger
 from headrace.model import Topic
@@ -18,6 +19,7 @@ from headrace.model.name import NAME
 MIN_SOURCES = 2
 _METADATA_BYTES = 4096  # offset.metadata.max.bytes of a broker, by default
 _NUMBERS_BYTES, _TOPIC_ID_BYTES = 100, 24
+_MAX_AHEAD_MS, _ANY_TIME = 3_600_000, 2**63 - 1  # what topics take by default
 
 
 def is_typed(merger: Merger) -> bool:
@@ -34,6 +36,7 @@ def merger_faults(merger: Merger) -> Iterator[Fault]:
         yield from _topic_faults(merger)
         yield from _partition_faults(merger)
         yield from _size_faults(merger)
+        yield from _limit_faults(merger)
         yield from _metadata_faults(merger)
         yield from _time_faults(merger)
 
@@ -111,6 +114,20 @@ def _size_faults(merger: Merger) -> Iterator[Fault]:
                 f"a source {needed}",
                 f'Topic({topic.name!r}, config={{"max.message.bytes": "{needed}"}})',
             )
+
+
+def _limit_faults(merger: Merger) -> Iterator[Fault]:
+    """Times that a source takes: records ahead of the clock go to ``late``, with their times."""
+    for setting, default in ((TIMES_AHEAD, _MAX_AHEAD_MS), (TIMES_BEHIND, _ANY_TIME)):
+        taken = [int(topic.config.get(setting, default)) for topic in merger.sources]
+        for topic in (merger.target, merger.late):
+            limit = int(topic.config.get(setting, default))
+            if limit < max(taken, default=limit):
+                yield Fault(
+                    f"{_label(merger)}: topic {topic.name!r} has {setting} {limit}, and a source "
+                    f"{max(taken)}",
+                    f'Topic({topic.name!r}, config={{"{setting}": "{max(taken)}"}})',
+                )
 
 
 def _metadata_faults(merger: Merger) -> Iterator[Fault]:

@@ -79,6 +79,12 @@ def _topic_faults(mirror: Mirror) -> Iterator[Fault]:
                 f"{_label(mirror)} copies {count} topics to {name!r}",
                 "a copy is of one topic: the order and the position are that one's",
             )
+    for topic in mirror.topics.values():
+        if topic.config.get("message.timestamp.type") == "LogAppendTime":
+            yield Fault(
+                f"{_label(mirror)}: copy {topic.name!r} has message.timestamp.type LogAppendTime",
+                "CreateTime: records keep their own times",
+            )
 
 
 def _interval_faults(mirror: Mirror) -> Iterator[Fault]:

@@ -12,6 +12,7 @@ from headrace.control.project import LoadedProject
 from headrace.control.retention_rules import live_horizon_warnings
 from headrace.control.services import broker_config
 from headrace.control.sink_changes import SinkChange, sink_changes
+from headrace.control.site_checks import link_warnings
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.brokers import describe_brokers
 from headrace.kafka.changelog import possible_replication
@@ -148,6 +149,7 @@ def make_plan(project: LoadedProject) -> Plan:
                 for pipeline in pipelines
                 for fault in live_horizon_warnings(pipeline, live, brokers.config)
             ),
+            *link_warnings(project, brokers),
         )
     except BrokerUnreachableError as error:
         missing = tuple(plan_topics(topics, {}))

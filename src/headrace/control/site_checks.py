@@ -6,19 +6,25 @@ have in common is seen only where both clusters are asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from headrace.control.project import LoadedProject
 from headrace.control.site_clusters import cluster_of
-from headrace.errors import BrokerUnreachableError
+from headrace.errors import BrokerUnreachableError, HeadraceError
+from headrace.kafka.broker_errors import TIMES_AHEAD, TIMES_BEHIND
+from headrace.kafka.brokers import Brokers
+from headrace.kafka.client import LiveTopic
 from headrace.kafka.topics import TopicState, topic_states
+from headrace.model import Topic
 from headrace.model.fault import Fault
 from headrace.settings import Settings
 from headrace.transfer.target import naming_site
 
 ORIGIN_BYTES = 400
 """What a mirror or a dispatcher adds to a record: headers, and the names of site and topic."""
+_TIME_TYPE, _APPEND_TIME = "message.timestamp.type", "LogAppendTime"
+_ANY_TIME = 2**63 - 1
 _MS_PER_HOUR = 3_600_000
 _FOR_EVER = -1
 
@@ -94,18 +100,60 @@ def check_links(project: LoadedProject) -> list[LinkCheck]:
         AuthorizationError: if an ACL is missing at a site.
         NotDeclaredError: if headrace.toml has no such site.
     """
-    return [_check(project.settings, link) for link in topic_links(project)]
+    return [_check(project.settings, link, {}) for link in topic_links(project)]
 
 
-def _check(settings: Settings, link: TopicLink) -> LinkCheck:
+def link_warnings(project: LoadedProject, brokers: Brokers) -> Iterator[Fault]:
+    """Yields what is wrong between the topics of each link once the declared ones are there.
+
+    Args:
+        project: whose links are compared, as far as their sites answer.
+        brokers: of the project's own site, which choose what is not declared.
+    """
+    planned = {topic.name: _planned(topic, brokers) for topic in project.topics.values()}
+    away: set[str] = set()
+    for link in topic_links(project):
+        if away & {link.source_site, link.target_site}:
+            continue
+        try:
+            check = _check(project.settings, link, planned)
+        except HeadraceError as error:
+            yield Fault(f"{link}: not compared: {error}", "`headrace sites check` compares them")
+            continue
+        if check.unreachable:
+            away.add(check.unreachable)
+            yield Fault(
+                f"site {check.unreachable} does not respond: its topics are not compared",
+                "`headrace sites check` compares them once it does",
+            )
+        for fault in check.faults:
+            yield Fault(f"{link}: {fault.message}", fault.remedy)
+
+
+def _planned(topic: Topic, brokers: Brokers) -> TopicState:
+    """Returns a topic as `apply` would make it, with the settings that links are compared by."""
+    defaults = {
+        "max.message.bytes": brokers.config.get("message.max.bytes", "1048588"),
+        _TIME_TYPE: brokers.config.get(f"log.{_TIME_TYPE}", "CreateTime"),
+        TIMES_AHEAD: brokers.config.get(f"log.{TIMES_AHEAD}", str(_ANY_TIME)),
+        TIMES_BEHIND: brokers.config.get(f"log.{TIMES_BEHIND}", str(_ANY_TIME)),
+        "retention.ms": brokers.config.get("log.retention.ms", str(_FOR_EVER)),
+    }
+    live = LiveTopic(topic.name, "", topic.partitions, topic.replication)
+    return TopicState(live, defaults | topic.kafka_config, frozenset(topic.kafka_config))
+
+
+def _check(settings: Settings, link: TopicLink, planned: Mapping[str, TopicState]) -> LinkCheck:
     states: list[TopicState | None] = []
     for site, topic in ((link.source_site, link.source), (link.target_site, link.target)):
         try:
             with naming_site(site):
                 config = cluster_of(settings, site).client_config()
-                states.append(topic_states(config, [topic]).get(topic))
+                live = topic_states(config, [topic]).get(topic)
         except BrokerUnreachableError:
             return LinkCheck(link, (), unreachable=site)
+        own = planned.get(topic) if site == settings.site else None
+        states.append(live or own)
     return LinkCheck(link, tuple(link_faults(settings, link, *states)))
 
 
@@ -125,7 +173,8 @@ def link_faults(
         return
     yield from _partitions(link, source, target)
     yield from _sizes(link, source, target)
-    yield from _times(link, target)
+    yield from _keys(link, source, target)
+    yield from _times(link, source, target)
     yield from _retention(settings, link, source)
 
 
@@ -169,12 +218,38 @@ def _sizes(link: TopicLink, source: TopicState, target: TopicState) -> Iterator[
         )
 
 
-def _times(link: TopicLink, target: TopicState) -> Iterator[Fault]:
-    if link.keeps_times and target.config.get("message.timestamp.type") == "LogAppendTime":
+def _keys(link: TopicLink, source: TopicState, target: TopicState) -> Iterator[Fault]:
+    if _is_compacted(target) and not _is_compacted(source):
         yield Fault(
-            f"{link.target} at {link.target_site} has message.timestamp.type LogAppendTime",
+            f"{link.target} at {link.target_site} is compacted, and {link.source} at "
+            f"{link.source_site} is not: it takes no record without a key, and keeps one of each",
+            f"cleanup.policy delete for {link.target}",
+        )
+
+
+def _is_compacted(topic: TopicState) -> bool:
+    return "compact" in topic.config["cleanup.policy"]
+
+
+def _times(link: TopicLink, source: TopicState, target: TopicState) -> Iterator[Fault]:
+    if not link.keeps_times:
+        return
+    if target.config.get(_TIME_TYPE) == _APPEND_TIME:
+        yield Fault(
+            f"{link.target} at {link.target_site} has {_TIME_TYPE} {_APPEND_TIME}",
             "CreateTime: records keep their own times",
         )
+    elif source.config.get(_TIME_TYPE) != _APPEND_TIME:
+        for setting, side in ((TIMES_AHEAD, "ahead of"), (TIMES_BEHIND, "behind")):
+            # Before Kafka 3.6, topics have neither, and take any time.
+            allowed, taken = (int(s.config.get(setting, _ANY_TIME)) for s in (source, target))
+            if taken < allowed:
+                yield Fault(
+                    f"{link.source} at {link.source_site} takes records that are further {side} "
+                    f"the clock than {taken} ms, and {link.target} at {link.target_site} does not",
+                    f'config={{"{setting}": "{allowed}"}} for {link.target}: a record that a copy '
+                    "does not take ends its mirror",
+                )
 
 
 def _retention(settings: Settings, link: TopicLink, source: TopicState) -> Iterator[Fault]:

@@ -65,9 +65,10 @@ class Route:
         places = {self.copy_of(source): source for source in sources}
         return Copies(self.target, self.group, self.target_site, self.source_site, places)
 
-    def record_error(self, reason: str) -> DispatcherRecordError:
-        """Returns the error of a record that the target does not take."""
-        return DispatcherRecordError(self.dispatcher, self.target_site, self.target_topic, reason)
+    def record_error(self, reason: str, setting: str) -> DispatcherRecordError:
+        """Returns the error of a record that the target does not take, by a setting of it."""
+        names = self.dispatcher, self.target_site, self.target_topic
+        return DispatcherRecordError(*names, reason, setting)
 
     def outgoing(self, records: DataFrame) -> DataFrame:
         """Returns what is sent of records of the topic.

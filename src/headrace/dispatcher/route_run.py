@@ -49,7 +49,13 @@ _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for
 _CHECK_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 30.0
 _SETTLE_SECONDS = 1.0  # what a query that was stopped has in flight reaches the target
-_TOO_LARGE = ("RecordTooLargeException", "RecordBatchTooLargeException")
+# Of Kafka's Java client, and the setting of the topic that refuses the record.
+_REFUSALS = {
+    "RecordTooLargeException": "max.message.bytes",
+    "RecordBatchTooLargeException": "max.message.bytes",
+    "InvalidTimestampException": "message.timestamp.after.max.ms",
+    "InvalidRecordException": "cleanup.policy",
+}
 
 
 @dataclass
@@ -318,9 +324,9 @@ class RouteRun:
     def _cause(self, failure: Exception) -> Exception:
         """What a query failed of: a record that the target does not take, or Spark's own words."""
         text = str(failure)
-        for name in _TOO_LARGE:
+        for name, setting in _REFUSALS.items():
             if name in text:
-                return self._route.record_error(headline(failure))
+                return self._route.record_error(headline(failure), setting)
         return failure
 
     def _ends(self, copies: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

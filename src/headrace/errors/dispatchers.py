@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.errors.base import FactsError, RefusedError
-from headrace.errors.transfers import TransferRecordError
+from headrace.errors.transfers import TransferRecordError, way_to_keep
 
 
 @dataclass(eq=False)
@@ -17,10 +17,11 @@ class DispatcherRecordError(TransferRecordError):
     site: str
     topic: str
     reason: str
+    setting: str = ""
 
     @property
     def remedy(self) -> str:
-        return f"Give {self.topic} at {self.site} a larger max.message.bytes than the source has."
+        return way_to_keep(f"{self.topic} at {self.site}", self.setting)
 
 
 @dataclass(eq=False)

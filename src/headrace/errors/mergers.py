@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headrace.errors.base import RefusedError
-from headrace.errors.transfers import TransferRecordError
+from headrace.errors.transfers import TransferRecordError, way_to_keep
 
 
 @dataclass(eq=False)
 class MergerRecordError(TransferRecordError):
-    """The target of a merger does not take a record."""
+    """The target of a merger does not take a record.
+
+    Attributes:
+        topic: that does not take it.
+        setting: of that topic, by which brokers refuse the record; empty: none does.
+    """
 
     code = "MERGER_RECORD"
     merger: str
@@ -18,10 +23,11 @@ class MergerRecordError(TransferRecordError):
     offset: int
     reason: str
     topic: str = field(repr=False)
+    setting: str = ""
 
     @property
     def remedy(self) -> str:
-        return f"Give {self.topic} a larger max.message.bytes than the sources have."
+        return way_to_keep(self.topic, self.setting)
 
 
 @dataclass(eq=False)

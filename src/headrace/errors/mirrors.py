@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.errors.base import RefusedError
-from headrace.errors.transfers import TransferRecordError
+from headrace.errors.transfers import TransferRecordError, way_to_keep
 
 
 @dataclass(eq=False)
@@ -36,7 +36,12 @@ class MirrorNotRefusedError(RefusedError):
 
 @dataclass(eq=False)
 class MirrorRecordError(TransferRecordError):
-    """A record can't be copied as it is."""
+    """A record can't be copied as it is.
+
+    Attributes:
+        copy: name of the topic that it is copied to.
+        setting: of that topic, by which brokers refuse the record; empty: none does.
+    """
 
     code = "MIRROR_RECORD"
     mirror: str
@@ -44,11 +49,15 @@ class MirrorRecordError(TransferRecordError):
     partition: str
     offset: int
     reason: str
+    copy: str = field(default="", repr=False)
+    setting: str = ""
 
     @property
     def remedy(self) -> str:
+        kept = way_to_keep(self.copy, self.setting)
         behind = f"{self.partition} --to {self.offset + 1}"
-        return f"To leave it out: `headrace mirror accept {self.mirror} {behind}`."
+        left_out = f"To leave it out: `headrace mirror accept {self.mirror} {behind}`."
+        return f"{kept} {left_out}".lstrip()
 
 
 @dataclass(eq=False)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from headrace.errors import AuthorizationError
+from headrace.runtime.clock import now_in_ms
 
 
 class Meaning(enum.Enum):
@@ -144,6 +145,15 @@ _NAMES = {
     Meaning.FATAL: ("_FATAL",),
 }
 
+TIMES_AHEAD, TIMES_BEHIND = "message.timestamp.after.max.ms", "message.timestamp.before.max.ms"
+"""Settings of a topic: how far its records' times may be ahead of the broker's, and behind."""
+_REFUSING_SETTINGS = {
+    "INVALID_RECORD": "cleanup.policy",  # a compacted topic takes no record without a key
+    "INVALID_TIMESTAMP": TIMES_AHEAD,
+    "MSG_SIZE_TOO_LARGE": "max.message.bytes",
+    "RECORD_LIST_TOO_LARGE": "max.message.bytes",
+}
+
 # librdkafka reports it as a reset of the offset, with this as the reason.
 _TRUNCATION = KafkaError(KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001 - its public name
 _MEANINGS = {name: meaning for meaning, names in _NAMES.items() for name in names}
@@ -170,6 +180,13 @@ def names(meaning_: Meaning) -> tuple[str, ...]:
 def is_of_record(error: KafkaError) -> bool:
     """Whether the brokers will never take the record that ``error`` is about."""
     return meaning(error) is Meaning.INVALID_RECORD
+
+
+def refusing_setting(error: KafkaError, timestamp_ms: int) -> str:
+    """Returns the setting of a topic by which brokers refuse a record of it; empty: by none."""
+    setting = _REFUSING_SETTINGS.get(error.name(), "")
+    is_behind = timestamp_ms < now_in_ms()
+    return TIMES_BEHIND if setting == TIMES_AHEAD and is_behind else setting
 
 
 def is_final_for_topic(error: KafkaError) -> bool:

@@ -17,7 +17,7 @@ from headrace.merger.status import MergerStatus
 from headrace.model import TopicPartition
 from headrace.transfer.instance import Starts, TransferInstance, TransferProgress
 from headrace.transfer.site_times import SITE_TIMES, read_site_time
-from headrace.transfer.writing import Rejection
+from headrace.transfer.target import Rejection
 
 
 class MergerInstance(TransferInstance[OutputPosition]):

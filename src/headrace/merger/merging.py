@@ -29,7 +29,8 @@ from headrace.model import TopicPartition
 from headrace.runtime.clock import now_in_ms
 from headrace.runtime.instance_name import process_name
 from headrace.transfer.instance import MovedRecords, SourceChangedError
-from headrace.transfer.writing import NO_TIMESTAMP_MS, Rejection, TransferWriter
+from headrace.transfer.target import Rejection
+from headrace.transfer.writing import NO_TIMESTAMP_MS, TransferWriter
 
 LATE_HEADER = "headrace-late"
 """Header of a record that is not in order, with the reason."""
@@ -371,7 +372,7 @@ class Merging:
         rejection = self._rejections.get(each.source)
         if rejection is not None and rejection.offset == offset:
             topic = self._plan.late if reason else self._plan.target
-            raise MergerRecordError(*self._plan.named(each.source), offset, rejection.reason, topic)
+            raise self._plan.record_error(each.source, rejection, topic)
         if headers is not None and not reason:
             self._writer.send(each.source, output.target, message, list(headers))
             self._uncommitted.records += 1

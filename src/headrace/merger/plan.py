@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from headrace.errors import MergerRecordError
 from headrace.kafka.client import ClientConfig
 from headrace.model import TopicPartition
-from headrace.transfer.target import TransferTarget
+from headrace.transfer.target import Rejection, TransferTarget
 
 
 class ClockSource(enum.Enum):
@@ -71,9 +71,17 @@ class MergePlan:
         """Returns the partitions that are merged into one of the target, in the order of ties."""
         return [TopicPartition(topic, output.partition) for topic in self.sources]
 
-    def record_error(self, source: TopicPartition, offset: int, reason: str) -> MergerRecordError:
-        """Returns the error of a record that the target does not take."""
-        return MergerRecordError(*self.named(source), offset, reason, self.target)
+    def record_error(
+        self, source: TopicPartition, rejection: Rejection, topic: str = ""
+    ) -> MergerRecordError:
+        """Returns the error of a record that a topic, by default the target, does not take."""
+        return MergerRecordError(
+            *self.named(source),
+            rejection.offset,
+            rejection.reason,
+            topic or self.target,
+            rejection.setting,
+        )
 
     def named(self, partition: TopicPartition) -> tuple[str, str]:
         """Returns the names of the merger and of a partition, for an error."""

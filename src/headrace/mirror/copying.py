@@ -21,8 +21,8 @@ from headrace.runtime.instance_name import process_name
 from headrace.transfer.instance import MovedRecords, SourceChangedError
 from headrace.transfer.origin import ORIGIN, origin_prefix, origins
 from headrace.transfer.site_times import SITE_TIMES, SourceEnds, site_time_key
-from headrace.transfer.target import naming_site
-from headrace.transfer.writing import Rejection, TransferWriter
+from headrace.transfer.target import Rejection, naming_site
+from headrace.transfer.writing import TransferWriter
 
 _LOG = logging.getLogger("headrace.mirror")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
@@ -271,11 +271,11 @@ class Copier:
         if offset < partition.next:
             raise SourceChangedError(f"{partition.source} gave offset {offset} again")
         if headers is None:
-            reason = "the name of one of its headers is not UTF-8"
-            raise self._link.record_error(partition.source, offset, reason)
+            unreadable = Rejection(offset, "the name of one of its headers is not UTF-8")
+            raise self._link.record_error(partition.source, unreadable)
         rejection = partition.rejection
         if rejection is not None and rejection.offset == offset:
-            raise self._link.record_error(partition.source, offset, rejection.reason)
+            raise self._link.record_error(partition.source, rejection)
         if headers and self._is_loop(headers):
             self._uncommitted.loops_skipped += 1
         else:

@@ -13,7 +13,7 @@ from headrace.mirror.status import MirrorStatus
 from headrace.model import TopicPartition
 from headrace.transfer.instance import Starts, TransferInstance, TransferTiming
 from headrace.transfer.site_times import ensure_site_times
-from headrace.transfer.writing import Rejection
+from headrace.transfer.target import Rejection
 
 
 class MirrorInstance(TransferInstance[Position]):

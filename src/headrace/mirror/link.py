@@ -10,7 +10,7 @@ from headrace.errors import MirrorRecordError
 from headrace.kafka.client import ClientConfig
 from headrace.model import TopicPartition
 from headrace.transfer.columns import origin_sites
-from headrace.transfer.target import TransferTarget
+from headrace.transfer.target import Rejection, TransferTarget
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -80,7 +80,14 @@ class Link:
         sites = f.array(*map(f.lit, sorted(self.passed_sites)))
         return ~f.arrays_overlap(origin_sites(headers), sites)
 
-    def record_error(self, source: TopicPartition, offset: int, reason: str) -> MirrorRecordError:
+    def record_error(self, source: TopicPartition, rejection: Rejection) -> MirrorRecordError:
         """Returns the error of a record that can't be copied."""
-        partition = source.path
-        return MirrorRecordError(self.name, self.source_site, partition, offset, reason)
+        return MirrorRecordError(
+            self.name,
+            self.source_site,
+            source.path,
+            rejection.offset,
+            rejection.reason,
+            self.copies[source.topic],
+            rejection.setting,
+        )

@@ -22,8 +22,8 @@ from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
 from headrace.transfer.open_transactions import OpenTransactions
 from headrace.transfer.status import TransferState
-from headrace.transfer.target import TransferTarget
-from headrace.transfer.writing import RejectedBatchError, Rejection, end_transaction
+from headrace.transfer.target import Rejection, TransferTarget
+from headrace.transfer.writing import RejectedBatchError, end_transaction
 
 _LOG = logging.getLogger("headrace.transfer")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it

@@ -11,6 +11,21 @@ from headrace.kafka.client import ClientConfig
 from headrace.model import TopicPartition
 
 
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A record that the target refuses for what it is.
+
+    Attributes:
+        offset: of the record at the source.
+        reason: why, as a sentence.
+        setting: of the target's topic, by which brokers refuse it; empty: none does.
+    """
+
+    offset: int
+    reason: str
+    setting: str = ""
+
+
 @dataclass(frozen=True)
 class TransferTarget:
     """The topics that a mirror or a merger writes, and the group whose members share the work.
@@ -21,7 +36,7 @@ class TransferTarget:
         config: librdkafka's settings of the cluster, secrets revealed.
         topics: whose partitions the members share.
         record_error: makes the error of a record that can't be written as it is, of the partition
-            it was read from, its offset, and the reason.
+            it was read from, and why it is refused.
         site: of the cluster; named where an ACL is missing. Empty: the project has one site.
         commit_seconds: interval of transactions.
     """
@@ -30,7 +45,7 @@ class TransferTarget:
     group: str
     config: ClientConfig = field(repr=False)
     topics: tuple[str, ...]
-    record_error: Callable[[TopicPartition, int, str], TransferRecordError]
+    record_error: Callable[[TopicPartition, Rejection], TransferRecordError]
     site: str = ""
     commit_seconds: float = 0.2
 

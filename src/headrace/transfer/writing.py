@@ -6,7 +6,6 @@ import contextlib
 import functools
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import confluent_kafka
@@ -21,6 +20,7 @@ from headrace.kafka.broker_errors import (
     is_forbidden,
     is_of_record,
     meaning,
+    refusing_setting,
 )
 from headrace.kafka.client import connected_producer
 from headrace.kafka.transactions import (
@@ -32,7 +32,7 @@ from headrace.model import TopicPartition
 from headrace.runtime.clock import now_in_ms
 from headrace.runtime.instance_name import process_name
 from headrace.transfer.columns import TIMESTAMP
-from headrace.transfer.target import TransferTarget
+from headrace.transfer.target import Rejection, TransferTarget
 
 TRANSACTION_SECONDS = 10
 """So long a transaction stays open whose instance is gone: readers wait for its end."""
@@ -61,14 +61,6 @@ _RESOURCES = {
 _POLL_SECONDS = 0.1
 _FLUSH_SLICES = 60
 _CLOSE_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """A record that the target refuses for what it is: its offset at the source, and why."""
-
-    offset: int
-    reason: str
 
 
 class RejectedBatchError(Exception):
@@ -136,14 +128,14 @@ class TransferWriter:
             TransactionFencedError, TransactionUnsettledError: if the transaction can't go on.
         """
         self.begin()
-        report = (
-            functools.partial(self._delivered_alone, source, message.offset())
-            if self._one_by_one
-            else self._delivered
-        )
         _, timestamp_ms = message.timestamp()
         if timestamp_ms in _UNWRITABLE_MS:
             timestamp_ms, headers = _with_time(timestamp_ms, headers)
+        report = (
+            functools.partial(self._delivered_alone, source, message.offset(), timestamp_ms)
+            if self._one_by_one
+            else self._delivered
+        )
         record = (
             target.topic,
             message.value(),
@@ -230,7 +222,9 @@ class TransferWriter:
     def _not_queued(self, source: TopicPartition, message: Any, cause: KafkaError) -> Exception:
         """Returns why the client does not take a record. Raises as :meth:`send`."""
         if is_of_record(cause) or cause.name() == "_INVALID_ARG":
-            return self._target.record_error(source, message.offset(), cause.str())
+            setting = refusing_setting(cause, message.timestamp()[1])
+            rejection = Rejection(message.offset(), cause.str(), setting)
+            return self._target.record_error(source, rejection)
         self.poll()
         self._check_failures()
         return self._cause(cause.str())
@@ -243,11 +237,17 @@ class TransferWriter:
             self._failures.append((message.topic(), failure))
 
     def _delivered_alone(
-        self, source: TopicPartition, offset: int, error: KafkaError | None, message: Any
+        self,
+        source: TopicPartition,
+        offset: int,
+        timestamp_ms: int,
+        error: KafkaError | None,
+        message: Any,
     ) -> None:
         self._delivered(error, message)
         if error is not None and is_of_record(error):
-            self._rejected.setdefault(source, Rejection(offset, error.str()))
+            rejection = Rejection(offset, error.str(), refusing_setting(error, timestamp_ms))
+            self._rejected.setdefault(source, rejection)
 
     def _check_failures(self) -> None:
         for _, failure in self._failures:

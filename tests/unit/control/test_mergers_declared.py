@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -14,6 +15,7 @@ from headrace.errors import ProjectError
 from headrace.settings import load_settings
 
 WAW, PAR = Topic("waw.clicks", partitions=4), Topic("par.clicks", partitions=4)
+PAR_OF_ANY_TIME = replace(PAR, config={"message.timestamp.after.max.ms": "7200000"})
 CLICKS, LATE = Topic("clicks", partitions=4), Topic("clicks.late", partitions=4)
 
 
@@ -62,6 +64,13 @@ def test_a_merger_of_topics_with_one_partition_count_is_right():
                 )
             },
             "topic 'clicks' has message.timestamp.type LogAppendTime",
+        ),
+        (
+            {
+                "sources": [WAW, PAR_OF_ANY_TIME],
+                "target": replace(PAR_OF_ANY_TIME, name="clicks"),
+            },
+            "topic 'clicks.late' has message.timestamp.after.max.ms 3600000, and a source 7200000",
         ),
         (
             {"sources": [Topic(f"{n:0>200}.clicks", partitions=4) for n in range(20)]},

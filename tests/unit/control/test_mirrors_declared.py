@@ -56,6 +56,13 @@ def test_a_mirror_is_found_with_its_group(write):
         ("""m = Mirror("m", "central", {"clicks": clicks})""", "is the project's own site"),
         ("""m = Mirror("m", "warsaw", {"a": clicks, "b": clicks})""", "copies 2 topics to"),
         (
+            """
+            late = Topic("late", config={"message.timestamp.type": "LogAppendTime"})
+            m = Mirror("m", "warsaw", {"a": late})
+            """,
+            "copy 'late' has message.timestamp.type LogAppendTime",
+        ),
+        (
             """m = Mirror("m", "warsaw", {"a": clicks}, commit_every=timedelta(0))""",
             "Mirror.commit_every",
         ),

@@ -18,7 +18,7 @@ from headrace.model import TopicPartition
 from headrace.transfer.instance import SourceChangedError
 from headrace.transfer.origin import ORIGIN
 from headrace.transfer.site_times import SITE_TIMES
-from headrace.transfer.writing import Rejection
+from headrace.transfer.target import Rejection
 
 SOURCE = {"bootstrap.servers": "s:1"}
 LINK = Link("m", "headrace.mirror.m", "waw", "central", SOURCE, {}, {"a": "waw.a"})

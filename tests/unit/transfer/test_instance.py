@@ -23,7 +23,8 @@ from headrace.model import TopicPartition
 from headrace.transfer import instance as instance_module
 from headrace.transfer.instance import MovedRecords, Starts, TransferTiming
 from headrace.transfer.status import TransferState
-from headrace.transfer.writing import RejectedBatchError, Rejection
+from headrace.transfer.target import Rejection
+from headrace.transfer.writing import RejectedBatchError
 
 LINK = Link("m", "g", "waw", "central", {}, {"bootstrap.servers": "t:1"}, {"a": "waw.a"})
 AT_ONCE = TransferTiming(take_seconds=0, start_seconds=0, restart_seconds=0)

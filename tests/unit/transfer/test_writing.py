@@ -7,11 +7,14 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import AuthorizationError, MirrorRecordError
+from headrace.kafka import broker_errors
 from headrace.kafka.transactions import TransactionFencedError, TransactionUnsettledError
 from headrace.mirror.link import Link
 from headrace.model import TopicPartition
 from headrace.transfer import writing
-from headrace.transfer.writing import RejectedBatchError, Rejection, TransferWriter
+from headrace.transfer.columns import TIMESTAMP
+from headrace.transfer.target import Rejection
+from headrace.transfer.writing import RejectedBatchError, TransferWriter
 
 TARGET = {"bootstrap.servers": "127.0.0.1:1"}
 LINK = Link("m", "headrace.mirror.m", "waw", "central", {}, TARGET, {"a": "waw.a"})
@@ -23,7 +26,7 @@ class Producer:
     """Confluent's producer, as far as the writer calls it; raises what is to be raised, by call."""
 
     def __init__(self):
-        self.raises, self.calls, self.reports = {}, [], []
+        self.raises, self.calls, self.reports, self.records = {}, [], [], []
 
     def __getattr__(self, call):
         def act(*arguments):
@@ -36,6 +39,7 @@ class Producer:
 
     def produce(self, *arguments, **_):
         self.reports.append(arguments[4])
+        self.records.append(arguments)
         self.act("produce")
 
     def act(self, call):
@@ -44,10 +48,10 @@ class Producer:
 
 
 class Message:
-    def __init__(self, offset, topic="a", stored=None):
+    def __init__(self, offset, topic="a", stored=None, time_ms=1):
         self.offset, self.topic = (lambda: stored or offset), (lambda: topic)
         self.value = self.key = lambda: b"v"
-        self.timestamp = lambda: (1, 1)
+        self.timestamp = lambda: (1, time_ms)
 
 
 @pytest.fixture
@@ -57,8 +61,8 @@ def client(monkeypatch):
     return made
 
 
-def send(writer, offset=5):
-    writer.send(A, COPY, Message(offset), [])
+def send(writer, offset=5, time_ms=1):
+    writer.send(A, COPY, Message(offset, time_ms=time_ms), [])
 
 
 def test_a_write_that_is_forbidden_names_the_acl_and_the_site(client):
@@ -159,7 +163,72 @@ def test_a_record_in_a_batch_of_its_own_is_named_the_first_of_its_partition(clie
     with pytest.raises(RejectedBatchError) as raised:
         writer.flush()
     reason = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE).str()
-    assert raised.value.records == {A: Rejection(6, reason)}
+    assert raised.value.records == {A: Rejection(6, reason, "max.message.bytes")}
+
+
+NOW_MS = 1_800_000_000_000
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    for module in (writing, broker_errors):
+        monkeypatch.setattr(module, "now_in_ms", lambda: NOW_MS)
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize(
+    ("name", "time_ms", "setting", "remedy"),
+    [
+        ("MSG_SIZE_TOO_LARGE", 1, "max.message.bytes", "give waw.a a larger max.message.bytes"),
+        ("RECORD_LIST_TOO_LARGE", 1, "max.message.bytes", "a larger max.message.bytes"),
+        (
+            "INVALID_TIMESTAMP",
+            NOW_MS + 7_200_000,
+            "message.timestamp.after.max.ms",
+            'config={"message.timestamp.after.max.ms": "9223372036854775807"}',
+        ),
+        (
+            "INVALID_TIMESTAMP",
+            NOW_MS - 1,
+            "message.timestamp.before.max.ms",
+            'config={"message.timestamp.before.max.ms": "9223372036854775807"}',
+        ),
+        ("INVALID_RECORD", 1, "cleanup.policy", "let waw.a not be compacted"),
+        ("UNSUPPORTED_FOR_MESSAGE_FORMAT", 1, "", ""),
+    ],
+)
+def test_the_setting_that_keeps_a_refused_record_comes_before_the_command_that_loses_it(
+    client, name, time_ms, setting, remedy
+):
+    writer = TransferWriter(MIRROR, "id", one_by_one=True)
+    send(writer, time_ms=time_ms)
+    client.reports[0](KafkaError(getattr(KafkaError, name)), Message(0, "waw.a"))
+    with pytest.raises(RejectedBatchError) as raised:
+        writer.flush()
+    rejection = raised.value.records[A]
+    assert rejection.setting == setting
+    text = str(MIRROR.record_error(A, rejection))
+    assert remedy in text
+    assert text.index(remedy) < text.index("headrace mirror accept m a/0 --to 6")
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize(
+    ("time_ms", "written_ms", "kept"),
+    [(-1, NOW_MS, [(TIMESTAMP, b"-1")]), (0, 1, [(TIMESTAMP, b"0")]), (1, 1, []), (-2, -2, [])],
+)
+def test_a_record_without_a_timestamp_has_the_time_of_copying_and_a_header_that_says_so(
+    client, time_ms, written_ms, kept
+):
+    TransferWriter(MIRROR, "id").send(A, COPY, Message(5, time_ms=time_ms), [("h", b"v")])
+    assert client.records[0][-2:] == (written_ms, [("h", b"v"), *kept])
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_timestamp_that_a_dispatcher_has_kept_stays(client):
+    headers = [(TIMESTAMP, b"5")]
+    TransferWriter(MIRROR, "id").send(A, COPY, Message(5, time_ms=-1), headers)
+    assert client.records[0][-2:] == (NOW_MS, headers)
 
 
 def test_offsets_are_sent_a_thousand_in_a_request(client):
