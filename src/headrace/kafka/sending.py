@@ -25,9 +25,11 @@ from headrace.kafka.broker_errors import (
     is_forbidden,
     is_of_record,
     meaning,
+    refusing_setting,
 )
 from headrace.kafka.client import ClientConfig, connected_producer, producer
 from headrace.kafka.headers import Headers, check_header_names
+from headrace.runtime.clock import now_in_ms
 
 _POLL_SECONDS = 1.0
 _PROBE_SECONDS = 5.0
@@ -177,7 +179,9 @@ def _failure(config: ClientConfig, topic: str, error: KafkaError) -> Exception:
     if is_forbidden(error):
         return forbidden(config, "WRITE", f"topic {topic}")
     if is_of_record(error):
-        return RecordRejectedError(topic, error.str())
+        setting = refusing_setting(error, now_in_ms())
+        by = f", by {setting} of the topic" if setting else ""
+        return RecordRejectedError(topic, error.str() + by)
     if meaning(error) is Meaning.MISSING:
         return TopicMissingError(topic)
     if meaning(error) is Meaning.UNREACHABLE:
