@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 from tests.unit.workers.users_errors import ERRORS, FALSE_ERRORS, GOOD, RAISING, SENDING, failing
+from tests.waiting import LIMIT_SECONDS
 
 from headrace.errors import InvalidRecordError, ProcessingFailedError
 from headrace.model import Topic
@@ -15,7 +16,8 @@ MAX_DETAIL_CHARACTERS = 8 * 1024
 
 
 def bench_of(task, policy):
-    bench = WorkerBench(Worker("orders", Topic("orders"), task, on_failure=policy))
+    worker = Worker("orders", Topic("orders"), task, on_failure=policy)
+    bench = WorkerBench(worker, patience=timedelta(seconds=LIMIT_SECONDS))
     for number in numbers(task):
         bench.failing_topics[failing(number)] = ERRORS[number]()
     return bench

@@ -70,7 +70,7 @@ def unreadable_reason():
 
 
 def huge():
-    return ValueError("x" * 5_000_000)
+    return ValueError("x" * 1_000_000)
 
 
 ERRORS = [
