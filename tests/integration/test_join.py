@@ -59,6 +59,7 @@ class Site:
         unmatched=None,
         match=Match.ID,
         wait=timedelta(minutes=10),
+        partition_by=(),
         **changes,
     ):
         join = Join(
@@ -71,7 +72,8 @@ class Site:
             match=match,
             unmatched=unmatched,
         )
-        return self.flow.pipeline(name, source=join, sink=Lake("joined"), **changes)
+        sink = Lake("joined", partition_by=partition_by)
+        return self.flow.pipeline(name, source=join, sink=sink, **changes)
 
     def impression(self, n, minute=None, **changes):
         at = BEGIN_MS + (n if minute is None else minute) * MINUTE_MS
@@ -125,6 +127,15 @@ def test_clicks_find_impressions_of_earlier_batches_and_of_later_ones(site):
     assert site.joined() == pairs(*range(0, 20, 2), 21, 31)
     row = next(row for row in site.flow.rows("joined") if row["id"] == "c31")
     assert row["impression"]["price"] == 15.5
+
+
+def test_the_columns_of_the_table_do_not_judge_the_earlier_event(site):
+    """Its id is no text that can name a directory, and it is no column of the table."""
+    site.send(site.impressions, [site.impression(1, id="i/1"), site.impression(2)])
+    site.send(site.clicks, [site.click(n, impression_id=id_) for n, id_ in ((1, "i/1"), (2, "i2"))])
+    outcome = site.run(site.pipeline(partition_by=["id"]))
+    assert site.joined() == {"c1": "i/1", "c2": "i2"}
+    assert outcome.dead_letters == 0
 
 
 def test_late_events_of_both_topics_are_counted_and_joined(site):

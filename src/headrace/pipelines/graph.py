@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.cluster import KafkaCluster
-from headrace.model import EventSchema, Metadata, Source, Start, Topic
+from headrace.model import Metadata, Source, Start, Topic
 from headrace.model.durations import microseconds
 from headrace.pipelines.batch import BatchCommitter, BatchResult
 from headrace.pipelines.checkpoint import Checkpoint
@@ -277,7 +277,7 @@ def source_spec(
         min_tasks=source.min_tasks if source.subpartitions == 1 else 0,
         subpartitions=source.subpartitions,
         limits=pipeline.limits.shared_by(len(pipeline.sources)),
-        partition_columns=validated_partition_columns(pipeline, topic.schema),
+        partition_columns=validated_partition_columns(pipeline, source),
         dead_letter_limit=pipeline.dead_letter_limit,
         state=context.state,
         staging=context.staging,
@@ -290,12 +290,15 @@ def source_spec(
     )
 
 
-def validated_partition_columns(pipeline: Pipeline, schema: EventSchema | None) -> tuple[str, ...]:
+def validated_partition_columns(pipeline: Pipeline, source: Source) -> tuple[str, ...]:
     """Fields that name directories: judged while the record's original bytes are at hand.
 
-    Not before steps, which may make a value safe: the rows that they give are judged instead.
+    Not before steps, which may make a value safe: the rows that they give are judged instead. Nor
+    those of a join's earlier topic, whose events are values of one column.
     """
-    if schema is None or pipeline.steps:
+    schema = source.topic.schema
+    is_earlier = pipeline.join is not None and source != pipeline.join.sources[0]
+    if schema is None or pipeline.steps or is_earlier:
         return ()
     return pipeline.sink.directory_columns(schema)
 

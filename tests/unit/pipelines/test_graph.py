@@ -1,7 +1,7 @@
 import pytest
 
-from headrace import Lake, Pipeline, UnsafeValues
-from headrace.model import Topic, event_schema
+from headrace import Join, Lake, Pipeline, UnsafeValues
+from headrace.model import Topic
 from headrace.pipelines.graph import validated_partition_columns
 
 
@@ -21,4 +21,13 @@ RESCUING = Lake("clicks", partition_by=("url",), unsafe_values=UnsafeValues.RESC
 )
 def test_texts_that_name_directories_are_judged_where_the_record_is_at_hand(sink, steps, judged):
     pipeline = Pipeline("p", source=Topic("clicks", event=Click), sink=sink, steps=steps)
-    assert validated_partition_columns(pipeline, event_schema(Click)) == judged
+    [source] = pipeline.sources
+    assert validated_partition_columns(pipeline, source) == judged
+
+
+def test_texts_of_the_earlier_topic_of_a_join_name_no_directory():
+    join = Join(Topic("clicks", event=Click), Topic("views", event=Click), ("n", "n"), "view")
+    pipeline = Pipeline("p", source=join, sink=LAKE)
+    later, earlier = pipeline.sources
+    assert validated_partition_columns(pipeline, later) == ("url",)
+    assert validated_partition_columns(pipeline, earlier) == ()

@@ -70,6 +70,11 @@ class JoinSpec:
     later_id: str | None = None
     adds_lineage: bool = False
 
+    @property
+    def read_later(self) -> SourceSpec:
+        """The later topic as it is read: which sink gets an event may not be known yet."""
+        return self.later if self.unmatched is None else replace(self.later, partition_columns=())
+
     def row_schema(self) -> pa.Schema:
         """Returns the columns: the later event, the earlier one, metadata, and the ledger's."""
         import pyarrow as pa
@@ -118,8 +123,9 @@ class JoinReader:
             if read.range is None:
                 continue
             topic = read.range.partition.topic
-            side = spec.later if topic == spec.later.topic else spec.earlier
-            listener = None if side is spec.later else self._earlier_tally
+            is_later = topic == spec.later.topic
+            side = spec.read_later if is_later else spec.earlier
+            listener = None if is_later else self._earlier_tally
             self._readers[topic] = RangeReader.of(side, read, read.range, listener)
         self._counts = JoinCounts()
         self._rejected: list[DeadLetter] = []

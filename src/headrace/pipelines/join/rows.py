@@ -11,6 +11,7 @@ from headrace.pipelines.join.columns import joined_columns
 from headrace.pipelines.join.events import DecodedEvents, KeyedEvent
 from headrace.pipelines.side_writer import SideWriter
 from headrace.pipelines.source.decode import decoder_for
+from headrace.pipelines.source.decode.checks import RowChecks
 from headrace.pipelines.source.record_columns import metadata_types
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.sinks.api import WriterFactory
@@ -27,14 +28,17 @@ MAX_PART_BYTES = 32 * 1024 * 1024
 
 
 def decoded(side: SourceSpec, events: Sequence[KeyedEvent], partition: int) -> DecodedEvents:
-    """Decodes events of a side as its topic declares them now."""
+    """Decodes events of a side as its topic declares them now, and as the sink takes them."""
     decoder = decoder_for(side.format, side.schema, side.registry)
     result = decoder.decode([event.value for event in events])
-    place = TopicPartition(side.topic, partition)
-    letters = [
-        _letter(place, events[i], reason, f"{detail}; it was an event when a join read it")
+    rejected = {
+        i: (reason, f"{detail}; it was an event when a join read it")
         for i, (reason, detail) in result.rejected.items()
-    ]
+    }
+    checks = RowChecks(None, side.partition_columns)
+    result = checks.applied(replace(result, rejected=rejected), len(events))
+    place = TopicPartition(side.topic, partition)
+    letters = [_letter(place, events[i], *why) for i, why in result.rejected.items()]
     accepted = [event for i, event in enumerate(events) if i not in result.rejected]
     return DecodedEvents(result.rows, accepted, letters)
 
@@ -101,7 +105,8 @@ class UnmatchedRows:
         partition: int,
     ) -> None:
         self._writer = SideWriter(writers)
-        self._later = later
+        # Its own sink judges the values that name directories of another one.
+        self._later = replace(later, partition_columns=())
         self._metadata = metadata
         self._partition = partition
 

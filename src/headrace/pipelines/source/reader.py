@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ from headrace.pipelines.ledger.tally import (
 )
 from headrace.pipelines.source.addressed import Addressed
 from headrace.pipelines.source.bad_records import BadRecords
-from headrace.pipelines.source.decode import decoder_for
+from headrace.pipelines.source.decode import Decoded, decoder_for
 from headrace.pipelines.source.decode.checks import EventTimeBounds, RowChecks
 from headrace.pipelines.source.decode.decoder import decode_others
 from headrace.pipelines.source.envelopes import EnvelopeReader, event_index
@@ -135,7 +135,8 @@ class RangeReader:
         self._spec = spec
         self._range = range_
         self._decoder = decoder_for(spec.format, spec.schema, spec.registry, spec.needed_columns)
-        self._checks = RowChecks(_bounds(spec, planned_ms), spec.partition_columns)
+        self._time_checks = RowChecks(_bounds(spec, planned_ms), ())
+        self._sink_checks = RowChecks(None, spec.partition_columns)
         self._position = range_.start
         place = PartitionId(range_.partition, topic_id)
         self._addressed = Addressed(
@@ -255,26 +256,32 @@ class RangeReader:
     ) -> tuple[pa.Table, Sequence[Record]]:
         values = [record.value() for record in records]
         decoded = decode_others(self._decoder, values, undivided or {})
-        decoded = self._checks.applied(decoded, len(values))
+        decoded = self._time_checks.applied(decoded, len(values))
         self._records += len(records)
         sizes = value_bytes(values)
         self._bytes += int(sizes.sum())
         self._last_timestamp_ms = timestamp_ms(records[-1]) or self._last_timestamp_ms
-        rejected = decoded.rejected
-        self._bad_runs = self._bad_runs.then(BadRuns.of(list(rejected), len(records)))
-        if rejected:
-            letters = (_dead_letter(records[i], self._range, *why) for i, why in rejected.items())
-            self._bad.take(letters, self._bad_runs.longest)
+        unread = list(decoded.rejected)
+        events: Sequence[Record] = records
+        places: Sequence[int] = range(len(records))
+        if unread:
+            places = np.delete(places, unread).tolist()
+            events = [records[i] for i in places]
             if self._tally:
-                self._tally.rejected(Fate.DEAD, sizes[list(rejected)])
-            records = [record for i, record in enumerate(records) if i not in rejected]
-            sizes = np.delete(sizes, list(rejected))
+                self._tally.rejected(Fate.DEAD, sizes[unread])
+            sizes = np.delete(sizes, unread)
         # The late ones too: where they go must not change what the clock says.
         self._event_times.add(decoded.rows)
-        on_time = self._on_time(decoded.rows, records)
+        on_time = self._late.without(decoded.rows, events)
+        on_time, refused = self._for_sink(on_time, len(events))
+        bad = sorted([*unread, *(places[i] for i in refused)])
+        self._bad_runs = self._bad_runs.then(BadRuns.of(bad, len(records)))
+        rejected = decoded.rejected | {places[i]: why for i, why in on_time.rejected.items()}
+        letters = (_dead_letter(records[i], self._range, *why) for i, why in rejected.items())
+        self._bad.take(letters, self._bad_runs.longest)
         rows = _with_source_columns(on_time.rows, on_time.records, self._range, self._spec)
         if self._tally:
-            columns = self._count(self._tally, decoded.rows, records, sizes, on_time)
+            columns = self._count(self._tally, decoded.rows, events, sizes, on_time)
             if self._spec.adds_lineage:
                 number, partition = self._spec.number, self._range.partition.partition
                 rows = rows.append_column(LINEAGE, lineage_column(number, partition, columns))
@@ -311,14 +318,24 @@ class RangeReader:
             self._read_listener.expect(tally, going_on)
         return going_on
 
-    def _on_time(self, rows: pa.Table, records: Sequence[Record]) -> OnTime:
-        chunk = self._late.without(rows, records)
-        if chunk.rejected:
-            letters = (
-                _dead_letter(records[i], self._range, *why) for i, why in chunk.rejected.items()
-            )
-            self._bad.take(letters, self._bad_runs.longest)
-        return chunk
+    def _for_sink(self, on_time: OnTime, events: int) -> tuple[OnTime, Collection[int]]:
+        """Rejects events that the sink can't take; of the late ones, another sink decides.
+
+        Args:
+            on_time: those that go to the sink.
+            events: how many there were with the late ones.
+
+        Returns:
+            The others, and the indices of the rejected ones.
+        """
+        judged = self._sink_checks.applied(Decoded(on_time.rows, {}), len(on_time.records))
+        if not judged.rejected:
+            return on_time, ()
+        staying = [i for i in range(events) if i not in on_time.diverted]
+        refused = {staying[i]: why for i, why in judged.rejected.items()}
+        records = [each for i, each in enumerate(on_time.records) if i not in judged.rejected]
+        rejected = {**on_time.rejected, **refused}
+        return OnTime(judged.rows, records, rejected, {*on_time.diverted, *refused}), refused
 
     def _side_rows(self, rows: pa.Table, records: Sequence[Record]) -> pa.Table:
         metadata = self._spec.late.metadata

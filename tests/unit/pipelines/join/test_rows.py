@@ -1,11 +1,14 @@
 """Events that were read under another declaration of their topic."""
 
 import json
-from types import SimpleNamespace
+from pathlib import Path
 
-from headrace import Topic
+from tests.contracts.source import spec
+
+from headrace.model import event_schema
 from headrace.pipelines.join.events import KeyedEvent
-from headrace.pipelines.join.rows import in_parts, joined_rows
+from headrace.pipelines.join.rows import UnmatchedRows, in_parts, joined_rows
+from headrace.testing.memory import MemoryCluster
 
 
 class View:
@@ -18,10 +21,9 @@ class Click:
     view: str
 
 
-def side(name, event):
-    topic = Topic(name, event=event)
-    facts = {"format": topic.record_format, "schema": topic.schema, "registry": None}
-    return SimpleNamespace(topic=name, metadata=(), **facts)
+def side(name, event, partition_columns=()):
+    facts = {"schema": event_schema(event), "metadata": (), "partition_columns": partition_columns}
+    return spec(MemoryCluster(), name, Path("nowhere"), **facts)
 
 
 def event(offset, **fields):
@@ -64,3 +66,33 @@ def test_rows_come_in_parts_since_each_has_the_whole_earlier_event(monkeypatch):
         ).rows.to_pylist()
     ]
     assert [bool(row["seen"]) for row in rows] == [n % 2 == 1 for n in range(10)]
+
+
+class Written:
+    """A writer that keeps the rows and takes all of them."""
+
+    def __init__(self):
+        self.ids = []
+
+    def write(self, rows):
+        self.ids += rows["id"].to_pylist()
+        return []
+
+
+def test_what_names_a_directory_is_judged_in_the_row_of_its_sink_alone():
+    """An earlier event is a value of one column, and an unmatched event goes to another sink."""
+    clicks = [event(n, id=id_, view="v") for n, id_ in enumerate(["a", "b/", "c", "d/"])]
+    view = event(7, id="v/", price=0.5)
+    later, earlier = side("clicks", Click, ("id",)), side("views", View)
+    pairs = [(clicks[0], view), (clicks[1], view)]
+    joined = joined_rows(pairs, later, earlier, "seen", 5)
+    assert joined.rows["id"].to_pylist() == ["a"]
+    assert joined.rows["seen"].to_pylist() == [{"id": "v/", "price": 0.5}]
+    [letter] = joined.rejected
+    assert (letter.offset, letter.reason) == (1, "unsafe-partition-value")
+    assert letter.value == clicks[1].value
+    assert letter.detail == "field 'id' holds '/', which separates directories"
+    written = Written()
+    unmatched = UnmatchedRows(lambda _: written, later, (), 5)
+    assert unmatched.write(clicks[2:]).rejected == []
+    assert written.ids == ["c", "d/"]
