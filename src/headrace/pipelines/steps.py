@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace.errors import StepError
 from headrace.pipelines.carried_lineage import carried_past
 from headrace.pipelines.ledger.row_lineage import LINEAGE
+from headrace.pipelines.step_columns import untaken_columns
 from headrace.pipelines.stream_joins import unsafe_operator
 from headrace.pipelines.transforms.transform import Transform
 
@@ -61,10 +62,13 @@ def apply_steps(steps: Sequence[Step], frames: Sequence[DataFrame]) -> SteppedRo
     Frames with the ledger's column give rows with it, as far as steps let it through.
 
     Raises:
-        StepError: a step raised, gave something else than a DataFrame, set a second watermark, or
-            joins streams in a way that Spark gets wrong (:mod:`headrace.pipelines.stream_joins`).
+        StepError: a step raised, gave something else than a DataFrame, set a second watermark,
+            joins streams in a way that Spark gets wrong (:mod:`headrace.pipelines.stream_joins`),
+            or makes a column that no table takes and that no later step removes.
     """
     rows, uncounted = list(frames), ""
+    untaken: dict[str, str] = {}
+    makers: dict[str, Step] = {}
     for step in steps:
         is_counted = LINEAGE in rows[0].columns
         rows = [_stepped(step, rows)]
@@ -73,6 +77,10 @@ def apply_steps(steps: Sequence[Step], frames: Sequence[DataFrame]) -> SteppedRo
             raise StepError(_name(step), problem, _defined_at(step))
         if is_counted and LINEAGE not in rows[0].columns:
             uncounted = f"{_name(step)} does not say which events its rows come from"
+        untaken = untaken_columns(rows[0].schema)
+        makers = {column: makers.get(column, step) for column in untaken}
+    for column, step in makers.items():
+        raise StepError(_name(step), untaken[column], _defined_at(step))
     return SteppedRows(rows[0], uncounted)
 
 
