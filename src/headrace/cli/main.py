@@ -9,6 +9,7 @@ import click
 
 from headrace import __version__
 from headrace.cli.session import EXIT_CODES, epilog
+from headrace.runtime.clock import use_utc
 
 _EXAMPLE = "headrace init ads && cd ads\nheadrace up && headrace apply && headrace run"
 _CODES = "\n".join(f"{code:>3}  {text}" for code, text in EXIT_CODES.items())
@@ -60,3 +61,4 @@ class _Commands(Mapping[str, click.Command]):
 @click.version_option(__version__, prog_name="headrace")
 def main() -> None:
     """Real-time event pipelines in Python, on Kafka and PySpark."""
+    use_utc()

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.runtime.clock import use_utc
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -28,6 +30,7 @@ _COMPILE_LATER = (
 
 _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
+    "spark.executorEnv.TZ": "UTC",  # of Python workers, on this machine too
     "spark.python.worker.reuse": "true",
     # Tasks use all cores already; threads of polars would only compete with them.
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
@@ -58,7 +61,9 @@ def start_session(
 
     ``java`` is put into the environment of the JVM: JAVA_HOME and PATH of the Java to use.
     ``state`` is the project's folder on this machine: Spark's log goes to ``logs/spark.log``.
+    Local time is UTC from now on, in this process too.
     """
+    use_utc()
     log = state / "logs" / "spark.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     os.environ.update(java)
