@@ -80,25 +80,33 @@ def _horizons(pipeline: Pipeline) -> Iterator[Fault]:
 
 
 def _lateness_of_steps(pipeline: Pipeline) -> Iterator[Fault]:
-    """Warns if a step drops events that are not late yet: no table gets them.
-
-    Only for one source without a watermark of its own: the others are set, and checked, elsewhere.
-    """
-    first, *others = pipeline.sources
-    if pipeline.late_data is LateData.KEEP or others or first.watermark is not None:
+    """Warns if a step may drop events that late data does not take: no table gets them."""
+    transforms = (step for step in pipeline.steps if isinstance(step, Transform))
+    # The first one sets the watermark of all.
+    step = next((each for each in transforms if each.watermark_delay is not None), None)
+    if step is None or step.watermark_delay is None:
         return
-    allowed = pipeline.allowed_lateness
-    for step in pipeline.steps:
-        if isinstance(step, Transform) and step.watermark_delay is not None:
-            if step.watermark_delay <= allowed:
-                yield Fault(
-                    f"pipeline {pipeline.name!r}: {type(step).__name__} drops what is "
-                    f"{step.watermark_delay} behind the newest event of all partitions; late_data "
-                    f"takes what is {allowed} behind its own partition: events between the two are "
-                    "in neither table",
-                    "a `within` that is longer than allowed_lateness by what partitions may differ",
-                )
-            return  # the first one sets the watermark of all
+    name, allowed = type(step).__name__, pipeline.allowed_lateness
+    if pipeline.late_data is LateData.KEEP:
+        yield Fault(
+            f"pipeline {pipeline.name!r}: late_data keeps late events, and {name} drops those that "
+            "come behind its watermark: they are in no table and no dead letter; "
+            "dropped_by_watermark_rows counts them",
+            "against duplicates, Lake(unique=...) or UPSERT in place of the step; where the source "
+            "is no Join, late_data=LateData.DEAD_LETTER or a sink, with an allowed_lateness that "
+            "is shorter than `within`; otherwise a longer `within`",
+        )
+        return
+    first, *others = pipeline.sources
+    # The watermarks of several sources, and those that are declared, are checked elsewhere.
+    if others or first.watermark is not None or step.watermark_delay > allowed:
+        return
+    yield Fault(
+        f"pipeline {pipeline.name!r}: {name} drops what is {step.watermark_delay} behind the "
+        f"newest event of all partitions; late_data takes what is {allowed} behind its own "
+        "partition: events between the two are in neither table",
+        "a `within` that is longer than allowed_lateness by what partitions may differ",
+    )
 
 
 def _strategies(pipeline: Pipeline) -> Iterator[Fault]:

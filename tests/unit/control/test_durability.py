@@ -131,11 +131,10 @@ HOUR = timedelta(hours=1)
         (deduplicate(["n"], HOUR), {}, 1),
         (deduplicate(["n"], HOUR * 2), {}, 0),
         (count_windows(HOUR, within=HOUR / 2), {"late_data": LateData.DEAD_LETTER}, 1),
-        (deduplicate(["n"], HOUR), {"late_data": LateData.KEEP}, 0),
         (deduplicate(["n"], HOUR), {"source": Source(Topic("a"), watermark=HOUR)}, 0),
         (lambda rows: rows, {}, 0),
     ],
-    ids=["as long", "longer", "dead letters", "kept", "watermark of the source", "a function"],
+    ids=["as long", "longer", "dead letters", "watermark of the source", "a function"],
 )
 def test_a_step_that_drops_before_late_data_takes_is_a_warning(step, changes, count):
     values = {"source": Topic("a"), "late_data": Lake("late"), "allowed_lateness": HOUR}
@@ -143,3 +142,12 @@ def test_a_step_that_drops_before_late_data_takes_is_a_warning(step, changes, co
     faults = list(pipeline_warnings(pipeline))
     assert len(faults) == count
     assert all("in neither table" in fault.message for fault in faults)
+
+
+@pytest.mark.parametrize("step", [deduplicate(["n"], HOUR * 9), count_windows(HOUR)])
+@pytest.mark.parametrize(
+    "source", [Topic("a"), Source(Topic("a"), watermark=HOUR), [Topic("a"), Topic("b")]]
+)
+def test_a_step_that_drops_what_late_data_keeps_is_a_warning(step, source):
+    [fault] = pipeline_warnings(Pipeline("p", source, Lake("p"), steps=[step]))
+    assert f"{type(step).__name__} drops those that come behind its watermark" in fault.message
