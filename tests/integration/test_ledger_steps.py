@@ -122,6 +122,24 @@ def test_duplicates_that_a_step_drops_are_deduplicated_in_their_windows(flow):
     assert set(states(result)) <= KNOWN
 
 
+def test_rows_behind_the_watermark_of_a_step_are_dropped_and_no_duplicates(flow):
+    pipeline = stepped(flow, deduplicate(["event_id"], HOUR))
+    send_hours(flow, range(4))
+    run(flow, pipeline)
+    send_hours(flow, [0], first=900, events=7)
+    send_hours(flow, [3], events=3)
+    run(flow, pipeline)
+    result = balance(flow, pipeline)
+    assert totals(result) == {
+        "read": 170,
+        Fate.OUT: 160,
+        Fate.DEDUPLICATED: 3,
+        Fate.DROPPED: 7,
+    }
+    assert [window.fates.get(Fate.DROPPED) for window in result.windows] == [7, None, None, None]
+    assert set(states(result)) <= KNOWN
+
+
 def test_copies_for_several_streams_are_accounted_for(flow):
     streams = {"even": "n % 2 = 0", "fours": "n % 4 = 0", "threes": "n % 3 = 0"}
     pipeline = stepped(flow, *FILTERS[:1], fan_out("stream", streams), chosen)

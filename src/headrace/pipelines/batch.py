@@ -33,6 +33,7 @@ from headrace.pipelines.derived_letters import DerivedLetters
 from headrace.pipelines.group_offsets import GroupOffsets
 from headrace.pipelines.late_data.side_table import SideTable
 from headrace.pipelines.ledger.recording import Ledger, RecordedBatch
+from headrace.pipelines.ledger.step_ledger import announce_watermark
 from headrace.pipelines.lifecycle_log import log_batch, log_dead_letters
 from headrace.pipelines.limit_check import LimitCheck
 from headrace.pipelines.manifest import Manifest, derived_letter
@@ -167,6 +168,8 @@ class BatchCommitter:
     def _run(self, frame: DataFrame, batch_id: int) -> BatchResult:
         began = time.monotonic()
         planned = self._checkpoint.batch(batch_id)
+        if self._ledger is not None and not self._pipeline.is_fused:
+            announce_watermark(frame.sparkSession, planned.watermark_ms)
         if self._pipeline.followed_topics:
             announce(frame.sparkSession, self._references(planned), planned.planned_ms)
         if self._positions.holds(planned):

@@ -1,7 +1,7 @@
 """Spark's checkpoint of a query, as far as the end of a batch needs it.
 
-Format of ``offsets/<batch id>`` (Spark's OffsetSeqLog, version 1): a line ``v1``, a line of
-settings, then one line of JSON a source, ``-`` for a source that has not begun.
+Format of ``offsets/<batch id>`` (Spark's OffsetSeqLog, version 1): a line ``v1``, a line of JSON
+with the watermark and settings, then one of each source, ``-`` for a source that has not begun.
 """
 
 from __future__ import annotations
@@ -39,12 +39,15 @@ class PlannedBatch:
         initial: where the checkpoint began.
         starts: where the batch begins.
         ends: where it ends.
+        watermark_ms: Spark's, in milliseconds since 1970: operators with state drop rows whose time
+            is not after it. 0: none is set, or no batch was before.
     """
 
     batch_id: int
     initial: Mapping[str, SourceOffset]
     starts: Mapping[str, SourceOffset]
     ends: Mapping[str, SourceOffset]
+    watermark_ms: int = 0
 
     @property
     def ranges(self) -> list[OffsetRange]:
@@ -207,10 +210,11 @@ class Checkpoint:
         Raises:
             SinkError: if a file of the checkpoint is torn, of another format, or not there.
         """
-        ends = self._offsets(batch_id)
+        _, ends = self._offsets(batch_id)
         initial = {topic: self._initial(topic) for topic in ends}
-        starts = self._offsets(batch_id - 1) if batch_id else {}
-        return PlannedBatch(batch_id, initial, initial | starts, ends)
+        # Spark holds rows against the watermark of the batch before.
+        watermark_ms, starts = self._offsets(batch_id - 1) if batch_id else (0, {})
+        return PlannedBatch(batch_id, initial, initial | starts, ends, watermark_ms)
 
     def last_planned(self) -> tuple[PlannedBatch | None, bool]:
         """Returns the newest batch, and whether it has ended: if not, the next run repeats it."""
@@ -233,7 +237,8 @@ class Checkpoint:
             raise SinkError(initial_path(self.uri, topic), "this file of the checkpoint is gone")
         return initial
 
-    def _offsets(self, batch_id: int) -> dict[str, SourceOffset]:
+    def _offsets(self, batch_id: int) -> tuple[int, dict[str, SourceOffset]]:
+        """Returns the watermark of a batch, and where it ends."""
         path = f"{self.uri}/offsets/{batch_id}"
         try:
             lines = storage.read_bytes(path).decode().splitlines()
@@ -244,4 +249,5 @@ class Checkpoint:
         if not lines or lines[0] != "v1":
             raise SinkError(path, "Spark's offset log is torn or not of version 1")
         sources = [json.loads(line) for line in lines[2:] if line != "-"]
-        return {offset.topic: offset for stored in sources for offset in offsets_of(stored)}
+        ends = {offset.topic: offset for stored in sources for offset in offsets_of(stored)}
+        return json.loads(lines[1]).get("batchWatermarkMs", 0), ends

@@ -19,9 +19,10 @@ def checkpoint(tmp_path):
     (tmp_path / "headrace").mkdir()
     (tmp_path / "headrace" / "initial-a.json").write_text(line("a", p0=3))
     (tmp_path / "headrace" / "initial-b.json").write_text(line("b", p0=0))
-    (tmp_path / "offsets" / "0").write_text(f"v1\n{{}}\n{line('a', p0=10)}\n-")
+    marks = [json.dumps({"batchWatermarkMs": at}) for at in (5, 7)]
+    (tmp_path / "offsets" / "0").write_text(f"v1\n{marks[0]}\n{line('a', p0=10)}\n-")
     (tmp_path / "offsets" / "1").write_text(
-        f"v1\n{{}}\n{line('a', p0=12, p1=4)}\n{line('b', p0=2)}"
+        f"v1\n{marks[1]}\n{line('a', p0=12, p1=4)}\n{line('b', p0=2)}"
     )
     return Checkpoint(str(tmp_path), 1)
 
@@ -35,6 +36,10 @@ def test_a_later_batch_begins_where_the_one_before_ended(checkpoint):
         OffsetRange(TopicPartition("a", 0), 10, 12),
         OffsetRange(TopicPartition("b", 0), 0, 2),
     ]
+
+
+def test_rows_are_held_against_the_watermark_of_the_batch_before(checkpoint):
+    assert [checkpoint.batch(n).watermark_ms for n in range(2)] == [0, 5]
 
 
 def test_positions_are_the_next_records_to_read(checkpoint):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from headrace.pipelines.ledger.row_lineage import LINEAGE, RowLineage, RowTally
 from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Sums
@@ -14,12 +16,13 @@ from headrace.pipelines.source.staging import Staging
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     _Count = Callable[[Iterator[pa.Array]], Iterator[pa.Array]]
 
 _BATCH_ID = "streaming.sql.batchId"
 _KEPT = "_headrace_kept"
+_WATERMARK_MS = "headrace.watermark_ms"
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,11 @@ class StepLedger:
         return _counted(rows, F.when(is_dropped, F.col(LINEAGE)), self._dropping(fate))
 
     def around(
-        self, rows: DataFrame, step: Callable[[DataFrame], DataFrame], fate: Fate
+        self,
+        rows: DataFrame,
+        step: Callable[[DataFrame], DataFrame],
+        fate: Fate,
+        event_time: str | None = None,
     ) -> DataFrame:
         """Returns what ``step`` makes of ``rows``; those that it does not give have a fate.
 
@@ -70,13 +77,16 @@ class StepLedger:
             rows: that the step gets.
             step: passes on the column :data:`LINEAGE` as it is, and gives rows of a batch with it.
             fate: that the ledger counts of the difference.
+            event_time: of rows that the step drops if they come behind the watermark: they are
+                DROPPED, and have no other fate. None: it keeps no state.
         """
         from pyspark.sql import functions as F  # noqa: N812
 
         if LINEAGE not in rows.columns:
             return step(rows)
-        passed = _counted(rows, F.col(LINEAGE), self._passing(fate, _Side.BEFORE))
-        return _counted(step(passed), F.col(LINEAGE), self._passing(fate, _Side.BEHIND))
+        time = F.lit(None).cast("timestamp") if event_time is None else F.col(event_time)
+        passed = _counted(rows, F.struct(F.col(LINEAGE), time), self._coming(fate))
+        return _counted(step(passed), F.col(LINEAGE), self._passing(fate))
 
     def put(self, lines: Sequence[LedgerLine], side: str = "") -> None:
         """Leaves the sums of this task; called in it once, when it has seen its last row.
@@ -106,28 +116,68 @@ class StepLedger:
 
         return count
 
-    def _passing(self, fate: Fate, side: _Side) -> _Count:
+    def _coming(self, fate: Fate) -> _Count:
+        """Counts what goes into a step: lineage and event time, as a struct."""
+
+        def count(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+            tally = RowTally(self.topics)
+            with raising_remote_errors():
+                for batch in batches:
+                    lineage, times = batch.flatten()
+                    rows, is_dropped = RowLineage.of(lineage), behind(times, _watermark_us())
+                    tally.add(Hop.STEPS, fate, rows.take(np.flatnonzero(~is_dropped)))
+                    tally.add(Hop.STEPS, Fate.DROPPED, rows.take(np.flatnonzero(is_dropped)))
+                    yield lineage.is_valid()
+                self.put(tally.lines(), "before")
+
+        return count
+
+    def _passing(self, fate: Fate) -> _Count:
+        """Takes off what comes out of a step."""
+
         def count(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
             tally = RowTally(self.topics)
             with raising_remote_errors():
                 for lineage in batches:
                     tally.add(Hop.STEPS, fate, RowLineage.of(lineage))
                     yield lineage.is_valid()
-                self.put([side.signed(line) for line in tally.lines()], side)
+                self.put(
+                    [LedgerLine(line.key, Sums() - line.sums) for line in tally.lines()], "behind"
+                )
 
         return count
 
 
-class _Side(enum.StrEnum):
-    """Says where rows are counted: what goes into a step is added, what comes out taken off."""
+def announce_watermark(spark: SparkSession, watermark_ms: int) -> None:
+    """Tells the tasks of the jobs that this thread starts from now on the watermark of their batch.
 
-    BEFORE = "before"
-    BEHIND = "behind"
+    Called on the thread that runs the batch, before it starts any job.
+    """
+    spark.sparkContext.setLocalProperty(_WATERMARK_MS, str(watermark_ms))
 
-    def signed(self, line: LedgerLine) -> LedgerLine:
-        """Returns a line as it adds to the difference."""
-        is_added = self is _Side.BEFORE
-        return line if is_added else LedgerLine(line.key, Sums() - line.sums)
+
+def behind(times: pa.Array, watermark_us: int) -> NDArray[np.bool_]:
+    """Returns which rows an operator with state drops, as Spark's condition says.
+
+    Args:
+        times: timestamps in microseconds; a row without one is not dropped.
+        watermark_us: in microseconds since 1970; 0: there is none.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not watermark_us:
+        return np.zeros(len(times), np.bool_)
+    is_behind = pc.less_equal(times.cast(pa.int64()), watermark_us).fill_null(fill_value=False)
+    return np.asarray(is_behind, np.bool_)
+
+
+def _watermark_us() -> int:
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    value = None if task is None else task.getLocalProperty(_WATERMARK_MS)
+    return 1000 * int(value or 0)
 
 
 def _counted(rows: DataFrame, lineage: Column, count: _Count) -> DataFrame:

@@ -50,7 +50,7 @@ class deduplicate(Transform):  # noqa: N801  a verb, as the steps of users are
     watermark ``within`` behind the newest event time, unless the rows have a watermark already:
               then that one. ``Source.watermark`` sets it: a short one ends the memory soon after
               ``within``, and drops rows that are later than it
-    ledger    dropped rows, those behind the watermark too, have the fate *deduplicated*
+    ledger    duplicates have the fate *deduplicated*, rows behind the watermark *dropped*
     state     the key of each row until the watermark has passed it: ``deduplicate_state_rows``
     a crash   repeats nothing: the state is in the checkpoint. A reset begins with an empty state
     ========= ==================================================================================
@@ -102,7 +102,8 @@ class deduplicate(Transform):  # noqa: N801  a verb, as the steps of users are
         """Sets the watermark where there is none, drops duplicates, and counts them."""
         if self.ledger is None:
             return self._unique(rows)
-        return self.ledger.around(rows, self._unique, Fate.DEDUPLICATED)
+        event_time = self.event_time or EVENT_TIME
+        return self.ledger.around(rows, self._unique, Fate.DEDUPLICATED, event_time)
 
     def _unique(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812
