@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 
+from headrace.model.class_fields import class_fault, field_fault, is_field, written_name
+
 # Digits: Arrow's decimal128 and Spark's decimal hold no more.
 MAX_PRECISION = 38
 _NO_TYPE = (
@@ -239,12 +241,19 @@ class _SchemaReader:
         """Returns the fields of a class; ``outer`` are the classes that it is nested in."""
         fields: list[EventField] = []
         hints = _annotations(nested)
+        if fault := class_fault(nested):
+            self.unsupported.append(self._unsupported(path or "(class)", nested, fault))
+            return EventSchema(nested.__name__, ())
         if not hints:
             self.unsupported.append(self._unsupported(path or "(no fields)", None))
         for name, hint in hints.items():
-            inner_path = f"{path}.{name}" if path else name
+            written = written_name(nested, name)
+            inner_path = f"{path}.{written}" if path else written
             try:
-                fields.append(self._field(name, hint, inner_path, (*outer, nested)))
+                field = self._field(name, hint, inner_path, (*outer, nested))
+                if fault := field_fault(nested, name, nullable=field.nullable):
+                    raise self._unsupported(inner_path, hint, fault)
+                fields.append(field)
             except UnsupportedFieldError as error:
                 self.unsupported.append(error)
         return EventSchema(nested.__name__, tuple(fields))
@@ -290,16 +299,14 @@ class _SchemaReader:
 def _annotations(event: type) -> dict[str, object]:
     # Resolves annotations that `from __future__ import annotations` has turned into text.
     hints = typing.get_type_hints(event, include_extras=True)
-    return {
-        name: hint for name, hint in hints.items() if typing.get_origin(hint) is not typing.ClassVar
-    }
+    return {name: hint for name, hint in hints.items() if is_field(hint)}
 
 
 def _without_none(hint: object) -> tuple[object, bool, Precision]:
-    """Returns the annotation without ``| None`` and ``Annotated``, and what they say."""
+    """Returns the annotation without ``| None``, ``Annotated`` and the like, and what they say."""
     nullable, precision = False, DEFAULT_PRECISION
     while True:
-        if typing.get_origin(hint) is typing.Annotated:
+        if typing.get_origin(hint) in (typing.Annotated, typing.Required, typing.NotRequired):
             hint, *extras = typing.get_args(hint)
             precision = next((e for e in extras if isinstance(e, Precision)), precision)
         elif typing.get_origin(hint) in (typing.Union, types.UnionType):

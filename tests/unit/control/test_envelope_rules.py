@@ -37,7 +37,7 @@ from headrace.settings.model import Settings
 class View:
     id: str
     at: datetime
-    host: str = ""
+    host: str
 
 
 TOPIC = Topic("batches", View, event_time="at", envelope=ArrayEnvelope())

@@ -15,8 +15,8 @@ MINUTE = timedelta(minutes=1)
 class Impression:
     event_id: str
     at: datetime
-    place: str | None = None
-    number: int = 0
+    place: str | None
+    number: int
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Click:
     event_id: str
     impression_id: str
     at: datetime
-    price: float = 0.0
+    price: float
 
 
 IMPRESSIONS = Topic("impressions", event=Impression, event_time="at", partitions=3)

@@ -123,7 +123,7 @@ class Slotted:
 @dataclasses.dataclass(frozen=True)
 class Derived:
     name: str
-    size: int = dataclasses.field(init=False, default=0)
+    size: int = dataclasses.field(init=False)
 
 
 @pytest.mark.parametrize("event", [Slotted, Derived])
