@@ -166,9 +166,10 @@ def test_a_schema_may_refer_to_another_one(client, registry):
     assert decoded.rows["items"].to_pylist() == [[{"sku": "a", "price": Decimal("1.50")}]]
 
 
-def test_a_schema_of_another_kind_is_unknown(client, registry):
+def test_a_schema_of_another_kind_is_not_read(client, registry):
     schema_id = client.register_schema("json", Schema(JSON_SCHEMA, "JSON"))
-    assert SchemaRegistry(registry.settings).avro_schema(schema_id) is None
+    with pytest.raises(ValueError, match="it is of the type JSON"):
+        SchemaRegistry(registry.settings).avro_schema(schema_id)
 
 
 def test_a_registry_that_does_not_answer_rejects_nothing():

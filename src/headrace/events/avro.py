@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from headrace.events.avro_bounds import bounded_walk
+from headrace.events.avro_bounds import BoundedWalk, MalformedError, bounded_walk
+from headrace.events.avro_schemas import parsed_schema, prepared, skipped
 from headrace.events.avro_types import MismatchError, fitted
 from headrace.events.parser import event_parser, slots
 from headrace.events.values import reader_of, without_null
@@ -38,17 +39,16 @@ _AVRO_TYPES: Mapping[FieldType, AvroSchema] = {
 }
 
 SchemaLookup: TypeAlias = Callable[[int], AvroSchema | None]
-"""Returns the schema of an id; ``None`` if the registry has no Avro schema of that id.
+"""Returns the schema of an id; ``None`` if the registry has no schema of that id.
 
-Raises RegistryUnreachableError if the registry does not answer.
+Raises RegistryUnreachableError if the registry does not answer, and ValueError if the schema of the
+id is not Avro.
 """
 
 _NO_SCHEMA_ID = "the value does not begin with a zero byte and the id of its schema (4 bytes)"
-_REJECTIONS: Mapping[type[Exception], Rejection] = {
-    UnicodeDecodeError: ("not-utf8", "a string of the value is not UTF-8"),
-    OverflowError: ("out-of-range", "a time of the value is outside the years 1 to 9999"),
-    RecursionError: ("too-deep", "the value is nested too deep to be read"),
-}
+_NO_FIT = ("not-avro", "the value does not fit its schema")
+_TOO_DEEP = ("too-deep", "the value is nested too deep to be read")
+_TIMES = ("date", "timestamp", "local-timestamp")
 HEADER = struct.Struct(">BI")
 """Confluent's wire format: a zero byte and the id of the writer's schema, before the value."""
 
@@ -159,22 +159,26 @@ class AvroReader:
 
     Args:
         writer: that schema.
-        schema: of the event class; ``None``: values are of any type.
+        schema: of the event class, whose fields are read and all others skipped; ``None``: values
+            are of any type.
 
     Raises:
-        ValueError: if ``writer`` is no Avro schema.
+        ValueError: if values of ``writer`` can't be read.
     """
 
     def __init__(self, writer: AvroSchema, schema: EventSchema | None = None) -> None:
         import fastavro
 
-        named: dict[str, AvroSchema] = {}
         try:
-            parsed = fastavro.parse_schema(writer, named)
+            parsed, named = parsed_schema(writer)
             self._walk = bounded_walk(parsed, named)
-            self._writer = parsed if schema is None else fitted(parsed, named, schema)
+            if schema is not None:
+                parsed = fitted(parsed, named, schema)
+                named = {name: skipped(definition) for name, definition in named.items()}
         except Exception as error:  # also of what fastavro lets pass, such as a size that is a text
-            raise ValueError(str(error)) from error
+            raise ValueError(_sentence(error)) from error
+        self._fault = BoundedWalk(parsed, named, self._read_leaf)
+        self._writer = prepared(parsed, named)
         self._read: Callable[..., Any] = fastavro.schemaless_reader
 
     def json_text(self, value: bytes) -> bytes | Rejection:
@@ -186,22 +190,39 @@ class AvroReader:
         stream.seek(HEADER.size)
         try:
             text = msgspec.json.encode(self._read(stream, self._writer, None))
-        except Exception as error:  # noqa: BLE001 - fastavro raises whatever its parts do
-            return _rejection_of(error)
+        except MismatchError as error:
+            return error.rejection
+        except RecursionError:
+            return _TOO_DEEP
+        except Exception:  # noqa: BLE001 - fastavro raises whatever its parts do
+            return self._fault(value, HEADER.size) or _NO_FIT
         rest = len(value) - stream.tell()
         if rest:
             return "trailing-data", f"{rest} bytes follow the value that its schema describes"
         return text
 
+    def _read_leaf(self, schema: AvroSchema, written: bytes) -> None:
+        try:
+            self._read(io.BytesIO(written), prepared(schema, {}), None)
+        except UnicodeDecodeError as error:
+            raise MalformedError("is a string that is not UTF-8", "not-utf8") from error
+        except Exception as error:
+            of_dict = isinstance(schema, dict) and schema.get("logicalType", schema["type"])
+            kind = str(of_dict or schema)
+            if kind.startswith(_TIMES):
+                raise MalformedError("is outside the years 1 to 9999", "out-of-range") from error
+            raise MalformedError(f"is no {kind}, which its schema says it is") from error
 
-def _rejection_of(error: Exception) -> Rejection:
-    if isinstance(error, MismatchError):
-        return error.rejection
-    sentence = f"the value does not fit its schema: {type(error).__name__}"
-    return next(
-        (rejection for kind, rejection in _REJECTIONS.items() if isinstance(error, kind)),
-        ("not-avro", sentence),
-    )
+
+def _sentence(error: Exception) -> str:
+    """Returns why values of a schema can't be read."""
+    from fastavro.schema import SchemaParseException, UnknownType
+
+    if isinstance(error, UnknownType):
+        return f"it names the type {error.name!r}, which it does not define"
+    if isinstance(error, SchemaParseException):
+        return str(error)
+    return f"it is no schema of Avro's ({error})"
 
 
 class AvroTexts:
@@ -214,7 +235,7 @@ class AvroTexts:
 
     def __init__(self, lookup: SchemaLookup, schema: EventSchema | None = None) -> None:
         self._lookup, self._schema = lookup, schema
-        self._readers: dict[int, AvroReader | None] = {}
+        self._readers: dict[int, AvroReader | Rejection] = {}
 
     def __call__(self, value: bytes | None) -> bytes | Rejection:
         """Returns the JSON text of a record's value, or why there is none.
@@ -228,25 +249,23 @@ class AvroTexts:
             return "no-schema-id", _NO_SCHEMA_ID
         _, schema_id = HEADER.unpack_from(value)
         reader = self._readers.get(schema_id) or self._reader(schema_id)
-        if reader is None:
-            return "unknown-schema", f"the registry has no Avro schema with the id {schema_id}"
-        return reader.json_text(value)
+        return reader.json_text(value) if isinstance(reader, AvroReader) else reader
 
     def needs_lookup(self, value: bytes | None) -> bool:
         """Returns whether reading a value calls ``lookup``, which may take seconds."""
         if value is None or len(value) < HEADER.size or value[0] != 0:
             return False
         _, schema_id = HEADER.unpack_from(value)
-        return self._readers.get(schema_id) is None
+        return schema_id not in self._readers
 
-    def _reader(self, schema_id: int) -> AvroReader | None:
-        writer = self._lookup(schema_id)
-        # Unknown ids are not kept here: the registry may know them later, and then says so.
-        if writer is None:
-            return None
-        if schema_id not in self._readers:
-            try:
-                self._readers[schema_id] = AvroReader(writer, self._schema)
-            except ValueError:
-                self._readers[schema_id] = None
-        return self._readers[schema_id]
+    def _reader(self, schema_id: int) -> AvroReader | Rejection:
+        try:
+            writer = self._lookup(schema_id)
+            # Unknown ids are not kept here: the registry may know them later, and then says so.
+            if writer is None:
+                return "unknown-schema", f"the registry has no schema with the id {schema_id}"
+            reader: AvroReader | Rejection = AvroReader(writer, self._schema)
+        except ValueError as error:
+            sentence = f"the schema with the id {schema_id} can't be read: {error}"
+            reader = "unreadable-schema", sentence
+        return self._readers.setdefault(schema_id, reader)

@@ -1,4 +1,4 @@
-"""Bounds of what a few bytes of Avro may become: how deep a value nests, and how many items it has.
+"""Walks over values of Avro: what a few bytes may become, and which field can't be read.
 
 fastavro reads nested values by calls of C functions, which end the process where the stack ends,
 and believes the counts of arrays and maps. Most schemas bound both: the types nest so deep and no
@@ -9,13 +9,12 @@ without making anything of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+from headrace.events.avro_schemas import WRITTEN_NAME, Named, Schema
 
 if TYPE_CHECKING:
     from headrace.events.rejection import Rejection
-
-_Schema: TypeAlias = Any
-_Named: TypeAlias = Mapping[str, _Schema]
 
 MAX_DEPTH = 1000
 """Levels of records, arrays and maps of a value; about as many as of JSON.
@@ -28,8 +27,9 @@ MAX_EMPTY = 100_000
 # A schema that nests no deeper than this needs no walk. Far below MAX_DEPTH: see `_height`.
 _PLAIN_DEPTH = 100
 _MAX_LONG_BITS = 64
+_SHOWN_KEY_CHARACTERS = 40
 _RECORDS = ("record", "error")
-_NO_FIT: Rejection = ("not-avro", "the value does not fit its schema")
+_BEYOND_LONG = "does not fit its schema: it holds an integer beyond 64 bits"
 _TOO_DEEP: Rejection = ("too-deep", f"the value is nested deeper than {MAX_DEPTH} levels")
 _TOO_MANY: Rejection = (
     "too-many-items",
@@ -37,8 +37,24 @@ _TOO_MANY: Rejection = (
 )
 
 
-class _MalformedError(Exception):
-    """The bytes are no value of the schema."""
+_Label: TypeAlias = str | int | bytes
+"""What is added to the path of a value for a part of it: a field, an index, a key as it came."""
+_Part: TypeAlias = tuple[_Label, Schema]
+ReadLeaf: TypeAlias = Callable[[Schema, bytes], object]
+"""Reads a value without parts; raises MalformedError if its bytes can't be read."""
+
+
+class MalformedError(Exception):
+    """A part of a value can't be read.
+
+    Attributes:
+        words: what is wrong with it, behind the name of its field.
+        reason: code of the rejection.
+    """
+
+    def __init__(self, words: str, reason: str = "not-avro") -> None:
+        super().__init__(words, reason)
+        self.words, self.reason = words, reason
 
 
 class BoundedWalk:
@@ -47,32 +63,35 @@ class BoundedWalk:
     Args:
         schema: of the values, as fastavro has parsed it.
         named: the types that it names.
+        read_leaf: called for each part that has no parts itself.
     """
 
-    def __init__(self, schema: _Schema, named: _Named) -> None:
-        self._schema, self._named = schema, named
+    def __init__(self, schema: Schema, named: Named, read_leaf: ReadLeaf | None = None) -> None:
+        self._schema, self._named, self._read_leaf = schema, named, read_leaf
 
     def __call__(self, value: bytes, start: int) -> Rejection | None:
         """Returns why the value that begins at ``start`` must not be read; ``None`` if it may."""
-        cursor = _Cursor(value, start)
+        path: list[_Label] = [""]
         try:
-            return self._walk(cursor)
-        except _MalformedError:
-            return _NO_FIT
+            return self._walk(_Cursor(value, start), path)
+        except MalformedError as error:
+            return error.reason, f"{_field(path)} {error.words}"
 
-    def _walk(self, cursor: _Cursor) -> Rejection | None:
+    def _walk(self, cursor: _Cursor, path: list[_Label]) -> Rejection | None:
         # A stack of its own: this one does not end where Python's does.
-        stack: list[Iterator[_Schema]] = [iter((self._schema,))]
+        stack: list[Iterator[_Part]] = [iter((("", self._schema),))]
         empty = 0
         while stack:
-            part = next(stack[-1], None)
+            path[-1], part = next(stack[-1], _END)
             if part is None:
                 stack.pop()
+                path.pop()
                 continue
             begin = cursor.position
             inner = self._enter(part, cursor)
             if inner is not None:
                 stack.append(inner)
+                path.append("")
             elif cursor.position == begin:
                 empty += 1
             if len(stack) > MAX_DEPTH:
@@ -81,30 +100,50 @@ class BoundedWalk:
                 return _TOO_MANY
         return None
 
-    def _enter(self, schema: _Schema, cursor: _Cursor) -> Iterator[_Schema] | None:
-        """Skips a value; returns the types of its parts instead, if it has parts."""
+    def _enter(self, schema: Schema, cursor: _Cursor) -> Iterator[_Part] | None:
+        """Skips a value; returns its parts instead, if it has parts."""
         if isinstance(schema, list):
             schema = schema[cursor.index(len(schema))]
         schema = _definition(schema, self._named)
         kind = _kind(schema)
         if kind in _RECORDS:
-            types = [field["type"] for field in schema["fields"]]
-            return iter(types) if types else None
+            fields = schema["fields"]
+            return ((_name(field), field["type"]) for field in fields) if fields else None
         if kind == "array":
-            return (schema["items"] for _ in cursor.items())
+            return ((index, schema["items"]) for index in cursor.items())
         if kind == "map":
             return _values(schema["values"], cursor)
+        begin = cursor.position
         if kind == "fixed":
             cursor.skip(schema["size"])
         else:
             _SKIPS[kind](cursor)
+        if self._read_leaf is not None:
+            self._read_leaf(schema, cursor.since(begin))
         return None
 
 
-def _values(schema: _Schema, cursor: _Cursor) -> Iterator[_Schema]:
+_END: tuple[str, None] = ("", None)
+
+
+def _field(path: list[_Label]) -> str:
+    text = "".join(
+        f".{label}" if isinstance(label, str) else f"[{_shown(label)}]"
+        for label in path
+        if label != ""
+    )
+    return f"field {text.removeprefix('.')!r}" if text else "the value"
+
+
+def _name(field: Schema) -> str:
+    return str(field.get(WRITTEN_NAME, field["name"]))
+
+
+def _values(schema: Schema, cursor: _Cursor) -> Iterator[_Part]:
     for _ in cursor.items():
-        cursor.skip_bytes()  # the key
-        yield schema
+        begin = cursor.position
+        yield "", "string"
+        yield cursor.since(begin), schema
 
 
 class _Cursor:
@@ -113,9 +152,15 @@ class _Cursor:
     def __init__(self, value: bytes, position: int) -> None:
         self._value, self.position = value, position
 
+    def since(self, begin: int) -> bytes:
+        """Returns the bytes that have been skipped since a position."""
+        return self._value[begin : self.position]
+
     def skip(self, size: int) -> None:
-        if not 0 <= size <= len(self._value) - self.position:
-            raise _MalformedError
+        if size < 0:
+            raise MalformedError(f"does not fit its schema: its size is {size}")
+        if size > len(self._value) - self.position:
+            raise MalformedError("does not fit its schema: the record ends within it")
         self.position += size
 
     def skip_bytes(self) -> None:
@@ -131,24 +176,25 @@ class _Cursor:
             if byte < 0x80:  # noqa: PLR2004 - the bit that says that another byte follows
                 break
             if shift >= _MAX_LONG_BITS:
-                raise _MalformedError
+                raise MalformedError(_BEYOND_LONG)
         if number.bit_length() > _MAX_LONG_BITS:
-            raise _MalformedError
+            raise MalformedError(_BEYOND_LONG)
         return (number >> 1) ^ -(number & 1)
 
     def index(self, size: int) -> int:
         number = self.long()
         if not 0 <= number < size:
-            raise _MalformedError
+            raise MalformedError(f"does not fit its schema: it has no branch {number}")
         return number
 
-    def items(self) -> Iterator[None]:
-        """Yields before each item of an array or map, which the caller skips."""
+    def items(self) -> Iterator[int]:
+        """Yields the index of each item of an array or map, which the caller skips."""
+        first = 0
         while count := self.long():
             if count < 0:
                 self.long()  # the size of the block in bytes
-            for _ in range(abs(count)):
-                yield
+            yield from range(first, first + abs(count))
+            first += abs(count)
 
 
 _SKIPS: Mapping[str, Callable[[_Cursor], object]] = {
@@ -164,7 +210,7 @@ _SKIPS: Mapping[str, Callable[[_Cursor], object]] = {
 }
 
 
-def bounded_walk(schema: _Schema, named: _Named) -> BoundedWalk | None:
+def bounded_walk(schema: Schema, named: Named) -> BoundedWalk | None:
     """Returns what walks over values of a schema before they are read; ``None`` if none has to."""
     try:
         height = _Shape(named).height(schema)
@@ -180,13 +226,13 @@ class _UnboundedError(Exception):
 class _Shape:
     """How deep the types of a schema nest."""
 
-    def __init__(self, named: _Named) -> None:
+    def __init__(self, named: Named) -> None:
         self._named = named
         # Each named type is looked at once: types that refer to each other would otherwise take
         # time that is exponential in their number. None: it is being looked at.
         self._heights: dict[str, int | None] = {}
 
-    def height(self, schema: _Schema) -> int:
+    def height(self, schema: Schema) -> int:
         """Returns the levels of records, arrays and maps of a type.
 
         Raises:
@@ -202,7 +248,7 @@ class _Shape:
             return 1 + self._part_height(schema["items" if kind == "array" else "values"])
         return 0
 
-    def _record_height(self, schema: _Schema) -> int:
+    def _record_height(self, schema: Schema) -> int:
         name = schema["name"]
         if name not in self._heights:
             self._heights[name] = None
@@ -213,14 +259,14 @@ class _Shape:
             raise _UnboundedError
         return height
 
-    def _part_height(self, schema: _Schema) -> int:
+    def _part_height(self, schema: Schema) -> int:
         """Returns the height of a field or item, which must take bytes.
 
         A branch of a union may take none: its index does. A record whose fields all take bytes
         takes some itself, so only one without fields takes none.
         """
         inner = _definition(schema, self._named)
-        kind = "union" if isinstance(inner, list) else _kind(inner)
+        kind = _kind(inner)
         if kind == "null" or (kind == "fixed" and inner["size"] < 1):
             raise _UnboundedError
         if kind in _RECORDS and not inner["fields"]:
@@ -228,9 +274,21 @@ class _Shape:
         return self.height(inner)
 
 
-def _definition(schema: _Schema, named: _Named) -> _Schema:
+def _shown(label: int | bytes) -> str:
+    if isinstance(label, int):
+        return str(label)
+    cursor = _Cursor(label, 0)
+    cursor.long()  # the number of the key's bytes
+    key = label[cursor.position :].decode(errors="replace")
+    cut = repr(key[:_SHOWN_KEY_CHARACTERS])
+    return cut if len(key) <= _SHOWN_KEY_CHARACTERS else f"{cut}..."
+
+
+def _definition(schema: Schema, named: Named) -> Schema:
     return named.get(schema, schema) if isinstance(schema, str) else schema
 
 
-def _kind(schema: _Schema) -> str:
+def _kind(schema: Schema) -> str:
+    if isinstance(schema, list):
+        return "union"
     return str(schema["type"] if isinstance(schema, dict) else schema)

@@ -10,15 +10,15 @@ do not use it. Where JSON can tell, it does, in the same words for every format.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from decimal import MAX_PREC
+from typing import TYPE_CHECKING, NoReturn
 
+from headrace.events.avro_schemas import Named, Schema, skipped_field
 from headrace.model import EventField, FieldType
 
 if TYPE_CHECKING:
     from headrace.events.rejection import Rejection
     from headrace.model import EventSchema
-
-_Schema: TypeAlias = Any
 
 _NUMBERS = ("int", "long", "float", "double")
 _TIMES = ("timestamp-millis", "timestamp-micros", "string")
@@ -36,23 +36,6 @@ _TAKEN: Mapping[FieldType, tuple[str, ...]] = {
     FieldType.STRUCT: ("record", "error"),
     FieldType.LIST: ("array",),
     FieldType.MAP: ("map",),
-}
-# By their base type: on others, and where it does not know the name, Avro says to ignore them. That
-# of a fixed UUID is ignored too, as fastavro does.
-_LOGICAL_TYPES: Mapping[str, tuple[str, ...]] = {
-    "bytes": ("decimal", "big-decimal"),
-    "fixed": ("decimal", "duration"),
-    "int": ("date", "time-millis"),
-    "long": (
-        "time-micros",
-        "timestamp-millis",
-        "timestamp-micros",
-        "timestamp-nanos",
-        "local-timestamp-millis",
-        "local-timestamp-micros",
-        "local-timestamp-nanos",
-    ),
-    "string": ("uuid",),
 }
 _IN_JSON: Mapping[str, str] = {
     **dict.fromkeys((*_NUMBERS, "timestamp-nanos", "local-timestamp-nanos"), "number"),
@@ -77,10 +60,10 @@ class MismatchError(Exception):
         self.rejection = rejection
 
 
-def fitted(writer: _Schema, named: Mapping[str, _Schema], schema: EventSchema) -> _Schema:
+def fitted(writer: Schema, named: Named, schema: EventSchema) -> Schema:
     """Returns a writer's schema by which fastavro raises MismatchError for values of other types.
 
-    Fields that the class does not have may be of any type.
+    Values of fields that the class does not have are skipped, whatever they hold.
 
     Args:
         writer: as fastavro has parsed it.
@@ -94,17 +77,17 @@ def fitted(writer: _Schema, named: Mapping[str, _Schema], schema: EventSchema) -
     return _Fitting(named).of(writer, root, "")
 
 
-def _mismatch(_value: object, writer: _Schema, _reader: object = None) -> NoReturn:
+def _mismatch(_value: object, writer: Schema, _reader: object = None) -> NoReturn:
     raise MismatchError(writer[_MARK])
 
 
 class _Fitting:
     """Goes through a writer's schema and the fields of a class, as deep as the class is."""
 
-    def __init__(self, named: Mapping[str, _Schema]) -> None:
+    def __init__(self, named: Named) -> None:
         self._named = named
 
-    def of(self, writer: _Schema, field: EventField, path: str) -> _Schema:
+    def of(self, writer: Schema, field: EventField, path: str) -> Schema:
         if isinstance(writer, list):
             return [self.of(branch, field, path) for branch in writer]
         # A named type that two fields use is written out in each: they may take it differently.
@@ -112,24 +95,25 @@ class _Fitting:
         inner = self._named.get(writer, writer) if isinstance(writer, str) else writer
         kind = _kind(inner)
         if kind == "null":  # the class says later, in JSON's words, whether it may be
-            return writer
+            return inner
         taken = _TAKEN[field.type]
         if kind not in taken:
-            return _marked(inner, kind, field, path) if _looks_like(kind, taken) else writer
+            return _marked(inner, kind, field, path) if _looks_like(kind, taken) else inner
         if field.schema is not None:
             return inner | {"fields": self._fields(inner["fields"], field.schema, path)}
         if field.element is not None:
             items = "items" if field.type is FieldType.LIST else "values"
             return inner | {items: self.of(inner[items], field.element, f"{path}[]")}
-        return writer
+        # A writer may exceed the digits that it has declared; fastavro would round.
+        return inner | {"precision": MAX_PREC} if kind == "decimal" else inner
 
-    def _fields(self, writer: list[_Schema], schema: EventSchema, path: str) -> list[_Schema]:
+    def _fields(self, writer: list[Schema], schema: EventSchema, path: str) -> list[Schema]:
         declared = {field.name: field for field in schema.fields}
         prefix = f"{path}." if path else ""
         return [
             part | {"type": self.of(part["type"], declared[name], prefix + name)}
             if (name := part["name"]) in declared
-            else part
+            else skipped_field(part)
             for part in writer
         ]
 
@@ -139,7 +123,7 @@ def _looks_like(kind: str, others: Sequence[str]) -> bool:
     return _IN_JSON.get(kind, "string") in {_IN_JSON.get(other, "string") for other in others}
 
 
-def _marked(schema: _Schema, kind: str, field: EventField, path: str) -> _Schema:
+def _marked(schema: Schema, kind: str, field: EventField, path: str) -> Schema:
     base = schema if isinstance(schema, dict) else {"type": schema}
     return base | {"logicalType": _MARK, _MARK: _rejection(kind, field, path)}
 
@@ -151,9 +135,8 @@ def _rejection(kind: str, field: EventField, path: str) -> Rejection:
     return "wrong-type", f"field {path!r} is Avro's {kind}, expected {expected}"
 
 
-def _kind(schema: _Schema) -> str:
+def _kind(schema: Schema) -> str:
     """Returns the name of a type: of its logical type, where it has one."""
     if not isinstance(schema, dict):
         return str(schema)
-    base, logical = schema["type"], schema.get("logicalType")
-    return str(logical if logical in _LOGICAL_TYPES.get(base, ()) else base)
+    return str(schema.get("logicalType") or schema["type"])

@@ -11,6 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +93,19 @@ def look_up_schema(settings: SchemaRegistrySettings, schema_id: int) -> Any | No
     return shared_registry(settings).avro_schema(schema_id)
 
 
+@dataclass(frozen=True, slots=True)
+class _OtherKind:
+    """A schema that is not Avro, by its kind in the registry's words."""
+
+    name: str
+
+
+def _avro(schema: Any) -> Any:
+    if not isinstance(schema, _OtherKind):
+        return schema
+    raise ValueError(f"it is of the type {schema.name}, and not {_AVRO}")
+
+
 class SchemaRegistry:
     """Looks up Avro schemas, each once. It may be used by several threads at a time.
 
@@ -111,10 +125,11 @@ class SchemaRegistry:
     def avro_schema(self, schema_id: int) -> Any | None:
         """Returns the parsed JSON of a schema, with the schemas that it refers to written out.
 
-        ``None`` means that the registry has no Avro schema of that id, or had none within the last
-        30 seconds: it has said so with an error code of its own.
+        ``None`` means that the registry has no schema of that id, or had none within the last 30
+        seconds: it has said so with an error code of its own.
 
         Raises:
+            ValueError: if the schema is not Avro.
             ExtraMissingError: if the extra ``avro`` is not installed.
             RegistryUnreachableError: if the registry does not answer, or refuses to, or something
                 else answers in its place.
@@ -122,7 +137,7 @@ class SchemaRegistry:
         # Threads that need the same schema wait for one request, instead of making one each.
         with self._lock:
             if schema_id in self._schemas:
-                return self._schemas[schema_id]
+                return _avro(self._schemas[schema_id])
             if self._clock() < self._unknown.get(schema_id, 0.0):
                 return None
             schema = self._look_up(schema_id)
@@ -132,7 +147,7 @@ class SchemaRegistry:
                 self._unknown[schema_id] = self._clock() + _UNKNOWN_SECONDS
             else:
                 self._schemas[schema_id] = schema
-            return schema
+            return _avro(schema)
 
     def _look_up(self, schema_id: int) -> Any | None:
         from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -142,7 +157,9 @@ class SchemaRegistry:
             # Most processes look up one or two schemas: no connection is kept for the next one.
             with registry_client(self._settings) as client:
                 schema = client.get_schema(schema_id)
-                return _resolved(client, schema) if schema.schema_type == _AVRO else None
+                if schema.schema_type != _AVRO:
+                    return _OtherKind(str(schema.schema_type))
+                return _resolved(client, schema)
         except SchemaRegistryError as error:
             if error.error_code in _UNKNOWN_CODES:
                 return None

@@ -160,9 +160,11 @@ def test_a_schema_that_bounds_its_values_needs_no_walk():
         assert bounded_walk(fastavro.parse_schema(holding(kind), named), named) is None
 
 
-def test_a_schema_with_a_size_that_is_no_number_is_unknown():
+def test_a_schema_with_a_size_that_is_no_number_is_unreadable():
     schema = holding({"type": "array", "items": {"type": "fixed", "name": "F", "size": "5"}})
-    assert text(schema, b"\x00")[0] == "unknown-schema"
+    reason, sentence = text(schema, b"\x00")
+    assert reason == "unreadable-schema"
+    assert sentence.startswith("the schema with the id 1 can't be read: ")
 
 
 EVERYTHING = {
@@ -200,6 +202,7 @@ def test_the_walk_lets_pass_what_can_be_read_and_nothing_that_ends_early(value, 
     named = {}
     walk = bounded_walk(fastavro.parse_schema(EVERYTHING, named), named)
     assert walk(encoded, 0) is None
-    assert walk(encoded[:-1], 0) == ("not-avro", "the value does not fit its schema")
+    reason, sentence = walk(encoded[:-1], 0)
+    assert (reason, sentence.split("'")[0]) == ("not-avro", "field ")
     changed = encoded[:start] + other + encoded[start + len(other) :]
     assert not isinstance(text(EVERYTHING, changed), bytes) or walk(changed, 0) is None

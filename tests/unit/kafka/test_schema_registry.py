@@ -45,9 +45,13 @@ def test_an_unknown_id_is_looked_up_again_after_a_while(server):
     assert registry.avro_schema(1) == SCHEMA
 
 
-def test_schemas_of_other_kinds_are_unknown(server):
+def test_a_schema_of_another_kind_is_there_and_looked_up_once(server):
+    registry = SchemaRegistry(server.settings)
     schema_id = server.add({"type": "object"}, "JSON")
-    assert SchemaRegistry(server.settings).avro_schema(schema_id) is None
+    for _ in range(2):
+        with pytest.raises(ValueError, match="it is of the type JSON, and not AVRO"):
+            registry.avro_schema(schema_id)
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("status", [401, 403, 429, 500, 503])

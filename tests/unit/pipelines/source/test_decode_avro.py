@@ -156,7 +156,7 @@ GOOD = written(record(ID), {"id": "a"})
         (b'{"id": "a"}', "no-schema-id"),
         (b"\x01" + GOOD[1:], "no-schema-id"),
         (HEADER.pack(0, 9) + b"\x02a", "unknown-schema"),
-        (HEADER.pack(0, 2) + b"\x02a", "unknown-schema"),
+        (HEADER.pack(0, 2) + b"\x02a", "unreadable-schema"),
         (GOOD[:-1], "not-avro"),
         (HEADER.pack(0, 1), "not-avro"),
         (HEADER.pack(0, 1) + b"\x01", "not-avro"),

@@ -19,13 +19,14 @@ class AvroDecoder:
 
     Each record names the schema that it was written with; the event class is the reader's schema. A
     field that the writer's schema lacks is null, or missing, and one that the class lacks is
-    ignored. Rejected records carry one of these reasons, or one of the JSON decoder's for the
-    fields of the event:
+    skipped, whatever it holds. Rejected records carry one of these reasons, or one of the JSON
+    decoder's for the fields of the event:
 
     ========================= ==================================================================
     null-value                no value: a tombstone
     no-schema-id              does not begin with a zero byte and the id of a schema
-    unknown-schema            the registry has no Avro schema of that id
+    unknown-schema            the registry has no schema of that id
+    unreadable-schema         the schema of that id is not Avro, or nothing can be read by it
     not-avro                  does not fit the schema that it names
     not-utf8                  a string that is not UTF-8
     out-of-range              a time outside the years 1 to 9999
