@@ -21,6 +21,7 @@ from headrace.errors import (
     EventRejectedError,
     EventsNotDeliveredError,
     NotDeclaredError,
+    RecordKeyMissingError,
     TopicMissingError,
 )
 from headrace.ingest.events.json_limits import JsonLimits
@@ -46,11 +47,14 @@ class TopicCheck:
     Raises:
         AccountMissingError: if the topic places events by account, and there is none.
         EnvelopeTopicError: if the topic's records are envelopes.
+        RecordKeyMissingError: if the topic is compacted, and its events hold no key.
     """
 
     def __init__(self, topic: Topic, settings: Settings, account: str = "") -> None:
         if topic.envelope is not None:
             raise EnvelopeTopicError(topic.name)
+        if topic.event is not None and topic.is_keyed_elsewhere:
+            raise RecordKeyMissingError(topic.name)
         if topic.event is not None and isinstance(topic.partitioning, ByAccount) and not account:
             raise AccountMissingError(topic.name)
         ingest = settings.ingest or IngestSettings()

@@ -106,10 +106,10 @@ def ingest_config(project: LoadedProject, overrides: Overrides | None = None) ->
     topics = {
         name: topic
         for name, topic in project.topics.items()
-        if topic.event is not None and topic.envelope is None
+        if topic.event is not None and topic.envelope is None and not topic.is_keyed_elsewhere
     }
     if not topics:
-        remedy = "only topics with an event class, and without envelopes, are served"
+        remedy = "served are topics with an event class, without envelopes, with a key if compacted"
         raise ProjectError([Problem(where, 1, "there is no topic to serve", remedy)])
     spooled = any(topic.spool for topic in topics.values())
     # With a spool the service starts without Kafka, and clients connect once it is there.

@@ -150,6 +150,8 @@ def produce_lines(
         TransferTargetError: if a mirror or merger writes the topic.
         TopicMissingError: if the topic is not in Kafka.
         EnvelopeTopicError: if the topic's records are envelopes, and lines are not ``unchecked``.
+        RecordKeyMissingError: if the topic is compacted, its events hold no key, and lines are not
+            ``unchecked``.
         AccountMissingError: if the topic places events by account, and none is named.
         BrokerUnreachableError: if the broker does not respond within 15 seconds.
     """

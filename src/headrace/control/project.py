@@ -253,6 +253,7 @@ def _faults_between(declarations: list[Declaration]) -> Iterator[tuple[Declarati
     yield from _same_names(readers)
     yield from _same_names(queries)
     yield from _same_groups(readers)
+    yield from _compacted_without_key(topics, pipelines)
     yield from _colliding_topics(topics)
     yield from _colliding_query_topics(topics, queries)
     yield from _undeclared_queries(pipelines, queries)
@@ -291,6 +292,25 @@ def _kind(value: Declared) -> str:
     if isinstance(value, StandingQueries):
         return "standing queries"
     return "worker" if isinstance(value, Worker) else type(value).__name__.lower()
+
+
+def _compacted_without_key(
+    topics: list[Declaration], pipelines: list[Declaration]
+) -> Iterator[tuple[Declaration, Fault]]:
+    """What looks values up by record keys needs no field that holds them."""
+    references = {
+        topic.name
+        for _, pipeline in _pipelines(pipelines)
+        for topic in pipeline.references
+        if is_a(topic, Topic)
+    }
+    for declaration in topics:
+        topic = declaration.value
+        if not isinstance(topic, Topic) or topic.event is None or topic.name in references:
+            continue
+        if topic.is_keyed_elsewhere:
+            message = f"topic {topic.name!r}: compaction without a key"
+            yield declaration, Fault(message, "name a field as key; a reference needs none")
 
 
 def _colliding_topics(topics: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:

@@ -207,8 +207,6 @@ def _schema_faults(topic: Topic, schema: EventSchema) -> Iterator[Fault]:
             "drop `| None`; events without it become dead letters",
             topic.event_time,
         )
-    if topic.compaction and topic.key is None:
-        yield Fault(f"topic {topic.name!r}: compaction without a key", "name a field as key")
     yield from _partitioning_faults(topic, schema)
     yield from _column_faults(schema)
 

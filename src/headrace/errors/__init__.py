@@ -8,6 +8,7 @@ HeadraceError                         base
 ├── AccountMissingError               a topic places events by account, and none is named
 ├── TransferTargetError               a mirror or merger writes the topic, and nothing else may
 ├── EnvelopeTopicError                a topic takes envelopes of many events, and no single ones
+├── RecordKeyMissingError             a topic is compacted by keys that its events do not hold
 ├── SampleError                       no events to measure with
 ├── JavaUnavailableError              runtime: no usable Java, and the bundled one does not start
 ├── JarError                          a jar could not be fetched, or its hash is not the locked one

@@ -115,6 +115,20 @@ class EnvelopeTopicError(FactsError):
 
 
 @dataclass(eq=False)
+class RecordKeyMissingError(FactsError):
+    """The topic is compacted by keys of records, and its events hold none."""
+
+    exit_code = 2
+    topic: str
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "Send records with their keys by a Kafka client, or declare a field as the topic's key."
+        )
+
+
+@dataclass(eq=False)
 class SampleError(FactsError):
     """There are no events to measure with."""
 

@@ -33,7 +33,8 @@ class Topic:
         envelope: how many events lie in each record, see :mod:`headrace.model.envelope`; ``None``:
             each record is one event.
         key: event field whose text is the record key, by its path (``repo.full_name``); ``None``
-            means no promised order.
+            means no promised order, or, of a reference of ``enrich``, that other programs give
+            records their keys.
         event_id: event field (``str``) that is the same when the same event is sent again, by its
             path.
         derive_event_id: ingest gives an event without one an id made of its bytes and its
@@ -72,6 +73,11 @@ class Topic:
     def schema(self) -> EventSchema | None:
         """Fields of the event; ``None`` for raw bytes."""
         return None if self.event is None else event_schema(self.event)
+
+    @property
+    def is_keyed_elsewhere(self) -> bool:
+        """Whether its records have keys that its events do not hold: other programs write it."""
+        return self.compaction and self.key is None
 
     @property
     def record_format(self) -> Format:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -22,6 +22,7 @@ from headrace.errors import (
     EventRejectedError,
     EventsNotDeliveredError,
     NotDeclaredError,
+    RecordKeyMissingError,
     TopicMissingError,
 )
 from headrace.events.avro import avro_schema
@@ -215,6 +216,12 @@ def test_nested_events_are_written_as_their_topic_reads_them(settings):
 def test_a_nested_value_that_is_no_object_is_rejected_by_its_path(settings):
     text = event_text(BASKETS, {"first": "a", "lines": [], "by_day": {}, "day": AT.date()})
     assert TopicCheck(BASKETS, settings)(text).detail.startswith("field 'first' is a string")
+
+
+def test_no_event_is_sent_without_the_key_that_its_topic_is_compacted_by(settings):
+    topic = replace(BASKETS, key=None, compaction=True)
+    with pytest.raises(RecordKeyMissingError, match=topic.name):
+        TopicCheck(topic, settings)
 
 
 def test_events_of_an_avro_topic_are_checked_as_json_and_sent_with_the_schema_of_their_class():

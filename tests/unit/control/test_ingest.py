@@ -29,6 +29,7 @@ from headrace.errors import (
 from headrace.ingest.config import IngestConfig
 from headrace.ingest.tokens import registry
 from headrace.ingest.tokens.token import Refusal, Token, TokenKind, authenticate, issue
+from headrace.model import Topic
 from headrace.runtime.ports import free_ports
 from headrace.settings import IngestSettings, Rate, load_settings
 
@@ -52,6 +53,14 @@ def test_without_the_client_of_redis_the_service_says_how_to_install_it(tmp_path
     assert "ingest.redis is 'redis://***@cache:6379/0'" in said
     assert "pip install 'headrace[redis]'" in said
     assert "hunter2" not in said
+
+
+def test_a_topic_that_other_programs_give_keys_is_not_served(tmp_path):
+    (tmp_path / "headrace.toml").write_text(FILE.replace("redis =", "# redis ="))
+    topic = Topic("readers", event=Token, compaction=True)
+    project = LoadedProject(load_settings(tmp_path, {}), {"readers": topic}, {})
+    with pytest.raises(ProjectError, match="with a key if compacted"):
+        ingest_config(project)
 
 
 @pytest.fixture

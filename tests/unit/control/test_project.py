@@ -96,6 +96,23 @@ def test_packages_of_an_environment_in_the_projects_folder_are_not_read(
     assert parsed == [(tmp_path / "flow.py").read_text()]
 
 
+REFERENCE = """\
+t = Topic("t", event=Click, compaction=True, config={"min.compaction.lag.ms": "1"})
+look_up = enrich(t, by="id", columns=["price"], prefix="t_")
+a = Pipeline("a", clicks, Lake("a"), steps=[look_up])
+"""
+
+
+def test_a_reference_topic_needs_no_field_that_holds_its_key(write):
+    assert write(REFERENCE).topics["t"].is_keyed_elsewhere
+
+
+def test_rows_are_not_written_without_the_keys_that_compaction_needs(problems):
+    [(line, text)] = problems(REFERENCE + 'b = Pipeline("b", clicks, Kafka(t))\n')
+    assert line == 4
+    assert "Kafka: topic 't' is compacted, and rows have no key for it" in text
+
+
 def test_all_problems_come_at_once(problems):
     found = problems("""\
         bad = Topic("a b", partitions=0)

@@ -64,6 +64,9 @@ class Kafka(Sink, Reprocessable):
                 f"Kafka: topic {self.topic.name!r} is partitioned by account, and rows have none",
                 "ByField, ByHash or ByKey",
             )
+        if self.topic.event is not None and self.topic.is_keyed_elsewhere:
+            message = f"Kafka: topic {self.topic.name!r} is compacted, and rows have no key for it"
+            yield Fault(message, "declare a field as the topic's key")
         if rows.columns is None:
             return
         if self.topic.event is None:
