@@ -51,7 +51,8 @@ class Page:
         names = {"Lake": Lake, "Source": Source, "timedelta": timedelta, "Pipeline": self._declared}
         names |= {"__name__": "recipes", "EpochMillis": EpochMillis, "Topic": self._reference}
         names |= self.topics
-        for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
+        # The first block declares the topics, which are others here.
+        for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[1:]:
             exec(compile(block, PAGE.name, "exec"), names)
 
     def _topic(self, name, event):
@@ -70,6 +71,7 @@ class Page:
 
     def _declared(self, *args, **kwargs):
         self.pipelines.append(Pipeline(*args, **kwargs))
+        return self.pipelines[-1]
 
     def send(self, topic, *events, keys=None):
         values = [json.dumps(event).encode() for event in events]

@@ -9,7 +9,7 @@ import importlib
 import importlib.machinery
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +21,7 @@ from headrace.errors import Problem
 from headrace.merger.declaration import Merger
 from headrace.mirror.declaration import Mirror
 from headrace.model import Topic, declaring_class
+from headrace.model.declared import MadeDeclaration, noted_declarations
 from headrace.pipelines.pipeline import Pipeline
 from headrace.queries.declaration import StandingQueries
 from headrace.runtime.extras import extra_of
@@ -41,7 +42,9 @@ class Declaration:
 
 
 def find_declarations(settings: Settings) -> tuple[list[Declaration], list[Problem]]:
-    """Imports the project's modules; returns their declarations, and the imports that failed.
+    """Imports the project's modules; returns their declarations, and what is wrong with them.
+
+    An import may have failed, or have made a declaration that no variable names.
 
     The project's folder is put first on ``sys.path`` and stays there, because a step may import
     when it runs. What the modules print goes to stderr: stdout may be JSON.
@@ -49,13 +52,32 @@ def find_declarations(settings: Settings) -> tuple[list[Declaration], list[Probl
     _make_importable(settings.root)
     modules: list[ModuleType] = []
     problems: list[Problem] = []
-    for name in settings.modules:
-        imported = _import(name, settings)
-        if isinstance(imported, Problem):
-            problems.append(imported)
-        else:
-            modules.append(imported)
-    return _declared_by(modules, settings.root), problems
+    with noted_declarations() as made:
+        for name in settings.modules:
+            imported = _import(name, settings)
+            if isinstance(imported, Problem):
+                problems.append(imported)
+            else:
+                modules.append(imported)
+    own = own_modules(settings.root, sys.modules.copy())
+    if not problems:  # what a module that has failed would have named is not known
+        problems += _unnamed(made, own)
+    return _declared_by(modules, [*own.values()]), problems
+
+
+def _unnamed(made: list[MadeDeclaration], own: Mapping[str, ModuleType]) -> Iterator[Problem]:
+    """Yields declarations that code of the project has made, and that none of its variables has."""
+    named = {id(value) for module in own.values() for value in _values(vars(module).values())}
+    for declaration in made:
+        value = declaration.value
+        if id(value) not in named and declaration.module in own:
+            kind = type(value).__name__
+            yield Problem(
+                declaration.file,
+                declaration.line,
+                f"{kind} {value.name!r} is given to no variable of the module: it would be ignored",
+                f"name it, such as mine = {kind}(...), or put it into a list that has a name",
+            )
 
 
 def field_location(event: type, path: str) -> tuple[str, int] | None:
@@ -128,13 +150,12 @@ def _failed_import(name: str, error: BaseException, settings: Settings) -> Probl
     return _toml_problem(settings, f"module {name!r} can't be imported: {message}", remedy)
 
 
-def _declared_by(modules: list[ModuleType], root: Path) -> list[Declaration]:
+def _declared_by(modules: list[ModuleType], own: list[ModuleType]) -> list[Declaration]:
     # Declarations are often imported from a module that the settings do not name: they are shown
     # where they were assigned, by identity, since equal values may be declared twice.
-    everywhere = own_modules(root, sys.modules.copy()).values()
     lines = {
         id(value): (file, line)
-        for module in (*modules, *everywhere)
+        for module in (*modules, *own)
         for value, file, line in _assigned(module)
     }
     declarations: dict[int, Declaration] = {}
@@ -188,3 +209,5 @@ def _values(values: object) -> Iterator[Declared]:
             yield value
         elif isinstance(value, list | tuple):
             yield from _values(value)
+        elif isinstance(value, dict):  # not what its values hold: it may hold itself
+            yield from (held for held in [*value.values()] if isinstance(held, Declared))

@@ -144,7 +144,7 @@ def _nothing_declared(settings: Settings) -> Problem:
         str(settings.root / PROJECT_FILE),
         1,
         f"no Topic, Pipeline, Worker, Mirror, Merger, Dispatcher or StandingQueries in {modules}",
-        "",
+        "give one to a variable there, or name in project.modules the module that does",
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import field as dataclass_field
 from datetime import timedelta
 
 from headrace.model import Topic
+from headrace.model.declared import DeclaredValue
 
 
 class DispatchMode(enum.StrEnum):
@@ -39,7 +40,7 @@ class Home:
 
 
 @dataclass(frozen=True)
-class Dispatcher:
+class Dispatcher(DeclaredValue):
     """Records of a topic, sent to other sites by a table of routes. Declaring it runs nothing.
 
     A record goes to a target unless it has been there, as its headers ``headrace-origin`` say, and

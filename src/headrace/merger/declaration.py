@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from headrace.model import Topic
+from headrace.model.declared import DeclaredValue
 
 
 @dataclass(frozen=True)
-class Merger:
+class Merger(DeclaredValue):
     """Related topics of several sites, merged into one that is sorted by time.
 
     Declaring it runs nothing. The same partition of all sources is merged into that partition of

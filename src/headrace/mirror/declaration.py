@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from headrace.model import Topic
+from headrace.model.declared import DeclaredValue
 
 
 @dataclass(frozen=True)
-class Mirror:
+class Mirror(DeclaredValue):
     """Topics of another site, copied to the project's own. Declaring it runs nothing.
 
     Partition, key, value, headers and timestamp are kept; the header ``headrace-origin`` is added,

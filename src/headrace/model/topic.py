@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
+from headrace.model.declared import DeclaredValue
 from headrace.model.durations import milliseconds
 from headrace.model.envelope import Envelope
 from headrace.model.event import EventSchema, event_schema
@@ -22,7 +23,7 @@ TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True)
-class Topic:
+class Topic(DeclaredValue):
     """A Kafka topic and the events in it. Declaring one creates nothing.
 
     Attributes:

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.model import BatchLimits, DeadLetterLimit, Metadata, Source, Topic
+from headrace.model.declared import DeclaredValue
 from headrace.pipelines.join.declaration import Join
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.transforms.transform import Transform
@@ -44,7 +45,7 @@ class ExecutionPath:
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class Pipeline(DeclaredValue):
     """A declared flow of events from topics to a sink. Declaring it runs nothing.
 
     Attributes:

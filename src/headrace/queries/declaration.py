@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+from headrace.model.declared import DeclaredValue
 from headrace.model.partitioning import partition_of_key
 
 DEFAULT_MAX_TTL = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
-class StandingQueries:
+class StandingQueries(DeclaredValue):
     """A set of queries that are registered while pipelines run, and have results by window.
 
     ========================== ====================================================================

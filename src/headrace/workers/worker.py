@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
 from headrace.model import Start, Topic
+from headrace.model.declared import DeclaredValue
 from headrace.workers.function_task import FunctionFactory
 from headrace.workers.partitioner import KeyHash, OneToOne, WorkerPartitioner
 from headrace.workers.policy import FailurePolicy, Stop
@@ -23,7 +24,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Worker:
+class Worker(DeclaredValue):
     """Records of topics, processed one at a time by a task. Declaring one runs nothing.
 
     Delivery is at least once. Order: records of one subpartition are processed in the order of

@@ -70,6 +70,61 @@ def test_module_level_values_are_declared_also_in_lists(write):
     assert list(project.sources) == ["clicks"]
 
 
+def test_module_level_values_are_declared_also_in_dicts(write):
+    project = write("""\
+        by_name = {name: Pipeline(name, source=clicks, sink=Lake(name)) for name in ("a", "b")}
+        everything = globals()
+        """)
+    assert list(project.pipelines) == ["a", "b"]
+
+
+UNNAMED = """\
+Pipeline("a", source=clicks, sink=Lake("a"))
+for name in "bc":
+    again = Pipeline(name, source=clicks, sink=Lake(name))
+
+def more():
+    Topic("made")
+    @worker(topic=clicks)
+    async def look(click): ...
+
+more()
+
+class Flows:
+    held = StandingQueries("held")
+"""
+
+
+def test_what_a_module_makes_and_does_not_name_is_reported_and_never_ignored(problems):
+    found = problems(UNNAMED)
+    assert [(line, text.partition(" is given")[0].rpartition(": ")[2]) for line, text in found] == [
+        (1, "Pipeline 'a'"),
+        (3, "Pipeline 'b'"),
+        (6, "Topic 'made'"),
+        (7, "FunctionWorker 'look'"),
+        (13, "StandingQueries 'held'"),
+    ]
+    assert "name it, such as mine = Pipeline(...)" in found[0][1]
+
+
+def test_what_other_modules_and_packages_make_is_theirs(tmp_path, write):
+    (tmp_path / "words.py").write_text(
+        'from headrace import Topic\nraw = Topic("raw")\nother = Topic("other")\n'
+    )
+    packages = tmp_path / ".venv" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "shared_by_all.py").write_text('from headrace import Topic\nTopic("lost")\n')
+    project = write(
+        f"""\
+        import sys
+        sys.path.append({str(packages)!r})
+        import shared_by_all
+        from words import raw
+        """
+    )
+    assert list(project.topics) == ["clicks", "raw"]
+
+
 def test_a_topic_imported_from_another_module_is_declared_once(tmp_path, write):
     (tmp_path / "words.py").write_text('from headrace import Topic\nraw = Topic("raw")\n')
     project = write("from words import raw\nagain = raw\n", modules='["flow", "words"]')
@@ -550,6 +605,7 @@ def test_a_module_named_as_one_of_pythons_own_is_a_problem(problems):
 def test_a_project_that_declares_nothing_is_a_problem(problems):
     [(_, text)] = problems("", head="x = 1\n")
     assert "no Topic, Pipeline, Worker, Mirror, Merger, Dispatcher or StandingQueries" in text
+    assert "give one to a variable there" in text
 
 
 def test_what_a_module_prints_does_not_reach_stdout(write, capsys):

@@ -33,7 +33,7 @@ class Join:
 
     A row is the later event's, with the earlier event in a column of its own::
 
-        Pipeline(
+        joined = Pipeline(
             "clicks-to-lake",
             source=Join(
                 clicks, impressions, on=("impression_id", "event_id"), column="impression"
