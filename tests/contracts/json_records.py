@@ -135,7 +135,6 @@ POISON = {
     "number for a value": (good(kind=1), "wrong-type"),
     "deep": (b'{"more":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "too-deep"),
     "deep in a field": (raw("category", b"[" * 100_000 + b"]" * 100_000), "too-deep"),
-    "first of a repeated field wrong": (b'{"item_id": "x", ' + good()[1:], "wrong-type"),
     "last of a repeated field wrong": (good()[:-1] + b', "item_id": "x"}', "wrong-type"),
     "before the bounds": (good(event_time=946684799_999), "event-time-out-of-bounds"),
     "after the bounds": (good(event_time=1600000000_001), "event-time-out-of-bounds"),

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from headrace.errors import SampleError
+from headrace.events import BYTE_ORDER_MARK
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.measuring import (
     Bounds,
@@ -148,7 +149,7 @@ def sample_of_file(path: Path) -> Sample:
             content = file.read(MAX_SAMPLE_BYTES)
     except OSError as error:
         raise SampleError(str(path), error.strerror or str(error)) from error
-    lines = [line for line in content.splitlines() if line.strip()]
+    lines = [line for line in content.removeprefix(BYTE_ORDER_MARK).splitlines() if line.strip()]
     return _sample(str(path), lines[:SAMPLE_EVENTS])
 
 

@@ -15,6 +15,7 @@ from headrace.control.event_producer import Headers, TopicCheck
 from headrace.control.project import LoadedProject, written_topics
 from headrace.control.services import broker_config
 from headrace.errors import TopicMissingError, TransferTargetError
+from headrace.events import BYTE_ORDER_MARK
 from headrace.ingest.events.validation import Accepted, largest_message
 from headrace.ingest.http.problem import ProblemDetails
 from headrace.kafka.client import describe
@@ -135,8 +136,8 @@ def produce_lines(
     Bad input: a line that ``headrace ingest`` would reject is not sent. Ids that repeat are not
     looked for. Empty lines are left out.
     Line ends: of a raw topic, and with ``unchecked``, nothing but the newline (LF) is cut off, and
-    lines of white space are records. Of JSON events the CR of a CR LF goes too, and lines of white
-    space are left out.
+    lines of white space are records. Of JSON events the CR of a CR LF goes too, and a byte order
+    mark before the first line; lines of white space are left out.
 
     Args:
         project: declares the topic.
@@ -270,6 +271,8 @@ class _Run:
     def _send_line(self, line: bytes) -> RejectedLine | None:
         if self._is_raw:
             return self._send(line) if line else None
+        if self._lines == 1:
+            line = line.removeprefix(BYTE_ORDER_MARK)
         # JSON takes a CR as white space, so that of a CR LF is no part of the event.
         return self._send(line.removesuffix(b"\r")) if line.strip() else None
 

@@ -1,8 +1,10 @@
 """JSON events by their topic's schema: strict parsing, and why a record is rejected."""
 
+from headrace.events.mistakes import BYTE_ORDER_MARK, known_mistake
 from headrace.events.parser import LONG_RANGE, MILLIS_RANGE, event_parser, event_struct
 from headrace.events.readable import ReadableCheck
 from headrace.events.rejection import Rejection, out_of_bounds, rejection
+from headrace.events.repeated_keys import parsed_again
 from headrace.events.times import (
     EARLIEST_US,
     LATEST_US,
@@ -14,6 +16,7 @@ from headrace.events.times import (
 )
 
 __all__ = [
+    "BYTE_ORDER_MARK",
     "EARLIEST_US",
     "LATEST_US",
     "LONG_RANGE",
@@ -23,10 +26,12 @@ __all__ = [
     "event_parser",
     "event_struct",
     "iso_text",
+    "known_mistake",
     "microseconds",
     "out_of_bounds",
     "parse_date",
     "parse_time",
+    "parsed_again",
     "readable_microseconds",
     "rejection",
 ]

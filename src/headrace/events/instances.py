@@ -22,6 +22,7 @@ from headrace.errors import InvalidRecordError, UnknownFormatError
 from headrace.events.avro import AvroTexts, SchemaLookup, as_read
 from headrace.events.parser import event_parser
 from headrace.events.rejection import out_of_bounds, rejection
+from headrace.events.repeated_keys import parsed_again
 from headrace.events.values import reader_of, without_null
 from headrace.model import Avro, EpochMillis, FieldType, Json, Raw
 
@@ -122,13 +123,20 @@ class _JsonReader:
 
     def __call__(self, value: bytes | None) -> Any:
         try:
-            fields = self._fields(self._parse(value))
+            fields = self._fields(self._parsed(value))
         except _UnreadableError:
             raise InvalidRecordError(*rejection(value, self._schema)) from None
-        except (ValueError, TypeError, RecursionError) as error:
-            raise InvalidRecordError(*rejection(value, self._schema, error)) from None
         self._check_time(fields)
         return self._construct(fields)
+
+    def _parsed(self, value: bytes | None) -> msgspec.Struct:
+        try:
+            return self._parse(value)
+        except (ValueError, TypeError, RecursionError) as error:
+            again = parsed_again(value, self._schema, self._parse, error)
+        if isinstance(again, tuple):
+            raise InvalidRecordError(*again)
+        return again
 
     def _check_time(self, fields: Mapping[str, Any]) -> None:
         name = self._topic.event_time

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 
 import msgspec
 
+from headrace.events.mistakes import known_mistake
 from headrace.events.parser import LONG_RANGE, MILLIS_RANGE
 from headrace.events.times import EARLIEST_US, LATEST_US, iso_text, microseconds, parse_date
 from headrace.events.values import DecimalReader, has_number_out_of_range, parse_base64
@@ -26,14 +27,14 @@ shows no value of the event, and of a map the first characters of a key.
 
 # Python refuses to convert more than 4,300 digits, and takes quadratic time up to there.
 _MAX_INTEGER_DIGITS = 400
+_CONSTANTS = ("NaN", "Infinity", "-Infinity")
 _SHOWN_VALUES = 8
 # Reasons go to logs and dead letters, and a key may be a person's name.
 _SHOWN_KEY_CHARACTERS = 40
 
 
-# A dict would keep the last of repeated members, and each of them has to be of its field's type.
 class _Members(list[tuple[str, Any]]):
-    """A JSON object with every member, repeated ones too."""
+    """A JSON object with every member: of repeated ones the last counts, but all hold text."""
 
 
 class _Number(float):
@@ -82,14 +83,21 @@ def rejection(
         return "null-value", "the record has no value: a tombstone, which is not an event"
     if not value.strip(b" \t\r\n"):
         return "empty", "the value is empty" if not value else "the value is only white space"
+    return fault_of(value, schema) or _words_of(error)
+
+
+def fault_of(value: bytes, schema: EventSchema) -> Rejection | None:
+    """Returns why a record is no event; ``None`` if nothing is wrong with the values that count."""
     try:
-        return _in_document(_document(value), schema) or _words_of(error)
+        return _in_document(_document(value), schema)
     except UnicodeDecodeError as wrong:
-        return "not-utf8", f"byte {value[wrong.start]:#04x} at {wrong.start} is not UTF-8"
+        words = f"byte {value[wrong.start]:#04x} at {wrong.start} is not UTF-8"
+        return "not-utf8", known_mistake(value) or words
     except RecursionError:
         return "too-deep", "the value is nested too deep to be read"
     except json.JSONDecodeError as wrong:
-        return _not_json(wrong)
+        reason, words = _not_json(wrong)
+        return reason, known_mistake(value) or words
 
 
 def out_of_bounds(name: str, time_us: int, earliest_us: int, latest_us: int) -> Rejection:
@@ -114,7 +122,7 @@ def _document(value: bytes) -> Any:
 
 
 def _not_a_constant(word: str) -> NoReturn:
-    raise json.JSONDecodeError(f"{word} is not JSON", word, 0)
+    raise json.JSONDecodeError("no number of JSON", word, 0)
 
 
 def _integer(digits: str) -> int | _Number:
@@ -122,6 +130,8 @@ def _integer(digits: str) -> int | _Number:
 
 
 def _not_json(wrong: json.JSONDecodeError) -> Rejection:
+    if wrong.doc in _CONSTANTS:
+        return "not-json", f"the value is not JSON: it holds {wrong.doc}"
     if wrong.msg == "Extra data":
         return "trailing-data", f"the value goes on after its first JSON value, at {wrong.pos}"
     return "not-json", f"the value is not JSON: {wrong.msg}, at {wrong.pos}"
@@ -140,13 +150,13 @@ def _in_document(document: Any, schema: EventSchema) -> Rejection | None:
 
 def _in_fields(members: _Members, schema: EventSchema, prefix: str) -> Iterator[Rejection]:
     fields = {field.name: field for field in schema.fields}
-    for name, value in members:
+    last = dict(members)
+    for name, value in last.items():
         why = _in_value(fields[name], value, prefix + name) if name in fields else None
         if why is not None:
             yield why
-    present = {name for name, _ in members}
     for field in schema.fields:
-        if not (field.nullable or field.name in present):
+        if not (field.nullable or field.name in last):
             path = prefix + field.name
             yield "missing-field", f"field {path!r} is missing, expected {_expected(field)}"
 
@@ -186,7 +196,7 @@ def _in_nested(field: EventField, values: Any, path: str) -> Iterator[Rejection]
     if field.schema is not None:
         yield from _in_fields(values, field.schema, f"{path}.")
         return
-    pairs = values if field.type is FieldType.MAP else enumerate(values)
+    pairs = dict(values).items() if field.type is FieldType.MAP else enumerate(values)
     for key, value in pairs:
         if _has_lone_surrogate(key):
             yield _lone_surrogate(f"field {path!r} has a key")

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.events import Rejection
+from headrace.events import Rejection, known_mistake
 from headrace.ingest.events.json_limits import JsonLimits, JsonLimitsCheck
 from headrace.offline_files.files import MAX_LINE_BYTES, End, Line
 
@@ -141,7 +141,8 @@ def read_line(line: Line, max_body_bytes: int) -> Entry | RejectedEntry:
     try:
         document, why = _structure(line.content)
     except (ValueError, RecursionError) as error:
-        return RejectedEntry(line, counter, "", "not-json", f"the line is not JSON: {error}")
+        words = known_mistake(line.content) or f"the line is not JSON: {error}"
+        return RejectedEntry(line, counter, "", "not-json", words)
     if not isinstance(document, dict):
         return RejectedEntry(line, None, "", "not-an-object", "the line is JSON, and not an object")
     table = document.get("table")

@@ -13,6 +13,7 @@ from io import BufferedReader
 from pathlib import Path
 
 from headrace.errors import OfflineFilesError
+from headrace.events import BYTE_ORDER_MARK
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
 STEP_BYTES = 65_536
@@ -105,6 +106,7 @@ def read_file(
 
     A line that ends otherwise than with a newline is the last one, but for one of damage behind
     it, which may be empty. A gzip file that is cut off is damaged; the newest may still grow.
+    A byte order mark at the beginning of the file is no part of its first line.
     ``on_open`` is called with the identity of the opened file before its first byte is read.
 
     Raises:
@@ -171,7 +173,7 @@ class _Splitter:
             cut_off = True
         except _DamagedError:
             end = End.DAMAGE
-        content = bytes(self._rest).strip(_BLANKS)
+        content = self._content(bytes(self._rest))
         if end is End.DAMAGE or content:
             self._number += 1
             yield Line(self._name, self._number, content, end)
@@ -188,7 +190,7 @@ class _Splitter:
             yield from self._cut()
 
     def _ended(self, last: bytes) -> Iterator[Line]:
-        content = (bytes(self._rest) + last).strip(_BLANKS)
+        content = self._content(bytes(self._rest) + last)
         self._rest.clear()
         if self._skipping:
             self._skipping = False
@@ -197,6 +199,10 @@ class _Splitter:
         if content:
             end = End.TOO_LONG if len(content) > MAX_LINE_BYTES else End.NEWLINE
             yield Line(self._name, self._number, content[:MAX_LINE_BYTES], end)
+
+    def _content(self, line: bytes) -> bytes:
+        is_first = self._number == 0
+        return (line.removeprefix(BYTE_ORDER_MARK) if is_first else line).strip(_BLANKS)
 
     def _cut(self) -> Iterator[Line]:
         """Only the beginning of a line without end is held; the rest is passed over."""

@@ -108,6 +108,12 @@ def test_a_line_that_is_not_valid_ends_it_behind_what_was_sent(produce):
     assert json.loads(rejected.text)["page"] == 7
 
 
+def test_a_byte_order_mark_before_the_first_line_is_no_part_of_it(produce, sent):
+    result, _ = produce(b"\xef\xbb\xbf" + GOOD + GOOD)
+    assert (result.state, result.sent) == ("finished", 2)
+    assert sent == [GOOD.rstrip()] * 2
+
+
 def test_lines_that_are_not_valid_can_be_left_out(produce):
     result, observed = produce(BAD + GOOD + b"{\n" + GOOD, skip_invalid=True)
     assert (result.state, result.lines, result.sent) == ("finished", 4, 2)

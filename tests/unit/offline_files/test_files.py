@@ -26,6 +26,14 @@ def plain(*contents):
     return [(number, content, End.NEWLINE) for number, content in enumerate(contents, 1)]
 
 
+@pytest.mark.parametrize("wrap", [bytes, gzip.compress])
+@pytest.mark.parametrize("step_bytes", [1, 2, 65_536])
+def test_a_byte_order_mark_before_the_first_line_is_no_part_of_it(tmp_path, wrap, step_bytes):
+    path = tmp_path / "offline.1"
+    path.write_bytes(wrap(b"\xef\xbb\xbf{}\r\n\xef\xbb\xbf\n"))
+    assert lines(path, step_bytes=step_bytes) == plain(b"{}", b"\xef\xbb\xbf")
+
+
 def test_numbers_in_names_count_as_numbers(tmp_path):
     for name in ("offline.10", "offline.9", "offline.100.gz", "offline.2019-11-28T13:35:56"):
         (tmp_path / name).touch()

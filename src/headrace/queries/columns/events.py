@@ -10,7 +10,6 @@ value                                                                 here      
 an object that a comma and members follow: ``{"a":1},"b":2``          taken     trailing-data
 half of a surrogate pair in a field of type ``Any``, or not declared  taken     lone-surrogate
 a number beyond a double within a field of type ``Any``               taken     out-of-range
-a repeated field, of which the last value alone is right              taken     by its reason
 a decimal of too many digits, if its nearest double stays the same    taken     out-of-range
 a decimal as a text with an exponent of more than three digits        rejected  taken
 bytes that are not UTF-8 in a name, or a field that is not declared   rejected  taken

@@ -124,6 +124,7 @@ FINE = {
     "underflow": (raw("price", b"1e-400"), "price", 0.0),
     "escaped name": (good(9).replace(b'"item_id"', rb'"\u0069tem_id"'), "item_id", 9),
     "last of a repeated field": (good(1)[:-1] + b', "item_id": 2}', "item_id", 2),
+    "first of a repeated field wrong": (b'{"item_id": "x", ' + good(2)[1:], "item_id", 2),
     "900 kB": (good(note="n" * 900_000), "note", "n" * 900_000),
     "deep, but not too deep": (
         good()[:-1] + b',"x":' + b"[" * 500 + b"]" * 500 + b"}",

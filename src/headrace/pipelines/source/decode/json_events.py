@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from headrace.events import Rejection, rejection
+from headrace.events import Rejection, parsed_again, rejection
 from headrace.pipelines.source.decode.columns import EventColumns
 from headrace.pipelines.source.decode.decoder import Decoded
 
@@ -31,9 +31,9 @@ class JsonDecoder:
     r"""Decodes format :class:`~headrace.model.Json`: one JSON object per record.
 
     Fields that the schema does not declare are ignored, their text not even decoded, as long as the
-    record is JSON. Of a repeated field the last value counts, and every one must be of the field's
-    type. All of this holds for nested fields as well. Rejected records carry one of these reasons,
-    the first that applies:
+    record is JSON. Of a repeated field the last value counts, whatever the others are. All of this
+    holds for nested fields as well. Rejected records carry one of these reasons, the first that
+    applies:
 
     ========================= ==================================================================
     null-value                no value: a tombstone
@@ -94,6 +94,10 @@ class JsonDecoder:
                 events.extend(map(self._columns.parse, remaining))
             except (ValueError, TypeError, RecursionError) as error:
                 index = len(events) + len(rejected)
-                rejected[index] = rejection(values[index], self._schema, error)
+                again = parsed_again(values[index], self._schema, self._columns.parse, error)
+                if isinstance(again, tuple):
+                    rejected[index] = again
+                else:
+                    events.append(again)
             else:
                 return events, rejected
