@@ -606,7 +606,7 @@ def test_a_role_with_rights_in_the_schema_only_may_start(database):
     role = f"writer_{uuid.uuid4().hex[:8]}"
     found.execute(
         f"CREATE ROLE {role} LOGIN; GRANT USAGE, CREATE ON SCHEMA headrace TO {role};"
-        f"GRANT SELECT, INSERT, UPDATE ON headrace.positions TO {role};"
+        f"GRANT SELECT, INSERT, UPDATE ON headrace.positions, headrace.tables TO {role};"
         f"GRANT SELECT, INSERT ON clicks TO {role}"
     )
     url = found.url.replace("headrace@", f"{role}@")

@@ -119,15 +119,24 @@ class Postgres(Sink, Recountable, Reprocessable):
 
         Raises:
             TableMismatchError: if there is no such table, it lacks a column of the rows or needs
-                another one, or it has no unique index on the key.
+                another one, it has no unique index on the key, or it has rows of another
+                declaration.
             SinkUnavailableError: if the server does not answer.
         """
         from headrace.sinks.postgres.connection import connect, translated_errors
+        from headrace.sinks.postgres.recorded_table import check_declaration, find_recorded
         from headrace.sinks.postgres.target import check_table
 
         with translated_errors(), connect(context.settings[URL]) as connection:
             check_table(connection, self._spec(schema))
+            table = find_recorded(connection, self.table)
+            check_declaration(connection, table, self._row_meaning)
         return ()
+
+    @property
+    def _row_meaning(self) -> Mapping[str, object]:
+        """What the rows of the table mean; the start records it."""
+        return {"mode": self.mode.value, "key": sorted(self.key), "newest_by": self.newest_by}
 
     def _spec(self, schema: pa.Schema) -> TargetSpec:
         from headrace.sinks.postgres.target import TargetSpec
@@ -207,10 +216,12 @@ class Postgres(Sink, Recountable, Reprocessable):
         """Looks at the table, and drops staging tables that earlier starts left.
 
         Raises:
-            TableMismatchError: if there is no such table, or it does not take the rows.
+            TableMismatchError: if there is no such table, it does not take the rows, or has rows of
+                another declaration.
             SinkError: if the role lacks a right.
             SinkUnavailableError: if the server does not answer.
         """
         from headrace.sinks.postgres.driver import PostgresDriver
 
-        return PostgresDriver(context.settings[URL], context.pipeline, self._spec(schema))
+        url, spec = context.settings[URL], self._spec(schema)
+        return PostgresDriver(url, context.pipeline, spec, self._row_meaning)

@@ -18,7 +18,20 @@ from headrace.sinks.api import CommitRejection, CommitResult, SinkDriver, Transa
 from headrace.sinks.postgres.connection import connect, translated_errors
 from headrace.sinks.postgres.insert import insert_from
 from headrace.sinks.postgres.isolation import remove_rejected
-from headrace.sinks.postgres.positions import LOCK, PostgresPositions, record, recorded, set_up
+from headrace.sinks.postgres.positions import (
+    LOCK,
+    SETUP_LOCK,
+    PostgresPositions,
+    record,
+    recorded,
+    set_up,
+)
+from headrace.sinks.postgres.recorded_table import (
+    RecordedTable,
+    TableDeclaration,
+    check_recorded_declaration,
+    declare,
+)
 from headrace.sinks.postgres.sketches import insert_with_sketches
 from headrace.sinks.postgres.sqlstates import ServerError, may_be_of_row
 from headrace.sinks.postgres.staging import (
@@ -51,10 +64,12 @@ class PostgresDriver(SinkDriver):
         url: of the database.
         pipeline: its name.
         spec: the table.
+        declaration: what its rows mean.
         beside: what else the transaction of a batch writes.
 
     Raises:
-        TableMismatchError: if there is no such table, it lacks a column, or has no unique key.
+        TableMismatchError: if there is no such table, it lacks a column, has no unique key, or has
+            rows of another declaration.
         SinkUnavailableError: if the server does not answer.
     """
 
@@ -63,16 +78,22 @@ class PostgresDriver(SinkDriver):
         url: Secret,
         pipeline: str,
         spec: TargetSpec,
-        beside: Callable[[Connection, Transaction], None] | None = None,
+        declaration: TableDeclaration,
+        beside: Callable[[Connection, RecordedTable, Transaction], None] | None = None,
     ) -> None:
         self._url, self._spec, self._beside = url, spec, beside
-        # Pipelines and tables have names of any length; a name in SQL has 63 bytes.
-        owner = hashlib.blake2b(f"{pipeline} {spec.table}".encode(), digest_size=6).hexdigest()
-        mine = f"{STAGING}{owner}_"
-        prefix = f"{mine}{uuid4().hex[:8]}_"  # with a task's id 62 bytes; names have 63
+        self._declaration = declaration
         with translated_errors(), connect(url) as connection:
             check_table(connection, spec)
             set_up(connection)
+            with connection.transaction():
+                connection.execute(LOCK, (SETUP_LOCK,))
+                self._table = declare(connection, spec.table, declaration)
+            # Pipelines and tables have names of any length; a name in SQL has 63 bytes.
+            names = f"{pipeline} {self._table.target}"
+            owner = hashlib.blake2b(names.encode(), digest_size=6).hexdigest()
+            mine = f"{STAGING}{owner}_"
+            prefix = f"{mine}{uuid4().hex[:8]}_"  # with a task's id 62 bytes; names have 63
             drop_left_behind(connection, mine)
             _try_without_rows(connection, spec, f"{prefix}trial")
         self.writers = functools.partial(StagingWriter, url, prefix, spec)
@@ -141,15 +162,17 @@ class PostgresDriver(SinkDriver):
         with translated_errors(), connect(self._url) as connection, connection.transaction():
             # Positions are read before they are written: of two drivers of one pipeline, one waits
             # here and then finds those of the other. The lock ends with the transaction.
-            connection.execute(LOCK, (f"{self._spec.table} {min(versions)}",))
+            connection.execute(LOCK, (f"{self._table.target} {min(versions)}",))
             if not self._follows(connection, transaction):
                 # The attempt before may have gone through although its answer was lost.
                 return CommitResult(is_new=not is_first, rows=rows)
+            # Another project may have taken the table for another declaration while it was empty.
+            check_recorded_declaration(connection, self._table, self._declaration)
             if staged:
                 self._move(connection, staged)
             if self._beside is not None:
-                self._beside(connection, transaction)
-            record(connection, self._spec.table, versions)
+                self._beside(connection, self._table, transaction)
+            record(connection, self._table, versions)
         return CommitResult(is_new=True, rows=rows)
 
     def _follows(self, connection: Connection, transaction: Transaction) -> bool:
@@ -159,7 +182,7 @@ class PostgresDriver(SinkDriver):
             SinkError: neither is.
         """
         names = {*transaction.expected, *transaction.versions}
-        known = recorded(connection, self._spec.table, names)
+        known = recorded(connection, self._table, names)
         if all(known.get(name) == at for name, at in transaction.expected.items()):
             return True
         if all(known.get(name) == at for name, at in transaction.versions.items()):

@@ -9,6 +9,7 @@ from headrace.errors import TableMismatchError
 from headrace.settings import Secret
 from headrace.sinks.postgres.connection import NAME, connect, quoted, translated_errors
 from headrace.sinks.postgres.identifiers import SCHEMA
+from headrace.sinks.postgres.recorded_table import RecordedTable, create_tables, find_recorded
 
 if TYPE_CHECKING:
     from headrace.sinks.postgres.connection import Connection
@@ -31,9 +32,10 @@ CREATE TABLE headrace.positions (
 # A restore of the whole database gives both tables new oids. Where only the target has another
 # one, it was made again, without the rows that these positions speak of.
 _RECORDED = """
-SELECT app_id, version,
+SELECT DISTINCT ON (app_id) app_id, version,
     positions_oid = 'headrace.positions'::regclass AND target_oid <> to_regclass(%(quoted)s)
-FROM headrace.positions WHERE target = %(target)s AND app_id = ANY(%(app_ids)s)
+FROM headrace.positions WHERE target = ANY(%(targets)s) AND app_id = ANY(%(app_ids)s)
+ORDER BY app_id, array_position(%(targets)s, target)
 """
 _RECORD = """
 INSERT INTO headrace.positions (target, app_id, version, target_oid, positions_oid)
@@ -73,32 +75,40 @@ class PostgresPositions:
         with translated_errors(), connect(self._url) as connection:
             # Also asked before the first start, when there is no such table.
             there = connection.execute(POSITIONS_ARE_THERE).fetchone()
-            return recorded(connection, self._table, app_ids) if there and there[0] else {}
+            if not (there and there[0]):
+                return {}
+            return recorded(connection, find_recorded(connection, self._table), app_ids)
 
     def restored(self, writer: Mapping[str, object]) -> None:  # noqa: ARG002
         """Returns None: rows can't go back without the positions."""
         return
 
 
-def recorded(connection: Connection, table: str, app_ids: Iterable[str]) -> dict[str, int]:
+def recorded(
+    connection: Connection, table: RecordedTable, app_ids: Iterable[str]
+) -> dict[str, int]:
     """Returns what is recorded of ``table`` by application id, in the caller's transaction.
 
     Raises:
         TableMismatchError: if the table was made again since, without the rows.
     """
-    names = {"target": table, "quoted": quoted(connection, table), "app_ids": list(app_ids)}
-    rows = connection.execute(_RECORDED, names).fetchall()
+    parameters = {
+        "targets": list(table.targets),
+        "quoted": quoted(connection, table.name),
+        "app_ids": list(app_ids),
+    }
+    rows = connection.execute(_RECORDED, parameters).fetchall()
     if any(is_another for _, _, is_another in rows):
         reason = "the table was made again since the pipeline wrote to it; its rows are not in it"
-        raise TableMismatchError(table, f"{reason}. {_WAYS_ON}")
+        raise TableMismatchError(table.name, f"{reason}. {_WAYS_ON}")
     return {app_id: version for app_id, version, _ in rows}
 
 
-def record(connection: Connection, table: str, versions: Mapping[str, int]) -> None:
+def record(connection: Connection, table: RecordedTable, versions: Mapping[str, int]) -> None:
     """Records a number for each application id, in the caller's transaction."""
     parameters = {
-        "target": table,
-        "quoted": quoted(connection, table),
+        "target": table.target,
+        "quoted": quoted(connection, table.name),
         "app_ids": list(versions),
         "versions": list(versions.values()),
     }
@@ -106,7 +116,7 @@ def record(connection: Connection, table: str, versions: Mapping[str, int]) -> N
 
 
 def set_up(connection: Connection, *more: tuple[str, str]) -> None:
-    """Creates the schema and the table of positions; of several starts at once, only one does.
+    """Creates the schema and the tables of what is recorded; of several starts, only one does.
 
     Args:
         connection: of the database.
@@ -123,3 +133,4 @@ def set_up(connection: Connection, *more: tuple[str, str]) -> None:
             [(is_there,)] = connection.execute(question).fetchall()
             if not is_there:
                 connection.execute(statement)
+        create_tables(connection)

@@ -14,6 +14,7 @@ from headrace.sinks.postgres.connection import (
 )
 from headrace.sinks.postgres.identifiers import table_identifier
 from headrace.sinks.postgres.positions import POSITIONS_ARE_THERE, recorded
+from headrace.sinks.postgres.recorded_table import find_recorded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.sinks.postgres.connection import Connection
 
 ONE_MOMENT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-_APPLICATIONS = "SELECT app_id FROM headrace.positions WHERE target = %s"
+_APPLICATIONS = "SELECT app_id FROM headrace.positions WHERE target = ANY(%s)"
 _BATCH_ROWS = 50_000
 _TIMES = ("timestamp with time zone", "timestamp without time zone")
 _TEXTS = ("text", "character varying")
@@ -131,7 +132,8 @@ def postgres_snapshot(url: Secret, table: str) -> PostgresSnapshot | None:
         return PostgresSnapshot(connection, table, known.columns, versions)
 
 
-def recorded_by_all(connection: Connection, table: str) -> dict[str, int]:
+def recorded_by_all(connection: Connection, name: str) -> dict[str, int]:
     """Returns what is recorded of a table by every application id, in the caller's transaction."""
-    names = [name for (name,) in connection.execute(_APPLICATIONS, (table,)).fetchall()]
-    return recorded(connection, table, names)
+    table = find_recorded(connection, name)
+    applications = connection.execute(_APPLICATIONS, (list(table.targets),)).fetchall()
+    return recorded(connection, table, [app_id for (app_id,) in applications])

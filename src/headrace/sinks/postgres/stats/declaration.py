@@ -167,21 +167,25 @@ class Stats(Sink, CountsEvents):
 
         Raises:
             ExtraMissingError: if ``headrace[stats]`` is not installed.
-            TableMismatchError: if the table that is there does not fit, or was there before.
+            TableMismatchError: if the table that is there does not fit, has rows of another
+                declaration, or was there before.
             SinkUnavailableError: if the server does not answer.
         """
         require_extra(self.extra)
         from headrace.sinks.postgres.connection import connect, find_table, translated_errors
+        from headrace.sinks.postgres.recorded_table import check_declaration, find_recorded
         from headrace.sinks.postgres.stats import table
         from headrace.sinks.postgres.target import check_table
 
         grouping = self._grouping(context, schema)
         with translated_errors(), connect(context.settings[URL]) as connection:
+            recorded = find_recorded(connection, self.table)
             if find_table(connection, self.table) is None:
-                table.check_not_lost(connection, self.table)
+                table.check_not_lost(connection, recorded)
                 statement = table.creation(connection, self.table, grouping, schema)
                 return (f"is made by the first start: {statement.as_string(connection)}",)
             check_table(connection, table.spec_of(connection, self.table, grouping))
+            check_declaration(connection, recorded, grouping.row_meaning)
         return ()
 
     def position_store(self, context: SinkContext) -> PositionStore | None:
@@ -211,7 +215,8 @@ class Stats(Sink, CountsEvents):
 
         Raises:
             ExtraMissingError: if ``headrace[stats]`` is not installed.
-            TableMismatchError: the rows lack a column, the table does not fit, or was there before.
+            TableMismatchError: the rows lack a column, the table does not fit, has rows of another
+                declaration, or was there before.
             SinkError: if the role lacks a right.
             SinkUnavailableError: if the server does not answer.
         """
@@ -226,11 +231,11 @@ class Stats(Sink, CountsEvents):
         with translated_errors(), connect(url) as connection:
             set_up(connection, table.COMPLETENESS)
             with connection.transaction():
-                table.make_table(connection, self.table, grouping, schema)
-                table.begin_completeness(connection, self.table, context.pipeline)
+                recorded = table.make_table(connection, self.table, grouping, schema)
+                table.begin_completeness(connection, recorded, context.pipeline)
             spec = table.spec_of(connection, self.table, grouping)
-        beside = functools.partial(table.record_completeness, self.table, context.pipeline)
-        driver = PostgresDriver(url, context.pipeline, spec, beside)
+        beside = functools.partial(table.record_completeness, context.pipeline)
+        driver = PostgresDriver(url, context.pipeline, spec, grouping.row_meaning, beside)
         driver.writers = functools.partial(StatsWriter, driver.writers, grouping)
         return driver
 

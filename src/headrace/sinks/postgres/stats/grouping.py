@@ -51,6 +51,12 @@ class StatsGrouping:
         )
         return (*self.key, *measured)
 
+    @property
+    def row_meaning(self) -> Mapping[str, object]:
+        """What the rows of the table mean; its first start records it."""
+        measures = {name: measure.meaning for name, measure in self.measures.items()}
+        return {"every_seconds": self.every_seconds, "by": sorted(self.by), "measures": measures}
+
     def check(self, table: str, schema: pa.Schema) -> None:
         """Looks at the columns of the rows, which steps may have hidden from ``check``.
 

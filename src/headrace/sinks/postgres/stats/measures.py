@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from headrace.model import FieldType
 from headrace.model.fault import Fault, is_a
@@ -21,6 +21,8 @@ _MIN_LG_K, _MAX_LG_K = 4, 18
 @dataclass(frozen=True)
 class Count:
     """Measure of :class:`~headrace.Stats`: how many rows a group has."""
+
+    meaning: ClassVar[str] = "Count()"
 
     def faults(self, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:  # noqa: ARG002
         """Yields nothing: any rows can be counted."""
@@ -47,6 +49,11 @@ class Sum:
     """
 
     column: str
+
+    @property
+    def meaning(self) -> str:
+        """Returns what a value of its column is."""
+        return f"Sum({self.column!r})"
 
     def faults(self, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:
         """Yields a fault for a column that is not there, or is no number."""
@@ -90,6 +97,11 @@ class Distinct:
 
     column: str
     lg_k: int = DEFAULT_LG_K
+
+    @property
+    def meaning(self) -> str:
+        """Returns what a value of its column is, in whatever precision."""
+        return f"Distinct({self.column!r})"
 
     def faults(self, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:
         """Yields a fault for a column that is not there, or can't be hashed, and for ``lg_k``."""

@@ -9,6 +9,7 @@ from headrace.sinks.api import Transaction
 from headrace.sinks.postgres.connection import find_table, quoted
 from headrace.sinks.postgres.identifiers import table_identifier
 from headrace.sinks.postgres.positions import LOCK, POSITIONS_ARE_THERE, SETUP_LOCK
+from headrace.sinks.postgres.recorded_table import RecordedTable, declare, find_recorded
 from headrace.sinks.postgres.snapshot import ONE_MOMENT, recorded_by_all
 from headrace.sinks.postgres.stats.grouping import WINDOW_START, StatsGrouping
 from headrace.sinks.postgres.stats.measures import Distinct
@@ -40,8 +41,15 @@ VALUES (%s, %s, %s::timestamptz)
 ON CONFLICT (target, pipeline) DO UPDATE
 SET complete_until = greatest(known.complete_until, excluded.complete_until)
 """
-_FORGET_COMPLETENESS = "DELETE FROM headrace.completeness WHERE target = %s"
-_HAS_POSITIONS = "SELECT EXISTS (SELECT FROM headrace.positions WHERE target = %s)"
+_FORGET_COMPLETENESS = "DELETE FROM headrace.completeness WHERE target = ANY(%s)"
+_HAS_POSITIONS = "SELECT EXISTS (SELECT FROM headrace.positions WHERE target = ANY(%s))"
+_RENAME = """
+UPDATE headrace.completeness AS known SET target = %(target)s
+WHERE target = ANY(%(targets)s) AND target <> %(target)s AND NOT EXISTS (
+    SELECT FROM headrace.completeness AS own
+    WHERE own.target = %(target)s AND own.pipeline = known.pipeline
+)
+"""
 # PostgreSQL 15 has the column; to_jsonb asks for it in every version.
 _TAKES_NULL_KEYS = """
 SELECT EXISTS (
@@ -86,34 +94,41 @@ def creation(
     )
 
 
-def check_not_lost(connection: Connection, table: str) -> None:
+def check_not_lost(connection: Connection, table: RecordedTable) -> None:
     """Looks whether a table that is not there was there before.
 
     Raises:
         TableMismatchError: if pipelines have written to it; a new one would lack their rows.
     """
     [(are_there,)] = connection.execute(POSITIONS_ARE_THERE).fetchall()
-    if are_there and connection.execute(_HAS_POSITIONS, (table,)).fetchall() == [(True,)]:
+    if are_there and connection.execute(_HAS_POSITIONS, (list(table.targets),)).fetchall() == [
+        (True,)
+    ]:
         reason = (
             "it is gone, and pipelines have written to it. Restore it; or, to count again from the"
             " topics, `DELETE` its rows of headrace.positions and reset the checkpoints"
         )
-        raise TableMismatchError(table, reason)
+        raise TableMismatchError(table.name, reason)
 
 
 def make_table(
-    connection: Connection, table: str, grouping: StatsGrouping, schema: pa.Schema
-) -> None:
+    connection: Connection, name: str, grouping: StatsGrouping, schema: pa.Schema
+) -> RecordedTable:
     """Makes the table where there is none, inside the caller's transaction; of several, one does.
 
+    What its rows mean is recorded in the same transaction.
+
     Raises:
-        TableMismatchError: if pipelines have written to a table that is gone.
+        TableMismatchError: if pipelines have written to a table that is gone, or it has rows of
+            another declaration.
     """
     connection.execute(LOCK, (SETUP_LOCK,))
-    if find_table(connection, table) is None:
-        check_not_lost(connection, table)
-        connection.execute(creation(connection, table, grouping, schema))
-        connection.execute(_FORGET_COMPLETENESS, (table,))
+    if find_table(connection, name) is None:
+        gone = find_recorded(connection, name)
+        check_not_lost(connection, gone)
+        connection.execute(creation(connection, name, grouping, schema))
+        connection.execute(_FORGET_COMPLETENESS, (list(gone.targets),))
+    return declare(connection, name, grouping.row_meaning)
 
 
 def spec_of(connection: Connection, table: str, grouping: StatsGrouping) -> TargetSpec:
@@ -127,18 +142,19 @@ def spec_of(connection: Connection, table: str, grouping: StatsGrouping) -> Targ
     )
 
 
-def begin_completeness(connection: Connection, table: str, pipeline: str) -> None:
+def begin_completeness(connection: Connection, table: RecordedTable, pipeline: str) -> None:
     """Notes that a pipeline writes to a table: until its first commit, no window is complete."""
-    connection.execute(_NOT_KNOWN, (table, pipeline))
+    connection.execute(_RENAME, {"target": table.target, "targets": list(table.targets)})
+    connection.execute(_NOT_KNOWN, (table.target, pipeline))
 
 
 def record_completeness(
-    table: str, pipeline: str, connection: Connection, transaction: Transaction
+    pipeline: str, connection: Connection, table: RecordedTable, transaction: Transaction
 ) -> None:
     """Writes until when the pipeline's part of the table is complete, in a batch's transaction."""
     complete_until = transaction.metadata.get("complete_until")
     if complete_until is not None:
-        connection.execute(_COMPLETE_UNTIL, (table, pipeline, complete_until))
+        connection.execute(_COMPLETE_UNTIL, (table.target, pipeline, complete_until))
 
 
 def counted(

@@ -1,0 +1,235 @@
+"""What a database records of a table: by which names, and what its rows mean."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from headrace.errors import TableMismatchError
+from headrace.sinks.postgres.connection import quoted
+from headrace.sinks.postgres.identifiers import table_identifier
+
+if TYPE_CHECKING:
+    from headrace.sinks.postgres.connection import Connection
+
+TableDeclaration: TypeAlias = Mapping[str, object]
+"""What the rows of a table mean, by the name of each field: JSON values."""
+
+_CREATE_TABLES = """
+CREATE TABLE headrace.tables (
+    target text PRIMARY KEY,
+    target_oid oid,
+    tables_oid oid,
+    declaration jsonb NOT NULL
+)
+"""
+# A role that may write positions may write here, whichever of them makes the table.
+_WRITERS = """
+SELECT DISTINCT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END
+FROM pg_catalog.pg_class, aclexplode(coalesce(relacl, acldefault('r', relowner)))
+WHERE pg_class.oid = 'headrace.positions'::regclass AND privilege_type = 'INSERT'
+"""
+_GRANT = "GRANT SELECT, INSERT, UPDATE ON headrace.tables TO {}"
+_ARE_THERE = """
+SELECT to_regclass('headrace.tables') IS NOT NULL, to_regclass('headrace.positions') IS NOT NULL
+"""
+# A restore of the whole database gives all tables new oids: those that it recorded say nothing.
+_IN_TABLES = """
+SELECT target, oid, relname, true
+FROM headrace.tables
+LEFT JOIN pg_catalog.pg_class ON oid = target_oid AND tables_oid = 'headrace.tables'::regclass
+"""
+_IN_POSITIONS = """
+SELECT DISTINCT target, oid, relname, false
+FROM headrace.positions
+LEFT JOIN pg_catalog.pg_class
+    ON oid = target_oid AND positions_oid = 'headrace.positions'::regclass
+"""
+_OIDS = """
+SELECT to_regclass(name)::oid FROM unnest(%s::text[]) WITH ORDINALITY AS given (name, place)
+ORDER BY place
+"""
+_SCHEMA = """
+SELECT nspname FROM pg_catalog.pg_class AS c
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = %s
+"""
+_SEARCH_PATH = "SELECT current_schemas(false)"
+_DECLARED = """
+SELECT declaration FROM headrace.tables
+WHERE target = %s
+  AND (tables_oid = 'headrace.tables'::regclass AND target_oid <> to_regclass(%s)) IS NOT TRUE
+"""
+_DECLARE = """
+INSERT INTO headrace.tables (target, target_oid, tables_oid, declaration)
+VALUES (%s, to_regclass(%s), 'headrace.tables'::regclass, %s)
+ON CONFLICT (target) DO UPDATE SET target_oid = excluded.target_oid,
+    tables_oid = excluded.tables_oid, declaration = excluded.declaration
+"""
+_HAS_ROWS = "SELECT EXISTS (SELECT FROM {})"
+_WAYS_ON = (
+    "Declare what it was made for, or another table; or empty it, and reset the checkpoints of its"
+    " pipelines to the earliest record. If its rows fit the new declaration as they are, stop its"
+    " pipelines and delete its row of headrace.tables"
+)
+
+
+@dataclass(frozen=True)
+class RecordedTable:
+    """A table, and the names by which a database records it.
+
+    It is one table, however its name is written, in whatever project: by the search path, with its
+    schema, or renamed since.
+
+    Attributes:
+        name: as it is declared, for statements.
+        targets: the names by which it is recorded. Only the first one is written: that of its row
+            in ``headrace.tables``. Earlier versions have recorded each spelling by itself.
+    """
+
+    name: str
+    targets: tuple[str, ...]
+
+    @property
+    def target(self) -> str:
+        """Returns the name to record it by."""
+        return self.targets[0]
+
+
+class _Record(NamedTuple):
+    """A recorded name, and the table that it was recorded for, if that is there and known."""
+
+    target: str
+    oid: int | None
+    relation: str | None
+    is_in_tables: bool
+
+    @property
+    def is_of_another_schema(self) -> bool:
+        """Whether the name, without a schema, is that of a table which is still called so."""
+        return self.relation == self.target
+
+
+def create_tables(connection: Connection) -> None:
+    """Makes ``headrace.tables`` where it is missing, beside ``headrace.positions``."""
+    from psycopg import sql
+
+    [(has_tables, _)] = connection.execute(_ARE_THERE).fetchall()
+    if not has_tables:
+        connection.execute(_CREATE_TABLES)
+        for (role,) in connection.execute(_WRITERS).fetchall():
+            connection.execute(sql.SQL(_GRANT).format(sql.SQL(role)))
+
+
+def find_recorded(connection: Connection, name: str) -> RecordedTable:
+    """Returns the names of a table, and changes nothing; the table may be missing."""
+    records = list(_records(connection))
+    known = [record.target for record in records]
+    own, *oids = _oids(connection, [name, *known])
+    if own is None:
+        possible = _names_of_missing(connection, name)
+        targets = dict.fromkeys(target for target in known if target in possible)
+        return RecordedTable(name, tuple(targets) or (name,))
+    same = [
+        record
+        for record, oid in zip(records, oids, strict=True)
+        if record.oid == own or (oid == own and not record.is_of_another_schema)
+    ]
+    # A name without a schema may be that of another table since a restore, whose oids are new.
+    same.sort(key=lambda each: (each.oid != own, not each.is_in_tables, "." not in each.target))
+    targets = dict.fromkeys(record.target for record in same)
+    return RecordedTable(name, tuple(targets) or (_new(connection, name, known, own),))
+
+
+def check_declaration(
+    connection: Connection, table: RecordedTable, declaration: TableDeclaration
+) -> None:
+    """Compares a declaration with that of the table's rows, if it has any, and changes nothing.
+
+    Raises:
+        TableMismatchError: if the table has rows of another declaration.
+    """
+    if _has_rows(connection, table.name):
+        check_recorded_declaration(connection, table, declaration)
+
+
+def check_recorded_declaration(
+    connection: Connection, table: RecordedTable, declaration: TableDeclaration
+) -> None:
+    """Compares a declaration with the one that is recorded, if any, and changes nothing.
+
+    Raises:
+        TableMismatchError: if they differ.
+    """
+    [(has_tables, _)] = connection.execute(_ARE_THERE).fetchall()
+    names = table.target, quoted(connection, table.name)
+    known = connection.execute(_DECLARED, names).fetchall() if has_tables else []
+    for (recorded,) in known:
+        if difference := _difference(recorded, json.loads(json.dumps(declaration))):
+            raise TableMismatchError(table.name, f"{difference}. {_WAYS_ON}")
+
+
+def declare(connection: Connection, name: str, declaration: TableDeclaration) -> RecordedTable:
+    """Records what a table's rows mean, in the caller's transaction, and returns its names.
+
+    Called under the lock of ``set_up``, which makes ``headrace.tables``.
+
+    Raises:
+        TableMismatchError: if the table has rows of another declaration.
+    """
+    table = find_recorded(connection, name)
+    check_declaration(connection, table, declaration)
+    names = table.target, quoted(connection, name)
+    connection.execute(_DECLARE, (*names, json.dumps(declaration)))
+    return table
+
+
+def _records(connection: Connection) -> Iterator[_Record]:
+    """Yields all names that are recorded, those of ``headrace.tables`` first."""
+    [(has_tables, has_positions)] = connection.execute(_ARE_THERE).fetchall()
+    for is_there, statement in ((has_tables, _IN_TABLES), (has_positions, _IN_POSITIONS)):
+        if is_there:
+            yield from map(_Record._make, connection.execute(statement).fetchall())
+
+
+def _oids(connection: Connection, names: list[str]) -> list[int | None]:
+    quoted_names = [quoted(connection, name) for name in names]
+    return [oid for (oid,) in connection.execute(_OIDS, (quoted_names,)).fetchall()]
+
+
+def _new(connection: Connection, name: str, known: list[str], own: int) -> str:
+    """Returns the name of a table that is not recorded yet: with its schema if it is taken."""
+    if name not in known:
+        return name
+    [(schema,)] = connection.execute(_SCHEMA, (own,)).fetchall()
+    return f"{schema}.{name.rpartition('.')[2]}"
+
+
+def _names_of_missing(connection: Connection, name: str) -> set[str]:
+    """Returns how a table that is not there may have been written."""
+    [(path,)] = connection.execute(_SEARCH_PATH).fetchall()
+    schema, _, relation = name.rpartition(".")
+    if not schema:
+        return {name, *(f"{each}.{relation}" for each in path)}
+    return {name, relation} if schema in path else {name}
+
+
+def _difference(recorded: TableDeclaration, declared: TableDeclaration) -> str | None:
+    """Returns what two declarations differ in; None: they are one.
+
+    A column ``newest_by`` may be added: every row of the table has been written by it or by none.
+    """
+    for field in dict.fromkeys((*declared, *recorded)):
+        known, new = recorded.get(field), declared.get(field)
+        if known != new and not (field == "newest_by" and field in recorded and known is None):
+            return f"its rows are of {field} {known!r}, and {new!r} is declared"
+    return None
+
+
+def _has_rows(connection: Connection, name: str) -> bool:
+    from psycopg import sql
+
+    statement = sql.SQL(_HAS_ROWS).format(table_identifier(name))
+    [(has_rows,)] = connection.execute(statement).fetchall()
+    return bool(has_rows)
