@@ -202,3 +202,64 @@ def test_a_table_from_before_meanings_were_recorded_goes_on(database):
     replace(REPLACED, newest_by="n").open(replace(found.context, settings={"url": url}), NUMBERS)
     with pytest.raises(TableMismatchError, match="newest_by 'n', and None"):
         REPLACED.open(found.context, NUMBERS)
+
+
+def completeness(database):
+    query = (
+        "SELECT min(complete_until)::text FROM headrace.completeness WHERE target = 'public.ads'"
+    )
+    [(until,)] = database.execute(query)
+    return until
+
+
+def counted(driver, number, until=None, *, begins_elsewhere=False):
+    metadata = {} if until is None else {"complete_until": f"2026-11-28T{until}:00Z"}
+    before = number - 1 if number else None
+    driver.commit(
+        written(driver, row(1)),
+        Transaction({"app": number}, {"app": before}, metadata, begins_elsewhere=begins_elsewhere),
+        0,
+    )
+
+
+@pytest.mark.parametrize(("until", "shown"), [("10:00", "2026-11-28 10:00"), (None, "-infinity")])
+def test_a_table_that_is_counted_again_is_complete_as_far_as_that_has_come(database, until, shown):
+    found = database("SET TIME ZONE 'UTC'")
+    driver = COUNTS.open(found.context, schema())
+    counted(driver, 0, "11:00", begins_elsewhere=True)
+    counted(driver, 1, until, begins_elsewhere=True)
+    assert completeness(found).startswith(shown)
+    counted(driver, 2, "10:30")
+    assert completeness(found).startswith("2026-11-28 10:30")
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_table_that_was_emptied_is_complete_only_after_it_is_counted_again(database, is_running):
+    found = database("SELECT 1")
+    driver = COUNTS.open(found.context, schema())
+    counted(driver, 0, "11:00", begins_elsewhere=True)
+    other = COUNTS.open(replace(found.context, pipeline="other"), schema())
+    other.commit(
+        [],
+        Transaction({"o": 0}, {"o": None}, {"complete_until": "2026-11-28T12:00Z"}),
+        0,
+    )
+    found.execute("VACUUM FULL ads")
+    counted(driver, 1)
+    assert completeness(found).startswith("2026-11-28 11:00")
+    found.execute("TRUNCATE ads")
+    if not is_running:
+        driver = COUNTS.open(found.context, schema())
+        assert completeness(found) == "-infinity"
+    counted(driver, 2, "11:30")
+    assert completeness(found) == "-infinity"
+    counted(driver, 3, "10:00", begins_elsewhere=True)
+    assert completeness(found) == "-infinity"
+    other.commit(
+        [],
+        Transaction(
+            {"o": 1}, {"o": 0}, {"complete_until": "2026-11-28T12:00Z"}, begins_elsewhere=True
+        ),
+        0,
+    )
+    assert completeness(found).startswith("2026-11-28 10:00")

@@ -186,6 +186,7 @@ class TablePositions:
                 "batch": planned.batch_id,
                 "offsets": {str(p): [starts.get(p, at), at] for p, at in moved.items()},
             },
+            begins_elsewhere=recorded.newest != ids.number and not self._expected_at_first,
         )
 
     def _expected(self, recorded: Recorded) -> dict[str, int | None]:

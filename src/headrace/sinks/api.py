@@ -146,6 +146,8 @@ class Transaction:
         planned_ms: when the batch was planned, in milliseconds since 1970; 0: by no batch.
         topic_ids: ids of the topics that the batch reads, by name.
         followed: of the partitions of followed topics, the offset before which the batch has them.
+        begins_elsewhere: whether it is the first of a checkpoint that does not begin where the sink
+            stands: of a new pipeline, or of one that was reset to its topics or its group.
     """
 
     versions: Mapping[str, int]
@@ -156,6 +158,7 @@ class Transaction:
     planned_ms: int = 0
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     followed: Mapping[TopicPartition, int] = field(default_factory=dict)
+    begins_elsewhere: bool = False
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,17 @@ def test_later_ones_record_what_moved(table):
     assert transaction.metadata["offsets"] == {"t[1]": [5, 9]}
 
 
+def test_a_checkpoint_begins_elsewhere_with_its_first_transaction_unless_at_the_table(table):
+    new, batch = CheckpointIds("p", 4), planned(0, (0, 0), (10, 5))
+    nothing = Table()
+    nothing.recorded.clear()
+    assert TablePositions(IDS, nothing).transaction(batch).begins_elsewhere
+    assert not TablePositions(IDS, table).transaction(batch).begins_elsewhere
+    assert TablePositions(new, table).transaction(batch).begins_elsewhere
+    from_table = TablePositions(new, table, {IDS.newest: 3, IDS.batch: 4})
+    assert not from_table.transaction(batch).begins_elsewhere
+
+
 def test_the_table_is_asked_once_a_run(table):
     positions, table.asked = TablePositions(IDS, table), 0
     for number in range(5, 9):

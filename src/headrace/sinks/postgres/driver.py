@@ -65,7 +65,7 @@ class PostgresDriver(SinkDriver):
         pipeline: its name.
         spec: the table.
         declaration: what its rows mean.
-        beside: what else the transaction of a batch writes.
+        beside: what else the transaction of a batch writes, before its rows.
 
     Raises:
         TableMismatchError: if there is no such table, it lacks a column, has no unique key, or has
@@ -168,10 +168,10 @@ class PostgresDriver(SinkDriver):
                 return CommitResult(is_new=not is_first, rows=rows)
             # Another project may have taken the table for another declaration while it was empty.
             check_recorded_declaration(connection, self._table, self._declaration)
-            if staged:
-                self._move(connection, staged)
             if self._beside is not None:
                 self._beside(connection, self._table, transaction)
+            if staged:
+                self._move(connection, staged)
             record(connection, self._table, versions)
         return CommitResult(is_new=True, rows=rows)
 

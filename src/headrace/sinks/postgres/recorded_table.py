@@ -22,6 +22,7 @@ CREATE TABLE headrace.tables (
     target text PRIMARY KEY,
     target_oid oid,
     tables_oid oid,
+    files text,
     declaration jsonb NOT NULL
 )
 """
@@ -61,9 +62,21 @@ SELECT declaration FROM headrace.tables
 WHERE target = %s
   AND (tables_oid = 'headrace.tables'::regclass AND target_oid <> to_regclass(%s)) IS NOT TRUE
 """
+# TRUNCATE gives a table, and each of its partitions, a new file.
+_FILES = """
+SELECT string_agg(pg_relation_filenode(relid)::text, ' ' ORDER BY relid) FROM (
+    SELECT to_regclass(%(quoted)s)::oid
+    UNION SELECT relid::oid FROM pg_partition_tree(to_regclass(%(quoted)s))
+) AS relations (relid)
+"""
+_NEW_FILES = """
+UPDATE headrace.tables SET files = %(files)s WHERE target = %(target)s AND files <> %(files)s
+RETURNING true
+"""
 _DECLARE = """
-INSERT INTO headrace.tables (target, target_oid, tables_oid, declaration)
-VALUES (%s, to_regclass(%s), 'headrace.tables'::regclass, %s)
+INSERT INTO headrace.tables (target, target_oid, tables_oid, declaration, files)
+VALUES (%(target)s, to_regclass(%(quoted)s), 'headrace.tables'::regclass, %(declaration)s,
+    %(files)s)
 ON CONFLICT (target) DO UPDATE SET target_oid = excluded.target_oid,
     tables_oid = excluded.tables_oid, declaration = excluded.declaration
 """
@@ -150,7 +163,7 @@ def check_declaration(
     Raises:
         TableMismatchError: if the table has rows of another declaration.
     """
-    if _has_rows(connection, table.name):
+    if has_rows(connection, table.name):
         check_recorded_declaration(connection, table, declaration)
 
 
@@ -180,9 +193,32 @@ def declare(connection: Connection, name: str, declaration: TableDeclaration) ->
     """
     table = find_recorded(connection, name)
     check_declaration(connection, table, declaration)
-    names = table.target, quoted(connection, name)
-    connection.execute(_DECLARE, (*names, json.dumps(declaration)))
+    parameters = {
+        "target": table.target,
+        "quoted": quoted(connection, name),
+        "declaration": json.dumps(declaration),
+        "files": _files(connection, name),
+    }
+    connection.execute(_DECLARE, parameters)
     return table
+
+
+def has_new_files(connection: Connection, table: RecordedTable) -> bool:
+    """Whether the table is in other files than at the last look, which this one then is.
+
+    They are new after a TRUNCATE, and after a VACUUM FULL or an ALTER TABLE that keeps the rows.
+    """
+    parameters = {"target": table.target, "files": _files(connection, table.name)}
+    return bool(connection.execute(_NEW_FILES, parameters).fetchall())
+
+
+def has_rows(connection: Connection, name: str) -> bool:
+    """Whether there are rows in a table."""
+    from psycopg import sql
+
+    statement = sql.SQL(_HAS_ROWS).format(table_identifier(name))
+    [(are_there,)] = connection.execute(statement).fetchall()
+    return bool(are_there)
 
 
 def _records(connection: Connection) -> Iterator[_Record]:
@@ -191,6 +227,12 @@ def _records(connection: Connection) -> Iterator[_Record]:
     for is_there, statement in ((has_tables, _IN_TABLES), (has_positions, _IN_POSITIONS)):
         if is_there:
             yield from map(_Record._make, connection.execute(statement).fetchall())
+
+
+def _files(connection: Connection, name: str) -> str | None:
+    names = {"quoted": quoted(connection, name)}
+    [(files,)] = connection.execute(_FILES, names).fetchall()
+    return None if files is None else str(files)
 
 
 def _oids(connection: Connection, names: list[str]) -> list[int | None]:
@@ -225,11 +267,3 @@ def _difference(recorded: TableDeclaration, declared: TableDeclaration) -> str |
         if known != new and not (field == "newest_by" and field in recorded and known is None):
             return f"its rows are of {field} {known!r}, and {new!r} is declared"
     return None
-
-
-def _has_rows(connection: Connection, name: str) -> bool:
-    from psycopg import sql
-
-    statement = sql.SQL(_HAS_ROWS).format(table_identifier(name))
-    [(has_rows,)] = connection.execute(statement).fetchall()
-    return bool(has_rows)

@@ -27,8 +27,9 @@ Guarantees:
   ``earliest`` counts everything once more.
 - In no order. A late event is added to its window, however old, unless ``late_data`` of the
   pipeline sends it elsewhere. No state is kept but the table.
-- Several pipelines may add to one table, if they declare it in the same way. Transactions lock rows
-  in the order of their keys, so they wait for each other without a deadlock.
+- Several pipelines may add to one table, if they declare it in the same way. ``headrace.tables``
+  has what they declare, and another ``every``, ``by`` or measure is refused. Transactions lock
+  rows in the order of their keys, so they wait for each other without a deadlock.
 
 ========================== =======================================================================
 a row with                 gets
@@ -56,7 +57,9 @@ meanwhile. A batch writes each row of such a table twice.
 topic when the batch was planned: to ``headrace.completeness``, with one row for each table and
 pipeline, from ``complete_until`` of the transaction's metadata. ``-infinity`` means that it is not
 known: before the first batch, and behind steps and joins, which may hold rows back. A window is
-complete if its end is not after the least of these. The time never goes back; late events correct
-windows before it. A pipeline that no longer writes to the table holds it back until its row is
-deleted.
+complete if its end is not after the least of these. The time goes back where rows are counted from
+another start, by the first batch after a reset; late events correct windows before it. A
+``TRUNCATE`` takes it back for all pipelines, each until it has been reset: a row beside its own,
+``<pipeline> before the table was emptied``, holds the least one. A pipeline that no longer writes
+to the table holds it back until its rows are deleted.
 """

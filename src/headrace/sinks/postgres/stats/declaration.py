@@ -233,6 +233,7 @@ class Stats(Sink, CountsEvents):
             with connection.transaction():
                 recorded = table.make_table(connection, self.table, grouping, schema)
                 table.begin_completeness(connection, recorded, context.pipeline)
+                table.notice_emptied(connection, recorded)
             spec = table.spec_of(connection, self.table, grouping)
         beside = functools.partial(table.record_completeness, context.pipeline)
         driver = PostgresDriver(url, context.pipeline, spec, grouping.row_meaning, beside)

@@ -9,7 +9,13 @@ from headrace.sinks.api import Transaction
 from headrace.sinks.postgres.connection import find_table, quoted
 from headrace.sinks.postgres.identifiers import table_identifier
 from headrace.sinks.postgres.positions import LOCK, POSITIONS_ARE_THERE, SETUP_LOCK
-from headrace.sinks.postgres.recorded_table import RecordedTable, declare, find_recorded
+from headrace.sinks.postgres.recorded_table import (
+    RecordedTable,
+    declare,
+    find_recorded,
+    has_new_files,
+    has_rows,
+)
 from headrace.sinks.postgres.snapshot import ONE_MOMENT, recorded_by_all
 from headrace.sinks.postgres.stats.grouping import WINDOW_START, StatsGrouping
 from headrace.sinks.postgres.stats.measures import Distinct
@@ -41,6 +47,23 @@ VALUES (%s, %s, %s::timestamptz)
 ON CONFLICT (target, pipeline) DO UPDATE
 SET complete_until = greatest(known.complete_until, excluded.complete_until)
 """
+_COMPLETE_FROM_NEW_START = """
+INSERT INTO headrace.completeness VALUES (%s, %s, coalesce(%s::timestamptz, '-infinity'))
+ON CONFLICT (target, pipeline) DO UPDATE SET complete_until = excluded.complete_until
+"""
+# It holds the least time of the table back until the pipeline has counted from another start.
+_OF_EMPTIED = " before the table was emptied"
+_EMPTIED = """
+INSERT INTO headrace.completeness
+SELECT target, pipeline || %(emptied)s, '-infinity' FROM headrace.completeness
+WHERE target = %(target)s AND right(pipeline, length(%(emptied)s)) <> %(emptied)s
+ON CONFLICT (target, pipeline) DO UPDATE SET complete_until = excluded.complete_until
+"""
+_COUNTED_AGAIN = """
+UPDATE headrace.completeness SET complete_until = 'infinity' WHERE (target, pipeline) = (%s, %s)
+"""
+# The lock of an INSERT: no TRUNCATE comes between this look and the rows of the transaction.
+_LOCK_TABLE = "LOCK TABLE {} IN ROW EXCLUSIVE MODE"
 _FORGET_COMPLETENESS = "DELETE FROM headrace.completeness WHERE target = ANY(%s)"
 _HAS_POSITIONS = "SELECT EXISTS (SELECT FROM headrace.positions WHERE target = ANY(%s))"
 _RENAME = """
@@ -151,10 +174,28 @@ def begin_completeness(connection: Connection, table: RecordedTable, pipeline: s
 def record_completeness(
     pipeline: str, connection: Connection, table: RecordedTable, transaction: Transaction
 ) -> None:
-    """Writes until when the pipeline's part of the table is complete, in a batch's transaction."""
+    """Writes until when the pipeline's part of the table is complete, in a batch's transaction.
+
+    Called before the rows of the batch are in the table.
+    """
+    from psycopg import sql
+
+    connection.execute(sql.SQL(_LOCK_TABLE).format(table_identifier(table.name)))
+    notice_emptied(connection, table)
     complete_until = transaction.metadata.get("complete_until")
-    if complete_until is not None:
+    if transaction.begins_elsewhere:
+        begun = (table.target, pipeline, complete_until)
+        connection.execute(_COMPLETE_FROM_NEW_START, begun)
+        connection.execute(_COUNTED_AGAIN, (table.target, f"{pipeline}{_OF_EMPTIED}"))
+    elif complete_until is not None:
         connection.execute(_COMPLETE_UNTIL, (table.target, pipeline, complete_until))
+
+
+def notice_emptied(connection: Connection, table: RecordedTable) -> None:
+    """Takes back until when a table is complete, if TRUNCATE has emptied it since the last look."""
+    if has_new_files(connection, table) and not has_rows(connection, table.name):
+        emptied = {"target": table.target, "emptied": _OF_EMPTIED}
+        connection.execute(_EMPTIED, emptied)
 
 
 def counted(
