@@ -263,3 +263,23 @@ def test_a_table_that_was_emptied_is_complete_only_after_it_is_counted_again(dat
         0,
     )
     assert completeness(found).startswith("2026-11-28 10:00")
+
+
+@pytest.mark.parametrize("mode", [WriteMode.UPSERT, WriteMode.ADD])
+def test_a_column_that_is_no_longer_written_is_refused_where_rows_are_changed(database, mode):
+    """The row would be that of no event: a part of an earlier one stays in it."""
+    found = database("CREATE TABLE clicks (id bigint PRIMARY KEY, n bigint, m bigint)")
+    sink = Postgres("clicks", mode, ("id",))
+    driver = sink.open(found.context, NUMBERS)
+    writer = driver.writers("a" * 32)
+    writer.write(pa.Table.from_pylist([{"id": 1, "n": 1, "m": 1}], NUMBERS))
+    driver.commit(writer.close(), batch(0), 0)
+    less = pa.schema([("id", pa.int64()), ("n", pa.int64())])
+    opens = [sink.changes, sink.open]
+    if mode is WriteMode.UPSERT:
+        opens.append(lambda *args: sink.open_to_reprocess(*args, None))
+    for look in opens:
+        with pytest.raises(TableMismatchError, match="no longer writes column 'm'"):
+            look(found.context, less)
+    sink.open(replace(found.context, pipeline="of other columns"), less)
+    sink.open(found.context, NUMBERS)

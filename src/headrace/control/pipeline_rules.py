@@ -15,6 +15,8 @@ from headrace.control.source_columns import column_types, source_columns, source
 from headrace.control.topic_rules import name_faults
 from headrace.model import (
     BatchLimits,
+    ByField,
+    ByKey,
     DeadLetterLimit,
     FieldType,
     Metadata,
@@ -225,12 +227,25 @@ def _sink_faults(pipeline: Pipeline) -> Iterator[Fault]:
     event_time = pipeline.event_time if pipeline.sources else None
     known = columns(pipeline) if pipeline.sources else None
     values = source_values(pipeline.sources[0]) if known is not None else {}
-    rows = DeclaredRows(known, event_time, values)
+    rows = DeclaredRows(known, event_time, values, _ordered_by(pipeline))
     for fault in pipeline.sink.faults(rows):
         yield replace(fault, message=f"{_label(pipeline)}: {fault.message}")
     for topic in (source.topic for source in pipeline.sources):
         if topic in pipeline.sink.topics:
             yield Fault(f"{_label(pipeline)} reads topic {topic.name!r} and writes to it")
+
+
+def _ordered_by(pipeline: Pipeline) -> str | None:
+    """Returns the field whose events are in one partition, and reach the sink in its order."""
+    if pipeline.steps or pipeline.join is not None or len(pipeline.sources) != 1:
+        return None
+    topic = pipeline.sources[0].topic
+    match topic.partitioning:
+        case ByKey() if topic.envelope is None:
+            return topic.key
+        case ByField(name) if topic.envelope is None:
+            return name
+    return None
 
 
 def _label(pipeline: Pipeline) -> str:

@@ -268,7 +268,10 @@ def _partition_drift(topic: Topic, live: LiveTopic) -> TopicChange | None:
         )
     detail = f"{live.partitions} to {topic.partitions} partitions"
     if topic.key is not None:
-        detail += f"; most values of {topic.key!r} move to another one"
+        detail += (
+            f"; most values of {topic.key!r} move to another one, which may be read before the one"
+            " that they were in: UPSERT without newest_by may then keep an older row"
+        )
     return TopicChange(topic.name, Action.ADD_PARTITIONS, detail, topic.partitions)
 
 

@@ -72,11 +72,14 @@ class DeclaredRows:
         columns: name and type of each; None: steps hide them until the pipeline starts.
         event_time: column of the event time, as the first topic declares it; None: none does.
         values: the only texts that a column can hold, as its event class declares them.
+        ordered_by: column whose equal values come in the order in which their events were sent;
+            None: no order is known, as behind steps and of several sources.
     """
 
     columns: Mapping[str, FieldType] | None
     event_time: str | None
     values: Mapping[str, Collection[str]] = field(default_factory=dict)
+    ordered_by: str | None = None
 
 
 @dataclass(frozen=True)

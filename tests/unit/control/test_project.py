@@ -625,6 +625,49 @@ def test_projects_with_modules_of_the_same_name_are_told_apart(tmp_path, write):
     assert found == ["a", "b", "a"]
 
 
+UPSERTS = {
+    "Postgres('t', WriteMode.UPSERT, ('id',))": "source=clicks",
+    "Postgres('t', WriteMode.UPSERT, ('campaign', 'id'))": "source=Source(clicks, min_tasks=8)",
+    "Postgres('t', WriteMode.UPSERT, ('campaign',))": "source=by_campaign",
+    "Postgres('t', WriteMode.UPSERT, ('price',), newest_by='at')": "source=[clicks, more]",
+}
+UNORDERED_UPSERTS = {
+    "another key": "source=clicks, sink=Postgres('t', WriteMode.UPSERT, ('campaign',))",
+    "two sources": "source=[clicks, more], sink=Postgres('t', WriteMode.UPSERT, ('id',))",
+    "steps": "source=clicks, steps=[keep], sink=Postgres('t', WriteMode.UPSERT, ('id',))",
+    "anywhere": "source=anywhere, sink=Postgres('t', WriteMode.UPSERT, ('id',))",
+    "hash": "source=by_hash, sink=Postgres('t', WriteMode.UPSERT, ('id',))",
+    "no key": "source=keyless, sink=Postgres('t', WriteMode.UPSERT, ('id',))",
+    "late": "source=clicks, sink=Lake('t'), late_data=Postgres('t', WriteMode.UPSERT, ('id',))",
+    "join": (
+        "source=Join(clicks, more, on=('id', 'id'), column='other', within=TICK, wait=TICK),"
+        " sink=Postgres('t', WriteMode.UPSERT, ('id',))"
+    ),
+}
+UPSERT_TOPICS = """\
+def topic(name, **declared):
+    return Topic(name, event=Click, event_time="at", retention=timedelta(days=7), **declared)
+def keep(rows): return rows
+more, keyless = topic("more", key="id"), topic("keyless")
+anywhere = topic("anywhere", key="id", partitioning=Random())
+by_campaign = topic("by-campaign", key="id", partitioning=ByField("campaign"))
+by_hash = topic("by-hash", key="id", partitioning=ByHash(("id",), timedelta(hours=1)))
+"""
+
+
+@pytest.mark.parametrize("case", UNORDERED_UPSERTS)
+def test_an_upsert_needs_newest_by_where_the_last_row_of_a_key_is_not_known(problems, case):
+    body = f"{UPSERT_TOPICS}p = Pipeline('p', {UNORDERED_UPSERTS[case]})\n"
+    texts = [text for _, text in problems(body, more=DATABASE)]
+    assert len([text for text in texts if "needs newest_by" in text]) == 1, texts
+
+
+@pytest.mark.parametrize("sink", UPSERTS)
+def test_an_upsert_by_the_key_of_one_topic_has_a_last_row(write, sink):
+    body = f"{UPSERT_TOPICS}p = Pipeline('p', {UPSERTS[sink]}, sink={sink})\n"
+    assert write(body, more=DATABASE).pipelines["p"].sink.table == "t"
+
+
 def test_steps_hide_the_columns_so_only_the_sinks_own_words_are_checked(write):
     project = write("""\
         def enrich(rows): return rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.model import FieldType
@@ -24,6 +24,7 @@ from headrace.sinks.api import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headrace.sinks.postgres.recorded_table import TableDeclaration
     from headrace.sinks.postgres.target import TargetSpec
 
 URL = "url"
@@ -90,6 +91,7 @@ class Postgres(Sink, Recountable, Reprocessable):
             yield Fault(f"Postgres.newest_by is {self.newest_by!r}", 'newest_by="updated_at"')
         else:
             yield from self._mode_faults()
+            yield from self._order_faults(rows.ordered_by)
             yield from self._column_faults(rows.columns) if rows.columns is not None else ()
 
     def _mode_faults(self) -> Iterator[Fault]:
@@ -100,6 +102,17 @@ class Postgres(Sink, Recountable, Reprocessable):
             yield Fault(f"Postgres.mode {self.mode.value} needs a key", 'key=("id",)')
         if self.mode is not WriteMode.UPSERT and self.newest_by is not None:
             yield Fault("Postgres.newest_by is for UPSERT", "mode=WriteMode.UPSERT")
+
+    def _order_faults(self, ordered_by: str | None) -> Iterator[Fault]:
+        """Yields a fault where the last row of a key is not that of its last event."""
+        is_ordered = ordered_by is not None and ordered_by in self.key
+        if self.mode is WriteMode.UPSERT and self.key and not is_ordered and not self.newest_by:
+            message = (
+                f"Postgres.mode upsert by {', '.join(self.key)} needs newest_by: rows of a key come"
+                " in the order of their events only from one topic that is partitioned by the key,"
+                " without steps"
+            )
+            yield Fault(message, 'newest_by="updated_at", a column that says which row is newer')
 
     def _column_faults(self, columns: Mapping[str, FieldType]) -> Iterator[Fault]:
         """Yields a fault for each column that is missing, or can't be added."""
@@ -130,13 +143,16 @@ class Postgres(Sink, Recountable, Reprocessable):
         with translated_errors(), connect(context.settings[URL]) as connection:
             check_table(connection, self._spec(schema))
             table = find_recorded(connection, self.table)
-            check_declaration(connection, table, self._row_meaning)
+            check_declaration(connection, table, self._declaration(context.pipeline, schema))
         return ()
 
-    @property
-    def _row_meaning(self) -> Mapping[str, object]:
-        """What the rows of the table mean; the start records it."""
-        return {"mode": self.mode.value, "key": sorted(self.key), "newest_by": self.newest_by}
+    def _declaration(self, pipeline: str, schema: pa.Schema) -> TableDeclaration:
+        """Returns what the start records of the table."""
+        from headrace.sinks.postgres.recorded_table import TableDeclaration
+
+        meaning = {"mode": self.mode.value, "key": sorted(self.key), "newest_by": self.newest_by}
+        updated = () if self.mode is WriteMode.APPEND else tuple(schema.names)
+        return TableDeclaration(meaning, pipeline, updated)
 
     def _spec(self, schema: pa.Schema) -> TargetSpec:
         from headrace.sinks.postgres.target import TargetSpec
@@ -210,7 +226,8 @@ class Postgres(Sink, Recountable, Reprocessable):
         event_id: str | None,  # noqa: ARG002
     ) -> SinkDriver:
         """Opens the table under a name of its own: staging tables of the pipeline stay."""
-        return self.open(replace(context, pipeline=f"{context.pipeline} reprocess"), schema)
+        declaration = self._declaration(context.pipeline, schema)
+        return self._opened(f"{context.pipeline} reprocess", context, schema, declaration)
 
     def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
         """Looks at the table, and drops staging tables that earlier starts left.
@@ -221,7 +238,12 @@ class Postgres(Sink, Recountable, Reprocessable):
             SinkError: if the role lacks a right.
             SinkUnavailableError: if the server does not answer.
         """
+        declaration = self._declaration(context.pipeline, schema)
+        return self._opened(context.pipeline, context, schema, declaration)
+
+    def _opened(
+        self, owner: str, context: SinkContext, schema: pa.Schema, declaration: TableDeclaration
+    ) -> SinkDriver:
         from headrace.sinks.postgres.driver import PostgresDriver
 
-        url, spec = context.settings[URL], self._spec(schema)
-        return PostgresDriver(url, context.pipeline, spec, self._row_meaning)
+        return PostgresDriver(context.settings[URL], owner, self._spec(schema), declaration)

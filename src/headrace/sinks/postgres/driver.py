@@ -62,7 +62,7 @@ class PostgresDriver(SinkDriver):
 
     Args:
         url: of the database.
-        pipeline: its name.
+        owner: names its staging tables, beside the table's name.
         spec: the table.
         declaration: what its rows mean.
         beside: what else the transaction of a batch writes, before its rows.
@@ -76,7 +76,7 @@ class PostgresDriver(SinkDriver):
     def __init__(
         self,
         url: Secret,
-        pipeline: str,
+        owner: str,
         spec: TargetSpec,
         declaration: TableDeclaration,
         beside: Callable[[Connection, RecordedTable, Transaction], None] | None = None,
@@ -90,9 +90,8 @@ class PostgresDriver(SinkDriver):
                 connection.execute(LOCK, (SETUP_LOCK,))
                 self._table = declare(connection, spec.table, declaration)
             # Pipelines and tables have names of any length; a name in SQL has 63 bytes.
-            names = f"{pipeline} {self._table.target}"
-            owner = hashlib.blake2b(names.encode(), digest_size=6).hexdigest()
-            mine = f"{STAGING}{owner}_"
+            names = f"{owner} {self._table.target}"
+            mine = f"{STAGING}{hashlib.blake2b(names.encode(), digest_size=6).hexdigest()}_"
             prefix = f"{mine}{uuid4().hex[:8]}_"  # with a task's id 62 bytes; names have 63
             drop_left_behind(connection, mine)
             _try_without_rows(connection, spec, f"{prefix}trial")

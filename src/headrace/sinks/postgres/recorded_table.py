@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import TableMismatchError
 from headrace.sinks.postgres.connection import quoted
@@ -14,16 +14,14 @@ from headrace.sinks.postgres.identifiers import table_identifier
 if TYPE_CHECKING:
     from headrace.sinks.postgres.connection import Connection
 
-TableDeclaration: TypeAlias = Mapping[str, object]
-"""What the rows of a table mean, by the name of each field: JSON values."""
-
 _CREATE_TABLES = """
 CREATE TABLE headrace.tables (
     target text PRIMARY KEY,
     target_oid oid,
     tables_oid oid,
     files text,
-    declaration jsonb NOT NULL
+    declaration jsonb NOT NULL,
+    columns jsonb NOT NULL
 )
 """
 # A role that may write positions may write here, whichever of them makes the table.
@@ -58,7 +56,7 @@ JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = %s
 """
 _SEARCH_PATH = "SELECT current_schemas(false)"
 _DECLARED = """
-SELECT declaration FROM headrace.tables
+SELECT declaration, coalesce(columns -> %s, '[]') FROM headrace.tables
 WHERE target = %s
   AND (tables_oid = 'headrace.tables'::regclass AND target_oid <> to_regclass(%s)) IS NOT TRUE
 """
@@ -74,18 +72,41 @@ UPDATE headrace.tables SET files = %(files)s WHERE target = %(target)s AND files
 RETURNING true
 """
 _DECLARE = """
-INSERT INTO headrace.tables (target, target_oid, tables_oid, declaration, files)
+INSERT INTO headrace.tables AS known (target, target_oid, tables_oid, declaration, columns, files)
 VALUES (%(target)s, to_regclass(%(quoted)s), 'headrace.tables'::regclass, %(declaration)s,
-    %(files)s)
+    %(columns)s, %(files)s)
 ON CONFLICT (target) DO UPDATE SET target_oid = excluded.target_oid,
-    tables_oid = excluded.tables_oid, declaration = excluded.declaration
+    tables_oid = excluded.tables_oid, declaration = excluded.declaration,
+    columns = CASE
+        WHEN known.tables_oid = excluded.tables_oid AND known.target_oid <> excluded.target_oid
+        THEN excluded.columns ELSE known.columns || excluded.columns
+    END
 """
 _HAS_ROWS = "SELECT EXISTS (SELECT FROM {})"
+_WAYS_ON_WITHOUT_COLUMN = (
+    "Set it by a step, such as to null; or, if the values may stay, delete the table's row of"
+    " headrace.tables"
+)
 _WAYS_ON = (
     "Declare what it was made for, or another table; or empty it, and reset the checkpoints of its"
     " pipelines to the earliest record. If its rows fit the new declaration as they are, stop its"
     " pipelines and delete its row of headrace.tables"
 )
+
+
+@dataclass(frozen=True)
+class TableDeclaration:
+    """What the rows of a table mean, and which columns a pipeline writes of those that are there.
+
+    Attributes:
+        meaning: JSON values by the name of a field; one for all pipelines.
+        pipeline: its name.
+        updated: columns that it changes in rows that are there; none where it only adds rows.
+    """
+
+    meaning: Mapping[str, object]
+    pipeline: str
+    updated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -176,11 +197,17 @@ def check_recorded_declaration(
         TableMismatchError: if they differ.
     """
     [(has_tables, _)] = connection.execute(_ARE_THERE).fetchall()
-    names = table.target, quoted(connection, table.name)
+    names = declaration.pipeline, table.target, quoted(connection, table.name)
     known = connection.execute(_DECLARED, names).fetchall() if has_tables else []
-    for (recorded,) in known:
-        if difference := _difference(recorded, json.loads(json.dumps(declaration))):
+    for meaning, updated in known:
+        if difference := _difference(meaning, declaration.meaning):
             raise TableMismatchError(table.name, f"{difference}. {_WAYS_ON}")
+        if missing := [name for name in updated if name not in declaration.updated]:
+            reason = (
+                f"the pipeline no longer writes column {missing[0]!r}, which would keep the value"
+                " of an earlier row in a row that it replaces or adds to"
+            )
+            raise TableMismatchError(table.name, f"{reason}. {_WAYS_ON_WITHOUT_COLUMN}")
 
 
 def declare(connection: Connection, name: str, declaration: TableDeclaration) -> RecordedTable:
@@ -196,7 +223,8 @@ def declare(connection: Connection, name: str, declaration: TableDeclaration) ->
     parameters = {
         "target": table.target,
         "quoted": quoted(connection, name),
-        "declaration": json.dumps(declaration),
+        "declaration": json.dumps(declaration.meaning),
+        "columns": json.dumps({declaration.pipeline: declaration.updated}),
         "files": _files(connection, name),
     }
     connection.execute(_DECLARE, parameters)
@@ -257,7 +285,7 @@ def _names_of_missing(connection: Connection, name: str) -> set[str]:
     return {name, relation} if schema in path else {name}
 
 
-def _difference(recorded: TableDeclaration, declared: TableDeclaration) -> str | None:
+def _difference(recorded: Mapping[str, object], declared: Mapping[str, object]) -> str | None:
     """Returns what two declarations differ in; None: they are one.
 
     A column ``newest_by`` may be added: every row of the table has been written by it or by none.

@@ -7,7 +7,11 @@ from headrace.model import FieldType
 from headrace.sinks.api import DeclaredRows
 
 COLUMNS = {"id": FieldType.LONG, "at": FieldType.TIMESTAMP, "n": FieldType.DOUBLE}
-ROWS = DeclaredRows(COLUMNS, "at")
+UNORDERED = (
+    "Postgres.mode upsert by n needs newest_by: rows of a key come in the order of their events"
+    " only from one topic that is partitioned by the key, without steps"
+)
+ROWS = DeclaredRows(COLUMNS, "at", ordered_by="id")
 
 
 @pytest.mark.parametrize(
@@ -33,6 +37,11 @@ ROWS = DeclaredRows(COLUMNS, "at")
                 "Postgres: 'ip' is no column of the rows",
                 "Postgres: 'seen' is no column of the rows",
             ],
+        ),
+        (Postgres("t", WriteMode.UPSERT, ("id",)), []),
+        (
+            Postgres("t", WriteMode.UPSERT, ("n",)),
+            [UNORDERED],
         ),
         (Postgres("t", WriteMode.ADD, ("id",)), ["Postgres.mode add: 'at' is no number"]),
     ],

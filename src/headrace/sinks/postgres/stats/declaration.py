@@ -173,7 +173,11 @@ class Stats(Sink, CountsEvents):
         """
         require_extra(self.extra)
         from headrace.sinks.postgres.connection import connect, find_table, translated_errors
-        from headrace.sinks.postgres.recorded_table import check_declaration, find_recorded
+        from headrace.sinks.postgres.recorded_table import (
+            TableDeclaration,
+            check_declaration,
+            find_recorded,
+        )
         from headrace.sinks.postgres.stats import table
         from headrace.sinks.postgres.target import check_table
 
@@ -185,7 +189,9 @@ class Stats(Sink, CountsEvents):
                 statement = table.creation(connection, self.table, grouping, schema)
                 return (f"is made by the first start: {statement.as_string(connection)}",)
             check_table(connection, table.spec_of(connection, self.table, grouping))
-            check_declaration(connection, recorded, grouping.row_meaning)
+            check_declaration(
+                connection, recorded, TableDeclaration(grouping.row_meaning, context.pipeline)
+            )
         return ()
 
     def position_store(self, context: SinkContext) -> PositionStore | None:
@@ -224,19 +230,22 @@ class Stats(Sink, CountsEvents):
         from headrace.sinks.postgres.connection import connect, translated_errors
         from headrace.sinks.postgres.driver import PostgresDriver
         from headrace.sinks.postgres.positions import set_up
+        from headrace.sinks.postgres.recorded_table import TableDeclaration, declare
         from headrace.sinks.postgres.stats import table
         from headrace.sinks.postgres.stats.writer import StatsWriter
 
         url, grouping = context.settings[URL], self._grouping(context, schema)
+        declaration = TableDeclaration(grouping.row_meaning, context.pipeline)
         with translated_errors(), connect(url) as connection:
             set_up(connection, table.COMPLETENESS)
             with connection.transaction():
-                recorded = table.make_table(connection, self.table, grouping, schema)
+                table.make_table(connection, self.table, grouping, schema)
+                recorded = declare(connection, self.table, declaration)
                 table.begin_completeness(connection, recorded, context.pipeline)
                 table.notice_emptied(connection, recorded)
             spec = table.spec_of(connection, self.table, grouping)
         beside = functools.partial(table.record_completeness, context.pipeline)
-        driver = PostgresDriver(url, context.pipeline, spec, grouping.row_meaning, beside)
+        driver = PostgresDriver(url, context.pipeline, spec, declaration, beside)
         driver.writers = functools.partial(StatsWriter, driver.writers, grouping)
         return driver
 

@@ -11,7 +11,6 @@ from headrace.sinks.postgres.identifiers import table_identifier
 from headrace.sinks.postgres.positions import LOCK, POSITIONS_ARE_THERE, SETUP_LOCK
 from headrace.sinks.postgres.recorded_table import (
     RecordedTable,
-    declare,
     find_recorded,
     has_new_files,
     has_rows,
@@ -136,14 +135,11 @@ def check_not_lost(connection: Connection, table: RecordedTable) -> None:
 
 def make_table(
     connection: Connection, name: str, grouping: StatsGrouping, schema: pa.Schema
-) -> RecordedTable:
+) -> None:
     """Makes the table where there is none, inside the caller's transaction; of several, one does.
 
-    What its rows mean is recorded in the same transaction.
-
     Raises:
-        TableMismatchError: if pipelines have written to a table that is gone, or it has rows of
-            another declaration.
+        TableMismatchError: if pipelines have written to a table that is gone.
     """
     connection.execute(LOCK, (SETUP_LOCK,))
     if find_table(connection, name) is None:
@@ -151,7 +147,6 @@ def make_table(
         check_not_lost(connection, gone)
         connection.execute(creation(connection, name, grouping, schema))
         connection.execute(_FORGET_COMPLETENESS, (list(gone.targets),))
-    return declare(connection, name, grouping.row_meaning)
 
 
 def spec_of(connection: Connection, table: str, grouping: StatsGrouping) -> TargetSpec:
