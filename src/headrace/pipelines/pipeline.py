@@ -9,7 +9,15 @@ from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.model import BatchLimits, DeadLetterLimit, Metadata, Source, Topic
+from headrace.model import (
+    BatchLimits,
+    DeadLetterLimit,
+    EventField,
+    FieldType,
+    Metadata,
+    Source,
+    Topic,
+)
 from headrace.model.declared import DeclaredValue
 from headrace.pipelines.join.declaration import Join
 from headrace.pipelines.late_data.declaration import LateData
@@ -168,7 +176,19 @@ class Pipeline(DeclaredValue):
         """
         settings = sinks.get(sink.kind, {})
         topic = self.sources[0].topic
-        return SinkContext(self.name, lake, client, settings, self.event_time, storage, topic)
+        fields = self._fields(is_main=sink is self.sink)
+        return SinkContext(
+            self.name, lake, client, settings, self.event_time, storage, topic, fields
+        )
+
+    def _fields(self, *, is_main: bool) -> dict[str, EventField]:
+        """Returns the fields of the events by column: of the main sink also the joined ones."""
+        first, *others = (source.topic.schema for source in self.sources)
+        fields = {} if first is None else {field.name: field for field in first.fields}
+        if is_main and self.join is not None:
+            column = self.join.column
+            fields[column] = EventField(column, FieldType.STRUCT, schema=others[0])
+        return fields
 
     def metadata(self, source: Source) -> tuple[Metadata, ...]:
         """Returns the columns of the Kafka record that ``source`` gives.

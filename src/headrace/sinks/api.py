@@ -44,7 +44,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
-from headrace.model import EventSchema, FieldType, Metadata, OffsetRange, Topic, TopicPartition
+from headrace.model import (
+    EventField,
+    EventSchema,
+    FieldType,
+    Metadata,
+    OffsetRange,
+    Topic,
+    TopicPartition,
+)
 from headrace.model.fault import Fault
 
 if TYPE_CHECKING:
@@ -95,6 +103,7 @@ class SinkContext:
         event_time: column of the event time, as the first topic declares it; None: none does.
         storage: options of the lake's storage, such as those of ``[s3]`` in headrace.toml.
         topic: the first one that the pipeline reads.
+        fields: of the event classes, by the column that holds them where no step changes it.
     """
 
     pipeline: str
@@ -104,6 +113,7 @@ class SinkContext:
     event_time: str | None = None
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     topic: Topic | None = None
+    fields: Mapping[str, EventField] = field(default_factory=dict)
 
 
 class PositionStore(Protocol):

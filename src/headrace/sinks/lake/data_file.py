@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from headrace.model import EventField
 from headrace.runtime.storage import Options
 from headrace.sinks.lake.layout import TableLayout, TimeUnit, UnsafeValues
 from headrace.sinks.lake.partitions import Partition, TimeKey, timestamp_text
@@ -27,6 +28,7 @@ class WriteSpec:
         event_time: column of the event time, timestamp[us, UTC]; None: there is none.
         pipeline: that writes; the table records its columns. Empty: none are recorded.
         storage_options: of the storage, with credentials in plain text: not part of its repr.
+        any_fields: by column, the fields of the event class that are or hold an ``Any``.
     """
 
     root: str
@@ -35,6 +37,7 @@ class WriteSpec:
     event_time: str | None = None
     pipeline: str = ""
     storage_options: Options = field(default_factory=dict, repr=False)
+    any_fields: Mapping[str, EventField] = field(default_factory=dict)
 
     @property
     def partition_columns(self) -> tuple[str, ...]:

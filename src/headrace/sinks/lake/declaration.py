@@ -119,12 +119,19 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
         return [f"gets column {change.path!r}, {change.in_rows}" for change in changes]
 
     def _write_spec(self, context: SinkContext, schema: pa.Schema) -> WriteSpec:
+        from headrace.sinks.any_values import fields_with_any
         from headrace.sinks.lake.data_file import WriteSpec
 
         event_time = self.event_time or context.event_time
         known = event_time if event_time in schema.names else None
         return WriteSpec(
-            self._uri(context), schema, self.layout, known, context.pipeline, context.storage
+            self._uri(context),
+            schema,
+            self.layout,
+            known,
+            context.pipeline,
+            context.storage,
+            fields_with_any(context.fields, schema),
         )
 
     def merge_small_files(self, context: SinkContext) -> CompactionResult:

@@ -39,7 +39,7 @@ def hash_values(column: pa.Array) -> Hashes:
     """
     kind = column.type
     if types.is_nested(kind):
-        hashes = _hash_struct(column) if types.is_struct(kind) else _hash_list(column)
+        hashes = _hash_struct(column) if types.is_struct(kind) else _hash_items(column)
     elif types.is_decimal(kind):
         hashes = hash_texts(column.cast(pa.string()))
     elif types.is_floating(kind):
@@ -85,13 +85,17 @@ def _hash_struct(column: pa.StructArray) -> Hashes:
     return hash_integers(hash_rows(zip(names, column.flatten(), strict=True), len(column)))
 
 
-def _hash_list(column: pa.Array) -> Hashes:
-    if types.is_map(column.type):
+def _hash_items(column: pa.Array) -> Hashes:
+    """Returns hashes of lists, whose items have an order, and of maps, whose entries have none."""
+    is_map = types.is_map(column.type)
+    if is_map:
         entries = pa.StructArray.from_arrays([column.keys, column.items], ["key", "value"])
         column = pa.ListArray.from_arrays(column.offsets, entries)
     lengths = pc.list_value_length(column).fill_null(0).to_numpy().astype(np.int64)
     ends = np.cumsum(lengths)
-    places = np.arange(int(lengths.sum())) - np.repeat(ends - lengths, lengths)
-    of_items = hash_values(column.flatten()) ^ hash_integers(places.view(np.uint64))
+    of_items = hash_values(column.flatten())
+    if not is_map:
+        places = np.arange(int(lengths.sum())) - np.repeat(ends - lengths, lengths)
+        of_items = of_items ^ hash_integers(places.view(np.uint64))
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hash_integers(of_items))])
     return hash_integers((sums[ends] - sums[ends - lengths]) ^ lengths.view(np.uint64))

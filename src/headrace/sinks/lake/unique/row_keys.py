@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import TableMismatchError
-from headrace.model import Metadata
+from headrace.model import EventField, Metadata
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,6 +46,7 @@ class KeyRule:
         event_time: column of the event time.
         slice_us: length of a slice of event time.
         max_distance: rows are near whose slices are at most so far apart.
+        any_fields: by column, the fields that are or hold an ``Any``, whose JSON is compared.
     """
 
     by: tuple[str, ...]
@@ -52,6 +54,7 @@ class KeyRule:
     event_time: str
     slice_us: int
     max_distance: int
+    any_fields: Mapping[str, EventField] = field(default_factory=dict)
 
     @classmethod
     def of(cls, spec: WriteSpec) -> KeyRule | None:
@@ -76,13 +79,14 @@ class KeyRule:
             spec.event_time,
             slice_us,
             -(unique.within // -_MICROSECOND // slice_us),
+            spec.any_fields,
         )
 
     def keys(self, rows: pa.Table, first_place: int = 0) -> RowKeys:
         """Returns what is compared of each of ``rows``, which may lack columns of the table."""
         from headrace.sinks.lake.unique.column_hash import hash_rows
 
-        columns = {name: _array(rows, name) for name in rows.column_names}
+        columns = {name: self._comparable(rows, name) for name in rows.column_names}
         compared = [(name, columns[name]) for name in self.compared if name in columns]
         keys = np.zeros(rows.num_rows, ROW_KEY)
         keys["key"] = self._key_hashes(columns, rows.num_rows)
@@ -90,6 +94,13 @@ class KeyRule:
         keys["place"] = np.arange(first_place, first_place + rows.num_rows)
         keys["slice"] = self._slices(columns, keys["key"])
         return keys
+
+    def _comparable(self, rows: pa.Table, name: str) -> pa.Array:
+        from headrace.sinks.lake.unique.any_texts import any_texts
+
+        column = _array(rows, name)
+        known = self.any_fields.get(name)
+        return column if known is None else any_texts(column, known)
 
     def _key_hashes(self, columns: dict[str, pa.Array], rows: int) -> Hashes:
         from headrace.sinks.lake.unique.column_hash import hash_rows, hash_values

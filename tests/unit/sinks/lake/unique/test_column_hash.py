@@ -1,7 +1,9 @@
 """Hashes of values: equal for equal values, whatever Arrow type holds them."""
 
+import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -9,7 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from headrace.model import event_schema
+from headrace.sinks.any_values import fields_with_any
+from headrace.sinks.lake.unique.any_texts import any_texts
 from headrace.sinks.lake.unique.column_hash import hash_rows, hash_values
+from headrace.sinks.lake.unique.row_keys import KeyRule
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 ITEM = pa.struct([("name", pa.string()), ("tags", pa.list_(pa.int64()))])
@@ -45,6 +51,85 @@ ROWS = st.fixed_dictionaries(
         "sizes": st.none() | st.dictionaries(st.text(max_size=3), st.none() | LONGS, max_size=3),
     }
 )
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | LONGS | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+class Part:
+    doc: Any
+    docs: dict[str, Any]
+
+
+class Doc:
+    doc: Any
+    docs: list[Any]
+    parts: dict[str, Part]
+
+
+DOC = {field.name: field for field in event_schema(Doc).fields}
+PART_TYPE = pa.struct([("doc", pa.string()), ("docs", pa.map_(pa.string(), pa.string()))])
+DOC_SCHEMA = pa.schema(
+    [
+        ("doc", pa.string()),
+        ("docs", pa.list_(pa.string())),
+        ("parts", pa.map_(pa.string(), PART_TYPE)),
+    ]
+)
+
+
+def shuffled(value, chance):
+    """The same JSON value, with the names of its objects in another order."""
+    if isinstance(value, list):
+        return [shuffled(each, chance) for each in value]
+    if not isinstance(value, dict):
+        return value
+    names = list(value)
+    chance.shuffle(names)
+    return {name: shuffled(value[name], chance) for name in names}
+
+
+def value_hashes(doc):
+    """The hash of a row whose columns hold a JSON value at several depths."""
+    text, items = json.dumps(doc), [json.dumps(each) for each in (doc, [doc])]
+    pairs = doc if isinstance(doc, dict) else {"a": doc}
+    docs = [(name, json.dumps(each)) for name, each in pairs.items()]
+    parts = [(name, {"doc": json.dumps(each), "docs": docs}) for name, each in pairs.items()]
+    row = {"doc": text, "docs": items, "parts": parts}
+    rows = pa.Table.from_pylist([row, dict.fromkeys(row)], DOC_SCHEMA)
+    assert fields_with_any(DOC, DOC_SCHEMA) == DOC
+    rule = KeyRule(("at",), tuple(row), "at", 1, 1, DOC)
+    return rule.keys(rows)["values"].tolist()
+
+
+@given(JSON, JSON, st.randoms(use_true_random=False))
+def test_any_at_every_depth_is_compared_as_json_whose_objects_have_no_order(doc, other, chance):
+    assert value_hashes(doc) == value_hashes(shuffled(doc, chance))
+    is_same = json.dumps(doc, sort_keys=True) == json.dumps(other, sort_keys=True)
+    assert (value_hashes(doc) == value_hashes(other)) is is_same
+
+
+def test_a_text_that_a_step_put_in_place_of_any_is_compared_as_it_is():
+    texts = pa.array(["{", "{}", "{ }", None])
+    assert any_texts(texts, DOC["doc"]).to_pylist() == ['"{"', "{}", "{}", None]
+    changed = pa.schema([("doc", pa.int64()), ("docs", pa.list_(pa.int64())), ("more", pa.int64())])
+    assert fields_with_any(DOC, changed) == {}
+
+
+@given(st.dictionaries(st.text(max_size=3), ITEMS), st.randoms(use_true_random=False))
+def test_the_entries_of_a_map_have_no_order(entries, chance):
+    pairs = list(entries.items())
+    chance.shuffle(pairs)
+    kind = pa.map_(pa.string(), ITEM)
+    maps = pa.array([pairs, list(entries.items()), [*pairs, ("long key", None)]], kind)
+    first, second, more = hash_values(maps)
+    assert first == second != more
 
 
 def hashes(rows):

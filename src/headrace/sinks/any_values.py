@@ -1,0 +1,86 @@
+"""``Any`` in values of rows: texts of JSON, at any depth of a list, struct or map.
+
+Arrow has one type for ``Any`` and ``str``; only the event class tells them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from headrace.model import EventField, FieldType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Convert: TypeAlias = Callable[[Any], Any]
+
+
+def fields_with_any(fields: Mapping[str, EventField], schema: pa.Schema) -> dict[str, EventField]:
+    """Returns the fields that are or hold an ``Any``, by the column of rows with ``schema``.
+
+    Steps may have put something else into a column of that name: its type then differs.
+    """
+    return {
+        column.name: fields[column.name]
+        for column in schema
+        if column.name in fields
+        and _holds_any(fields[column.name])
+        and _fits(fields[column.name], column.type)
+    }
+
+
+def any_converter(field: EventField, of_any: Convert) -> Convert:
+    """Returns what converts each ``Any`` in a value of a field, as Arrow gives it to Python.
+
+    Structs and maps are dictionaries.
+    """
+    return _converter(field, of_any) or (lambda value: value)
+
+
+def _converter(field: EventField, of_any: Convert) -> Convert | None:
+    """Returns the same, or None if the field neither is nor holds an ``Any``."""
+    if field.type is FieldType.JSON:
+        return _nullable(of_any)
+    if field.type is FieldType.STRUCT:
+        known = {each.name: _converter(each, of_any) for each in field.fields}
+        inner = {name: each for name, each in known.items() if each is not None}
+        if not inner:
+            return None
+        return _nullable(lambda values: values | {n: each(values[n]) for n, each in inner.items()})
+    item = None if field.element is None else _converter(field.element, of_any)
+    if item is None:
+        return None
+    if field.type is FieldType.LIST:
+        return _nullable(lambda values: [item(value) for value in values])
+    return _nullable(lambda values: {key: item(value) for key, value in values.items()})
+
+
+def _nullable(convert: Convert) -> Convert:
+    return lambda value: None if value is None else convert(value)
+
+
+def _holds_any(field: EventField) -> bool:
+    return _converter(field, str) is not None
+
+
+def _fits(field: EventField, kind: pa.DataType) -> bool:
+    """Whether values of an Arrow type may be those of a field, as far as ``Any`` is concerned."""
+    from pyarrow import types
+
+    match field.type:
+        case FieldType.JSON:
+            texts = (types.is_string, types.is_large_string, types.is_string_view)
+            return any(is_text(kind) for is_text in texts)
+        case FieldType.STRUCT:
+            inner = {each.name: each.type for each in kind} if types.is_struct(kind) else {}
+            has_fields = inner.keys() == {each.name for each in field.fields}
+            return has_fields and all(_fits(each, inner[each.name]) for each in field.fields)
+        case FieldType.LIST:
+            is_list: bool = types.is_list(kind) or types.is_large_list(kind)
+            return is_list and _fits(field.item, kind.value_type)
+        case FieldType.MAP:
+            is_map: bool = types.is_map(kind)
+            return is_map and _fits(field.item, kind.item_type)
+    is_nested: bool = types.is_nested(kind)
+    return not is_nested
