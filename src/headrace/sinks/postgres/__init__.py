@@ -20,11 +20,15 @@ Guarantees:
   others go in. Types, CHECK and NOT NULL are looked at in the task; unique and foreign keys,
   triggers, indexes and sums by the transaction, which then is taken back and made again without
   those rows (:mod:`headrace.sinks.postgres.isolation`).
-- ``UPSERT``: of several rows of one key the last one wins, by ``newest_by`` where it is named, else
-  by their order in the topic, which several sources, steps and side tables lose. A row that is
-  older by ``newest_by`` than the one in the table is left out.
+- ``UPSERT``: of several rows of one key the newest one wins by ``newest_by``. Without it, which
+  only one topic that is partitioned by the key allows, the last one wins. A row that is older by
+  ``newest_by`` than the one in the table is left out.
 - ``ADD``: every column that is not in the key is a number, and is added to the table's. Null adds
   nothing.
+- No value is changed: one that its column would round, cut or pad becomes a dead letter, and
+  columns whose type would change most values are refused by the start.
+- A table is known by what its name resolves to, and its rows have one meaning. The start that takes
+  it first records that in ``headrace.tables``; one with another declaration is refused.
 - A table that was made again since a pipeline wrote to it is refused: its rows are gone.
 
 What it does not do: make tables, delete rows, or keep an order between rows that are appended. A
@@ -33,7 +37,8 @@ drops them. The role needs ``CREATE`` on the database where that schema is not t
 
 The SQL is in the modules of what it is about, here in the order of a batch:
 
-- ``target``: the table, and whether it takes the rows;
+- ``recorded_table``: the names of the table, and what its rows mean;
+- ``target``: the table, and whether it takes the rows; ``column_types``: what would change a value;
 - ``staging``: staging tables; ``row_by_row`` fills one where ``COPY`` fails;
 - ``insert``: from staging tables into the table, ``sketches`` with distinct counts;
 - ``isolation``: which rows that INSERT fails for;

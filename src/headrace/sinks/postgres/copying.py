@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from headrace.model import EventField
+from headrace.sinks.any_values import any_converter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,12 +28,15 @@ def csv_of(rows: pa.Table) -> bytes:
     return content.getvalue()
 
 
-def copyable(rows: pa.Table) -> pa.Table:
-    """Returns the rows with columns that CSV can carry: bytes as hex, nested values as JSON."""
+def copyable(rows: pa.Table, any_fields: Mapping[str, EventField]) -> pa.Table:
+    """Returns the rows with columns that CSV can carry: bytes as hex, nested values as JSON.
+
+    ``any_fields``, by column, say which texts within nested values are JSON themselves.
+    """
     import pyarrow as pa
 
     for place, column in enumerate(rows.schema):
-        convert = _converter(column.type)
+        convert = _converter(column.type, any_fields.get(column.name))
         if convert is not None:
             values = rows[place].to_pylist(maps_as_pydicts="lossy")  # the last of a key, as JSON
             texts = [None if value is None else convert(value) for value in values]
@@ -37,14 +44,27 @@ def copyable(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _converter(kind: pa.DataType) -> Any:
+def _converter(kind: pa.DataType, field: EventField | None) -> Any:
     from pyarrow import types
 
     if types.is_binary(kind) or types.is_large_binary(kind):
         return lambda value: "\\x" + value.hex()
     if types.is_nested(kind):
-        return lambda value: _JSON.encode(value).decode()
+        if field is None:
+            return lambda value: _JSON.encode(value).decode()
+        convert = any_converter(field, _raw_json)
+        return lambda value: _JSON.encode(convert(value)).decode()
     # Arrow's CSV writer does not know views.
     if types.is_string_view(kind) or types.is_decimal(kind):
         return str
     return None
+
+
+def _raw_json(text: str) -> Any:
+    """Returns a text that stands in JSON as it is; one that a step has made no JSON is a text."""
+    raw = msgspec.Raw(text.encode())
+    try:
+        msgspec.json.decode(raw, type=msgspec.Raw)
+    except (ValueError, RecursionError):
+        return text
+    return raw

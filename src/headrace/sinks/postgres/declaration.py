@@ -141,7 +141,7 @@ class Postgres(Sink, Recountable, Reprocessable):
         from headrace.sinks.postgres.target import check_table
 
         with translated_errors(), connect(context.settings[URL]) as connection:
-            check_table(connection, self._spec(schema))
+            check_table(connection, self._spec(context, schema))
             table = find_recorded(connection, self.table)
             check_declaration(connection, table, self._declaration(context.pipeline, schema))
         return ()
@@ -154,11 +154,19 @@ class Postgres(Sink, Recountable, Reprocessable):
         updated = () if self.mode is WriteMode.APPEND else tuple(schema.names)
         return TableDeclaration(meaning, pipeline, updated)
 
-    def _spec(self, schema: pa.Schema) -> TargetSpec:
+    def _spec(self, context: SinkContext, schema: pa.Schema) -> TargetSpec:
+        from headrace.sinks.any_values import fields_with_any
+        from headrace.sinks.postgres.column_types import kinds_of
         from headrace.sinks.postgres.target import TargetSpec
 
         return TargetSpec(
-            self.table, tuple(schema.names), self.mode.value, self.key, self.newest_by
+            self.table,
+            tuple(schema.names),
+            self.mode.value,
+            self.key,
+            self.newest_by,
+            kinds=kinds_of(schema),
+            any_fields=fields_with_any(context.fields, schema),
         )
 
     def faults_beside(self, other: Sink) -> Iterator[Fault]:
@@ -246,4 +254,5 @@ class Postgres(Sink, Recountable, Reprocessable):
     ) -> SinkDriver:
         from headrace.sinks.postgres.driver import PostgresDriver
 
-        return PostgresDriver(context.settings[URL], owner, self._spec(schema), declaration)
+        spec = self._spec(context, schema)
+        return PostgresDriver(context.settings[URL], owner, spec, declaration)

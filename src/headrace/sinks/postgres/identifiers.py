@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 SCHEMA = "headrace"
 ORDER = "headrace_order"
 TASK = "headrace_task"
+EXACT = "headrace_exact_"
+"""Begins the names of CHECKs that a column keeps a value as it is: its number and name follow."""
 
 
 def table_identifier(name: str) -> Identifier:

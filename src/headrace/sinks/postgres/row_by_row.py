@@ -28,7 +28,8 @@ CREATE FUNCTION {function}({parameters}) RETURNS TABLE (
     headrace_state text,
     headrace_message text,
     headrace_column text,
-    headrace_detail text
+    headrace_detail text,
+    headrace_constraint text
 ) LANGUAGE plpgsql AS {body}
 """
 # OTHERS does not catch a cancelled statement, so a timeout of the server ends the loop. Variables
@@ -47,7 +48,8 @@ BEGIN
                 headrace_state = RETURNED_SQLSTATE,
                 headrace_message = MESSAGE_TEXT,
                 headrace_column = COLUMN_NAME,
-                headrace_detail = PG_EXCEPTION_DETAIL;
+                headrace_detail = PG_EXCEPTION_DETAIL,
+                headrace_constraint = CONSTRAINT_NAME;
             RETURN NEXT;
         END;
     END LOOP;
@@ -85,11 +87,12 @@ def _inserted(
 ) -> list[RejectedRow]:
     import pyarrow as pa
 
-    texts = (column.cast(pa.string()).to_pylist() for column in copyable(rows).columns)
-    columns = [[None if text is None else text.encode() for text in column] for column in texts]
+    columns = copyable(rows, spec.any_fields).columns
+    texts = (column.cast(pa.string()).to_pylist() for column in columns)
+    values = [[None if text is None else text.encode() for text in column] for column in texts]
     function = f"insert_{uuid4().hex}"
     connection.execute(_create_function(spec, staging, function))
-    errors = connection.execute(_call_function(spec, function), columns).fetchall()
+    errors = connection.execute(_call_function(spec, function), values).fetchall()
     # In this transaction, so nothing is left of it where the server or the task dies.
     connection.execute(_drop_function(function))
     failures = {index: ServerError(*facts) for index, *facts in errors}

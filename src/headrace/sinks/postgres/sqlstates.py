@@ -22,6 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.sinks.postgres.identifiers import EXACT
+
 if TYPE_CHECKING:
     import psycopg
 
@@ -79,12 +81,14 @@ class ServerError:
         text: the message, in the server's language.
         column: where the server knows one, else empty.
         detail: a second sentence, or empty.
+        constraint: the constraint that is violated, or empty.
     """
 
     state: str
     text: str
     column: str = ""
     detail: str = ""
+    constraint: str = ""
 
     @classmethod
     def of(cls, error: psycopg.Error) -> ServerError:
@@ -96,6 +100,7 @@ class ServerError:
             text,
             diagnostics.column_name or "",
             diagnostics.message_detail or "",
+            diagnostics.constraint_name or "",
         )
 
     @property
@@ -107,6 +112,8 @@ class ServerError:
     @property
     def reason(self) -> str:
         """Returns the stable code for an error of a row."""
+        if self._changed_column is not None:
+            return "wrong-value"
         if self.state in _CHARACTER_STATES:
             return "nul-character" if self._is_nul() else "unsupported-character"
         return _REASONS.get(self.state) or _REASONS.get(self.state[:2], "rejected-by-trigger")
@@ -114,9 +121,17 @@ class ServerError:
     @property
     def message(self) -> str:
         """Returns what PostgreSQL says, with the column where it knows one."""
+        if self._changed_column is not None:
+            return f"column {self._changed_column!r}: its type would round, cut or pad the value"
         is_named = repr(self.column)[1:-1] in self.text
         where = "" if is_named else f"column {self.column!r}: "
         return (where + self.text)[:_MAX_MESSAGE_CHARACTERS]
+
+    @property
+    def _changed_column(self) -> str | None:
+        """The column that would take the value, and keep another one."""
+        is_exact = self.constraint.startswith(EXACT)
+        return self.constraint.removeprefix(EXACT).partition("_")[2] if is_exact else None
 
     def _is_nul(self) -> bool:
         """Whether it is NUL, and no other character that the database's encoding lacks.

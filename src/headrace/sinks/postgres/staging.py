@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.errors import SinkError
+from headrace.sinks.postgres.column_types import column_types, exact_columns
 from headrace.sinks.postgres.connection import find_table, quoted
 from headrace.sinks.postgres.identifiers import (
     ORDER,
@@ -44,6 +45,11 @@ def create_staging_table(connection: Connection, spec: TargetSpec, staging: str)
     every = connection.execute(_EVERY_COLUMN, (quoted(connection, spec.table),))
     unused = [name for (name,) in every if name not in spec.columns]
     connection.execute(_creation(spec, staging, unused))
+    used = [
+        column for column in column_types(connection, spec.table) if column.name in spec.columns
+    ]
+    for statement in exact_columns(own_identifier(staging), used, spec.kinds):
+        connection.execute(statement)
 
 
 def copy_into(spec: TargetSpec, staging: str) -> Composed:
@@ -105,9 +111,10 @@ def drop_left_behind(connection: Connection, prefix: str) -> None:
 def _creation(spec: TargetSpec, staging: str, unused: Sequence[str]) -> Composed:
     """Makes a table like the target, with types, CHECK and NOT NULL, but for ``unused`` columns.
 
-    What a column of it takes, the target takes. It is not logged: a crash of the server empties it,
-    which the commit notices. A key with a null in it would be another row's each time: a unique
-    index takes any number of them.
+    What a column of it takes, the target takes, and without a change once it has the statements of
+    ``exact_columns``. It is not logged: a crash of the server empties it, which the commit notices.
+    A key with a null in it would be another row's each time: a unique index takes any number of
+    them.
     """
     from psycopg import sql
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.errors import TableMismatchError
+from headrace.sinks.postgres.column_types import ColumnType, Kind, column_types
 from headrace.sinks.postgres.connection import find_table, quoted
 
 if TYPE_CHECKING:
+    from headrace.model import EventField
     from headrace.sinks.postgres.connection import Connection
 
 _NEEDED_COLUMNS = """
@@ -18,17 +21,51 @@ WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
 """
 # ON CONFLICT takes no deferrable index (indimmediate), no partial one (indpred) and none on an
 # expression, whose attribute number is 0 and therefore has no name.
-_UNIQUE_KEY = """
-SELECT EXISTS (
-    SELECT FROM pg_catalog.pg_index AS i
-    WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indimmediate
-      AND i.indpred IS NULL
-      AND (
-          SELECT array_agg(coalesce(a.attname, '')::text ORDER BY a.attname)
-          FROM generate_series(0, i.indnkeyatts - 1) AS place
-          LEFT JOIN pg_catalog.pg_attribute AS a
-              ON a.attrelid = i.indrelid AND a.attnum = i.indkey[place]
-      ) = (SELECT array_agg(name ORDER BY name::name) FROM unnest(%s::text[]) AS name)
+_UNIQUE_INDEXES = """
+SELECT i.indexrelid FROM pg_catalog.pg_index AS i
+WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indimmediate
+  AND i.indpred IS NULL
+  AND (
+      SELECT array_agg(coalesce(a.attname, '')::text ORDER BY a.attname)
+      FROM generate_series(0, i.indnkeyatts - 1) AS place
+      LEFT JOIN pg_catalog.pg_attribute AS a
+          ON a.attrelid = i.indrelid AND a.attnum = i.indkey[place]
+  ) = (SELECT array_agg(name ORDER BY name::name) FROM unnest(%s::text[]) AS name)
+"""
+# DISTINCT ON and GROUP BY compare by the column's collation and the default operators of its type,
+# ON CONFLICT by those of the index: of any index on these columns. Deterministic collations tell
+# the same texts apart, whatever their order.
+_COMPARED_OTHERWISE = """
+SELECT a.attname, pg_get_indexdef(i.indexrelid)
+FROM pg_catalog.pg_index AS i
+CROSS JOIN generate_series(0, i.indnkeyatts - 1) AS place
+JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[place]
+JOIN pg_catalog.pg_opclass AS own ON own.oid = i.indclass[place]
+CROSS JOIN LATERAL (
+    WITH RECURSIVE base (type) AS (
+        SELECT a.atttypid
+        UNION ALL
+        SELECT typbasetype FROM base JOIN pg_catalog.pg_type AS t
+            ON t.oid = base.type AND t.typtype = 'd'
+    )
+    SELECT usual.opcfamily, usual.opcintype
+    FROM pg_catalog.pg_opclass AS usual
+    WHERE usual.opcmethod = own.opcmethod AND usual.opcdefault
+      AND usual.opcintype IN (SELECT type FROM base UNION SELECT own.opcintype)
+    ORDER BY usual.opcintype = own.opcintype
+    LIMIT 1
+) AS usual
+LEFT JOIN pg_catalog.pg_collation AS of_index ON of_index.oid = i.indcollation[place]
+LEFT JOIN pg_catalog.pg_collation AS of_column ON of_column.oid = a.attcollation
+WHERE i.indexrelid = ANY(%s) AND (
+    (
+        of_index.oid <> of_column.oid
+        AND NOT (of_index.collisdeterministic AND of_column.collisdeterministic)
+    ) OR (
+        SELECT count(DISTINCT amopopr) FROM pg_catalog.pg_amop
+        WHERE amopstrategy = 3 AND amoplefttype = amoprighttype AND (amopfamily, amoplefttype)
+            IN ((own.opcfamily, own.opcintype), (usual.opcfamily, usual.opcintype))
+    ) > 1
 )
 """
 
@@ -46,6 +83,8 @@ class TargetSpec:
         distinct: for add: names of distinct counts. Each is a column with the estimate, which the
             rows lack, beside one with the sketch, which the rows have.
         takes_null_keys: whether the unique index takes null for a value like others.
+        kinds: what is in the columns that some types of PostgreSQL would round or cut.
+        any_fields: by column, the fields with an ``Any`` within a list, struct or map.
     """
 
     table: str
@@ -55,6 +94,8 @@ class TargetSpec:
     newest_by: str | None
     distinct: tuple[str, ...] = ()
     takes_null_keys: bool = False
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    any_fields: Mapping[str, EventField] = field(default_factory=dict)
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -76,8 +117,9 @@ def check_table(connection: Connection, spec: TargetSpec) -> None:
     """Looks at the table's columns and keys, and changes nothing.
 
     Raises:
-        TableMismatchError: if there is no such table, it lacks a column or needs another one, or it
-            has no unique index on the key.
+        TableMismatchError: if there is no such table, it lacks a column or needs another one, one
+            can't hold the values as they are, or there is no unique index that compares the key as
+            its columns do.
     """
     table = find_table(connection, spec.table)
     if table is None:
@@ -96,10 +138,40 @@ def check_table(connection: Connection, spec: TargetSpec) -> None:
     if lacking := sorted(needed.difference(spec.written)):
         reason = f"its column {lacking[0]!r} is NOT NULL without a default, and the rows lack it"
         raise TableMismatchError(spec.table, reason)
+    columns = column_types(connection, spec.table)
+    for each in columns:
+        if fault := each.fault(spec.kinds.get(each.name)):
+            raise TableMismatchError(spec.table, fault)
     if spec.key:
-        [(has_key,)] = connection.execute(_UNIQUE_KEY, (name, list(spec.key))).fetchall()
-        if not has_key:
-            key = ", ".join(spec.key)
-            raise TableMismatchError(
-                spec.table, f"it has no unique index on ({key}), or a DEFERRABLE one"
-            )
+        _check_key(connection, spec, columns)
+
+
+def _check_key(connection: Connection, spec: TargetSpec, columns: Sequence[ColumnType]) -> None:
+    """Looks whether the rows of a key are those that the table's unique indexes take for one.
+
+    Raises:
+        TableMismatchError: if there is no such index, or it compares otherwise than the columns;
+            or if texts that differ are one key, whose last row is not known without ``newest_by``.
+    """
+    key = ", ".join(spec.key)
+    name = quoted(connection, spec.table)
+    rows = connection.execute(_UNIQUE_INDEXES, (name, list(spec.key))).fetchall()
+    indexes = [index for (index,) in rows]
+    if not indexes:
+        reason = f"it has no unique index on ({key}), or a DEFERRABLE one"
+        raise TableMismatchError(spec.table, reason)
+    for column, definition in connection.execute(_COMPARED_OTHERWISE, (indexes,)).fetchall():
+        reason = (
+            f"its unique index compares column {column!r} otherwise than the column itself does:"
+            f" {definition}. Give the column the collation of the index, or the index that of the"
+            " column, and its type's own operators"
+        )
+        raise TableMismatchError(spec.table, reason)
+    if spec.mode == "upsert" and spec.newest_by is None:
+        for each in columns:
+            if each.name in spec.key and each.takes_texts_for_one:
+                reason = (
+                    f"its column {each.name!r} takes texts that differ for one key, and they are in"
+                    " several partitions: name `newest_by`, or give it another type or collation"
+                )
+                raise TableMismatchError(spec.table, reason)

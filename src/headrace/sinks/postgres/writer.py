@@ -139,6 +139,7 @@ class StagingWriter:
         return False
 
     def _copy_all(self, connection: Connection, rows: pa.Table) -> None:
-        statement, content = copy_into(self._spec, self._staging), csv_of(copyable(rows))
+        content = csv_of(copyable(rows, self._spec.any_fields))
+        statement = copy_into(self._spec, self._staging)
         with connection.cursor() as cursor, cursor.copy(statement) as copy:
             copy.write(content)

@@ -188,7 +188,7 @@ class Stats(Sink, CountsEvents):
                 table.check_not_lost(connection, recorded)
                 statement = table.creation(connection, self.table, grouping, schema)
                 return (f"is made by the first start: {statement.as_string(connection)}",)
-            check_table(connection, table.spec_of(connection, self.table, grouping))
+            check_table(connection, table.spec_of(connection, self.table, grouping, schema))
             check_declaration(
                 connection, recorded, TableDeclaration(grouping.row_meaning, context.pipeline)
             )
@@ -243,7 +243,7 @@ class Stats(Sink, CountsEvents):
                 recorded = declare(connection, self.table, declaration)
                 table.begin_completeness(connection, recorded, context.pipeline)
                 table.notice_emptied(connection, recorded)
-            spec = table.spec_of(connection, self.table, grouping)
+            spec = table.spec_of(connection, self.table, grouping, schema)
         beside = functools.partial(table.record_completeness, context.pipeline)
         driver = PostgresDriver(url, context.pipeline, spec, declaration, beside)
         driver.writers = functools.partial(StatsWriter, driver.writers, grouping)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import TableMismatchError
 from headrace.sinks.api import RejectedRow
+from headrace.sinks.postgres.column_types import Kind, kinds_of
 from headrace.sinks.postgres.sketches import sketch_of
 from headrace.sinks.postgres.stats.measures import Count, Distinct, Measure, Sum
 from headrace.sinks.postgres.target import sketch_column
@@ -56,6 +57,19 @@ class StatsGrouping:
         """What the rows of the table mean; its first start records it."""
         measures = {name: measure.meaning for name, measure in self.measures.items()}
         return {"every_seconds": self.every_seconds, "by": sorted(self.by), "measures": measures}
+
+    def kinds(self, schema: pa.Schema) -> dict[str, Kind]:
+        """Returns what is in the columns of the sums of rows with ``schema``."""
+        of_rows = kinds_of(schema)
+        kinds = {WINDOW_START: Kind.TIME}
+        kinds |= {name: of_rows[name] for name in self.by if name in of_rows}
+        for name, measure in self.measures.items():
+            if isinstance(measure, Count):
+                kinds[name] = Kind.INTEGER
+            elif isinstance(measure, Sum):
+                is_double = measure.sql_type(schema) == "double precision"
+                kinds[name] = Kind.DOUBLE if is_double else Kind.DECIMAL
+        return kinds
 
     def check(self, table: str, schema: pa.Schema) -> None:
         """Looks at the columns of the rows, which steps may have hidden from ``check``.

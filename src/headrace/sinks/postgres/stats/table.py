@@ -149,14 +149,23 @@ def make_table(
         connection.execute(_FORGET_COMPLETENESS, (list(gone.targets),))
 
 
-def spec_of(connection: Connection, table: str, grouping: StatsGrouping) -> TargetSpec:
-    """Returns how sums are written to a table that is there."""
+def spec_of(
+    connection: Connection, table: str, grouping: StatsGrouping, schema: pa.Schema
+) -> TargetSpec:
+    """Returns how sums of rows with ``schema`` are written to a table that is there."""
     key = list(grouping.key)
     question = (quoted(connection, table), len(key), key)
     [(takes_null_keys,)] = connection.execute(_TAKES_NULL_KEYS, question).fetchall()
     distinct = [name for name, each in grouping.measures.items() if isinstance(each, Distinct)]
     return TargetSpec(
-        table, grouping.columns, "add", grouping.key, None, tuple(distinct), takes_null_keys
+        table,
+        grouping.columns,
+        "add",
+        grouping.key,
+        None,
+        tuple(distinct),
+        takes_null_keys,
+        grouping.kinds(schema),
     )
 
 

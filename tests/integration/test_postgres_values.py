@@ -1,0 +1,262 @@
+"""Values and keys in PostgreSQL: kept as they are or refused, and one where the table says so."""
+
+import json
+import uuid
+from dataclasses import replace
+from datetime import UTC, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.integration.test_sinks import Database
+
+from headrace import Pipeline, Postgres, Topic, WriteMode
+from headrace.errors import TableMismatchError
+from headrace.testing.sink_lab import batch
+
+NOON = datetime(2019, 11, 24, 12, tzinfo=UTC)
+UTC_TIME = pa.timestamp("us", "UTC")
+# The server of the tests has no ICU, and other collations tell all texts apart: here, only the
+# catalog says that this one does not.
+CI = "CREATE COLLATION ci (provider = libc, locale = 'C');"
+NOT_DETERMINISTIC = (
+    "SET allow_system_table_mods = on;"
+    "UPDATE pg_collation SET collisdeterministic = false WHERE collname = 'ci'"
+)
+ANY_CASE = "".join(
+    f"CREATE FUNCTION {name}(text, text) RETURNS boolean IMMUTABLE LANGUAGE sql AS"
+    f" 'SELECT lower($1) {operator} lower($2)';"
+    f"CREATE OPERATOR {operator}# (LEFTARG = text, RIGHTARG = text, FUNCTION = {name});"
+    for name, operator in {"lt": "<", "le": "<=", "eq": "=", "ge": ">=", "gt": ">"}.items()
+)
+ANY_CASE += (
+    "CREATE FUNCTION compared(text, text) RETURNS int IMMUTABLE LANGUAGE sql AS"
+    " 'SELECT bttextcmp(lower($1), lower($2))';"
+    "CREATE OPERATOR CLASS any_case FOR TYPE text USING btree AS OPERATOR 1 <#, OPERATOR 2 <=#,"
+    " OPERATOR 3 =#, OPERATOR 4 >=#, OPERATOR 5 >#, FUNCTION 1 compared(text, text);"
+)
+
+
+@pytest.fixture
+def database(postgres):
+    """``database(ddl)``: a new database."""
+
+    def made(ddl):
+        return Database(postgres.create_database(f"values_{uuid.uuid4().hex[:8]}"), ddl)
+
+    return made
+
+
+def put(found, sink, rows, number=0):
+    """Writes rows in one batch; returns the places of those that are rejected, with why."""
+    driver = sink.open(found.context, rows.schema)
+    writer = driver.writers(uuid.uuid4().hex)
+    rejected = writer.write(rows)
+    driver.commit(writer.close(), batch(number), 0)
+    return [(each.index, each.reason, each.detail) for each in rejected]
+
+
+ROUNDED = [
+    ("numeric(10, 2)", pa.decimal128(10, 4), [Decimal("1.2300"), Decimal("1.2390")]),
+    ("numeric(10, 2)", pa.float64(), [0.25, 0.1 + 0.2]),
+    ("short", pa.float64(), [1.5, 1.25]),
+    ("timestamptz(3)", UTC_TIME, [NOON.replace(microsecond=5000), NOON.replace(microsecond=5001)]),
+    ("timestamp(0)", UTC_TIME, [NOON, NOON.replace(microsecond=500_000)]),
+    ("time(0)", pa.time64("us"), [time(12), time(12, 0, 0, 1)]),
+    ("date", UTC_TIME, [NOON.replace(hour=0), NOON]),
+    ("varchar(3)", pa.string(), ["ab ", "abc "]),
+    ("varchar(3)", pa.string(), ["żół", "long"]),
+    ("char(3)", pa.string(), ["abc", "ab"]),
+    ("double precision", pa.int64(), [2**53, 2**53 + 1]),
+    ("real", pa.int64(), [2**24, 2**24 + 1]),
+]
+
+
+@pytest.mark.parametrize("many", [1, 200])
+@pytest.mark.parametrize(("type_", "kind", "values"), ROUNDED)
+def test_a_value_that_its_column_would_change_is_a_dead_letter(database, type_, kind, values, many):
+    short = "CREATE DOMAIN short AS numeric(4, 1)"
+    found = database(f'{short}; CREATE TABLE clicks (id int, "v 1" {type_})')
+    columns = pa.schema([("id", pa.int32()), ("v 1", kind)])
+    kept, changed = values
+    rows = [{"id": n, "v 1": changed if n % 2 else kept} for n in range(2 * many)]
+    rejected = put(found, Postgres("clicks"), pa.Table.from_pylist(rows, columns))
+    assert [index for index, *_ in rejected] == list(range(1, 2 * many, 2))
+    assert {reason for _, reason, _ in rejected} == {"wrong-value"}
+    assert all("'v 1'" in detail for *_, detail in rejected if "too long" not in detail)
+    [(value,)] = found.execute('SELECT DISTINCT "v 1" FROM clicks')
+    if isinstance(value, datetime) and value.tzinfo is None:
+        value = value.replace(tzinfo=UTC)
+    assert value == (kept.date() if type_ == "date" else kept)
+
+
+@pytest.mark.parametrize(
+    ("type_", "kind", "fitting"),
+    [
+        ("real", pa.float64(), "double precision"),
+        ("real", pa.decimal128(5, 2), "numeric"),
+        ("double precision", pa.decimal128(5, 2), "numeric"),
+        ("time", UTC_TIME, "timestamptz"),
+    ],
+)
+def test_a_type_that_would_change_most_values_is_refused_at_the_start(
+    database, type_, kind, fitting
+):
+    found = database(f"CREATE TABLE clicks (id int, v {type_})")
+    columns = pa.schema([("id", pa.int32()), ("v", kind)])
+    for look in (Postgres("clicks").changes, Postgres("clicks").open):
+        with pytest.raises(TableMismatchError, match=f"'v' is .*{fitting}"):
+            look(found.context, columns)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    numbers=st.lists(
+        st.decimals(
+            allow_nan=False, allow_infinity=False, min_value=-9999, max_value=9999, places=4
+        )
+        | st.none(),
+        max_size=30,
+    ),
+    times=st.lists(st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1)), max_size=30),  # noqa: DTZ001
+)
+def test_rows_are_in_the_table_as_they_were_or_are_dead_letters(exact_table, numbers, times):
+    found, number = exact_table
+    rows = [
+        {"id": place, "price": price, "at": at.replace(tzinfo=UTC)}
+        for place, (price, at) in enumerate(zip(numbers, times, strict=False))
+    ]
+    columns = pa.schema([("id", pa.int32()), ("price", pa.decimal128(8, 4)), ("at", UTC_TIME)])
+    found.execute("TRUNCATE clicks")
+    table = pa.Table.from_pylist(rows, columns)
+    rejected = {index for index, *_ in put(found, Postgres("clicks"), table, next(number))}
+    there = {id_: (price, at) for id_, price, at in found.execute("TABLE clicks")}
+    assert there == {
+        row["id"]: (row["price"], row["at"]) for row in rows if row["id"] not in rejected
+    }
+    changed = {
+        row["id"] for row in rows if (row["price"] or 0) * 100 % 1 or row["at"].microsecond % 1000
+    }
+    assert rejected == changed
+
+
+@pytest.fixture(scope="module")
+def exact_table(postgres):
+    found = Database(
+        postgres.create_database(f"values_{uuid.uuid4().hex[:8]}"),
+        "CREATE TABLE clicks (id int, price numeric(8, 2), at timestamptz(3))",
+    )
+    return found, iter(range(10_000))
+
+
+NAMES = pa.schema([("name", pa.string()), ("n", pa.int64())])
+BY_NAME = Postgres("clicks", WriteMode.UPSERT, ("name",), newest_by="n")
+ADDED = Postgres("clicks", WriteMode.ADD, ("name",))
+
+
+@pytest.mark.parametrize("sink", [BY_NAME, ADDED])
+@pytest.mark.parametrize(
+    ("column", "index"),
+    [
+        ("name text", "name COLLATE ci"),
+        ("name text COLLATE ci", 'name COLLATE "C"'),
+        ("name text", "name any_case"),
+        ("name varchar", "name any_case"),
+    ],
+)
+def test_an_index_that_compares_keys_otherwise_than_the_column_is_refused(
+    database, sink, column, index
+):
+    found = database(
+        f"{CI}{ANY_CASE}CREATE TABLE clicks ({column}, n bigint);"
+        f"CREATE UNIQUE INDEX by_name ON clicks ({index}); {NOT_DETERMINISTIC}"
+    )
+    for look in (sink.changes, sink.open):
+        with pytest.raises(TableMismatchError, match=r"compares column 'name' .*by_name"):
+            look(found.context, NAMES)
+
+
+@pytest.mark.parametrize(
+    ("column", "index"),
+    [
+        ("name varchar(9)", "name"),
+        ("name text", 'name COLLATE "C"'),
+        ("name text", "name text_pattern_ops"),
+    ],
+)
+def test_an_index_that_compares_keys_in_another_order_only_is_taken(database, column, index):
+    found = database(
+        f"CREATE TABLE clicks ({column}, n bigint);CREATE UNIQUE INDEX by_name ON clicks ({index})"
+    )
+    rows = pa.Table.from_pylist([{"name": "Ann", "n": 1}, {"name": "ANN", "n": 2}], NAMES)
+    assert put(found, BY_NAME, rows) == []
+    assert sorted(found.execute("TABLE clicks")) == [("ANN", 2), ("Ann", 1)]
+
+
+def test_texts_that_are_one_key_have_no_last_row_without_newest_by(database):
+    ddl = f"{CI}CREATE TABLE clicks (name text COLLATE ci PRIMARY KEY, n int); {NOT_DETERMINISTIC}"
+    found = database(ddl)
+    with pytest.raises(TableMismatchError, match="'name' takes texts that differ"):
+        replace(BY_NAME, newest_by=None).open(found.context, NAMES)
+    BY_NAME.open(found.context, NAMES)
+    ADDED.open(database(ddl).context, NAMES)
+
+
+class Part:
+    note: str
+    doc: Any
+
+
+class Doc:
+    id: int
+    doc: Any
+    items: list[dict[str, Any]]
+    part: Part | None
+    texts: list[str] | None
+
+
+DOCS = Topic("docs", event=Doc)
+
+
+def test_any_at_any_depth_is_json(database):
+    found = database(
+        "CREATE TABLE clicks (id int, doc jsonb, items jsonb, part jsonb, texts jsonb)"
+    )
+    pipeline = Pipeline("p", DOCS, Postgres("clicks"))
+    context = pipeline.sink_context(pipeline.sink, "", {}, {"postgres": found.context.settings}, {})
+    text = '{"a":1,"b":[1.50,"x"]}'
+    part = pa.struct([("note", pa.string()), ("doc", pa.string())])
+    columns = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("doc", pa.string()),
+            ("items", pa.list_(pa.map_(pa.string(), pa.string()))),
+            ("part", part),
+            ("texts", pa.list_(pa.string())),
+        ]
+    )
+    row = {
+        "id": 1,
+        "doc": text,
+        "items": [[("k", text), ("none", None)], []],
+        "part": {"note": "1", "doc": '"1"'},
+        "texts": ["1", "{}"],
+    }
+    rows = pa.Table.from_pylist([row, {"id": 2}], columns)
+    assert put(replace_context(found, context), pipeline.sink, rows) == []
+    value = json.loads(text)
+    assert found.execute("TABLE clicks ORDER BY id")[0] == (
+        1,
+        value,
+        [{"k": value, "none": None}, {}],
+        {"note": "1", "doc": "1"},
+        ["1", "{}"],
+    )
+
+
+def replace_context(found, context):
+    found.context = context
+    return found
