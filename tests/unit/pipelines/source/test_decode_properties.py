@@ -179,7 +179,7 @@ def is_event(value):
         return False
     last = dict(members)
     return (
-        all(name not in RULES or RULES[name](given) for name, given in members)
+        all(name not in RULES or RULES[name](given) for name, given in last.items())
         and {"name", "at", "kind", "count"} <= set(last)
         and 0 <= last["at"] <= 2_000_000_000_000
         and not any(c in "/\\" or c < " " or "\x7f" <= c <= "\x9f" for c in last["name"])
