@@ -69,7 +69,7 @@ ROUNDED = [
     ("date", UTC_TIME, [NOON.replace(hour=0), NOON]),
     ("varchar(3)", pa.string(), ["ab ", "abc "]),
     ("varchar(3)", pa.string(), ["żół", "long"]),
-    ("char(3)", pa.string(), ["abc", "ab"]),
+    ("char(3)", pa.string(), ["abc", "abc "]),
     ("double precision", pa.int64(), [2**53, 2**53 + 1]),
     ("real", pa.int64(), [2**24, 2**24 + 1]),
 ]

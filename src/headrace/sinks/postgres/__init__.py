@@ -25,7 +25,7 @@ Guarantees:
   ``newest_by`` than the one in the table is left out.
 - ``ADD``: every column that is not in the key is a number, and is added to the table's. Null adds
   nothing.
-- No value is changed: one that its column would round, cut or pad becomes a dead letter, and
+- No value is changed: one that its column would round or cut becomes a dead letter, and
   columns whose type would change most values are refused by the start.
 - A table is known by what its name resolves to, and its rows have one meaning. The start that takes
   it first records that in ``headrace.tables``; one with another declaration is refused.

@@ -1,9 +1,10 @@
 """Types of a table's columns, and which of them would change a value without an error.
 
 PostgreSQL rounds a number to the scale of ``numeric(p, s)``, a time to the precision of its column,
-a double to a ``real``; it takes a day for a time, cuts blanks off for ``varchar(n)`` and adds some
-for ``char(n)``. Where values of a kind never fit, the start is refused. Elsewhere staging tables
-have a wider type, and a CHECK that the value is the same in the table.
+a double to a ``real``; it takes a day for a time, and cuts blanks off for ``varchar(n)`` and
+``char(n)``. What it adds to a ``char(n)`` is no part of the value. Where values of a kind never
+fit, the start is refused. Elsewhere staging tables have a wider type, and a CHECK that the value is
+the same in the table.
 """
 
 from __future__ import annotations
@@ -103,10 +104,8 @@ class ColumnType:
         The condition has the column for ``{0}``, and its type for ``{1}``.
         """
         length = self.modifier - _LENGTH_HEADER
-        if self.modifier >= 0 and self.base == "varchar":
+        if self.modifier >= 0 and self.base in {"varchar", "bpchar"}:
             return "text", f"char_length({{0}}) <= {length}"
-        if self.modifier >= 0 and self.base == "bpchar":
-            return "text", f"char_length({{0}}) = {length}"
         if self.modifier >= 0 and self.base in _ROUNDED:
             return self.base, "{0} = {0}::{1}"
         if self.base in {"float4", "float8"} and kind is Kind.INTEGER:

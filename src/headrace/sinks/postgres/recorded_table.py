@@ -31,8 +31,11 @@ FROM pg_catalog.pg_class, aclexplode(coalesce(relacl, acldefault('r', relowner))
 WHERE pg_class.oid = 'headrace.positions'::regclass AND privilege_type = 'INSERT'
 """
 _GRANT = "GRANT SELECT, INSERT, UPDATE ON headrace.tables TO {}"
-_ARE_THERE = """
-SELECT to_regclass('headrace.tables') IS NOT NULL, to_regclass('headrace.positions') IS NOT NULL
+_IS_THERE = "SELECT to_regclass('headrace.tables') IS NOT NULL"
+# Who compares rows may have been granted the positions alone, by which a table is known, too.
+_READABLE = """
+SELECT has_table_privilege(to_regclass('headrace.tables'), 'SELECT') IS TRUE,
+    to_regclass('headrace.positions') IS NOT NULL
 """
 # A restore of the whole database gives all tables new oids: those that it recorded say nothing.
 _IN_TABLES = """
@@ -149,7 +152,7 @@ def create_tables(connection: Connection) -> None:
     """Makes ``headrace.tables`` where it is missing, beside ``headrace.positions``."""
     from psycopg import sql
 
-    [(has_tables, _)] = connection.execute(_ARE_THERE).fetchall()
+    [(has_tables,)] = connection.execute(_IS_THERE).fetchall()
     if not has_tables:
         connection.execute(_CREATE_TABLES)
         for (role,) in connection.execute(_WRITERS).fetchall():
@@ -196,7 +199,7 @@ def check_recorded_declaration(
     Raises:
         TableMismatchError: if they differ.
     """
-    [(has_tables, _)] = connection.execute(_ARE_THERE).fetchall()
+    [(has_tables,)] = connection.execute(_IS_THERE).fetchall()
     names = declaration.pipeline, table.target, quoted(connection, table.name)
     known = connection.execute(_DECLARED, names).fetchall() if has_tables else []
     for meaning, updated in known:
@@ -251,9 +254,9 @@ def has_rows(connection: Connection, name: str) -> bool:
 
 def _records(connection: Connection) -> Iterator[_Record]:
     """Yields all names that are recorded, those of ``headrace.tables`` first."""
-    [(has_tables, has_positions)] = connection.execute(_ARE_THERE).fetchall()
-    for is_there, statement in ((has_tables, _IN_TABLES), (has_positions, _IN_POSITIONS)):
-        if is_there:
+    [(has_tables, has_positions)] = connection.execute(_READABLE).fetchall()
+    for is_readable, statement in ((has_tables, _IN_TABLES), (has_positions, _IN_POSITIONS)):
+        if is_readable:
             yield from map(_Record._make, connection.execute(statement).fetchall())
 
 

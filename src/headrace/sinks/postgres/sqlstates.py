@@ -122,7 +122,7 @@ class ServerError:
     def message(self) -> str:
         """Returns what PostgreSQL says, with the column where it knows one."""
         if self._changed_column is not None:
-            return f"column {self._changed_column!r}: its type would round, cut or pad the value"
+            return f"column {self._changed_column!r}: its type would round or cut the value"
         is_named = repr(self.column)[1:-1] in self.text
         where = "" if is_named else f"column {self.column!r}: "
         return (where + self.text)[:_MAX_MESSAGE_CHARACTERS]
