@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from headrace.control.project import LoadedProject
 from headrace.control.site_clusters import cluster_of
 from headrace.errors import BrokerUnreachableError, HeadraceError
-from headrace.kafka.broker_errors import TIMES_AHEAD, TIMES_BEHIND
 from headrace.kafka.brokers import Brokers
 from headrace.kafka.client import LiveTopic
+from headrace.kafka.record_sizes import TIMES_AHEAD, TIMES_BEHIND
 from headrace.kafka.topics import TopicState, topic_states
 from headrace.model import Topic
 from headrace.model.fault import Fault

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from headrace.errors import AuthorizationError
+from headrace.kafka.record_sizes import TIMES_AHEAD, TIMES_BEHIND
 from headrace.runtime.clock import now_in_ms
 
 
@@ -145,8 +146,6 @@ _NAMES = {
     Meaning.FATAL: ("_FATAL",),
 }
 
-TIMES_AHEAD, TIMES_BEHIND = "message.timestamp.after.max.ms", "message.timestamp.before.max.ms"
-"""Settings of a topic: how far its records' times may be ahead of the broker's, and behind."""
 _REFUSING_SETTINGS = {
     "INVALID_RECORD": "cleanup.policy",  # a compacted topic takes no record without a key
     "INVALID_TIMESTAMP": TIMES_AHEAD,

@@ -1,10 +1,14 @@
-"""How large records and batches of records may be."""
+"""How large records and batches of records may be, and which settings limit their times."""
 
 from headrace.model import Topic
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """What headrace's clients send and read; the topic's own limit is the one that counts."""
 _BROKERS_MAX_MESSAGE_BYTES = 1_048_588  # message.max.bytes of a broker, by default
+
+
+TIMES_AHEAD, TIMES_BEHIND = "message.timestamp.after.max.ms", "message.timestamp.before.max.ms"
+"""Settings of a topic: how far its records' times may be ahead of the broker's, and behind."""
 
 
 def max_batch_bytes(topic: Topic) -> int:
