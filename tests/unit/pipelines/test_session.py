@@ -20,11 +20,12 @@ mv "$0.starting" "$0.pid"
 exec sleep 600
 """
 START = """
-import sys
+import signal, sys
 from pathlib import Path
 from headrace.pipelines.session import start_session
 from headrace.settings.model import SparkSettings
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background ignores it
 folder = Path(sys.argv[1])
 java = {"JAVA_HOME": str(folder)}
 start_session("interrupted", SparkSettings(), master="local[1]", java=java, state=folder)

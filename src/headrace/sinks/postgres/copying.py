@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _JSON = msgspec.json.Encoder(decimal_format="number")
+_RAW = msgspec.json.Decoder(msgspec.Raw)
 
 
 def csv_of(rows: pa.Table) -> bytes:
@@ -64,7 +65,7 @@ def _raw_json(text: str) -> Any:
     """Returns a text that stands in JSON as it is; one that a step has made no JSON is a text."""
     raw = msgspec.Raw(text.encode())
     try:
-        msgspec.json.decode(raw, type=msgspec.Raw)
+        _RAW.decode(raw)
     except (ValueError, RecursionError):
         return text
     return raw
