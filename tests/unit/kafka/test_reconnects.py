@@ -35,9 +35,10 @@ class AliveBroker(threading.Thread):
         [self.down_port] = free_ports(1)
 
     def run(self):
-        while True:
-            connection, _ = self.server.accept()
-            threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
+        with suppress(OSError):  # its end
+            while True:
+                connection, _ = self.server.accept()
+                threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
 
     def serve(self, connection):
         # A client that is closed can reset its connections.
@@ -69,7 +70,9 @@ def bootstrap():
     broker = AliveBroker()
     broker.start()
     yield f"127.0.0.1:{broker.port}"
+    broker.server.shutdown(socket.SHUT_RDWR)  # which ends a waiting accept(), as close() does not
     broker.server.close()
+    broker.join(LIMIT_SECONDS)
 
 
 def test_a_request_that_waits_for_a_broker_that_is_down_does_not_connect_without_end(bootstrap):
