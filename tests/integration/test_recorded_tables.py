@@ -204,6 +204,34 @@ def test_a_table_from_before_meanings_were_recorded_goes_on(database):
         REPLACED.open(found.context, NUMBERS)
 
 
+def test_a_table_in_a_schema_that_a_role_may_not_use_is_nothing_to_it(database):
+    found = database(f"{CLICKS}; CREATE SCHEMA finance; CREATE TABLE finance.sales (id bigint)")
+    Postgres("finance.sales").open(found.context, NUMBERS.remove(2).remove(1))
+    Postgres("clicks").open(found.context, schema())
+    role = f"writer_{uuid.uuid4().hex[:8]}"
+    found.execute(
+        f"CREATE ROLE {role} LOGIN; GRANT USAGE, CREATE ON SCHEMA headrace TO {role};"
+        f"GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA headrace, public TO {role}"
+    )
+    url = Secret(found.url.replace("headrace@", f"{role}@"))
+    own = replace(found.context, settings={"url": url})
+    assert Postgres("clicks").changes(own, schema()) == ()
+    driver = Postgres("clicks").open(own, schema())
+    driver.commit(written(driver, row(1)), batch(0), 0)
+    assert Postgres("clicks").position_store(own).versions(["app"]) == {"app": 0}
+
+
+def test_sums_of_doubles_are_refused_by_a_column_that_would_round_them(database):
+    found = database("")
+    sums = replace(COUNTS, measures={"spent": Sum("price")})
+    columns = NUMBERS.append(pa.field("price", pa.float64()))
+    columns = columns.append(pa.field("at", pa.timestamp("us", "UTC")))
+    sums.open(found.context, columns)
+    found.execute("ALTER TABLE ads ALTER COLUMN spent TYPE numeric(12, 2)")
+    with pytest.raises(TableMismatchError, match=r"'spent' is numeric.*double precision"):
+        sums.open(found.context, columns)
+
+
 def completeness(database):
     query = (
         "SELECT min(complete_until)::text FROM headrace.completeness WHERE target = 'public.ads'"

@@ -47,7 +47,14 @@ def _converter(field: EventField, of_any: Convert) -> Convert | None:
         inner = {name: each for name, each in known.items() if each is not None}
         if not inner:
             return None
-        return _nullable(lambda values: values | {n: each(values[n]) for n, each in inner.items()})
+        # Rows of older files lack the fields that the class has gained since.
+        return _nullable(
+            lambda values: (
+                dict.fromkeys(known)
+                | values
+                | {n: each(values.get(n)) for n, each in inner.items()}
+            )
+        )
     item = None if field.element is None else _converter(field.element, of_any)
     if item is None:
         return None

@@ -1,10 +1,10 @@
 """Types of a table's columns, and which of them would change a value without an error.
 
 PostgreSQL rounds a number to the scale of ``numeric(p, s)``, a time to the precision of its column,
-a double to a ``real``; it takes a day for a time, and cuts blanks off for ``varchar(n)`` and
-``char(n)``. What it adds to a ``char(n)`` is no part of the value. Where values of a kind never
-fit, the start is refused. Elsewhere staging tables have a wider type, and a CHECK that the value is
-the same in the table.
+a double to a ``real``; it takes a day for a time, and cuts blanks off for ``varchar(n)``. Blanks at
+the end of a ``char(n)`` are no part of the value. Where values of a kind never fit, the start is
+refused. Elsewhere staging tables have a wider type, and a CHECK that the value is the same in the
+table.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = collnamespace
 ORDER BY attnum
 """
 _ROUNDED = frozenset({"numeric", "time", "timetz", "timestamp", "timestamptz", "interval"})
+# Without a length; blanks at the end of a bpchar do not count, in keys either.
+_LIMITED = {"varchar": "text", "bpchar": "bpchar"}
 # Of a length, PostgreSQL counts four bytes more.
 _LENGTH_HEADER = 4
 # Every integer of so many bits is a float, too.
@@ -54,12 +56,14 @@ class Kind(enum.Enum):
     INTEGER = "integers"
     DECIMAL = "decimals"
     DOUBLE = "doubles"
+    SUM = "sums of doubles"
     TIME = "times"
 
 
 _REFUSED = {
     ("float4", Kind.DOUBLE): "double precision",
     ("float4", Kind.DECIMAL): "numeric",
+    ("float4", Kind.SUM): "double precision",
     ("float8", Kind.DECIMAL): "numeric",
     ("time", Kind.TIME): "timestamptz",
     ("timetz", Kind.TIME): "timestamptz",
@@ -91,6 +95,8 @@ class ColumnType:
     def fault(self, kind: Kind | None) -> str | None:
         """Returns why values of a kind would be changed in the column; None: each may fit."""
         fitting = None if kind is None else _REFUSED.get((self.base, kind))
+        if kind is Kind.SUM and self.base == "numeric" and self.modifier >= 0:
+            fitting = "double precision"
         if kind is None or fitting is None:
             return None
         return (
@@ -104,8 +110,8 @@ class ColumnType:
         The condition has the column for ``{0}``, and its type for ``{1}``.
         """
         length = self.modifier - _LENGTH_HEADER
-        if self.modifier >= 0 and self.base in {"varchar", "bpchar"}:
-            return "text", f"char_length({{0}}) <= {length}"
+        if self.modifier >= 0 and self.base in _LIMITED:
+            return _LIMITED[self.base], f"char_length({{0}}) <= {length}"
         if self.modifier >= 0 and self.base in _ROUNDED:
             return self.base, "{0} = {0}::{1}"
         if self.base in {"float4", "float8"} and kind is Kind.INTEGER:
@@ -163,7 +169,7 @@ def exact_columns(
         type_, condition = wider
         name = sql.Identifier(column.name)
         collate: Composable = sql.SQL("")
-        if type_ == "text" and column.collation is not None:
+        if type_ in _LIMITED.values() and column.collation is not None:
             collate = sql.SQL(" COLLATE {}").format(sql.Identifier(*column.collation))
         check = sql.SQL(condition).format(name, sql.SQL(column.declared))
         change = "ALTER TABLE {} ALTER COLUMN {} TYPE {}{}, ADD CONSTRAINT {} CHECK ({})"

@@ -49,8 +49,12 @@ FROM headrace.positions
 LEFT JOIN pg_catalog.pg_class
     ON oid = target_oid AND positions_oid = 'headrace.positions'::regclass
 """
+# to_regclass() raises an error for a schema that the role may not use.
 _OIDS = """
-SELECT to_regclass(name)::oid FROM unnest(%s::text[]) WITH ORDINALITY AS given (name, place)
+SELECT CASE WHEN schema = '' OR has_schema_privilege(pg_namespace.oid, 'USAGE')
+    THEN to_regclass(name)::oid END
+FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS given (name, schema, place)
+LEFT JOIN pg_catalog.pg_namespace ON nspname = schema
 ORDER BY place
 """
 _SCHEMA = """
@@ -267,8 +271,10 @@ def _files(connection: Connection, name: str) -> str | None:
 
 
 def _oids(connection: Connection, names: list[str]) -> list[int | None]:
-    quoted_names = [quoted(connection, name) for name in names]
-    return [oid for (oid,) in connection.execute(_OIDS, (quoted_names,)).fetchall()]
+    """Returns the table of each name; None where there is none, or the role may not use it."""
+    schemas = [name.rpartition(".")[0] for name in names]
+    parameters = [quoted(connection, name) for name in names], schemas
+    return [oid for (oid,) in connection.execute(_OIDS, parameters).fetchall()]
 
 
 def _new(connection: Connection, name: str, known: list[str], own: int) -> str:

@@ -68,7 +68,7 @@ class StatsGrouping:
                 kinds[name] = Kind.INTEGER
             elif isinstance(measure, Sum):
                 is_double = measure.sql_type(schema) == "double precision"
-                kinds[name] = Kind.DOUBLE if is_double else Kind.DECIMAL
+                kinds[name] = Kind.SUM if is_double else Kind.DECIMAL
         return kinds
 
     def check(self, table: str, schema: pa.Schema) -> None:

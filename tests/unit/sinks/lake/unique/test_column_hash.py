@@ -115,6 +115,23 @@ def test_any_at_every_depth_is_compared_as_json_whose_objects_have_no_order(doc,
     assert (value_hashes(doc) == value_hashes(other)) is is_same
 
 
+def test_a_struct_with_any_that_has_gained_a_field_is_the_same_in_older_files():
+    class Click:
+        anything: Any
+        more: Any
+        extra: str | None
+
+    class Event:
+        click: Click
+
+    [field] = event_schema(Event).fields
+    older = pa.array([{"anything": "1"}, None], pa.struct([("anything", pa.string())]))
+    names = ("anything", "more", "extra")
+    kind = pa.struct([(name, pa.string()) for name in names])
+    newer = pa.array([{"anything": "1", "more": None, "extra": None}, None], kind)
+    assert any_texts(older, field).to_pylist() == any_texts(newer, field).to_pylist()
+
+
 def test_a_text_that_a_step_put_in_place_of_any_is_compared_as_it_is():
     texts = pa.array(["{", "{}", "{ }", None])
     assert any_texts(texts, DOC["doc"]).to_pylist() == ['"{"', "{}", "{}", None]
