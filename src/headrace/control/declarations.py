@@ -67,10 +67,15 @@ def find_declarations(settings: Settings) -> tuple[list[Declaration], list[Probl
 
 def _unnamed(made: list[MadeDeclaration], own: Mapping[str, ModuleType]) -> Iterator[Problem]:
     """Yields declarations that code of the project has made, and that none of its variables has."""
-    named = {id(value) for module in own.values() for value in _values(vars(module).values())}
+    # Of one that `replace` has changed, or that a function makes again, another one is named.
+    named = {
+        (type(value), repr(value.name))
+        for module in own.values()
+        for value in _values(vars(module).values())
+    }
     for declaration in made:
         value = declaration.value
-        if id(value) not in named and declaration.module in own:
+        if (type(value), repr(value.name)) not in named and declaration.module in own:
             kind = type(value).__name__
             yield Problem(
                 declaration.file,

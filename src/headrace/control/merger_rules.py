@@ -117,16 +117,25 @@ def _size_faults(merger: Merger) -> Iterator[Fault]:
 
 def _limit_faults(merger: Merger) -> Iterator[Fault]:
     """Times that a source takes: records ahead of the clock go to ``late``, with their times."""
-    for setting, default in ((TIMES_AHEAD, _MAX_AHEAD_MS), (TIMES_BEHIND, _ANY_TIME)):
-        taken = [int(topic.config.get(setting, default)) for topic in merger.sources]
-        for topic in (merger.target, merger.late):
-            limit = int(topic.config.get(setting, default))
+    for setting, default, targets in (
+        (TIMES_AHEAD, _MAX_AHEAD_MS, (merger.late,)),
+        (TIMES_BEHIND, _ANY_TIME, (merger.target, merger.late)),
+    ):
+        taken = [_limit(topic, setting, default) for topic in merger.sources]
+        for topic in targets:
+            limit = _limit(topic, setting, default)
             if limit < max(taken, default=limit):
                 yield Fault(
                     f"{_label(merger)}: topic {topic.name!r} has {setting} {limit}, and a source "
                     f"{max(taken)}",
                     f'Topic({topic.name!r}, config={{"{setting}": "{max(taken)}"}})',
                 )
+
+
+def _limit(topic: Topic, setting: str, default: int) -> int:
+    """Returns a number that a topic declares; the broker refuses a text that is none."""
+    text = topic.config.get(setting, "")
+    return int(text) if text.isdecimal() else default
 
 
 def _metadata_faults(merger: Merger) -> Iterator[Fault]:

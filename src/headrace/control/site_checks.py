@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from confluent_kafka import KafkaException
+
 from headrace.control.project import LoadedProject
 from headrace.control.site_clusters import cluster_of
 from headrace.errors import BrokerUnreachableError, HeadraceError
@@ -117,7 +119,7 @@ def link_warnings(project: LoadedProject, brokers: Brokers) -> Iterator[Fault]:
             continue
         try:
             check = _check(project.settings, link, planned)
-        except HeadraceError as error:
+        except (HeadraceError, KafkaException) as error:  # of settings that this machine lacks, too
             yield Fault(f"{link}: not compared: {error}", "`headrace sites check` compares them")
             continue
         if check.unreachable:

@@ -668,6 +668,17 @@ def test_an_upsert_by_the_key_of_one_topic_has_a_last_row(write, sink):
     assert write(body, more=DATABASE).pipelines["p"].sink.table == "t"
 
 
+def test_a_declaration_that_another_one_of_its_name_replaces_is_no_problem(write):
+    project = write("""\
+        from dataclasses import replace
+        def loose(): return Topic("loose", event=Click)
+        many = replace(loose(), partitions=3)
+        many = replace(many, partitions=6)
+        p = Pipeline("p", source=replace(loose(), partitions=6), sink=Lake("t"))
+        """)
+    assert project.topics["loose"].partitions == 6
+
+
 def test_steps_hide_the_columns_so_only_the_sinks_own_words_are_checked(write):
     project = write("""\
         def enrich(rows): return rows
