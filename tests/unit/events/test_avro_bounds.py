@@ -8,6 +8,7 @@ import fastavro
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.events.avro_bytes import long
 
 from headrace.events.avro import HEADER, AvroTexts
 from headrace.events.avro_bounds import MAX_DEPTH, MAX_EMPTY, bounded_walk
@@ -34,14 +35,6 @@ def holding(kind):
 
 def text(schema, value, start=START):
     return AvroTexts(lambda _: schema)(start + value)
-
-
-def long(number):
-    number = (number << 1) ^ (number >> 63)
-    encoded = b""
-    while number > 0x7F:
-        encoded, number = encoded + bytes([number & 0x7F | 0x80]), number >> 7
-    return encoded + bytes([number])
 
 
 def written(schema, value):

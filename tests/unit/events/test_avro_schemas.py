@@ -9,6 +9,7 @@ from typing import Annotated
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.events.avro_bytes import long
 
 from headrace.events.avro import HEADER
 from headrace.model import Precision, event_schema
@@ -87,14 +88,6 @@ def test_a_decimal_beyond_its_own_digits_is_not_rounded():
     written = (1234567).to_bytes(3, "big")
     row = decoded(record(("x", decimal(4, 2))), b"\x06" + written, x=price)
     assert row == {"x": Decimal("12345.67")}
-
-
-def long(number):
-    number = (number << 1) ^ (number >> 63)
-    encoded = b""
-    while number > 0x7F:
-        encoded, number = encoded + bytes([number & 0x7F | 0x80]), number >> 7
-    return encoded + bytes([number])
 
 
 def sized(content):
