@@ -17,11 +17,17 @@ import msgspec
 
 from headrace.cli.closed_pipe import end_output
 
+
+def rfc3339(time: datetime) -> str:
+    """Returns a time with a zone in the format of RFC 3339, in UTC and to the second."""
+    # Not strftime(): its years before 1000 have fewer than four digits.
+    return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
 _FORMS: dict[type, Callable[[Any], object]] = {
     enum.Enum: lambda member: encoded(member.value),
     Fraction: lambda ratio: ratio.numerator if ratio.denominator == 1 else float(ratio),
-    # Not strftime(): its years before 1000 have fewer than four digits.
-    datetime: lambda time: time.astimezone(UTC).isoformat(timespec="seconds")[:-6] + "Z",
+    datetime: rfc3339,
     timedelta: timedelta.total_seconds,
     bytes: lambda content: content.decode(errors="backslashreplace"),
     PurePath: str,

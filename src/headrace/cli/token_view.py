@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING
+
+from headrace.cli.encoding import rfc3339
 
 if TYPE_CHECKING:
     from headrace.ingest.tokens.token import Token
     from headrace.settings import Rate
-
-
-def rfc3339(time: datetime) -> str:
-    """Returns a time in UTC in the format of RFC 3339, to the second."""
-    # Not strftime(): its years before 1000 have fewer than four digits.
-    return time.isoformat(timespec="seconds")[:-6] + "Z"
 
 
 def token_cells(token: Token) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.control.mirror_rules import MAX_COMMIT_EVERY
 from headrace.control.pipeline_rules import NAME_ROLE
-from headrace.kafka.record_sizes import TIMES_AHEAD, TIMES_BEHIND, max_batch_bytes
+from headrace.kafka.record_sizes import ANY_TIME, TIMES_AHEAD, TIMES_BEHIND, max_batch_bytes
 from headrace.merger.declaration import Merger
 from headrace.model import Topic
 from headrace.model.fault import Fault, duration, is_a
@@ -18,7 +18,7 @@ from headrace.model.name import NAME
 MIN_SOURCES = 2
 _METADATA_BYTES = 4096  # offset.metadata.max.bytes of a broker, by default
 _NUMBERS_BYTES, _TOPIC_ID_BYTES = 100, 24
-_MAX_AHEAD_MS, _ANY_TIME = 3_600_000, 2**63 - 1  # what topics take by default
+_MAX_AHEAD_MS = 3_600_000  # what topics take by default; they take any time before
 
 
 def is_typed(merger: Merger) -> bool:
@@ -119,7 +119,7 @@ def _limit_faults(merger: Merger) -> Iterator[Fault]:
     """Times that a source takes: records ahead of the clock go to ``late``, with their times."""
     for setting, default, targets in (
         (TIMES_AHEAD, _MAX_AHEAD_MS, (merger.late,)),
-        (TIMES_BEHIND, _ANY_TIME, (merger.target, merger.late)),
+        (TIMES_BEHIND, ANY_TIME, (merger.target, merger.late)),
     ):
         taken = [_limit(topic, setting, default) for topic in merger.sources]
         for topic in targets:

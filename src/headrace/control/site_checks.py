@@ -16,7 +16,7 @@ from headrace.control.site_clusters import cluster_of
 from headrace.errors import BrokerUnreachableError, HeadraceError
 from headrace.kafka.brokers import Brokers
 from headrace.kafka.client import LiveTopic
-from headrace.kafka.record_sizes import TIMES_AHEAD, TIMES_BEHIND
+from headrace.kafka.record_sizes import ANY_TIME, TIMES_AHEAD, TIMES_BEHIND
 from headrace.kafka.topics import TopicState, topic_states
 from headrace.model import Topic
 from headrace.model.fault import Fault
@@ -26,7 +26,6 @@ from headrace.transfer.target import naming_site
 ORIGIN_BYTES = 400
 """What a mirror or a dispatcher adds to a record: headers, and the names of site and topic."""
 _TIME_TYPE, _APPEND_TIME = "message.timestamp.type", "LogAppendTime"
-_ANY_TIME = 2**63 - 1
 _MS_PER_HOUR = 3_600_000
 _FOR_EVER = -1
 
@@ -137,8 +136,8 @@ def _planned(topic: Topic, brokers: Brokers) -> TopicState:
     defaults = {
         "max.message.bytes": brokers.config.get("message.max.bytes", "1048588"),
         _TIME_TYPE: brokers.config.get(f"log.{_TIME_TYPE}", "CreateTime"),
-        TIMES_AHEAD: brokers.config.get(f"log.{TIMES_AHEAD}", str(_ANY_TIME)),
-        TIMES_BEHIND: brokers.config.get(f"log.{TIMES_BEHIND}", str(_ANY_TIME)),
+        TIMES_AHEAD: brokers.config.get(f"log.{TIMES_AHEAD}", str(ANY_TIME)),
+        TIMES_BEHIND: brokers.config.get(f"log.{TIMES_BEHIND}", str(ANY_TIME)),
         "retention.ms": brokers.config.get("log.retention.ms", str(_FOR_EVER)),
     }
     live = LiveTopic(topic.name, "", topic.partitions, topic.replication)
@@ -244,7 +243,7 @@ def _times(link: TopicLink, source: TopicState, target: TopicState) -> Iterator[
     elif source.config.get(_TIME_TYPE) != _APPEND_TIME:
         for setting, side in ((TIMES_AHEAD, "ahead of"), (TIMES_BEHIND, "behind")):
             # Before Kafka 3.6, topics have neither, and take any time.
-            allowed, taken = (int(s.config.get(setting, _ANY_TIME)) for s in (source, target))
+            allowed, taken = (int(s.config.get(setting, ANY_TIME)) for s in (source, target))
             if taken < allowed:
                 yield Fault(
                     f"{link.source} at {link.source_site} takes records that are further {side} "

@@ -79,15 +79,15 @@ def rejection(
         error: with which the parser rejected it; ``None`` if the parser took it and a text in it
             could not be read.
     """
+    return fault_of(value, schema) or parser_rejection(error)
+
+
+def fault_of(value: bytes | None, schema: EventSchema) -> Rejection | None:
+    """Returns why a record is no event; ``None`` if nothing is wrong with the values that count."""
     if value is None:
         return "null-value", "the record has no value: a tombstone, which is not an event"
     if not value.strip(b" \t\r\n"):
         return "empty", "the value is empty" if not value else "the value is only white space"
-    return fault_of(value, schema) or _words_of(error)
-
-
-def fault_of(value: bytes, schema: EventSchema) -> Rejection | None:
-    """Returns why a record is no event; ``None`` if nothing is wrong with the values that count."""
     try:
         return _in_document(_document(value), schema)
     except UnicodeDecodeError as wrong:
@@ -308,8 +308,12 @@ def _json_type(value: Any) -> str:
     return names[type(value)]
 
 
-def _words_of(error: Exception | None) -> Rejection:
-    """Returns what can be said about a record in which this second parser finds no fault."""
+def parser_rejection(error: Exception | None) -> Rejection:
+    """Returns what can be said about a record in whose values no fault is found.
+
+    Args:
+        error: with which the parser rejected it.
+    """
     if isinstance(error, RecursionError):
         return "too-deep", "the value is nested too deep to be read"
     if "out of range" in str(error):

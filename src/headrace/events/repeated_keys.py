@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headrace.events.rejection import fault_of, rejection
+from headrace.events.rejection import fault_of, parser_rejection
 from headrace.model import FieldType
 
 if TYPE_CHECKING:
@@ -38,12 +38,13 @@ def parsed_again(
         parse: the parser.
         error: with which it rejected the value.
     """
-    if value is None or fault_of(value, schema) is not None:
-        return rejection(value, schema, error)
+    fault = fault_of(value, schema)
+    if value is None or fault is not None:
+        return fault or parser_rejection(error)
     try:
         return parse(_last_of_object(value, schema))
     except (ValueError, TypeError, RecursionError) as again:
-        return rejection(value, schema, again)
+        return parser_rejection(again)
 
 
 def _last_of_object(text: bytes, schema: EventSchema) -> bytes:

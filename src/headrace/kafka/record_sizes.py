@@ -9,6 +9,8 @@ _BROKERS_MAX_MESSAGE_BYTES = 1_048_588  # message.max.bytes of a broker, by defa
 
 TIMES_AHEAD, TIMES_BEHIND = "message.timestamp.after.max.ms", "message.timestamp.before.max.ms"
 """Settings of a topic: how far its records' times may be ahead of the broker's, and behind."""
+ANY_TIME = 2**63 - 1
+"""Their value for no limit, in milliseconds."""
 
 
 def max_batch_bytes(topic: Topic) -> int:
