@@ -19,7 +19,7 @@ from headrace.control.workers import Observe, WorkerStanding, standings
 from headrace.errors import BrokerUnreachableError, PlacedRunError
 from headrace.kafka.subscription import Membership
 from headrace.pipelines.failures import headline
-from headrace.pipelines.session import start_session
+from headrace.pipelines.session import SPARK_STARTS, start_session
 from headrace.runtime.prometheus import MetricsServer, serving
 from headrace.workers.distributed_run import DistributedRun
 from headrace.workers.monitoring.progress import WorkerProgress, summed
@@ -110,6 +110,7 @@ def _place(
     stop: threading.Event,
 ) -> str:
     """Runs until every instance has ended; returns why Spark gave up on one, if it did."""
+    overview.show(f"0 of {placement.instances} on Spark", InstanceState.STARTING, SPARK_STARTS)
     spark = start_session(
         f"headrace worker {run.worker.name}",
         replace(settings.spark, config=dict(settings.spark.config) | _restarts()),

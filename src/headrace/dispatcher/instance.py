@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.dispatcher.route import Route
 from headrace.dispatcher.route_run import RouteRun
-from headrace.dispatcher.status import DispatcherStatus
+from headrace.dispatcher.status import DispatcherStatus, RouteStatus
 from headrace.errors import (
     CheckpointInUseError,
     DispatcherFailedError,
@@ -18,6 +18,7 @@ from headrace.errors import (
     HeadraceError,
 )
 from headrace.pipelines.lock import CheckpointLock
+from headrace.pipelines.session import SPARK_STARTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,6 +69,7 @@ class DispatcherInstance:
         with ExitStack() as stack:
             for route in self._routes:
                 stack.callback(self._locked(route).release)
+            observe(None)
             spark = stack.enter_context(self._session())
             self._runs = [self._run_of(spark, route) for route in self._routes]
             threads = [
@@ -94,7 +96,10 @@ class DispatcherInstance:
 
     def status(self) -> DispatcherStatus:
         """Returns how it is doing."""
-        return DispatcherStatus.of(self._name, {run.status.site: run.status for run in self._runs})
+        routes = [run.status for run in self._runs] or [
+            RouteStatus(route.target_site, reason=SPARK_STARTS) for route in self._routes
+        ]
+        return DispatcherStatus.of(self._name, {route.site: route for route in routes})
 
     def _run_of(self, spark: SparkSession, route: Route) -> RouteRun:
         folder = self._state / "state" / f"dispatcher.{self._name}" / route.target_site

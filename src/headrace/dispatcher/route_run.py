@@ -31,7 +31,7 @@ from headrace.errors import (
 )
 from headrace.kafka.client import latest_offsets
 from headrace.model import TopicPartition
-from headrace.pipelines.failures import NEVER_RETRIED, RestartBudget, headline
+from headrace.pipelines.failures import FailureKind, RestartBudget, headline, kind_of
 from headrace.runtime.clock import now_in_ms
 from headrace.runtime.instance_name import process_name
 from headrace.transfer.committed_position import CommittedPosition
@@ -108,7 +108,7 @@ class RouteRun:
     ) -> None:
         self._spark, self._route, self._folder, self._once = spark, route, folder, once
         self._cores = cores
-        self._budget, self._retry_seconds = RestartBudget(restart), restart.first_delay_seconds
+        self._budget = RestartBudget(restart)
         self._stop = threading.Event()
         self._instance = f"{process_name()}-{uuid.uuid4().hex[:8]}"
         self._starts = 0
@@ -154,15 +154,13 @@ class RouteRun:
 
     def _state_after(self, error: Exception) -> tuple[RouteState, float | None]:
         """What the target is in after an error, and how long to the next start; None: no more."""
-        if self._once or isinstance(error, DispatcherRunningError):
+        kind = kind_of(error)
+        ends = self._once and kind is not FailureKind.BUSY
+        if ends or isinstance(error, DispatcherRunningError):
             return RouteState.FAILED, None
-        if isinstance(error, BrokerUnreachableError):
-            return RouteState.WAITING, max(self._retry_seconds, _SETTLE_SECONDS)
         if isinstance(error, RefusedError):
             return RouteState.REFUSED, LOOK_AGAIN_SECONDS
-        if isinstance(error, NEVER_RETRIED):
-            return RouteState.FAILED, None
-        delay = self._budget.next_delay(time.monotonic())
+        delay = self._budget.delay_after(kind, time.monotonic())
         return RouteState.WAITING, None if delay is None else max(delay, _SETTLE_SECONDS)
 
     def _run_query(self) -> None:

@@ -2,29 +2,55 @@
 
 from __future__ import annotations
 
+import enum
 import re
 from typing import TYPE_CHECKING
 
 from headrace.errors import (
     AuthenticationError,
     AuthorizationError,
+    BrokerUnreachableError,
     DeadLetterLimitError,
     HeadraceError,
     ProfileStoreError,
+    RecordRejectedError,
     ReferenceTooLargeError,
     RefusedError,
+    RegistryUnreachableError,
+    SinkUnavailableError,
     StepError,
     StorageError,
 )
 from headrace.pipelines.remote_errors import original_error
-from headrace.pipelines.steps import raised_in_step
+from headrace.pipelines.steps import raised_in_step, raised_type
 
 if TYPE_CHECKING:
     from headrace.settings import RestartSettings
 
 BUDGET_WINDOW_SECONDS = 3600.0
-# A restart meets the same: an operator or a developer has to act first.
-NEVER_RETRIED = (
+MAX_BUSY_STARTS = 60
+"""So many starts an hour may meet a busy machine: with the default delays, all of an hour."""
+
+
+class FailureKind(enum.Enum):
+    """What another start would meet, and so what follows a failure.
+
+    PERMANENT: the same failure: an operator or a developer has to act first. No start follows.
+    UNAVAILABLE: perhaps a server that answers again. It is waited for, without a restart of the
+        budget, unless the run has an end.
+    BUSY: perhaps a machine that has time: a process of Spark's did not answer another one on the
+        same machine soon enough. A start follows, without a restart of the budget.
+    TRANSIENT: anything. A start follows, and uses up a restart of the budget.
+    """
+
+    PERMANENT = enum.auto()
+    UNAVAILABLE = enum.auto()
+    BUSY = enum.auto()
+    TRANSIENT = enum.auto()
+
+
+_UNAVAILABLE = (BrokerUnreachableError, RegistryUnreachableError, SinkUnavailableError)
+_PERMANENT_ERRORS = (
     RefusedError,
     DeadLetterLimitError,
     AuthenticationError,
@@ -33,7 +59,70 @@ NEVER_RETRIED = (
     StepError,
     StorageError,
     ProfileStoreError,
+    RecordRejectedError,
 )
+# Spark waits 10 to 15 seconds for a process that it has started, and for a connection of one.
+_BUSY = re.compile(
+    r"\[CANNOT_OPEN_SOCKET\]"
+    r"|\[STREAMING_PYTHON_RUNNER_INITIALIZATION_TIMEOUT_FAILURE\]"
+    r"|Python worker failed to connect back"
+    r"|Timed out while waiting for the Python worker to connect back"
+    r"|java\.net\.SocketTimeoutException: Accept timed out"
+    r"|Executor heartbeat timed out after"
+    r"|org\.apache\.spark\.rpc\.RpcTimeoutException: "
+)
+# Of the classes of SQLSTATEs below, these may pass: the query that runs under the name ends, and a
+# start finds where the partitions go on whose records Kafka has deleted.
+_TRANSIENT = re.compile(r"\[(?:CONCURRENT_QUERY|KAFKA_DATA_LOSS)\b")
+# By their names, as Spark passes on the text of an error alone, and exactly these: what a library
+# makes of one, such as an error of its connection, may pass.
+_PERMANENT_TYPES = frozenset(
+    {
+        *("AttributeError", "ImportError", "IndexError", "KeyError", "ModuleNotFoundError"),
+        *("NameError", "NotImplementedError", "OverflowError", "RecursionError", "SyntaxError"),
+        *("TypeError", "UnboundLocalError", "UnicodeDecodeError", "UnicodeEncodeError"),
+        *("ValueError", "ZeroDivisionError"),
+        *("InvalidOperation", "JSONDecodeError", "PicklingError"),
+        *("ArrowInvalid", "ArrowKeyError", "ArrowNotImplementedError", "ArrowTypeError"),
+        *("AnalysisException", "ParseException", "IllegalArgumentException"),
+        *("PySparkAttributeError", "PySparkImportError", "PySparkNotImplementedError"),
+        *("PySparkPicklingError", "PySparkTypeError", "PySparkValueError"),
+        "Py4JNetworkError",  # the JVM of the session has ended
+    }
+)
+_PERMANENT = re.compile(
+    r"\bSchema error: "  # of delta-rs
+    r"|Cannot call methods on a stopped SparkContext"
+    r"|\bjava\.(?:lang\.(?:ArithmeticException|ClassCastException|ClassNotFoundException"
+    r"|NoClassDefFoundError|NoSuchMethodError|NumberFormatException|UnsupportedOperationException)"
+    r"|io\.NotSerializableException|time\.DateTimeException)\b"
+    # Classes of SQLSTATEs, which Spark's errors name: what Spark can't do, wrong values, violated
+    # constraints, what is not valid by itself, and what the user's own `raise_error` raised.
+    r"|\bSQLSTATE: (?:0A|2[123]|42|P0)\w{3}\b"
+)
+
+
+def kind_of(error: BaseException) -> FailureKind:
+    """Returns what another start would meet after ``error``.
+
+    Args:
+        error: as :func:`cause` returns it. Of an error that came through Spark only the text is
+            left, and that says it.
+    """
+    text = str(error)
+    if _BUSY.search(text):
+        return FailureKind.BUSY
+    if isinstance(error, _UNAVAILABLE):
+        return FailureKind.UNAVAILABLE
+    if isinstance(error, _PERMANENT_ERRORS):
+        return FailureKind.PERMANENT
+    if _TRANSIENT.search(text):
+        return FailureKind.TRANSIENT
+    is_permanent = _PERMANENT.search(text) or (
+        not isinstance(error, HeadraceError)
+        and not _PERMANENT_TYPES.isdisjoint((type(error).__name__, raised_type(text)))
+    )
+    return FailureKind.PERMANENT if is_permanent else FailureKind.TRANSIENT
 
 
 class RestartBudget:
@@ -42,14 +131,31 @@ class RestartBudget:
     def __init__(self, settings: RestartSettings) -> None:
         self._settings = settings
         self._spent: list[float] = []
+        self._busy: list[float] = []
+
+    def delay_after(self, kind: FailureKind, now: float) -> float | None:
+        """Seconds to wait before the next start; ``None``: there is none.
+
+        Only a transient failure uses up a restart.
+        """
+        if kind is FailureKind.PERMANENT:
+            return None
+        if kind is FailureKind.UNAVAILABLE:
+            return self._settings.first_delay_seconds
+        if kind is FailureKind.BUSY:
+            return self._next_delay(self._busy, MAX_BUSY_STARTS, now)
+        return self.next_delay(now)
 
     def next_delay(self, now: float) -> float | None:
         """Seconds to wait before the next start; ``None`` when the budget is spent."""
-        self._spent = [at for at in self._spent if now - at < BUDGET_WINDOW_SECONDS]
-        if len(self._spent) >= self._settings.budget:
+        return self._next_delay(self._spent, self._settings.budget, now)
+
+    def _next_delay(self, spent: list[float], budget: int, now: float) -> float | None:
+        spent[:] = [at for at in spent if now - at < BUDGET_WINDOW_SECONDS]
+        if len(spent) >= budget:
             return None
-        delay = self._settings.first_delay_seconds * 2.0 ** len(self._spent)
-        self._spent.append(now)
+        delay = self._settings.first_delay_seconds * 2.0 ** len(spent)
+        spent.append(now)
         return min(delay, self._settings.max_delay_seconds)
 
 

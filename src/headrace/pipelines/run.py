@@ -11,14 +11,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import (
-    BrokerUnreachableError,
     CheckpointBehindTableError,
     CheckpointInUseError,
     CheckpointLostError,
     HeadraceError,
     RefusedError,
-    RegistryUnreachableError,
-    SinkUnavailableError,
 )
 from headrace.kafka.client import client_config
 from headrace.kafka.cluster import KafkaCluster
@@ -31,10 +28,12 @@ from headrace.pipelines.checkpoint import (
     checkpoint_root,
 )
 from headrace.pipelines.failures import (
-    NEVER_RETRIED,
+    MAX_BUSY_STARTS,
+    FailureKind,
     RestartBudget,
     cause,
     headline,
+    kind_of,
     used_twice,
 )
 from headrace.pipelines.graph import Graph, RunContext, build
@@ -98,9 +97,6 @@ def run_context(settings: Settings, pipeline: Pipeline, deployment: Deployment) 
         storage=settings.storage,
         ledger=settings.ledger,
     )
-
-
-_AWAY = (BrokerUnreachableError, RegistryUnreachableError, SinkUnavailableError)
 
 
 class PipelineRun:
@@ -173,16 +169,12 @@ class PipelineRun:
             self._graph = None
 
     def _start_when_due(self) -> None:
-        from pyspark.errors import AnalysisException
-
         if time.monotonic() < self._start_at:
             return
         try:
             self._take_lock()
             self._forget_backlog()
             self._query = self._started()
-        except AnalysisException as error:  # Spark can't plan the steps: no restart helps
-            self._end_failed(PipelineState.FAILED, headline(error), error)
         except Exception as error:  # noqa: BLE001  whatever it was, the pipelines beside it go on
             self._failed(error)
         else:
@@ -313,23 +305,25 @@ class PipelineRun:
         self._failed(error)
 
     def _failed(self, error: Exception) -> None:
-        reason = headline(error)
-        if isinstance(error, NEVER_RETRIED):
+        reason, kind = headline(error), kind_of(error)
+        if kind is FailureKind.PERMANENT:
             refused = isinstance(error, RefusedError)
             state = PipelineState.REFUSED if refused else PipelineState.FAILED
             self._end_failed(state, reason, error)
             return
         _LOG.error("The query failed: %s", reason, exc_info=exc_info(error))
         # A server that does not answer is waited for; a run with an end uses up its restarts.
-        restarts = self.progress.restarts
-        if isinstance(error, _AWAY) and not self._once:
-            delay: float | None = self._settings.restart.first_delay_seconds
-        else:
-            delay = self._restarts.next_delay(time.monotonic())
-            restarts += 1
+        if kind is FailureKind.UNAVAILABLE and self._once:
+            kind = FailureKind.TRANSIENT
+        delay = self._restarts.delay_after(kind, time.monotonic())
+        restarts = self.progress.restarts + (kind is FailureKind.TRANSIENT)
         if delay is None:
-            budget = f"{self._settings.restart.budget} restarts within an hour did not help"
-            self._end_failed(PipelineState.FAILED, f"{budget}: {reason}", error)
+            met = (
+                f"{MAX_BUSY_STARTS} starts within an hour met a busy machine"
+                if kind is FailureKind.BUSY
+                else f"{self._settings.restart.budget} restarts within an hour did not help"
+            )
+            self._end_failed(PipelineState.FAILED, f"{met}: {reason}", error)
             return
         self._start_at = time.monotonic() + delay
         _LOG.info("The next start follows in %.1f s, after %d restarts", delay, restarts)

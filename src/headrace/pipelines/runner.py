@@ -12,7 +12,7 @@ from headrace.model import Avro
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.progress import PipelineProgress
 from headrace.pipelines.run import POLL_INTERVAL_SECONDS, Deployment, PipelineRun
-from headrace.pipelines.session import start_session
+from headrace.pipelines.session import SPARK_STARTS, start_session
 from headrace.runtime.extras import require_extra
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def run_pipelines(
     sources = [source for pipeline in pipelines for source in pipeline.sources]
     if any(isinstance(source.topic.record_format, Avro) for source in sources):
         require_extra("avro")
+    observe({each.name: PipelineProgress(each.name, reason=SPARK_STARTS) for each in pipelines})
     with driver_session(settings, deployment) as spark:
         return Driver(spark, settings, deployment).run(
             pipelines, once=once, observe=observe, stop=stop

@@ -12,11 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.runtime.clock import use_utc
+from headrace.runtime.java import home_without_module
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.settings import SparkSettings
+
+SPARK_STARTS = "Spark is starting"
+"""Commands show it before :func:`start_session`, which takes seconds, or most of a minute."""
 
 FEW_CORES = 2
 # A JVM warns on standard output, where commands answer in JSON.
@@ -67,6 +71,8 @@ def start_session(
     log = state / "logs" / "spark.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     os.environ.update(java)
+    if java_home := java.get("JAVA_HOME"):
+        os.environ["JAVA_HOME"] = home_without_module(java_home, state / "spark-java")
     os.environ["SPARK_HOME"] = str(spark_home(state / "spark-home"))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["POLARS_MAX_THREADS"] = "1"

@@ -44,6 +44,13 @@ class TracebackLine(NamedTuple):
         return not self.file.startswith(_LIBRARIES) and not _FOREIGN.search(self.file)
 
 
+class _Raised(NamedTuple):
+    """An exception of a traceback: where it was raised, and its class and message."""
+
+    at: TracebackLine
+    problem: str
+
+
 class SteppedRows(NamedTuple):
     """Rows behind steps.
 
@@ -90,17 +97,30 @@ def raised_in_step(text: str) -> StepError | None:
     ``None`` where something else failed: also where a library raised that the function called,
     since what is behind it may pass (a server that is away).
     """
+    raised = _last_raised(text)
+    if raised is None or not raised.at.is_users:
+        return None
+    at = raised.at
+    return StepError(at.name, raised.problem or "an exception", f"{at.file}:{at.line}")
+
+
+def raised_type(text: str) -> str:
+    """Returns the class of the exception in what Spark passes on of Python; empty without one."""
+    raised = _last_raised(text)
+    return "" if raised is None else raised.problem.partition(":")[0].rpartition(".")[2]
+
+
+def _last_raised(text: str) -> _Raised | None:
     _, traceback_start, rest = text.rpartition(_TRACEBACK)
     frames = [
         TracebackLine(match["file"], int(match["line"]), match["name"])
         for match in _FRAME.finditer(rest)
     ]
-    if not traceback_start or not frames or not frames[-1].is_users:
+    if not traceback_start or not frames:
         return None
     last = frames[-1]
     raised = _RAISED.search(rest, rest.index(f'"{last.file}", line {last.line}, in {last.name}'))
-    problem = raised["error"].strip() if raised else "an exception"
-    return StepError(last.name, problem, f"{last.file}:{last.line}")
+    return _Raised(last, raised["error"].strip() if raised else "")
 
 
 def _stepped(step: Step, frames: Sequence[DataFrame]) -> DataFrame:

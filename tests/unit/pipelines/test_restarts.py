@@ -68,6 +68,20 @@ def test_servers_that_are_away_use_up_no_restart(run, error):
 
 
 @pytest.mark.parametrize("once", [False, True])
+def test_a_busy_machine_uses_up_no_restart_in_any_run(run, once):
+    progress = run(RuntimeError("Python worker failed to connect back."), once=once)
+    assert (progress.state, progress.restarts) == (PipelineState.RESTARTING, 0)
+    assert "failed to connect back" in progress.reason
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_what_cannot_pass_is_not_tried_again(run, once):
+    progress = run(TypeError("'NoneType' object is not subscriptable"), once=once)
+    assert (progress.state, progress.restarts, progress.exit_code) == (PipelineState.FAILED, 0, 1)
+    assert progress.reason == "'NoneType' object is not subscriptable"
+
+
+@pytest.mark.parametrize("once", [False, True])
 def test_a_missing_permission_ends_it_at_once(run, once):
     progress = run(AuthorizationError("READ", "topic t", "ann"), once=once)
     assert (progress.state, progress.restarts) == (PipelineState.FAILED, 0)

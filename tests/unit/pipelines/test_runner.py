@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Mapping
 from types import SimpleNamespace
 
+import pytest
+
 from headrace import Join, Kafka, Lake, Pipeline, Topic, enrich
-from headrace.pipelines.runner import due
+from headrace.pipelines.progress import PipelineProgress, PipelineState
+from headrace.pipelines.run import Deployment
+from headrace.pipelines.runner import due, run_pipelines
+from headrace.settings.model import Settings
 
 
 class Event:
@@ -52,3 +59,25 @@ def test_what_writes_to_a_side_table_is_waited_for() -> None:
 def test_pipelines_that_wait_for_each_other_all_start() -> None:
     ring = [run(A_TO_B), run(Pipeline("b-to-a", B, Kafka(A)))]
     assert due(ring) == ring
+
+
+def test_a_run_says_that_spark_is_starting_before_it_waits_for_it(tmp_path, monkeypatch) -> None:
+    shown: list[Mapping[str, PipelineProgress]] = []
+
+    def started(*_: object, **__: object) -> None:
+        [progress] = shown[0].values()
+        assert (progress.state, progress.reason) == (PipelineState.STARTING, "Spark is starting")
+        raise InterruptedError
+
+    monkeypatch.setattr("headrace.pipelines.runner.start_session", started)
+    settings = Settings(root=tmp_path, name="p", modules=(), lake=str(tmp_path))
+    with pytest.raises(InterruptedError):
+        run_pipelines(
+            settings,
+            [A_TO_B],
+            deployment=Deployment("127.0.0.1:1", str(tmp_path), "local[1]", {}),
+            once=True,
+            observe=shown.append,
+            stop=threading.Event(),
+        )
+    assert list(shown[0]) == ["a-to-b"]

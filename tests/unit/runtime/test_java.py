@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import JavaUnavailableError
 from headrace.runtime import java as java_module
-from headrace.runtime.java import SPARK_MODULE, find_java
+from headrace.runtime.java import SPARK_MODULE, Java, find_java, home_without_module
 
 PROBED = """\
 #!/bin/sh
@@ -96,6 +96,20 @@ def test_the_wrapper_drops_only_the_module_and_keeps_every_other_argument(tmp_pa
     arguments = ["-Xmx1g", SPARK_MODULE, "", "two words", '"$x" *', "--add-modules=java.sql"]
     output = subprocess.run([wrapper, *arguments], capture_output=True, text=True, check=True)
     assert output.stdout.splitlines() == [f"[{a}]" for a in arguments if a != SPARK_MODULE]
+
+
+def test_spark_starts_a_java_that_warns_of_no_module(java: Java, tmp_path):
+    folder = tmp_path / "a project's" / "spark-java"
+    home = home_without_module(str(java.home), folder)
+    assert home == str(folder)
+    command = [f"{home}/bin/java", SPARK_MODULE, "-version"]
+    started = subprocess.run(command, capture_output=True, check=True, text=True)
+    assert "incubator" not in started.stderr
+
+
+def test_a_java_that_needs_no_wrapper_serves_where_none_can_be_written(tmp_path):
+    (tmp_path / "file").touch()
+    assert home_without_module("/opt/java", tmp_path / "file" / "spark-java") == "/opt/java"
 
 
 def test_spark_gets_the_home_and_a_path_that_finds_the_same_java_first(environ, tmp_path):

@@ -17,13 +17,13 @@ from headrace.errors import (
     BrokerUnreachableError,
     CheckpointInUseError,
     MatchedEventsRunningError,
-    RefusedError,
     TopicMissingError,
 )
 from headrace.model import TopicPartition
-from headrace.pipelines.failures import NEVER_RETRIED, RestartBudget, headline
+from headrace.pipelines.failures import FailureKind, RestartBudget, headline, kind_of
 from headrace.pipelines.lock import CheckpointLock
 from headrace.pipelines.references.positions import ReferencePosition
+from headrace.pipelines.session import SPARK_STARTS
 from headrace.queries.match.held import RegistryReader
 from headrace.queries.matched_events.matched_position import MatchedPosition
 from headrace.queries.matched_events.matched_topic import MatchedTopic
@@ -77,7 +77,7 @@ class EventEmitter:
         self._matched, self._registry, self._newest = matched, registry, newest
         self._session, self._state = session, state
         self._read_to: ReferencePosition | None = None
-        self._budget, self._retry_seconds = RestartBudget(restart), restart.first_delay_seconds
+        self._budget = RestartBudget(restart)
         self._stop = threading.Event()
         self._changes_often = False
         self._running: RunningQuery | None = None
@@ -108,9 +108,7 @@ class EventEmitter:
         self._observe = observe
         lock = self._locked()
         try:
-            self._status = replace(
-                self._status, state=TransferState.WAITING, reason="Spark is starting"
-            )
+            self._status = replace(self._status, state=TransferState.WAITING, reason=SPARK_STARTS)
             observe(None)
             with self._session() as spark:
                 while not self._stop.is_set():
@@ -139,13 +137,12 @@ class EventEmitter:
 
     def _delay_after(self, error: Exception) -> float | None:
         """Returns the delay before the next start in seconds, or ``None`` if there is no retry."""
-        if isinstance(error, (BrokerUnreachableError, TopicMissingError)):
-            return self._retry_seconds
-        if isinstance(error, (RefusedError, *NEVER_RETRIED)):
-            return None
-        delay = self._budget.next_delay(time.monotonic())
-        self._status = replace(self._status, restarts=self._status.restarts + 1)
-        return delay
+        # A topic that is deleted may be on its way to be created again.
+        is_missing = isinstance(error, TopicMissingError)
+        kind = FailureKind.UNAVAILABLE if is_missing else kind_of(error)
+        if kind is FailureKind.TRANSIENT:
+            self._status = replace(self._status, restarts=self._status.restarts + 1)
+        return self._budget.delay_after(kind, time.monotonic())
 
     def _run_queries(self, spark: SparkSession) -> None:
         """Runs one Spark query after the other, until stopped."""
