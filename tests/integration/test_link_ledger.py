@@ -229,17 +229,43 @@ def test_records_behind_the_position_may_be_there_or_not(spark, linked):
     assert texts(linked.windows(spark, "waw")[0]) == [(-1, f"{linked.copy}/0")]
 
 
-def test_what_retention_has_left_at_both_ends_is_compared(spark, linked):
+def test_copies_that_are_gone_before_their_time_are_missing(spark, linked):
     linked.write(linked.other, linked.name, range(0, 200, 10))
     linked.mirror_all()
     linked.delete_before(linked.own, linked.copy, 4)
-    states = {n: (each.state, each.read) for n, each in linked.windows(spark, "waw").items()}
-    assert states == {0: (BALANCED, 2), 1: (BALANCED, 6), 2: (BALANCED, 6), 3: (BALANCED, 2)}
+    windows = linked.windows(spark, "waw")
+    states = {n: (each.state, each.read) for n, each in windows.items()}
+    assert states == {0: (UNBALANCED, 6), 1: (BALANCED, 6), 2: (BALANCED, 6), 3: (BALANCED, 2)}
+    assert texts(windows[0]) == [(4, f"{linked.copy}/0")]
     linked.delete_before(linked.other, linked.name, 8)
     states = {n: (each.state, each.read) for n, each in linked.windows(spark, "waw").items()}
     assert states == {1: (BALANCED, 4), 2: (BALANCED, 6), 3: (BALANCED, 2)}
     linked.delete_before(linked.own, linked.copy, -1)
-    assert linked.windows(spark, "waw") == {}
+    windows = linked.windows(spark, "waw")
+    assert {n: texts(each) for n, each in windows.items()} == {
+        n: [(number, f"{linked.copy}/0")] for n, number in ((1, 4), (2, 6), (3, 2))
+    }
+
+
+@pytest.mark.parametrize(
+    "config", [{"retention.ms": "3600000"}, {"retention.bytes": str(2**40)}], ids=str
+)
+def test_copies_that_retention_may_have_removed_are_expired(spark, linked, config):
+    delete_topic(linked.own, linked.copy)
+    make_topic(linked.own, linked.copy, PARTITIONS, config=config)
+    linked.write(linked.other, linked.name, range(0, 200, 10))
+    linked.mirror_all()
+    linked.delete_before(linked.own, linked.copy, 4)
+    windows = linked.windows(spark, "waw")
+    states = {n: (each.state, each.read) for n, each in windows.items()}
+    assert states == {0: (BALANCED, 6), 1: (BALANCED, 6), 2: (BALANCED, 6), 3: (BALANCED, 2)}
+    # A broker may have looked at its segments, too.
+    assert windows[0].fates[Fate.EXPIRED] >= 4
+    linked.delete_before(linked.own, linked.copy, -1)
+    windows = linked.windows(spark, "waw")
+    assert [each.fates for each in windows.values()] == [
+        {Fate.EXPIRED: number} for number in (6, 6, 6, 2)
+    ]
 
 
 def test_an_open_transaction_at_the_target_is_no_loss(spark, linked, monkeypatch):

@@ -11,7 +11,7 @@ from headrace.link_ledger.records import LinkKey
 from headrace.pipelines.ledger.sums import Fate, Hop, Sums
 from headrace.pipelines.ledger.windows import Imbalance, WindowBalance, WindowState
 
-_ENDED = (Fate.OUT, Fate.FILTERED, Fate.WAITING, Fate.LATE, Fate.LEFT_OUT)
+_ENDED = (Fate.OUT, Fate.FILTERED, Fate.WAITING, Fate.EXPIRED, Fate.LATE, Fate.LEFT_OUT)
 
 
 def link_windows(count: LinkCount, window_seconds: int, now: float) -> list[WindowBalance]:

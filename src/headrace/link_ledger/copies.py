@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from headrace.kafka.client import ClientConfig
+from headrace.kafka.topics import topic_states
 from headrace.link_ledger.accepted import AcceptedRange, in_force
 from headrace.link_ledger.count import LinkCount
 from headrace.link_ledger.ends import UnknownPartitions, led_partitions, ranges_now, settled_ranges
@@ -21,7 +23,8 @@ from headrace.link_ledger.records import (
 )
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.ledger.sums import Fate, Sums
-from headrace.transfer.columns import last_origin, time_ms
+from headrace.transfer.columns import last_origin, own_time_ms, time_ms
+from headrace.transfer.target import naming_site
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -86,13 +89,17 @@ class _Counting:
         self._positions: dict[int, int] = {}
         self._target: dict[int, OffsetRange] = {}
         self._source: dict[int, OffsetRange] = {}
+        self._first_copies: dict[
+            int, int
+        ] = {}  # offsets at the source, of partitions that were cut
         self._accepted: list[AcceptedRange] = []
 
     def count(self) -> LinkCount:
         """Returns the count."""
         link = self._link
         self._read_ends()
-        self._begin_where_both_hold()
+        self._begin_behind_accepted()
+        self._find_first_copies()
         return LinkCount(
             {number: range_.partition.path for number, range_ in self._target.items()},
             self._sums(link.source, self._source.values(), self._source_fate()),
@@ -157,12 +164,15 @@ class _Counting:
     def _copy_of(self, source: TopicPartition) -> TopicPartition:
         return TopicPartition(self._link.copy, source.partition)
 
-    def _begin_where_both_hold(self) -> None:
-        """Moves the beginnings to what both ends hold, and behind offsets that were used before."""
+    def _begin_behind_accepted(self) -> None:
+        """Moves the beginnings behind offsets that were used before."""
         for each in self._accepted:
             if each.target_end is not None:
                 self._begin(self._source, each.partition, each.end)
                 self._begin(self._target, each.partition, each.target_end)
+
+    def _find_first_copies(self) -> None:
+        """Finds, where the target has removed records, of which record the first copy is left."""
         cut = {n: range_ for n, range_ in self._target.items() if range_.start > 0}
         if not (first_offsets := heads(cut.values())):
             first = {}
@@ -173,9 +183,9 @@ class _Counting:
             first = first_values(records, offset)
         for number, range_ in cut.items():
             if range_.partition in first:
-                self._begin(self._source, number, first[range_.partition])
+                self._first_copies[number] = first[range_.partition]
             elif range_.start == range_.end:  # no copy is left
-                self._begin(self._source, number, self._positions[number])
+                self._first_copies[number] = self._positions[number]
             else:
                 path = range_.partition.path
                 self._unknown.note(
@@ -210,9 +220,25 @@ class _Counting:
         return (
             f.when(reduce(lambda left, right: left | right, ranges, f.lit(False)), Fate.LEFT_OUT)
             .when(~self._link.is_sent(_headers()), Fate.FILTERED)
+            .when((offset < by_partition(self._first_copies, 0)) & self._is_old(), Fate.EXPIRED)
             .when(is_done, Fate.OUT)
             .otherwise(Fate.WAITING)
         )
+
+    def _is_old(self) -> Column:
+        """Whether the target's retention may have removed the copy of a record by now."""
+        from pyspark.sql import functions as f
+
+        link = self._link
+        if not self._first_copies:
+            return f.lit(False)
+        with naming_site(link.target_site):
+            config = topic_states(link.target, [link.copy])[link.copy].config
+        kept_ms = int(config["retention.ms"])
+        if int(config["retention.bytes"]) >= 0:
+            return f.lit(True)
+        is_old = own_time_ms() < time.time() * 1000 - kept_ms
+        return f.coalesce(is_old, f.lit(False)) if kept_ms >= 0 else f.lit(False)
 
     def _target_fate(self) -> Column:
         from pyspark.sql import functions as f
