@@ -376,11 +376,11 @@ def test_a_record_that_the_target_refuses_is_named(plan, began_ms):
         value = random.Random(n).randbytes(size)
         sender.produce(merged.topics[0], value, partition=0, timestamp=began_ms + n)
     assert sender.flush(FLUSH_SECONDS) == 0
-    running = Running(merged)
-    with running:
-        wait_for(lambda: running.failure)
-    assert isinstance(running.failure, MergerRecordError)
-    assert (running.failure.partition, running.failure.offset) == (f"{merged.topics[0]}/0", 1)
+    with Running(merged) as running:
+        running.until(lambda status: status.refused)
+        [error] = running.instance.progress.refused.values()
+    assert isinstance(error, MergerRecordError)
+    assert (error.partition, error.offset) == (f"{merged.topics[0]}/0", 1)
     alter = [ConfigResource("topic", merged.target, incremental_configs=[LARGER])]
     admin_request(
         merged.config,

@@ -437,12 +437,17 @@ def test_a_record_that_the_target_refuses_is_named_and_those_before_it_are_copie
     write(source, name, range(200), headers=[("h", random.Random(1).randbytes(500))])
     write(source, name, [200], headers=[("h", random.Random(2).randbytes(20_000))])
     write(source, name, range(201, 220))
+    write(source, name, range(1000, 1050), partition=1)
     with Running(link) as running:
-        wait_for(lambda: running.failure)
-    error = running.failure
-    assert isinstance(error, MirrorRecordError)
-    assert (error.site, error.partition, error.offset) == ("waw", f"{name}/0", 200)
+        running.until(lambda progress: progress.refused)
+        [error] = running.refused.values()
+        assert isinstance(error, MirrorRecordError)
+        assert (error.site, error.partition, error.offset) == ("waw", f"{name}/0", 200)
+        write(source, name, range(1050, 1100), partition=1)
+        running.until(lambda progress: progress.moved.records == 300)
+        assert [*running.refused] == [TopicPartition(name, 0)]
     assert numbers(target, link) == list(range(200))
+    assert numbers(target, link, partition=1) == list(range(1000, 1100))
     assert committed_offset(target, link) == 200
 
 
@@ -468,18 +473,18 @@ def test_a_record_from_the_future_is_named_with_the_setting_that_keeps_it(source
         name, f"headrace.mirror.{name}", "waw", "central", source, target, {name: f"waw.{name}"}
     )
     write(source, name, [0, 7_200_000, 1])
-    with Running(link) as running:
-        wait_for(lambda: running.failure)
-    assert isinstance(running.failure, MirrorRecordError)
-    assert (running.failure.offset, running.failure.setting) == (1, TIMES_AHEAD)
-    keeps, _, loses = running.failure.remedy.partition(" To leave it out: ")
-    assert f'waw.{name} config={{"{TIMES_AHEAD}": ' in keeps
-    assert "headrace mirror accept" in loses
-    resource = ConfigResource("topic", f"waw.{name}", incremental_configs=[ANY_TIME])
-    for done in admin(target).incremental_alter_configs([resource]).values():
-        done.result(LIMIT_SECONDS)
-    with Running(link) as running:
-        running.until(lambda progress: progress.moved.records >= 2)
+    with Running(link, OFTEN) as running:
+        running.until(lambda progress: progress.refused)
+        [error] = running.refused.values()
+        assert isinstance(error, MirrorRecordError)
+        assert (error.offset, error.setting) == (1, TIMES_AHEAD)
+        keeps, _, loses = error.remedy.partition(" To leave it out: ")
+        assert f'waw.{name} config={{"{TIMES_AHEAD}": ' in keeps
+        assert "headrace mirror accept" in loses
+        resource = ConfigResource("topic", f"waw.{name}", incremental_configs=[ANY_TIME])
+        for done in admin(target).incremental_alter_configs([resource]).values():
+            done.result(LIMIT_SECONDS)
+        running.until(lambda progress: progress.moved.records == 3 and not progress.refused)
     assert numbers(target, link) == [0, 7_200_000, 1]
 
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 from headrace.control.accepted_ranges import keep_accepted
 from headrace.control.project import LoadedProject
 from headrace.control.site_clusters import own_cluster
+from headrace.control.status_folders import merger_folder, refused_now
 from headrace.errors import (
     MergerNotRefusedError,
     MergerRunningError,
@@ -134,12 +135,14 @@ def merger_standing(project: LoadedProject, merger: Merger) -> MergerStanding:
     known, refused = _positions_and_refused(plan, outputs, led)
     ends = {source: end for source, (end, _) in latest_offsets(plan.config, led).items()}
     firsts = earliest_offsets(plan.config, led)
+    reasons = refused_now(merger_folder(project.settings), merger.name)
+    reasons |= {output.path: str(refusal) for output, refusal in refused.items()}
     partitions = tuple(
         _merged(
             source,
             known.get(source),
             (firsts.get(source, 0), ends.get(source)),
-            refused.get(output),
+            reasons.get(output.path, ""),
         )
         for output in outputs
         for source in plan.inputs_of(output)
@@ -176,7 +179,7 @@ def _merged(
     source: TopicPartition,
     position: InputPosition | None,
     log: tuple[int, int | None],
-    refusal: RefusedError | None,
+    refused: str,
 ) -> MergedPartition:
     first, end = log
     begin = first if position is None else position.offset
@@ -186,7 +189,7 @@ def _merged(
         end,
         None if end is None else max(end - begin, 0),
         None if position is None or position.written.time_ms < 0 else position.written.time_ms,
-        "" if refusal is None else str(refusal),
+        refused,
     )
 
 

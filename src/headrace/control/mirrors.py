@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from confluent_kafka import TopicPartition as ConsumerOffset
 
 from headrace.control.accepted_ranges import keep_accepted
 from headrace.control.site_clusters import cluster_of, own_cluster
+from headrace.control.status_folders import mirror_folder, refused_now
 from headrace.errors import (
     BrokerUnreachableError,
     MirrorGapError,
@@ -140,11 +141,13 @@ def _known_standing(settings: Settings, mirror: Mirror) -> MirrorStanding:
     led = {s for s in sources if s.topic in live and s.partition not in live[s.topic].leaderless}
     with naming_site(link.source_site):
         ends = {source: end for source, (end, _) in latest_offsets(link.source, led).items()}
-    partitions = (
+    partitions = [
         _mirrored(link, source, known[link.copy_of(source)], starts, ends.get(source))
         for source in sorted(sources)
-    )
-    return MirrorStanding(mirror.name, mirror.source, group, tuple(partitions))
+    ]
+    records = refused_now(mirror_folder(settings), mirror.name)
+    told = (replace(at, refused=at.refused or records.get(at.partition, "")) for at in partitions)
+    return MirrorStanding(mirror.name, mirror.source, group, tuple(told))
 
 
 def _mirrored(

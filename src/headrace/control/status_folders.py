@@ -7,7 +7,7 @@ from headrace.merger.status import MergerStatus
 from headrace.mirror.status import MirrorStatus
 from headrace.queries.matched_events.status import EmitterStatus
 from headrace.settings import Settings
-from headrace.transfer.status import TransferStatusFolder
+from headrace.transfer.status import Status, TransferStatusFolder
 from headrace.workers.monitoring.progress import WorkerStatusFolder
 
 
@@ -24,6 +24,22 @@ def mirror_folder(settings: Settings) -> TransferStatusFolder[MirrorStatus]:
 def merger_folder(settings: Settings) -> TransferStatusFolder[MergerStatus]:
     """Returns the folder of the statuses of mergers."""
     return TransferStatusFolder(settings.state / "status" / "mergers", MergerStatus)
+
+
+def refused_now(folder: TransferStatusFolder[Status], name: str) -> dict[str, str]:
+    """Returns what instances that run on this machine can't move on, and why.
+
+    Only they know of a record that their target does not take.
+
+    Args:
+        folder: of their statuses.
+        name: of the mirror or merger.
+
+    Returns:
+        the reasons by ``topic/partition``.
+    """
+    running = (each for each in folder.read() if each.name == name and not each.has_ended)
+    return {partition: why for each in running for partition, why in each.refused.items()}
 
 
 def dispatcher_folder(settings: Settings) -> TransferStatusFolder[DispatcherStatus]:

@@ -56,7 +56,10 @@ class MirrorRecordError(TransferRecordError):
     def remedy(self) -> str:
         kept = way_to_keep(self.copy, self.setting)
         behind = f"{self.partition} --to {self.offset + 1}"
-        left_out = f"To leave it out: `headrace mirror accept {self.mirror} {behind}`."
+        left_out = (
+            f"To leave it out: stop the instances of {self.mirror}, then "
+            f"`headrace mirror accept {self.mirror} {behind}`."
+        )
         return f"{kept} {left_out}".lstrip()
 
 

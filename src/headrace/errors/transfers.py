@@ -8,7 +8,19 @@ _ANY_TIME = 2**63 - 1
 
 
 class TransferRecordError(RefusedError):
-    """A record can't be written as it is."""
+    """A record can't be written as it is.
+
+    Attributes:
+        partition: of the source, as ``topic/partition``.
+    """
+
+    partition: str
+
+    @property
+    def source(self) -> tuple[str, int]:
+        """Returns the topic and the number of the partition."""
+        topic, _, number = self.partition.rpartition("/")
+        return topic, int(number)
 
 
 def way_to_keep(topic: str, setting: str) -> str:

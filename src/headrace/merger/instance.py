@@ -112,3 +112,6 @@ class _MergerTransfer:
         committed: Sequence[confluent_kafka.TopicPartition],
     ) -> Starts[OutputPosition]:
         return find_starts(self._plan, partitions, committed)
+
+    def moved_by(self, source: TopicPartition) -> TopicPartition:
+        return TopicPartition(self._plan.target, source.partition)

@@ -71,3 +71,6 @@ class _MirrorTransfer:
             {copy_of(source): refusal for source, refusal in starts.refused.items()},
             frozenset(map(copy_of, starts.awaited)),
         )
+
+    def moved_by(self, source: TopicPartition) -> TopicPartition:
+        return self._link.copy_of(source)

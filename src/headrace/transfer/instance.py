@@ -56,6 +56,9 @@ class TransferTiming:
         start_seconds: the interval of requests where partitions begin, while no broker answers.
         check_seconds: the interval of checks of topics, of transactions that stay open, and of
             partitions that are refused or not there yet.
+        most_retry_seconds: a record that the target does not take is tried again after
+            ``check_seconds``, and then after twice the time before, at most this: each try makes
+            all partitions begin anew.
         hung_seconds: a target that returns no positions for this time is reported: brokers end a
             transaction whose instance is gone within twenty seconds.
         restart_seconds: the delay before it restarts from the committed positions.
@@ -64,6 +67,7 @@ class TransferTiming:
     take_seconds: float = 0.1
     start_seconds: float = 1.0
     check_seconds: float = 30.0
+    most_retry_seconds: float = 900.0
     hung_seconds: float = 60.0
     restart_seconds: float = 1.0
 
@@ -146,6 +150,21 @@ class Carrier(Protocol[NewStart]):
         """Gives up what is not committed."""
 
 
+@dataclass(frozen=True, slots=True)
+class _RefusedRecord:
+    """A record that the target does not take, of a partition that waits for that.
+
+    Attributes:
+        error: names the record.
+        retry_at: when it is tried again, by the monotonic clock.
+        delay: from the last try to that.
+    """
+
+    error: TransferRecordError
+    retry_at: float
+    delay: float
+
+
 class Transfer(Protocol[Start]):
     """What instances of one mirror or merger do."""
 
@@ -173,6 +192,9 @@ class Transfer(Protocol[Start]):
         committed: Sequence[confluent_kafka.TopicPartition],
     ) -> Starts[Start]:
         """Returns where ``partitions`` go on, by what is committed for their positions."""
+
+    def moved_by(self, source: TopicPartition) -> TopicPartition:
+        """Returns the partition that the group shares by which one of a source is moved."""
 
 
 @dataclass
@@ -217,7 +239,8 @@ class TransferInstance(Generic[Start]):
 
     Any number of instances share the partitions. While brokers are away, it waits. What is in a
     transaction when anything goes wrong is given up, and moved again from the position that is
-    committed.
+    committed. A partition whose next record the target does not take is refused, and tried again
+    from time to time; the others go on.
     """
 
     def __init__(
@@ -231,6 +254,7 @@ class TransferInstance(Generic[Start]):
         self._id = ""
         self._open_transactions = OpenTransactions(self._target.config)
         self._rejections: dict[TopicPartition, Rejection] | None = None
+        self._refused_records: dict[TopicPartition, _RefusedRecord] = {}
         self._waiting: set[TopicPartition] = set()
         self._start_at = 0.0
         self._unknown_since: float | None = None
@@ -253,8 +277,6 @@ class TransferInstance(Generic[Start]):
 
         Raises:
             TopicMissingError: if a topic of the target does not exist.
-            TransferRecordError: if a record can't be written as it is. What a mirror has copied
-                before it is committed; a merger commits nothing of its transaction.
             AuthorizationError: if an ACL is missing.
             SinkError: if the target takes no records of a topic.
             KafkaException: if an error of a cluster is permanent.
@@ -280,13 +302,29 @@ class TransferInstance(Generic[Start]):
             return
         try:
             self.carrier.move(self._timing.take_seconds)
-        except TransferRecordError:
+        except TransferRecordError as error:
             # The remedy of the error leaves out all that is not committed before the record.
             self._commit()
-            raise
+            self._refuse(error)
+            return
         if time.monotonic() >= self._commit_at or self.carrier.is_full:
             self._commit()
             self._check_topics()
+
+    def _refuse(self, error: TransferRecordError) -> None:
+        """Leaves the partition of a record out, and begins anew with the others."""
+        source = TopicPartition(*error.source)
+        partition, timing = self._transfer.moved_by(source), self._timing
+        before = self._refused_records.get(partition)
+        delay = timing.check_seconds
+        if before is not None:
+            delay = min(2 * before.delay, max(timing.most_retry_seconds, delay))
+        retry_at = time.monotonic() + delay
+        self._refused_records[partition] = _RefusedRecord(error, retry_at, delay)
+        # Records of several partitions may be known; without any, they are sent in batches again.
+        known = {at: each for at, each in (self._rejections or {}).items() if at != source}
+        self._interrupt(error)
+        self._rejections = known or None
 
     def _commit(self) -> None:
         self._commit_at = time.monotonic() + self._target.commit_seconds
@@ -355,13 +393,24 @@ class TransferInstance(Generic[Start]):
             self._note_unknown(error)
             return
         self._unknown_since = None
-        starts = self._transfer.starts(self._waiting, committed)
+        starts = self._without_refused_records(self._transfer.starts(self._waiting, committed))
         if starts.positions:
             self.carrier.add(starts.positions)
         self._waiting = {*starts.refused, *starts.awaited}
         if self._waiting:
             self._start_at = time.monotonic() + self._timing.check_seconds
         self._note(starts)
+
+    def _without_refused_records(self, starts: Starts[Start]) -> Starts[Start]:
+        """Leaves out partitions whose next record the target did not take a short time ago."""
+        now = time.monotonic()
+        refused = {
+            partition: record.error
+            for partition, record in self._refused_records.items()
+            if partition in starts.positions and now < record.retry_at
+        }
+        begun = {at: start for at, start in starts.positions.items() if at not in refused}
+        return Starts(begun, {**starts.refused, **refused}, starts.awaited)
 
     def _new_carrier(self) -> Carrier[Start]:
         """Ends what the former one left open, and makes one with an id of its own.
@@ -425,6 +474,7 @@ class TransferInstance(Generic[Start]):
         self._waiting -= partitions
         self.progress.partitions -= partitions
         for partition in partitions:
+            self._refused_records.pop(partition, None)
             self.progress.refused.pop(partition, None)
             self.progress.hanging.pop(partition, None)
         if not self._waiting:

@@ -64,6 +64,11 @@ class TransferStatus:
     """Properties that are figures, too."""
 
     @property
+    def has_ended(self) -> bool:
+        """Returns whether the instance runs no more."""
+        return self.state in _ENDED
+
+    @property
     def partitions(self) -> int:
         """Returns how many partitions it reads."""
         return len(self.lags)
@@ -141,7 +146,7 @@ class TransferStatusFolder(Generic[Status]):
     def forget(self, name: str) -> None:
         """Removes what ended instances of a mirror or merger left."""
         for status in self.read():
-            if status.name == name and status.state in _ENDED:
+            if status.name == name and status.has_ended:
                 self._path(status).unlink(missing_ok=True)
 
     def _path(self, status: Status) -> Path:
@@ -149,7 +154,7 @@ class TransferStatusFolder(Generic[Status]):
 
 
 def _with_liveness(status: Status) -> Status:
-    if status.state in _ENDED or time.time() - status.updated_ms / 1000 < STALE_AFTER_SECONDS:
+    if status.has_ended or time.time() - status.updated_ms / 1000 < STALE_AFTER_SECONDS:
         return status
     reason = f"no heartbeat for {STALE_AFTER_SECONDS:.0f} s; the process may have been killed"
     return replace(status, state=TransferState.FAILED, reason=reason)

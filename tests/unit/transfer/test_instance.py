@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 
 import confluent_kafka
@@ -37,13 +38,14 @@ class World:
 
     def __init__(self):
         self.calls, self.copies, self.rejections, self.ids = [], [], [], []
+        self.added = []  # partitions, by copier
         self.hanging = {}
         self.away, self.away_at_start = None, []
         self.starts = Starts({SOURCE: Position(0)}, {}, frozenset())
 
-    def member(self, config, group, topics, *, on_assigned, **_):
+    def member(self, config, group, topics, *, on_assigned, on_revoked, **_):
         self.client_id = config["client.id"]
-        self.assign = on_assigned
+        self.assign, self.revoke = on_assigned, on_revoked
         return SimpleNamespace(
             poll=lambda: None,
             committed=self.committed,
@@ -65,7 +67,8 @@ class World:
         self.ids.append(transactional_id)
         self.rejections.append(rejections)
         return SimpleNamespace(
-            add=lambda _: None,
+            remove=lambda _: None,
+            add=lambda starts: self.added.append(set(starts)),
             move=self.copy,
             commit=self.commit,
             close=lambda: self.calls.append("abort"),
@@ -144,17 +147,74 @@ def test_a_transaction_that_could_not_be_ended_is_ended_later(world, monkeypatch
     assert len(set(world.ids)) == 2
 
 
-def test_what_came_before_a_record_that_can_not_be_copied_is_committed(world):
-    error = MirrorRecordError("m", "waw", "a/0", 5, "too large")
-    with pytest.raises(MirrorRecordError):
-        run(world, error)
-    assert world.calls[-3:] == ["commit", "abort", "leave"]
+TOO_LARGE = MirrorRecordError("m", "waw", "a/0", 5, "too large")
+OTHER, OTHER_COPY = TopicPartition("a", 1), TopicPartition("waw.a", 1)
 
 
-def test_refused_records_are_sent_alone_and_known_to_the_next_copier(world):
-    rejections = {SOURCE: Rejection(7, "too large")}
-    run(world, RejectedBatchError("x", {}), RejectedBatchError("x", rejections))
-    assert world.rejections == [None, {}, rejections]
+@pytest.fixture
+def two(world):
+    world.starts = Starts({SOURCE: Position(0), OTHER: Position(0)}, {}, frozenset())
+    return world
+
+
+def test_a_record_that_can_not_be_copied_refuses_its_partition_and_the_others_go_on(two):
+    progress = run(two, TOO_LARGE, lambda: None)
+    assert progress.refused == {COPY: TOO_LARGE}
+    assert two.added == [{COPY, OTHER_COPY}, {OTHER_COPY}]
+    first = two.calls.index("commit")  # what came before the record
+    assert two.calls[first : first + 4] == ["commit", "abort", "end", "new copier"]
+
+
+def test_a_partition_whose_record_was_refused_is_tried_again_and_goes_on(two):
+    progress = run(two, TOO_LARGE, lambda: None, timing=CHECKING)
+    assert progress.refused == {}
+    assert two.added == [{COPY, OTHER_COPY}] * 2
+
+
+def test_a_record_that_stays_refused_is_tried_less_and_less_often(two, monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(instance_module.time, "monotonic", lambda: clock.now)
+    tries = []
+
+    class Refusing:
+        """Each copier with the partition meets the record, each other one lets time pass."""
+
+        def pop(self, _):
+            if COPY in two.added[-1]:
+                tries.append(clock.now)
+                return TOO_LARGE
+            clock.now += 1.0
+            return instance.stop if clock.now > 1000 else lambda: None
+
+    instance = MirrorInstance(LINK, replace(AT_ONCE, check_seconds=10, most_retry_seconds=40))
+    two.copies = Refusing()
+    two.assign({COPY, OTHER_COPY})
+    instance.run(lambda _: None)
+    waits = [later - earlier for earlier, later in pairwise(tries)]
+    assert waits == sorted(waits)
+    assert [round(wait, -1) for wait in waits[:3]] == [10, 20, 40]
+    assert max(waits) <= 50
+
+
+def test_a_partition_that_another_instance_takes_is_tried_anew_when_it_comes_back(two):
+    progress = run(two, TOO_LARGE, lambda: two.revoke({COPY}), lambda: two.assign({COPY}))
+    assert progress.refused == {}
+
+
+def test_refused_records_are_sent_alone_until_each_has_refused_its_partition(two):
+    one = {SOURCE: Rejection(5, "too large")}
+    both = one | {OTHER: Rejection(7, "too large")}
+    another = MirrorRecordError("m", "waw", "a/1", 7, "too large")
+    progress = run(
+        two,
+        RejectedBatchError("x", {}),
+        RejectedBatchError("x", one),
+        RejectedBatchError("x", both),
+        TOO_LARGE,
+        another,
+    )
+    assert two.rejections == [None, {}, one, both, {OTHER: both[OTHER]}, None]
+    assert progress.refused == {COPY: TOO_LARGE, OTHER_COPY: another}
 
 
 def test_a_partition_that_waits_is_looked_at_again(world):

@@ -40,7 +40,8 @@ def run(
 
     Progress is shown. Start as many instances as you need, on any machines: they share the
     partitions. While a site does not respond, the instance waits. A partition whose source has lost
-    what comes next is not copied on; the others are, and `headrace mirror list` says why.
+    what comes next, or whose next record the copy does not take, is not copied on; the others are,
+    and `headrace mirror list` says why.
     """
     from headrace.cli.views.lifecycle import Stopping
     from headrace.cli.views.mirrors import mirroring
