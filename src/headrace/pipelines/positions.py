@@ -177,6 +177,9 @@ class TablePositions:
         }
         versions = {ids.newest: ids.number, ids.batch: planned.batch_id}
         starts = positions_of(planned.starts)
+        begins_elsewhere = recorded.newest != ids.number and not self._expected_at_first
+        # What commits before it say of that is not of the rows that follow.
+        completeness = {"complete_until": None} if begins_elsewhere else {}
         return Transaction(
             versions | {names[partition]: at for partition, at in moved.items()},
             self._expected(recorded),
@@ -185,8 +188,9 @@ class TablePositions:
                 "checkpoint": ids.number,
                 "batch": planned.batch_id,
                 "offsets": {str(p): [starts.get(p, at), at] for p, at in moved.items()},
+                **completeness,
             },
-            begins_elsewhere=recorded.newest != ids.number and not self._expected_at_first,
+            begins_elsewhere=begins_elsewhere,
         )
 
     def _expected(self, recorded: Recorded) -> dict[str, int | None]:

@@ -73,6 +73,9 @@ def test_a_checkpoint_begins_elsewhere_with_its_first_transaction_unless_at_the_
     assert TablePositions(new, table).transaction(batch).begins_elsewhere
     from_table = TablePositions(new, table, {IDS.newest: 3, IDS.batch: 4})
     assert not from_table.transaction(batch).begins_elsewhere
+    # It takes back until when the table was complete, unless it says that itself.
+    assert TablePositions(new, table).transaction(batch).metadata["complete_until"] is None
+    assert "complete_until" not in from_table.transaction(batch).metadata
 
 
 def test_the_table_is_asked_once_a_run(table):
