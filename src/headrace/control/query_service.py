@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -105,19 +105,31 @@ class ProjectQueries:
             raise QueryMissingError(query.document["id"], declared.name, "its record is faulty")
         number = declared.partition_of(query.document["id"].encode())
         partition = TopicPartition(declared.results_topic, number)
-        registered_at = partial(self._registered_at, declared.name, query.document["id"])
-        return TopicCursor(self._reader, partition, query.document, begin, registered_at)
+        registration = partial(self._registration, declared.name, query.document["id"])
+        return TopicCursor(self._reader, partition, query.document, begin, registration)
 
-    def _registered_at(self, registry: str, query_id: str) -> datetime | None:
-        """Returns when the query that has an id now was registered; ``None`` if there is none."""
+    def _registration(self, registry: str, query_id: str) -> RegistrationKey | None:
         try:
             query = self._registry(registry).entry(query_id).query
         except QueryMissingError:
             return None
-        return None if query is None else query.registered_at
+        return None if query is None else RegistrationKey(query.registered_at, query.topic)
 
     def _registry(self, name: str | None) -> QueryRegistry:
         return self._registries[declared_queries(self._project, name).name]
+
+
+class RegistrationKey(NamedTuple):
+    """What the results of one stream have in common.
+
+    Attributes:
+        registered_at: when the query was first registered.
+        topic: name of the topic that it is about. Only other programs change it: who may read
+            results of the one topic may lack access to the other.
+    """
+
+    registered_at: datetime
+    topic: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +156,13 @@ class TopicCursor:
     Args:
         reader: the reader of results topics.
         partition: the partition that has the results.
-        document: the query's document, with ``id`` and ``registered_at``.
+        document: the query's document, with ``id``, ``registered_at``, ``topic`` and ``revision``.
         begin: offset to begin at, or earliest or latest.
-        registered_at: returns when the query that has the id now was registered; ``None`` if there
-            is no query. It is called when a result belongs to a later registration: of two clients
-            that register one id at the same moment, the later one may have results until its record
-            is corrected. While there are no results, it is called every 15 seconds.
+        registration: returns that of the query that has the id now; ``None`` if there is no query.
+            It is called when a result belongs to a later registration: of two clients that register
+            one id at the same moment, the later one may have results until its record is corrected.
+            It is called when a result is of a later revision, which may be about another topic; and
+            every 15 seconds.
 
     Attributes:
         max_list_results, max_list_bytes: the results of a list, which are held in memory.
@@ -169,11 +182,13 @@ class TopicCursor:
         partition: TopicPartition,
         document: Mapping[str, Any],
         begin: ResultsBegin,
-        registered_at: Callable[[], datetime | None],
+        registration: Callable[[], RegistrationKey | None],
     ) -> None:
         self._reader, self._partition, self._id = reader, partition, document["id"]
-        self._registered_at, self._asked_at = registered_at, time.monotonic()
-        self._registered = datetime.fromisoformat(document["registered_at"])
+        self._registration, self._asked_at = registration, time.monotonic()
+        registered_at = datetime.fromisoformat(document["registered_at"])
+        self._key = RegistrationKey(registered_at, document["topic"])
+        self._revision: int = document["revision"]
         self._topic_id, self._step = "", self.min_offsets
         self._move(begin if isinstance(begin, int) else 0)
         if begin == "latest":
@@ -193,13 +208,14 @@ class TopicCursor:
         self._topic_id = known.topic_id or self._topic_id
         if self._position > offsets.end:
             return ResultPage((), self._position, is_end=True)
-        if self._position == offsets.end and self._is_registered_anew():
+        if self._is_registered_anew(is_end=self._position == offsets.end):
             return ResultPage((), self._position, is_end=True, is_over=True)
         # Retention may have deleted the records at the position.
         begin = max(self._position, offsets.start)
         range_ = OffsetRange(offsets.partition, begin, min(begin + self._step, offsets.end))
-        page = _Page(self._id, self._registered, self._registered_at, self.page_bytes)
+        page = _Page(self._id, self._key, self._revision, self._registration, self.page_bytes)
         is_whole = self._reader.read(range_, page.take)
+        self._revision = page.revision
         self._step = min(2 * self._step, self.max_offsets) if is_whole else self.min_offsets
         self._move(range_.end if is_whole else page.position)
         is_end = page.is_over or self._position == offsets.end
@@ -213,7 +229,7 @@ class TopicCursor:
 
         def take(record: Record) -> bool:
             result = result_of(self._id, record.key(), record.value())
-            if result is not None and _registered(result) == self._registered:
+            if result is not None and _registered(result) == self._key.registered_at:
                 newest.add(record.value() or b"")
             return True
 
@@ -222,13 +238,17 @@ class TopicCursor:
         is_cut = newest.is_cut or begin > known.start or len(counting) > limit
         return ResultList([msgspec.json.encode(each) for each in counting[-limit:]], is_cut)
 
-    def _is_registered_anew(self) -> bool:
-        """Returns whether the id belongs to another registration now; checked every 15 seconds."""
+    def _is_registered_anew(self, *, is_end: bool) -> bool:
+        """Returns whether the id belongs to another registration now; checked every 15 seconds.
+
+        Before the end there may be results of this one, which are read unless the topic changed.
+        """
         now = time.monotonic()
         if now - self._asked_at < _REGISTRATION_SECONDS:
             return False
         self._asked_at = now
-        return self._registered_at() not in {None, self._registered}
+        key = self._registration()
+        return key is not None and key != self._key and (is_end or key.topic != self._key.topic)
 
     def _move(self, position: int) -> None:
         self._position, self._moved_at = position, time.monotonic()
@@ -265,14 +285,15 @@ class _Page:
     def __init__(
         self,
         query_id: str,
-        registered: datetime,
-        registered_at: Callable[[], datetime | None],
+        key: RegistrationKey,
+        revision: int,
+        registration: Callable[[], RegistrationKey | None],
         max_bytes: int,
     ) -> None:
-        self._id, self._registered = query_id, registered
+        self._id, self._key, self.revision = query_id, key, revision
         # One call per page is enough: its records were written, and their queries registered,
         # before the call.
-        self._registered_at = cache(registered_at)
+        self._registration = cache(registration)
         self._left_bytes = max_bytes
         self.results: list[tuple[int, bytes]] = []
         self.position, self.is_over = 0, False
@@ -280,10 +301,17 @@ class _Page:
     def take(self, record: Record) -> bool:
         """Adds a record's result, and returns whether the page takes the next record as well."""
         result = result_of(self._id, record.key(), record.value())
-        is_later = result is not None and _registered(result) > self._registered
-        self.is_over = is_later and self._registered_at() != self._registered
         self.position = record.offset() + 1
-        if result is not None and _registered(result) == self._registered:
+        if result is None:
+            return True
+        registered_at = _registered(result)
+        is_own = registered_at == self._key.registered_at
+        is_later = registered_at > self._key.registered_at
+        if is_own:
+            is_later = result.revision > self.revision
+        self.is_over = is_later and self._registration() != self._key
+        if is_own and not self.is_over:
+            self.revision = max(self.revision, result.revision)
             self.results.append((record.offset(), msgspec.json.encode(result)))
             self._left_bytes -= len(self.results[-1][1])
         return not self.is_over and self._left_bytes > 0

@@ -18,6 +18,7 @@ from headrace.control import ingest, load_project, query_registry, query_service
 from headrace.control.ingest import ingest_config
 from headrace.control.query_service import (
     ProjectQueries,
+    RegistrationKey,
     ResultRange,
     ResultReader,
     TopicCursor,
@@ -76,11 +77,11 @@ class MemoryReader:
         self.stored, self.start, self.end, self.reads = [], 0, 0, []
         self.topic_id, self.cached_end = "first", None
 
-    def add(self, query, minute, registered=NOW, emission=1):
+    def add(self, query, minute, registered=NOW, emission=1, revision=1):
         result = QueryResult(
             query=query,
             registered=registered.isoformat().replace("+00:00", "Z"),
-            revision=1,
+            revision=revision,
             begin=f"2026-05-01T10:{minute:02}:00Z",
             end=f"2026-05-01T10:{minute + 1:02}:00Z",
             emission=emission,
@@ -114,9 +115,17 @@ def reader():
     return MemoryReader()
 
 
-def cursor(reader, begin="earliest", registered_at=lambda: None):
-    document = {"id": "a", "registered_at": "2026-05-01T10:00:00.250Z"}
-    return TopicCursor(reader, RESULTS, document, begin, registered_at)
+KEY = RegistrationKey(NOW, "clicks")
+
+
+def cursor(reader, begin="earliest", registration=lambda: None):
+    document = {
+        "id": "a",
+        "registered_at": "2026-05-01T10:00:00.250Z",
+        "topic": "clicks",
+        "revision": 1,
+    }
+    return TopicCursor(reader, RESULTS, document, begin, registration)
 
 
 def minutes(page):
@@ -341,9 +350,47 @@ def test_results_of_a_registration_that_was_corrected_are_passed(reader):
     for minute in (2, 3):
         reader.add("a", minute, registered=later)
     reader.add("a", 4)
-    page = cursor(reader, registered_at=lambda: asks.append(1) or NOW).read()
+    page = cursor(reader, registration=lambda: asks.append(1) or KEY).read()
     assert (minutes(page), page.is_over, page.position) == ([(0, 1), (3, 4)], False, 4)
     assert len(asks) == 1
+
+
+def test_no_result_of_another_topic_follows_when_another_program_changes_it(reader):
+    reader.add("a", 1)
+    reader.add("a", 2, revision=2)
+    page = cursor(reader, registration=lambda: RegistrationKey(NOW, "payments")).read()
+    assert (minutes(page), page.is_over) == ([(0, 1)], True)
+
+
+def test_a_later_revision_about_the_same_topic_is_read_on(reader):
+    asks = []
+    for revision in (1, 2, 2, 3):
+        reader.add("a", revision, revision=revision)
+    results = cursor(reader, registration=lambda: asks.append(1) or KEY)
+    assert minutes(results.read()) == [(0, 1), (1, 2), (2, 2), (3, 3)]
+    reader.add("a", 4, revision=3)
+    assert minutes(results.read()) == [(4, 4)]
+    assert len(asks) == 1
+
+
+@pytest.mark.parametrize(
+    ("now", "is_over"),
+    [
+        (KEY, False),
+        (None, False),
+        (RegistrationKey(NOW, "payments"), True),
+        # Results of this registration may follow, which are read first.
+        (RegistrationKey(NOW + timedelta(seconds=1), "clicks"), False),
+    ],
+)
+def test_a_change_of_topic_ends_a_stream_that_has_more_to_read(reader, monkeypatch, now, is_over):
+    clock = [0.0]
+    monkeypatch.setattr("headrace.control.query_service.time.monotonic", lambda: clock[0])
+    reader.add("a", 1)
+    results = cursor(reader, registration=lambda: now)
+    clock[0] = 15.0
+    page = results.read()
+    assert (page.is_over, minutes(page)) == (is_over, [] if is_over else [(0, 1)])
 
 
 def test_a_stream_ends_when_the_id_belongs_to_another_registration(load, topic, reader):
