@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.control.topic_rules import SUBPARTITION, schema_of
+from headrace.control.topic_rules import schema_of
 from headrace.model import EventField, FieldType, Metadata, Source
+from headrace.model.source import SUBPARTITION
 
 _RAW_VALUE = "value"
 _METADATA_TYPES = {

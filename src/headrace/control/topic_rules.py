@@ -20,7 +20,6 @@ from headrace.model import (
     FieldType,
     Format,
     Json,
-    Metadata,
     Partitioning,
     Raw,
     Topic,
@@ -28,10 +27,10 @@ from headrace.model import (
 )
 from headrace.model.fault import Fault, is_a
 from headrace.model.partition_value import RESCUED_COLUMN
+from headrace.model.source import RECORD_COLUMNS
 from headrace.settings import Settings
 
-SUBPARTITION = "_subpartition"
-RESERVED_COLUMNS = frozenset({*Metadata, RESCUED_COLUMN, SUBPARTITION})
+RESERVED_COLUMNS = RECORD_COLUMNS | {RESCUED_COLUMN}
 TIME_TYPES = frozenset({FieldType.TIMESTAMP, FieldType.MILLIS})
 ID_TYPES = frozenset({FieldType.STRING})
 KEY_TYPES = frozenset({FieldType.STRING, FieldType.LONG})

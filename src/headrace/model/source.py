@@ -40,6 +40,11 @@ class Metadata(enum.StrEnum):
     EVENT_INDEX = "_event_index"
 
 
+SUBPARTITION = "_subpartition"
+RECORD_COLUMNS = frozenset({*Metadata, SUBPARTITION})
+"""Names of the columns that a source may add; no field of an event has one of them."""
+
+
 @dataclass(frozen=True)
 class Source:
     """How a pipeline reads one topic.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from headrace.errors import SinkError
 from headrace.model import ByAccount, EventSchema, FieldType, Metadata, Topic
 from headrace.model.fault import Fault, is_a
+from headrace.model.source import RECORD_COLUMNS
 from headrace.sinks.api import (
     DeclaredRows,
     Guarantee,
@@ -131,7 +132,7 @@ def _event_faults(schema: EventSchema, rows: DeclaredRows) -> Iterator[Fault]:
             types = f"{columns[field.name].value} in the rows, {field.type.value} in the event"
             yield Fault(f"Kafka: {schema.name}.{field.name} is a {types}")
     for name in columns:
-        if name not in schema.names and not name.startswith("_"):
+        if name not in schema.names and name not in RECORD_COLUMNS:
             remedy = "add it to the class, or leave it out in a step"
             yield Fault(f"Kafka: column {name!r} is no field of {schema.name}", remedy)
 

@@ -17,6 +17,7 @@ from headrace.model import (
     partition_of,
     value_at,
 )
+from headrace.model.source import RECORD_COLUMNS
 from headrace.sinks.api import RejectedRow
 
 if TYPE_CHECKING:
@@ -157,7 +158,8 @@ def problem(topic: Topic, schema: pa.Schema) -> str | None:
         if not _takes(field.type, schema.field(field.name).type):
             column = schema.field(field.name).type
             return f"field {field.name!r} is a {field.type.value}, the rows have {column}"
-    extra = [n for n in schema.names if n not in topic.schema.names and not n.startswith("_")]
+    known = RECORD_COLUMNS | {*topic.schema.names}
+    extra = [name for name in schema.names if name not in known]
     if extra:
         return f"column {extra[0]!r} of the rows is no field of {topic.schema.name}"
     return None

@@ -14,6 +14,7 @@ import msgspec
 
 from headrace.errors import TableMismatchError
 from headrace.model import FieldType
+from headrace.model.source import RECORD_COLUMNS
 from headrace.sinks.api import RejectedRow
 from headrace.sinks.profiles.latest import Latest, Where
 from headrace.sinks.profiles.rules import ProfileRules
@@ -73,7 +74,7 @@ class RowsSpec:
             raise TableMismatchError(sink.label, f"{fault.message} ({fault.remedy})")
         at = sink.event_time or event_time or ""
         own = {sink.key, at, sink.event_id}
-        rest = tuple(name for name in columns if name not in own and not name.startswith("_"))
+        rest = tuple(name for name in columns if name not in own | RECORD_COLUMNS)
         lists = {
             name: Latest(latest.max_entries, tuple(latest.columns) or rest, latest.where)
             for name, latest in sink.lists.items()

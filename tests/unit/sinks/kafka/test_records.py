@@ -196,6 +196,7 @@ def test_a_raw_topic_takes_values_and_keys_as_they_are():
     ("columns", "reason"),
     [
         (CLICKS.append(pa.field("extra", pa.string())), "column 'extra'"),
+        (CLICKS.append(pa.field("_id", pa.string())), "column '_id'"),
         (CLICKS.remove(1), "field 'n' of Click is no column"),
         (CLICKS.set(1, pa.field("n", pa.string())), "field 'n' is a long, the rows have string"),
     ],

@@ -77,6 +77,11 @@ def test_the_rows_of_a_user_become_one_change_with_what_is_left_of_them():
     ]
 
 
+def test_a_list_without_columns_has_all_but_those_of_the_record():
+    schema = SCHEMA.append(pa.field("_id", pa.string()))
+    assert RowsSpec.of(SINK, "at", schema).lists["views"].columns == ("kind", "item", "_id")
+
+
 def test_a_row_that_forgets_leaves_what_comes_after_it():
     rows = [row(1), row(2), row(3), row(2, kind="forget"), row(1, kind="forget")]
     result = merged(rows)
