@@ -7,6 +7,7 @@ from datetime import UTC, datetime, time
 from decimal import Decimal
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,8 @@ from tests.integration.test_sinks import Database
 
 from headrace import Pipeline, Postgres, Topic, WriteMode
 from headrace.errors import TableMismatchError
+from headrace.sinks.postgres.connection import find_table
+from headrace.sinks.postgres.json_rows import insert_rows
 from headrace.testing.sink_lab import batch
 
 NOON = datetime(2019, 11, 24, 12, tzinfo=UTC)
@@ -158,6 +161,24 @@ def exact_table(postgres):
         "CREATE TABLE clicks (id int, price numeric(8, 2), at timestamptz(3))",
     )
     return found, iter(range(10_000))
+
+
+def test_a_percent_sign_in_the_name_of_a_column_is_one(database):
+    found = database('CREATE TABLE clicks (id int PRIMARY KEY, "50%d" text, "%%" int)')
+    columns = pa.schema([("id", pa.int32()), ("50%d", pa.string()), ("%%", pa.int32())])
+    rows = [{"id": number, "50%d": "a", "%%": number} for number in (1, 2, 2)]
+    driver = Postgres("clicks").open(found.context, columns)
+    writer = driver.writers(uuid.uuid4().hex)
+    assert writer.write(pa.Table.from_pylist(rows, columns)) == []
+    refused = driver.commit(writer.close(), batch(0), 0)
+    assert [(each.reason, json.loads(each.values)) for each in refused.rejected] == [
+        ("not-unique", rows[2])
+    ]
+    driver.commit(refused.pieces, batch(0), 0)
+    with psycopg.connect(found.url) as connection:
+        line = {"id": b"3", "50%d": b'"b"', "%%": b"3"}
+        assert insert_rows(connection, find_table(connection, "clicks"), [line]) == []
+    assert found.execute("TABLE clicks ORDER BY id") == [(1, "a", 1), (2, "a", 2), (3, "b", 3)]
 
 
 NAMES = pa.schema([("name", pa.string()), ("n", pa.int64())])

@@ -278,6 +278,13 @@ def test_distinct_counts_merge_over_tasks_and_batches_within_their_error(opened)
     assert size <= 2**12 // 2 + 100
 
 
+def test_a_distinct_count_may_have_a_percent_sign_in_its_name(database):
+    found = database()
+    driver = replace(ADS, measures={"50%d": Distinct("user")}).open(found.context, SCHEMA)
+    driver.commit(written(driver, [event(user="a"), event(user="b")]), batch(0), 0)
+    assert found.execute('SELECT "50%d" FROM ads') == [(2,)]
+
+
 def test_two_pipelines_add_to_one_table_at_the_same_time(database):
     found = database()
     groups = [f"g{number}" for number in range(200)]

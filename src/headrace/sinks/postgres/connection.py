@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,6 +15,7 @@ from headrace.sinks.postgres.sqlstates import Cause, ServerError, cause_of
 
 if TYPE_CHECKING:
     import psycopg
+    from psycopg.sql import Composed
 
     Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
@@ -68,6 +69,18 @@ def connect(url: Secret) -> Connection:
         raise SinkUnavailableError(
             NAME, text.replace(password, "***") if password else text
         ) from None
+
+
+def execute_numbered(
+    connection: Connection, statement: Composed, parameters: Sequence[object]
+) -> psycopg.RawCursor[tuple[Any, ...]]:
+    """Executes a statement with names in it and parameters ``$1``, ``$2`` and so on.
+
+    Where parameters are ``%s``, psycopg takes the percent sign of a name for one of them.
+    """
+    import psycopg
+
+    return psycopg.RawCursor(connection).execute(statement, parameters)
 
 
 def _connecting(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from headrace.errors import SinkError
 from headrace.sinks.api import RejectedValues
+from headrace.sinks.postgres.connection import execute_numbered
 from headrace.sinks.postgres.identifiers import ORDER, TASK, listed_names, own_identifier
 from headrace.sinks.postgres.insert import insert_selected
 from headrace.sinks.postgres.sqlstates import ServerError, is_of_row, may_be_of_row
@@ -57,7 +58,7 @@ def remove_rejected(
         connection.execute(_number_rows(spec, tables, numbered))
         errors = _Isolation(connection, spec, numbered).errors()
         for number, error in sorted(errors.items()):
-            shown = connection.execute(_show_numbered(spec, numbered), (number,))
+            shown = execute_numbered(connection, _show_numbered(spec, numbered), (number,))
             [(task, order, values)] = shown.fetchall()
             server_error = ServerError.of(error)
             rejected.append(RejectedValues(values, server_error.reason, server_error.message))
@@ -149,8 +150,7 @@ class _Isolation:
         # A whole range needs no list: it may be of a million rows.
         among = None if isinstance(numbers, range) else list(numbers)
         with self._connection.transaction():  # a savepoint
-            parameters = {"first": first, "last": last, "among": among}
-            self._connection.execute(self._statement, parameters)
+            execute_numbered(self._connection, self._statement, (first, last, among))
 
     def _fails_without_rows(self) -> bool:
         import psycopg
@@ -182,15 +182,15 @@ def _number_rows(spec: TargetSpec, staging: Sequence[str], numbered: str) -> Com
 
 
 def _insert_numbered(spec: TargetSpec, numbered: str) -> Composed:
-    """Inserts the rows of :func:`_number_rows` from ``first`` to ``last``, ``among`` these if any.
+    """Inserts the rows of :func:`_number_rows` from ``$1`` to ``$2``, of these those in ``$3``.
 
-    ``among`` is null for all rows between the two.
+    ``$3`` is null for all rows between the two.
     """
     from psycopg import sql
 
     rows = sql.SQL(
-        "SELECT * FROM {table} WHERE {number} BETWEEN %(first)s AND %(last)s"
-        " AND (%(among)s::bigint[] IS NULL OR {number} = ANY(%(among)s::bigint[]))"
+        "SELECT * FROM {table} WHERE {number} BETWEEN $1 AND $2"
+        " AND ($3::bigint[] IS NULL OR {number} = ANY($3::bigint[]))"
     ).format(table=own_identifier(numbered), number=sql.Identifier(_NUMBER))
     return insert_selected(spec, rows)
 
@@ -201,7 +201,7 @@ def _show_numbered(spec: TargetSpec, numbered: str) -> Composed:
 
     return sql.SQL(
         "SELECT {}, (SELECT row_to_json(shown)::text FROM (SELECT {}) AS shown)"
-        " FROM {} WHERE {} = %s"
+        " FROM {} WHERE {} = $1"
     ).format(
         listed_names((TASK, ORDER)),
         listed_names(spec.columns),

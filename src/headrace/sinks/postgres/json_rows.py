@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.sinks.postgres.connection import PostgresTable
+from headrace.sinks.postgres.connection import PostgresTable, execute_numbered
 from headrace.sinks.postgres.identifiers import table_identifier
 from headrace.sinks.postgres.sqlstates import ServerError, is_of_row, may_be_of_row
 
@@ -88,9 +88,9 @@ class _Insertion:
         names = sql.SQL(", ").join(map(sql.Identifier, columns))
         template = (
             "INSERT INTO {table} ({names}) "
-            "SELECT {names} FROM json_populate_recordset(NULL::{table}, %s::json)"
+            "SELECT {names} FROM json_populate_recordset(NULL::{table}, $1::json)"
             if columns
-            else "INSERT INTO {table} SELECT FROM json_array_elements(%s::json)"
+            else "INSERT INTO {table} SELECT FROM json_array_elements($1::json)"
         )
         self._statement = sql.SQL(template).format(table=table_identifier(table.name), names=names)
 
@@ -99,7 +99,7 @@ class _Insertion:
 
         try:
             with self._connection.transaction():
-                self._connection.execute(self._statement, (_array(rows),))
+                execute_numbered(self._connection, self._statement, (_array(rows),))
         except psycopg.Error as error:
             if not may_be_of_row(error):
                 raise
@@ -119,7 +119,7 @@ class _Insertion:
 
         try:
             with self._connection.transaction(force_rollback=True):
-                self._connection.execute(self._statement, ("[]",))
+                execute_numbered(self._connection, self._statement, ("[]",))
         except psycopg.Error:
             return True
         return False

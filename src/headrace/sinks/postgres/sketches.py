@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.errors import SinkError
+from headrace.sinks.postgres.connection import execute_numbered
 from headrace.sinks.postgres.identifiers import listed, listed_names, table_identifier
 from headrace.sinks.postgres.insert import group_number, insert_from
 from headrace.sinks.postgres.staging import staged_rows
@@ -81,8 +82,8 @@ def insert_with_sketches(connection: Connection, spec: TargetSpec, staging: Sequ
         for table, place, number, *sketches in rows
     )
     written = sum(
-        connection.execute(
-            _update_sketches(spec), list(map(list, zip(*some, strict=True)))
+        execute_numbered(
+            connection, _update_sketches(spec), list(map(list, zip(*some, strict=True)))
         ).rowcount
         for some in _slices(updates)
     )
@@ -132,14 +133,15 @@ def _update_sketches(spec: TargetSpec) -> Composed:
         sql.SQL("{} = {}").format(sql.Identifier(name), value)
         for name, value in zip(changed, values, strict=True)
     )
-    arrays = ["%s::bigint[]"] * len(spec.distinct) + ["%s::bytea[]"] * len(spec.distinct)
+    types = ["oid", "tid", *["bigint"] * len(spec.distinct), *["bytea"] * len(spec.distinct)]
+    arrays = [f"${number}::{each}[]" for number, each in enumerate(types, 1)]
     return sql.SQL(
-        "UPDATE {} AS target SET {} FROM unnest(%s::oid[], %s::tid[], {})"
+        "UPDATE {} AS target SET {} FROM unnest({})"
         " AS merged (headrace_table, headrace_place, {})"
         " WHERE target.tableoid = headrace_table AND target.ctid = headrace_place"
     ).format(
         table_identifier(spec.table),
         listed(changes),
-        sql.SQL(", ".join(arrays)),
+        listed(map(sql.SQL, arrays)),
         listed(values),
     )
