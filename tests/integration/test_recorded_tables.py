@@ -1,12 +1,15 @@
 """A table of PostgreSQL is one, however it is named, and its rows have one meaning."""
 
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 
+import psycopg
 import pyarrow as pa
 import pytest
 from tests.integration.test_sinks import CLICKS, Database
+from tests.waiting import wait_for
 
 from headrace import Count, Distinct, Postgres, Stats, Sum, WriteMode
 from headrace.errors import SinkError, TableMismatchError
@@ -95,6 +98,36 @@ def test_tables_of_one_name_in_two_schemas_are_two(database):
     assert recorded(found, "b.clicks") == {"app": 0}
 
 
+def test_tables_of_one_name_that_an_earlier_version_recorded_as_one_are_two(database):
+    found = database("CREATE SCHEMA a; CREATE SCHEMA b")
+    contexts = []
+    for tenant in "ab":
+        found.execute(f"CREATE TABLE {tenant}.clicks (id bigint PRIMARY KEY, n bigint, m bigint)")
+        url = Secret(f"{found.url}?options=-csearch_path%3D{tenant}")
+        contexts.append(replace(found.context, pipeline=tenant, settings={"url": url}))
+    sinks = ADDED, REPLACED
+    for sink, context in zip(sinks, contexts, strict=True):
+        commit(sink.open(context, NUMBERS), context.pipeline)
+    found.execute("DROP TABLE headrace.tables; UPDATE headrace.positions SET target = 'clicks'")
+    for sink, context in zip(sinks, contexts, strict=True):
+        app = context.pipeline
+        assert sink.open(context, NUMBERS).positions.versions([app]) == {app: 0}
+    for sink, context in zip(reversed(sinks), contexts, strict=True):
+        with pytest.raises(TableMismatchError, match="mode"):
+            sink.open(context, NUMBERS)
+    assert found.execute("SELECT target FROM headrace.tables ORDER BY 1") == [
+        ("b.clicks",),
+        ("clicks",),
+    ]
+
+
+def commit(driver, app):
+    """Writes one row, in a transaction of its own."""
+    writer = driver.writers(uuid.uuid4().hex)
+    writer.write(pa.Table.from_pylist([{"id": 1, "n": 1, "m": 1}], NUMBERS))
+    return driver.commit(writer.close(), Transaction({app: 0}, {app: None}), 0)
+
+
 def test_a_dropped_table_of_counts_is_missed_under_another_spelling(database):
     found = database("SELECT 1")
     driver = COUNTS.open(found.context, schema())
@@ -175,14 +208,40 @@ def test_rows_that_another_mode_or_key_wrote_are_refused(database, first, second
     found = database("CREATE TABLE clicks (id bigint PRIMARY KEY, n bigint UNIQUE, m bigint)")
     driver = first.open(found.context, NUMBERS)
     second.changes(found.context, NUMBERS)
-    writer = driver.writers("a" * 32)
-    writer.write(pa.Table.from_pylist([{"id": 1, "n": 1, "m": 1}], NUMBERS))
-    driver.commit(writer.close(), batch(0), 0)
+    commit(driver, "app")
     for look in (second.changes, second.open):
         with pytest.raises(TableMismatchError, match=reason):
             look(found.context, NUMBERS)
     found.execute("DELETE FROM headrace.tables")
     second.open(found.context, NUMBERS)
+
+
+HELD = """
+CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN NULL; END $$;
+CREATE TRIGGER hold AFTER INSERT ON clicks FOR EACH ROW EXECUTE FUNCTION hold();
+"""
+WAITING = """
+SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
+WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted
+"""
+
+
+def test_an_empty_table_is_declared_anew_only_behind_transactions_that_fill_it(database):
+    found = database(f"CREATE TABLE clicks (id bigint PRIMARY KEY, n bigint, m bigint);{HELD}")
+    driver = ADDED.open(found.context, NUMBERS)
+    other = replace(found.context, pipeline="other")
+    with ThreadPoolExecutor() as threads, psycopg.connect(found.url) as holder:
+        holder.execute("SELECT pg_advisory_xact_lock(42)")
+        batch_0 = threads.submit(commit, driver, "app")
+        wait_for(lambda: found.execute(WAITING) == [(1,)])
+        start = threads.submit(REPLACED.open, other, NUMBERS)
+        wait_for(lambda: start.done() or found.execute(WAITING) == [(2,)])
+        holder.rollback()
+        assert batch_0.result().is_new
+        with pytest.raises(TableMismatchError, match="mode 'add', and 'upsert'"):
+            start.result()
+    ADDED.open(found.context, NUMBERS)
 
 
 def test_a_table_from_before_meanings_were_recorded_goes_on(database):
@@ -299,9 +358,7 @@ def test_a_column_that_is_no_longer_written_is_refused_where_rows_are_changed(da
     found = database("CREATE TABLE clicks (id bigint PRIMARY KEY, n bigint, m bigint)")
     sink = Postgres("clicks", mode, ("id",))
     driver = sink.open(found.context, NUMBERS)
-    writer = driver.writers("a" * 32)
-    writer.write(pa.Table.from_pylist([{"id": 1, "n": 1, "m": 1}], NUMBERS))
-    driver.commit(writer.close(), batch(0), 0)
+    commit(driver, "app")
     less = pa.schema([("id", pa.int64()), ("n", pa.int64())])
     opens = [sink.changes, sink.open]
     if mode is WriteMode.UPSERT:

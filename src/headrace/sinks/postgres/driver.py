@@ -29,8 +29,8 @@ from headrace.sinks.postgres.positions import (
 from headrace.sinks.postgres.recorded_table import (
     RecordedTable,
     TableDeclaration,
-    check_recorded_declaration,
     declare,
+    keep_declaration,
 )
 from headrace.sinks.postgres.sketches import insert_with_sketches
 from headrace.sinks.postgres.sqlstates import ServerError, may_be_of_row
@@ -166,7 +166,7 @@ class PostgresDriver(SinkDriver):
                 # The attempt before may have gone through although its answer was lost.
                 return CommitResult(is_new=not is_first, rows=rows)
             # Another project may have taken the table for another declaration while it was empty.
-            check_recorded_declaration(connection, self._table, self._declaration)
+            keep_declaration(connection, self._table, self._declaration)
             if self._beside is not None:
                 self._beside(connection, self._table, transaction)
             if staged:

@@ -90,6 +90,9 @@ ON CONFLICT (target) DO UPDATE SET target_oid = excluded.target_oid,
     END
 """
 _HAS_ROWS = "SELECT EXISTS (SELECT FROM {})"
+# Held by the transactions of batches together, and by one that declares an empty table alone.
+_KEEP_DECLARATION = "SELECT pg_advisory_xact_lock_shared(hashtextextended(%s, 0))"
+_CHANGE_DECLARATION = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _WAYS_ON_WITHOUT_COLUMN = (
     "Set it by a step, such as to null; or, if the values may stay, delete the table's row of"
     " headrace.tables"
@@ -170,8 +173,8 @@ def find_recorded(connection: Connection, name: str) -> RecordedTable:
     own, *oids = _oids(connection, [name, *known])
     if own is None:
         possible = _names_of_missing(connection, name)
-        targets = dict.fromkeys(target for target in known if target in possible)
-        return RecordedTable(name, tuple(targets) or (name,))
+        named = dict.fromkeys(target for target in known if target in possible)
+        return RecordedTable(name, tuple(named) or (name,))
     same = [
         record
         for record, oid in zip(records, oids, strict=True)
@@ -179,8 +182,12 @@ def find_recorded(connection: Connection, name: str) -> RecordedTable:
     ]
     # A name without a schema may be that of another table since a restore, whose oids are new.
     same.sort(key=lambda each: (each.oid != own, not each.is_in_tables, "." not in each.target))
-    targets = dict.fromkeys(record.target for record in same)
-    return RecordedTable(name, tuple(targets) or (_new(connection, name, known, own),))
+    targets = [*dict.fromkeys(record.target for record in same)]
+    # Earlier versions have recorded tables of one name in several schemas under that name alone.
+    taken = {each.target for each in records if each.is_in_tables and each.oid not in {None, own}}
+    if not targets or targets[0] in taken:
+        targets.insert(0, _new(connection, name, known, own))
+    return RecordedTable(name, tuple(targets))
 
 
 def check_declaration(
@@ -192,10 +199,10 @@ def check_declaration(
         TableMismatchError: if the table has rows of another declaration.
     """
     if has_rows(connection, table.name):
-        check_recorded_declaration(connection, table, declaration)
+        _check_recorded_declaration(connection, table, declaration)
 
 
-def check_recorded_declaration(
+def _check_recorded_declaration(
     connection: Connection, table: RecordedTable, declaration: TableDeclaration
 ) -> None:
     """Compares a declaration with the one that is recorded, if any, and changes nothing.
@@ -217,6 +224,18 @@ def check_recorded_declaration(
             raise TableMismatchError(table.name, f"{reason}. {_WAYS_ON_WITHOUT_COLUMN}")
 
 
+def keep_declaration(
+    connection: Connection, table: RecordedTable, declaration: TableDeclaration
+) -> None:
+    """Compares a declaration with the one that is recorded, and keeps it until the caller commits.
+
+    Raises:
+        TableMismatchError: if they differ.
+    """
+    connection.execute(_KEEP_DECLARATION, (_lock_name(table),))
+    _check_recorded_declaration(connection, table, declaration)
+
+
 def declare(connection: Connection, name: str, declaration: TableDeclaration) -> RecordedTable:
     """Records what a table's rows mean, in the caller's transaction, and returns its names.
 
@@ -226,6 +245,9 @@ def declare(connection: Connection, name: str, declaration: TableDeclaration) ->
         TableMismatchError: if the table has rows of another declaration.
     """
     table = find_recorded(connection, name)
+    if not has_rows(connection, name):
+        # The first batch may be in a transaction whose rows are not visible yet.
+        connection.execute(_CHANGE_DECLARATION, (_lock_name(table),))
     check_declaration(connection, table, declaration)
     parameters = {
         "target": table.target,
@@ -262,6 +284,10 @@ def _records(connection: Connection) -> Iterator[_Record]:
     for is_readable, statement in ((has_tables, _IN_TABLES), (has_positions, _IN_POSITIONS)):
         if is_readable:
             yield from map(_Record._make, connection.execute(statement).fetchall())
+
+
+def _lock_name(table: RecordedTable) -> str:
+    return f"headrace.tables {table.target}"
 
 
 def _files(connection: Connection, name: str) -> str | None:

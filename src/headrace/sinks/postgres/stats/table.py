@@ -65,9 +65,11 @@ UPDATE headrace.completeness SET complete_until = 'infinity' WHERE (target, pipe
 _LOCK_TABLE = "LOCK TABLE {} IN ROW EXCLUSIVE MODE"
 _FORGET_COMPLETENESS = "DELETE FROM headrace.completeness WHERE target = ANY(%s)"
 _HAS_POSITIONS = "SELECT EXISTS (SELECT FROM headrace.positions WHERE target = ANY(%s))"
+# Rows under a name that another table has now may be of that one's pipelines.
 _RENAME = """
 UPDATE headrace.completeness AS known SET target = %(target)s
-WHERE target = ANY(%(targets)s) AND target <> %(target)s AND NOT EXISTS (
+WHERE target = ANY(%(targets)s) AND target <> %(target)s
+  AND target NOT IN (SELECT target FROM headrace.tables) AND NOT EXISTS (
     SELECT FROM headrace.completeness AS own
     WHERE own.target = %(target)s AND own.pipeline = known.pipeline
 )
