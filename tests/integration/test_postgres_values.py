@@ -75,6 +75,9 @@ ROUNDED = [
     ("char(3)", pa.string(), ["abc", "long"]),
     ("double precision", pa.int64(), [2**53, 2**53 + 1]),
     ("real", pa.int64(), [2**24, 2**24 + 1]),
+    ("numeric(10, 2)[]", pa.string(), ["{1.50,NULL}", "{1.50,1.239}"]),
+    ("varchar(3)[]", pa.string(), ['{"ab "}', '{"abc "}']),
+    ("timestamp(0)[]", pa.string(), ['{"2019-11-24 12:00:00"}', '{"2019-11-24 12:00:00.1"}']),
 ]
 
 
@@ -90,9 +93,37 @@ def test_a_value_that_its_column_would_change_is_a_dead_letter(database, type_, 
     assert [index for index, *_ in rejected] == list(range(1, 2 * many, 2))
     assert {reason for _, reason, _ in rejected} == {"wrong-value"}
     assert all("'v 1'" in detail for *_, detail in rejected if "too long" not in detail)
-    [(value,)] = found.execute('SELECT DISTINCT "v 1" FROM clicks')
+    as_text = "::text" if type_.endswith("[]") else ""
+    [(value,)] = found.execute(f'SELECT DISTINCT "v 1"{as_text} FROM clicks')
     if isinstance(value, datetime) and value.tzinfo is None:
         value = value.replace(tzinfo=UTC)
+    assert value == (kept.date() if type_ == "date" else kept)
+
+
+@pytest.mark.parametrize(
+    ("type_", "kind", "check", "values"),
+    [
+        (
+            "date",
+            UTC_TIME,
+            "v + 1 > DATE '2019-11-24'",
+            [NOON.replace(hour=0), datetime(1999, 1, 1, tzinfo=UTC)],
+        ),
+        ("double precision", pa.int64(), "v / 2 <> 0.5", [3, 1]),
+        ("real", pa.int64(), "v / 2 <> 0.5 AND id >= 0", [3, 1]),
+    ],
+)
+def test_a_check_is_of_the_values_that_the_table_has(database, type_, kind, check, values):
+    found = database(f"CREATE TABLE clicks (id int, v {type_}, CHECK ({check}))")
+    kept, refused = values
+    rows = pa.table({"id": pa.array([1, 2], pa.int32()), "v": pa.array([kept, refused], kind)})
+    driver = Postgres("clicks").open(found.context, rows.schema)
+    writer = driver.writers(uuid.uuid4().hex)
+    assert writer.write(rows) == []
+    rejection = driver.commit(writer.close(), batch(0), 0)
+    assert [row.reason for row in rejection.rejected] == ["check-violated"]
+    driver.commit(rejection.pieces, batch(0), 0)
+    [(value,)] = found.execute("SELECT v FROM clicks")
     assert value == (kept.date() if type_ == "date" else kept)
 
 
@@ -111,16 +142,53 @@ def test_blanks_at_the_end_of_a_char_do_not_count_in_a_key(database):
         ("real", pa.decimal128(5, 2), "numeric"),
         ("double precision", pa.decimal128(5, 2), "numeric"),
         ("time", UTC_TIME, "timestamptz"),
+        ("part", pa.string(), "jsonb"),
+        ("part[]", pa.string(), "jsonb"),
+        ("short[]", pa.string(), "jsonb"),
     ],
 )
 def test_a_type_that_would_change_most_values_is_refused_at_the_start(
     database, type_, kind, fitting
 ):
-    found = database(f"CREATE TABLE clicks (id int, v {type_})")
+    types = "CREATE DOMAIN short AS numeric(4, 1); CREATE TYPE part AS (n int, p numeric(8, 2));"
+    found = database(f"{types} CREATE TABLE clicks (id int, v {type_})")
     columns = pa.schema([("id", pa.int32()), ("v", kind)])
     for look in (Postgres("clicks").changes, Postgres("clicks").open):
-        with pytest.raises(TableMismatchError, match=f"'v' is .*{fitting}"):
+        with pytest.raises(TableMismatchError, match=f"column 'v' .*{fitting}"):
             look(found.context, columns)
+
+
+@pytest.mark.parametrize(
+    ("type_", "kept", "changed"),
+    [
+        ("numeric(6, 2)", 1.25, 1.239),
+        ("double precision", 0.1, 2**53 + 1),
+        ("real", 0.1, 2**24 + 1),
+        ("date", "2019-11-24", "2019-11-24T12:00:00"),
+        ("timestamptz(0)", "2019-11-24T12:00:00Z", "2019-11-24T12:00:00.5Z"),
+        ("varchar(3)", "ab ", "abc "),
+        ("numeric(6, 2)[]", [1.25, None], [1.25, 1.239]),
+        ("jsonb", {"price": 1.239}, "\0"),
+    ],
+)
+def test_a_line_of_a_file_with_a_value_that_its_column_would_change_is_left_out(
+    database, type_, kept, changed
+):
+    found = database(f'CREATE TABLE clicks (id int, "v 1" {type_})')
+    values = [kept, changed, None, kept, changed]
+    rows = [{"id": b"%d" % n, "v 1": json.dumps(v).encode()} for n, v in enumerate(values)]
+    with psycopg.connect(found.url) as connection:
+        faults = insert_rows(connection, find_table(connection, "clicks"), rows)
+    assert [fault.index for fault in faults] == [1, 4]
+    assert found.execute("SELECT id FROM clicks ORDER BY id") == [(0,), (2,), (3,)]
+
+
+def test_a_line_of_a_file_for_a_column_with_parts_that_round_is_left_out(database):
+    found = database("CREATE TYPE part AS (price numeric(6, 2)); CREATE TABLE clicks (v part)")
+    with psycopg.connect(found.url) as connection:
+        table = find_table(connection, "clicks")
+        [fault] = insert_rows(connection, table, [{}, {"v": b'{"price": 1.239}'}])
+    assert (fault.index, fault.reason) == (1, "wrong-value")
 
 
 @settings(max_examples=60, deadline=None)

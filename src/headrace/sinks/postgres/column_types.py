@@ -4,7 +4,8 @@ PostgreSQL rounds a number to the scale of ``numeric(p, s)``, a time to the prec
 a double to a ``real``; it takes a day for a time, and cuts blanks off for ``varchar(n)``. Blanks at
 the end of a ``char(n)`` are no part of the value. Where values of a kind never fit, the start is
 refused. Elsewhere staging tables have a wider type, and a CHECK that the value is the same in the
-table.
+table. Where the wider type is of another kind, such as a time for a date, a CHECK of the table
+would mean something else: the table looks at it then, not the staging table.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from headrace.sinks.postgres.identifiers import EXACT
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from psycopg.sql import Composable, Composed
+    from psycopg.sql import Composable, Identifier
 
     from headrace.sinks.postgres.connection import Connection
 
@@ -41,11 +42,33 @@ LEFT JOIN pg_catalog.pg_collation AS c ON c.oid = attcollation
 LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = collnamespace
 ORDER BY attnum
 """
+_CHECKS = """
+SELECT conname FROM pg_catalog.pg_constraint
+JOIN pg_catalog.pg_attribute ON attrelid = conrelid AND attnum = ANY(conkey)
+WHERE conrelid = to_regclass(%s) AND contype = 'c' AND attname = %s
+"""
 _ROUNDED = frozenset({"numeric", "time", "timetz", "timestamp", "timestamptz", "interval"})
 # Without a length; blanks at the end of a bpchar do not count, in keys either.
 _LIMITED = {"varchar": "text", "bpchar": "bpchar"}
-# Of a length, PostgreSQL counts four bytes more.
-_LENGTH_HEADER = 4
+# Parts of composite types, at any depth, and what else is in domains and arrays.
+_ROUNDED_PARTS = """
+WITH RECURSIVE parts (name, type, modifier) AS (
+    SELECT attname, atttypid, atttypmod FROM pg_catalog.pg_attribute
+    WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
+    UNION
+    SELECT name, inner_type, inner_modifier
+    FROM parts JOIN pg_catalog.pg_type AS t ON t.oid = type
+    CROSS JOIN LATERAL (
+        SELECT typelem, modifier WHERE typcategory = 'A'
+        UNION ALL SELECT typbasetype, greatest(modifier, typtypmod) WHERE typtype = 'd'
+        UNION ALL SELECT atttypid, atttypmod FROM pg_catalog.pg_attribute
+            WHERE typtype = 'c' AND attrelid = typrelid AND attnum > 0 AND NOT attisdropped
+    ) AS inner_types (inner_type, inner_modifier)
+)
+SELECT DISTINCT name FROM parts JOIN pg_catalog.pg_type ON oid = type
+WHERE modifier >= 0 AND typname = ANY(%s)
+"""
+_FLOATS = frozenset({"float4", "float8"})
 # Every integer of so many bits is a float, too.
 _BITS_OF_FLOATS = 16
 
@@ -58,6 +81,7 @@ class Kind(enum.Enum):
     DOUBLE = "doubles"
     SUM = "sums of doubles"
     TIME = "times"
+    JSON = "values of JSON"
 
 
 _REFUSED = {
@@ -109,15 +133,28 @@ class ColumnType:
 
         The condition has the column for ``{0}``, and its type for ``{1}``.
         """
-        length = self.modifier - _LENGTH_HEADER
-        if self.modifier >= 0 and self.base in _LIMITED:
-            return _LIMITED[self.base], f"char_length({{0}}) <= {length}"
-        if self.modifier >= 0 and self.base in _ROUNDED:
-            return self.base, "{0} = {0}::{1}"
-        if self.base in {"float4", "float8"} and kind is Kind.INTEGER:
-            return "bigint", "{0} = {0}::{1}::bigint"
-        if self.base == "date" and kind is Kind.TIME:
-            return "timestamp", "{0} = {0}::{1}"
+        wider = self._wider_element(kind)
+        if wider is None:
+            return None
+        array = "[]" if self.base.startswith("_") else ""
+        # A double has 15 digits as a number, and all that it needs as a text.
+        digits = f"text{array}::" if wider == "numeric" and self.element in _FLOATS else ""
+        return f"{wider}{array}", f"{{0}} = {{0}}::{{1}}::{digits}{wider}{array}"
+
+    @property
+    def element(self) -> str:
+        """Name of the type, of an array that of its elements."""
+        return self.base.removeprefix("_")
+
+    def _wider_element(self, kind: Kind | None) -> str | None:
+        if self.modifier >= 0 and self.element in _LIMITED:
+            return _LIMITED[self.element]
+        if self.modifier >= 0 and self.element in _ROUNDED:
+            return self.element
+        if self.element in _FLOATS:
+            return {None: None, Kind.INTEGER: "bigint", Kind.JSON: "numeric"}.get(kind)
+        if self.element == "date" and kind in {Kind.TIME, Kind.JSON}:
+            return "timestamp"
         return None
 
 
@@ -135,6 +172,17 @@ def column_types(connection: Connection, name: str) -> list[ColumnType]:
             base == "citext" or is_deterministic is False,
         )
         for number, column, declared, base, modifier, schema, collation, is_deterministic in rows
+    ]
+
+
+def rounded_within(connection: Connection, name: str, columns: Sequence[ColumnType]) -> list[str]:
+    """Returns the columns whose types have parts that round, where nothing would tell."""
+    parameters = quoted(connection, name), list(_ROUNDED)
+    rounded = {column for (column,) in connection.execute(_ROUNDED_PARTS, parameters).fetchall()}
+    return [
+        column.name
+        for column in columns
+        if column.name in rounded and column.exact_staging(None) is None
     ]
 
 
@@ -156,25 +204,30 @@ def kinds_of(schema: pa.Schema) -> dict[str, Kind]:
     }
 
 
-def exact_columns(
-    staging: Composable, columns: Sequence[ColumnType], kinds: Mapping[str, Kind]
-) -> list[Composed]:
-    """Returns statements that let the columns of a staging table take what the table keeps."""
+def make_exact(
+    connection: Connection,
+    staging: Identifier,
+    columns: Sequence[ColumnType],
+    kinds: Mapping[str, Kind],
+) -> None:
+    """Lets the columns of a staging table, made like the table, take what the table keeps."""
     from psycopg import sql
 
-    statements = []
     for column in columns:
         if (wider := column.exact_staging(kinds.get(column.name))) is None:
             continue
         type_, condition = wider
         name = sql.Identifier(column.name)
-        collate: Composable = sql.SQL("")
-        if type_ in _LIMITED.values() and column.collation is not None:
-            collate = sql.SQL(" COLLATE {}").format(sql.Identifier(*column.collation))
-        check = sql.SQL(condition).format(name, sql.SQL(column.declared))
-        change = "ALTER TABLE {} ALTER COLUMN {} TYPE {}{}, ADD CONSTRAINT {} CHECK ({})"
-        constraint = sql.Identifier(f"{EXACT}{column.number}_{column.name}")
-        statements.append(
-            sql.SQL(change).format(staging, name, sql.SQL(type_), collate, constraint, check)
+        changes: Composable = sql.SQL("")
+        if type_.removesuffix("[]") not in {column.element, *_LIMITED.values()}:
+            names = staging.as_string(connection), column.name
+            for (check,) in connection.execute(_CHECKS, names).fetchall():
+                changes += sql.SQL("DROP CONSTRAINT {}, ").format(sql.Identifier(check))
+        changes += sql.SQL("ALTER COLUMN {} TYPE {}").format(name, sql.SQL(type_))
+        if type_.removesuffix("[]") in _LIMITED.values() and column.collation is not None:
+            changes += sql.SQL(" COLLATE {}").format(sql.Identifier(*column.collation))
+        changes += sql.SQL(", ADD CONSTRAINT {} CHECK ({})").format(
+            sql.Identifier(f"{EXACT}{column.number}_{column.name}"),
+            sql.SQL(condition).format(name, sql.SQL(column.declared)),
         )
-    return statements
+        connection.execute(sql.SQL("ALTER TABLE {} {}").format(staging, changes))

@@ -14,11 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from headrace.sinks.postgres.column_types import ColumnType, Kind, column_types, rounded_within
 from headrace.sinks.postgres.connection import PostgresTable, execute_numbered
-from headrace.sinks.postgres.identifiers import table_identifier
+from headrace.sinks.postgres.identifiers import listed, listed_names, table_identifier
 from headrace.sinks.postgres.sqlstates import ServerError, is_of_row, may_be_of_row
 
 if TYPE_CHECKING:
+    from psycopg.sql import Composed
+
     from headrace.sinks.postgres.connection import Connection
 
 Row: TypeAlias = Mapping[str, bytes]
@@ -33,7 +36,7 @@ class RowFault:
     unknown-column        the table has no such column, or makes it itself
     nul-character         a NUL character in a text
     unsupported-character a character that the encoding of the database lacks, such as € in LATIN1
-    wrong-value           a value that the column's type does not take
+    wrong-value           a value that the column's type does not take, or would round or cut
     missing-value         null, or nothing, for a column that is NOT NULL
     not-unique            another row has the key
     foreign-key           the row that it refers to is not there
@@ -67,20 +70,30 @@ def insert_rows(
         psycopg.Error: it failed for another reason; the transaction is to be rolled back.
     """
     faults = []
+    types = column_types(connection, table.name)
+    rounded = rounded_within(connection, table.name, types)
     numbered = enumerate(rows)
     for columns, run in itertools.groupby(numbered, key=lambda row: tuple(sorted(row[1]))):
         unknown = [name for name in columns if name not in table.columns]
         if unknown:
             detail = f"table {table.name!r} has no column {unknown[0]!r} that can be written"
             faults += [RowFault(index, "unknown-column", detail) for index, _ in run]
+        elif within := [name for name in columns if name in rounded]:
+            detail = f"column {within[0]!r} has parts that would round values"
+            faults += [RowFault(index, "wrong-value", detail) for index, _ in run]
         else:
-            faults += _Insertion(connection, table, columns).take(list(run))
+            used = [each for each in types if each.name in columns]
+            faults += _Insertion(connection, table, columns, used).take(list(run))
     return faults
 
 
 class _Insertion:
     def __init__(
-        self, connection: Connection, table: PostgresTable, columns: Sequence[str]
+        self,
+        connection: Connection,
+        table: PostgresTable,
+        columns: Sequence[str],
+        types: Sequence[ColumnType],
     ) -> None:
         from psycopg import sql
 
@@ -93,13 +106,16 @@ class _Insertion:
             else "INSERT INTO {table} SELECT FROM json_array_elements($1::json)"
         )
         self._statement = sql.SQL(template).format(table=table_identifier(table.name), names=names)
+        self._changed = _select_changed(types)
 
     def take(self, rows: list[tuple[int, Row]]) -> Iterator[RowFault]:
         import psycopg
 
         try:
             with self._connection.transaction():
-                execute_numbered(self._connection, self._statement, (_array(rows),))
+                changed = self._changed_columns(rows)
+                kept = [row for place, row in enumerate(rows) if place not in changed]
+                execute_numbered(self._connection, self._statement, (_array(kept),))
         except psycopg.Error as error:
             if not may_be_of_row(error):
                 raise
@@ -112,6 +128,16 @@ class _Insertion:
             half = len(rows) // 2
             yield from self.take(rows[:half])
             yield from self.take(rows[half:])
+        else:
+            for place, column in changed.items():
+                detail = f"column {column!r}: its type would round or cut the value"
+                yield RowFault(rows[place][0], "wrong-value", detail)
+
+    def _changed_columns(self, rows: list[tuple[int, Row]]) -> dict[int, str]:
+        """Returns by place the rows that the table would take, and change, with the column."""
+        if self._changed is None:
+            return {}
+        return dict(execute_numbered(self._connection, self._changed, (_array(rows),)).fetchall())
 
     def _fails_without_rows(self) -> bool:
         """Whether it is the table's fault: rights and the like are checked before any row."""
@@ -123,6 +149,43 @@ class _Insertion:
         except psycopg.Error:
             return True
         return False
+
+
+def _select_changed(columns: Sequence[ColumnType]) -> Composed | None:
+    """Selects place and column of each row with a value that its column would change; None: none.
+
+    The values are read as wider types, of which the column's own would make another value.
+    """
+    from psycopg import sql
+
+    wider = [(column, *exact) for column in columns if (exact := column.exact_staging(Kind.JSON))]
+    if not wider:
+        return None
+    conditions = {
+        column.name: sql.SQL(condition).format(
+            sql.Identifier(column.name), sql.SQL(column.declared)
+        )
+        for column, _, condition in wider
+    }
+    whens = [
+        sql.SQL("WHEN NOT ({}) THEN {}").format(condition, sql.Literal(name))
+        for name, condition in conditions.items()
+    ]
+    return sql.SQL(
+        "SELECT headrace_place - 1, CASE {whens} END FROM ROWS FROM (json_to_recordset($1::json) AS"
+        " ({definitions})) WITH ORDINALITY AS given ({names}, headrace_place)"
+        " WHERE NOT ({conditions})"
+    ).format(
+        whens=sql.SQL(" ").join(whens),
+        definitions=listed(
+            [
+                sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(type_))
+                for column, type_, _ in wider
+            ]
+        ),
+        names=listed_names(list(conditions)),
+        conditions=sql.SQL(" AND ").join(conditions.values()),
+    )
 
 
 def _array(rows: list[tuple[int, Row]]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.errors import SinkError
-from headrace.sinks.postgres.column_types import column_types, exact_columns
+from headrace.sinks.postgres.column_types import column_types, make_exact
 from headrace.sinks.postgres.connection import find_table, quoted
 from headrace.sinks.postgres.identifiers import (
     ORDER,
@@ -48,8 +48,7 @@ def create_staging_table(connection: Connection, spec: TargetSpec, staging: str)
     used = [
         column for column in column_types(connection, spec.table) if column.name in spec.columns
     ]
-    for statement in exact_columns(own_identifier(staging), used, spec.kinds):
-        connection.execute(statement)
+    make_exact(connection, own_identifier(staging), used, spec.kinds)
 
 
 def copy_into(spec: TargetSpec, staging: str) -> Composed:
@@ -112,7 +111,7 @@ def _creation(spec: TargetSpec, staging: str, unused: Sequence[str]) -> Composed
     """Makes a table like the target, with types, CHECK and NOT NULL, but for ``unused`` columns.
 
     What a column of it takes, the target takes, and without a change once it has the statements of
-    ``exact_columns``. It is not logged: a crash of the server empties it, which the commit notices.
+    ``make_exact``. It is not logged: a crash of the server empties it, which the commit notices.
     A key with a null in it would be another row's each time: a unique index takes any number of
     them.
     """

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.errors import TableMismatchError
-from headrace.sinks.postgres.column_types import ColumnType, Kind, column_types
+from headrace.sinks.postgres.column_types import ColumnType, Kind, column_types, rounded_within
 from headrace.sinks.postgres.connection import find_table, quoted
 
 if TYPE_CHECKING:
@@ -139,11 +139,24 @@ def check_table(connection: Connection, spec: TargetSpec) -> None:
         reason = f"its column {lacking[0]!r} is NOT NULL without a default, and the rows lack it"
         raise TableMismatchError(spec.table, reason)
     columns = column_types(connection, spec.table)
+    _check_types(connection, spec, columns)
+    if spec.key:
+        _check_key(connection, spec, columns)
+
+
+def _check_types(connection: Connection, spec: TargetSpec, columns: Sequence[ColumnType]) -> None:
+    """Looks whether the columns hold the values of the rows as they are.
+
+    Raises:
+        TableMismatchError: if one would change most of them.
+    """
     for each in columns:
         if fault := each.fault(spec.kinds.get(each.name)):
             raise TableMismatchError(spec.table, fault)
-    if spec.key:
-        _check_key(connection, spec, columns)
+    for name in rounded_within(connection, spec.table, columns):
+        if name in spec.columns:
+            reason = f"its column {name!r} has parts that would round values: jsonb"
+            raise TableMismatchError(spec.table, reason)
 
 
 def _check_key(connection: Connection, spec: TargetSpec, columns: Sequence[ColumnType]) -> None:
