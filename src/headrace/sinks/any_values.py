@@ -39,14 +39,12 @@ def any_converter(field: EventField, of_any: Convert) -> Convert:
 
 
 def _converter(field: EventField, of_any: Convert) -> Convert | None:
-    """Returns the same, or None if the field neither is nor holds an ``Any``."""
+    """Returns the same, or None if the field is no ``Any`` or struct, and holds none."""
     if field.type is FieldType.JSON:
         return _nullable(of_any)
     if field.type is FieldType.STRUCT:
         known = {each.name: _converter(each, of_any) for each in field.fields}
         inner = {name: each for name, each in known.items() if each is not None}
-        if not inner:
-            return None
         # Rows of older files lack the fields that the class has gained since.
         return _nullable(
             lambda values: (
@@ -68,7 +66,8 @@ def _nullable(convert: Convert) -> Convert:
 
 
 def _holds_any(field: EventField) -> bool:
-    return _converter(field, str) is not None
+    inner = field.fields if field.element is None else (field.element,)
+    return field.type is FieldType.JSON or any(map(_holds_any, inner))
 
 
 def _fits(field: EventField, kind: pa.DataType) -> bool:

@@ -116,8 +116,14 @@ def test_any_at_every_depth_is_compared_as_json_whose_objects_have_no_order(doc,
 
 
 def test_a_struct_with_any_that_has_gained_a_field_is_the_same_in_older_files():
+    class Place:
+        city: str
+        street: str | None
+
     class Click:
         anything: Any
+        place: Place | None
+        places: list[Place]
         more: Any
         extra: str | None
 
@@ -125,10 +131,14 @@ def test_a_struct_with_any_that_has_gained_a_field_is_the_same_in_older_files():
         click: Click
 
     [field] = event_schema(Event).fields
-    older = pa.array([{"anything": "1"}, None], pa.struct([("anything", pa.string())]))
-    names = ("anything", "more", "extra")
-    kind = pa.struct([(name, pa.string()) for name in names])
-    newer = pa.array([{"anything": "1", "more": None, "extra": None}, None], kind)
+    place = pa.struct([("city", pa.string())])
+    fields = [("anything", pa.string()), ("place", place), ("places", pa.list_(place))]
+    value = {"anything": "1", "place": {"city": "A"}, "places": [{"city": "B"}]}
+    older = pa.array([value, {"anything": "1", "places": []}, None], pa.struct(fields))
+    place = pa.struct([("city", pa.string()), ("street", pa.string())])
+    fields = [("anything", pa.string()), ("place", place), ("places", pa.list_(place))]
+    fields += [("more", pa.string()), ("extra", pa.string())]
+    newer = pa.array(older.to_pylist(), pa.struct(fields))
     assert any_texts(older, field).to_pylist() == any_texts(newer, field).to_pylist()
 
 
