@@ -168,7 +168,7 @@ class EventProducer:
         self._producers[largest_message(declared)].send(
             declared.name,
             record.value,
-            key or record.key or None,
+            record.key or None if key is None else key,
             partition=record.partition,
             headers=headers,
             label=self._events,

@@ -26,14 +26,17 @@ from headrace.errors import (
     TopicMissingError,
 )
 from headrace.events.avro import avro_schema
+from headrace.kafka.cluster import KafkaCluster
 from headrace.model import (
     Avro,
     ByAccount,
     ByField,
     EpochMillis,
     Json,
+    OffsetRange,
     Precision,
     Topic,
+    TopicPartition,
     partition_of,
 )
 from headrace.pipelines.source.decode import decoder_for
@@ -134,6 +137,14 @@ def test_every_event_of_a_with_block_is_acknowledged_at_its_end(brokers, project
         producer.send("by-country", TEXT, headers=[("trace", b"t")])
         producer.send("raw", b"\xff", key=b"k")
     assert producer.acknowledged == {"orders": 10, "by-country": 1, "raw": 1}
+
+
+@pytest.mark.parametrize("key", [None, b"", b"k"])
+def test_a_raw_record_has_the_key_that_it_was_given(brokers, project, key):
+    with EventProducer(project) as producer:
+        producer.send("raw", b"\xff", key=key)
+    [chunk] = KafkaCluster(brokers.config).read([OffsetRange(TopicPartition("raw", 0), 0, 1)])
+    assert [record.key() for record in chunk.records] == [key]
 
 
 def test_an_event_that_does_not_fit_is_rejected_and_the_next_one_is_sent(brokers, project):
