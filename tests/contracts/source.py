@@ -10,7 +10,12 @@ from typing import Protocol
 
 import pytest
 
-from headrace.errors import RetentionPassedError, TopicMissingError, TopicRecreatedError
+from headrace.errors import (
+    PartitionsAddedError,
+    RetentionPassedError,
+    TopicMissingError,
+    TopicRecreatedError,
+)
 from headrace.kafka.cluster import Cluster
 from headrace.kafka.headers import Headers
 from headrace.kafka.replayed import PartitionId, addressees
@@ -183,6 +188,19 @@ class SourceContract:
         assert placed.partitions == {0: 0, 1: 0, 2: 0, 3: 0}
         end = drained(Planner(found), placed)
         assert read(found, placed, end) == [(3, n, n) for n in range(7)]
+
+    def test_new_partitions_are_refused_where_the_last_record_of_a_key_counts(
+        self, lab, topic, tmp_path
+    ):
+        lab.append(topic, 0, [event(1)])
+        found = spec(lab.cluster, topic, tmp_path, needs_same_partitions=True)
+        planner = Planner(found)
+        start = drained(planner, planner.initial_offset())
+        lab.add_partitions(topic, 4)
+        for each in (planner, Planner(found)):
+            with pytest.raises(PartitionsAddedError) as raised:
+                drained(each, start)
+            assert (raised.value.known_partitions, raised.value.partitions) == (2, 4)
 
     def test_a_new_partition_whose_first_records_are_gone_is_refused(self, lab, topic, tmp_path):
         found = spec(lab.cluster, topic, tmp_path)

@@ -29,6 +29,7 @@ HeadraceError                         base
 │   ├── TopicRecreatedError
 │   ├── ReferenceRecreatedError
 │   ├── TopicTruncatedError
+│   ├── PartitionsAddedError
 │   ├── RetentionPassedError
 │   ├── RecordsDeletedError
 │   ├── CommittedOffsetError

@@ -67,6 +67,7 @@ from .mirrors import (
 from .offsets import (
     CommittedOffsetError,
     PartitionMissingError,
+    PartitionsAddedError,
     RecordsDeletedError,
     ReferenceRecreatedError,
     RetentionPassedError,
@@ -226,6 +227,7 @@ __all__ = [
     "NothingCommittedError",
     "OfflineFilesError",
     "PartitionMissingError",
+    "PartitionsAddedError",
     "PlacedRunError",
     "Problem",
     "ProcessingFailedError",

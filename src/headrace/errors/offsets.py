@@ -90,6 +90,26 @@ class TopicTruncatedError(RefusedError):
 
 
 @dataclass(eq=False)
+class PartitionsAddedError(RefusedError):
+    """The topic has got partitions, and the sink keeps the row of each key that is read last."""
+
+    code = "PARTITIONS_ADDED"
+    topic: str
+    known_partitions: int
+    partitions: int
+    pipeline: str
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "Keys have moved to other partitions, where later records may be read before earlier "
+            "ones. Name `newest_by` in the sink; or, if all earlier records were read before the "
+            "first later one was sent: "
+            f"`headrace checkpoint reset {self.pipeline} --to table`."
+        )
+
+
+@dataclass(eq=False)
 class RetentionPassedError(RefusedError):
     """Records that were not read yet have been deleted by retention."""
 

@@ -287,6 +287,7 @@ def source_spec(
         heartbeat_after_us=HEARTBEAT_AFTER_US if is_united else 0,
         references=pipeline.followed_topics,
         ledger=_ledger_rule(topic, context.ledger),
+        needs_same_partitions=pipeline.sink.keeps_last_read,
     )
 
 

@@ -70,7 +70,8 @@ class Resets:
         expected = self._last_commit(self.positions)
         store = self.positions.restored(CheckpointIds(self.pipeline.name, 0).writer)
         begins = self._begins(store or self.positions, accept_loss=accept_loss)
-        return self._begun_at(begins, self.following(), expected)
+        whole = [self._with_added(offset) for offset in begins]
+        return self._begun_at(whole, self.following(), expected)
 
     def take_over(self, number: int, sink: SinkDriver) -> CurrentCheckpoint:
         """Begins where the sink stands, and shuts out every driver that began before.
@@ -186,6 +187,11 @@ class Resets:
             for p, seen in committed.items()
             if seen.offset == positions.get(p) and seen.epoch >= 0
         }
+
+    def _with_added(self, offset: SourceOffset) -> SourceOffset:
+        """Takes the partitions in that the topic has got since, which a start may refuse."""
+        added = dict.fromkeys(self.cluster.live(offset.topic).latest, 0)
+        return replace(offset, partitions={**added, **offset.partitions})
 
     def _still_there(
         self, offset: SourceOffset, live: LivePositions, *, accept_loss: bool

@@ -406,6 +406,14 @@ class Sink(abc.ABC):
         return f"{self.kind} {self.target}"
 
     @property
+    def keeps_last_read(self) -> bool:
+        """Whether of a key's rows the one that is read last stays: its topic may get no partitions.
+
+        Keys move then, and a later record may be read before an earlier one.
+        """
+        return False
+
+    @property
     def topics(self) -> tuple[Topic, ...]:
         """The topics that it writes to; the project must declare them."""
         return ()

@@ -287,6 +287,15 @@ def test_a_partition_that_was_added_and_cut_meanwhile_begins_at_its_earliest_on_
     assert site.rows() == Counter(one for one in expected if one[0] != 2 or one[1] >= 10)
 
 
+def test_a_reset_to_the_table_takes_partitions_in_that_were_added(site):
+    site.cluster.add_partitions("clicks", 3)
+    checkpoint = site.checkpoints.checkpoint(site.reset())
+    assert read_initial(checkpoint.uri, "clicks").partitions == {0: 10, 1: 5, 2: 0}
+    site.send(0, 0, 3)
+    site.run()
+    assert site.rows() == once(10, 5, 3)
+
+
 def test_a_topic_that_was_made_again_has_no_place_in_the_table(site):
     site.cluster.create("clicks", 2)
     with pytest.raises(NothingCommittedError, match="records no offsets of clicks, id"):

@@ -5,7 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from headrace.errors import RetentionPassedError, TopicRecreatedError, TopicTruncatedError
+from headrace.errors import (
+    PartitionsAddedError,
+    RetentionPassedError,
+    TopicRecreatedError,
+    TopicTruncatedError,
+)
 from headrace.kafka.cluster import LivePositions
 from headrace.kafka.log_cuts import Seen
 from headrace.pipelines.source.offsets import SourceOffset
@@ -37,6 +42,9 @@ class PositionCheck:
         spec = self._spec
         if live.topic_id != start.topic_id:
             raise TopicRecreatedError(spec.topic, start.topic_id, live.topic_id, spec.pipeline)
+        known, now = len(start.partitions), len(live.latest)
+        if spec.needs_same_partitions and known < now:
+            raise PartitionsAddedError(spec.topic, known, now, spec.pipeline)
         for p, earliest in live.earliest.items():
             position = start.partitions.get(p, 0)  # a partition that is new began at 0
             if position < earliest:

@@ -57,6 +57,7 @@ class SourceSpec:
         references: topics whose ends are noted with each batch.
         ledger: what events are counted by; ``None``: they are not.
         number: of the source in its pipeline, for the ledger's column of rows.
+        needs_same_partitions: whether it is refused once the topic has got partitions.
         adds_lineage: whether rows have that column, :data:`LINEAGE`, for the steps that follow.
     """
 
@@ -90,6 +91,7 @@ class SourceSpec:
     ledger: LedgerRule | None = None
     number: int = 0
     adds_lineage: bool = False
+    needs_same_partitions: bool = False
 
     def with_needed_columns(self) -> SourceSpec:
         """Returns the source without columns that nothing looks at; called in a task.

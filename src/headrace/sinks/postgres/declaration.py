@@ -79,6 +79,11 @@ class Postgres(Sink, Recountable, Reprocessable):
         """
         return self.table if "." in self.table else f"{DEFAULT_SCHEMA}.{self.table}"
 
+    @property
+    def keeps_last_read(self) -> bool:
+        """Whether the mode is UPSERT, without ``newest_by``."""
+        return self.mode is WriteMode.UPSERT and self.newest_by is None
+
     def faults(self, rows: DeclaredRows) -> Iterator[Fault]:
         """Yields everything wrong with the declaration."""
         if not is_a(self.table, str) or not self.table.strip("."):

@@ -58,3 +58,9 @@ def test_columns_that_steps_hide_are_not_checked():
 @pytest.mark.parametrize(("name", "resolved"), [("t", "public.t"), ("app.t", "app.t")])
 def test_a_table_without_a_schema_is_that_of_the_schema_public(name, resolved):
     assert (Postgres(name).target, Postgres(name).resolved_target) == (name, resolved)
+
+
+@pytest.mark.parametrize("mode", WriteMode)
+def test_an_upsert_without_newest_by_keeps_the_row_that_is_read_last(mode):
+    assert Postgres("t", mode, ("id",)).keeps_last_read is (mode is WriteMode.UPSERT)
+    assert not Postgres("t", mode, ("id",), newest_by="at").keeps_last_read
