@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from threading import Barrier
+
 import pytest
 from tests.in_process import answer
 from tests.kafka_topics import make_topic
+from tests.waiting import LIMIT_SECONDS
 
 from headrace.control import site_checks
 from headrace.control.project import load_project
@@ -144,7 +147,7 @@ def test_the_command_compares_what_is_there(tmp_path, broker, topic):
     assert [link["unreachable"] for link in links] == ["", "", "par"]
 
 
-def test_a_plan_compares_topics_that_apply_would_make(tmp_path, monkeypatch):
+def test_a_plan_asks_each_site_once_also_of_topics_that_apply_would_make(tmp_path, monkeypatch):
     (tmp_path / "headrace.toml").write_text(
         '[project]\nname = "demo"\nmodules = ["planned_flow"]\n'
         '[kafka]\nbootstrap_servers = "own:1"\n'
@@ -161,7 +164,10 @@ def test_a_plan_compares_topics_that_apply_would_make(tmp_path, monkeypatch):
     )
     theirs = state(1, message_timestamp_after_max_ms=str(2 * HOUR_MS))
 
+    together = Barrier(3, timeout=LIMIT_SECONDS)
+
     def states(config, topics):
+        together.wait()
         if config["bootstrap.servers"] == "par:1":
             raise BrokerUnreachableError("par:1", "no answer")
         return dict.fromkeys(topics, theirs) if config["bootstrap.servers"] == "waw:1" else {}

@@ -83,7 +83,8 @@ def _topic_faults(mirror: Mirror) -> Iterator[Fault]:
         if topic.config.get("message.timestamp.type") == "LogAppendTime":
             yield Fault(
                 f"{_label(mirror)}: copy {topic.name!r} has message.timestamp.type LogAppendTime",
-                "CreateTime: records keep their own times",
+                'config={"message.timestamp.type": "CreateTime"}: a mirror keeps'
+                " the records' own times, which `reconcile` compares",
             )
 
 

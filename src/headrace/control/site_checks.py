@@ -6,8 +6,12 @@ have in common is seen only where both clusters are asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 from confluent_kafka import KafkaException
 
@@ -28,6 +32,9 @@ ORIGIN_BYTES = 400
 _TIME_TYPE, _APPEND_TIME = "message.timestamp.type", "LogAppendTime"
 _MS_PER_HOUR = 3_600_000
 _FOR_EVER = -1
+
+SiteAnswer: TypeAlias = Mapping[str, TopicState] | HeadraceError | KafkaException
+"""The topics that are there, by name, or why they are not known."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,9 @@ def check_links(project: LoadedProject) -> list[LinkCheck]:
         AuthorizationError: if an ACL is missing at a site.
         NotDeclaredError: if headrace.toml has no such site.
     """
-    return [_check(project.settings, link, {}) for link in topic_links(project)]
+    links = topic_links(project)
+    answers = _ask_sites(project.settings, links)
+    return [_check(project.settings, link, answers) for link in links]
 
 
 def link_warnings(project: LoadedProject, brokers: Brokers) -> Iterator[Fault]:
@@ -112,23 +121,24 @@ def link_warnings(project: LoadedProject, brokers: Brokers) -> Iterator[Fault]:
         brokers: of the project's own site, which choose what is not declared.
     """
     planned = {topic.name: _planned(topic, brokers) for topic in project.topics.values()}
-    away: set[str] = set()
-    for link in topic_links(project):
-        if away & {link.source_site, link.target_site}:
-            continue
-        try:
-            check = _check(project.settings, link, planned)
-        except (HeadraceError, KafkaException) as error:  # of settings that this machine lacks, too
-            yield Fault(f"{link}: not compared: {error}", "`headrace sites check` compares them")
-            continue
-        if check.unreachable:
-            away.add(check.unreachable)
-            yield Fault(
-                f"site {check.unreachable} does not respond: its topics are not compared",
-                "`headrace sites check` compares them once it does",
-            )
-        for fault in check.faults:
-            yield Fault(f"{link}: {fault.message}", fault.remedy)
+    links, own = topic_links(project), project.settings.site
+    answers = _ask_sites(project.settings, links)
+    known = {
+        site: {**planned, **answer} if site == own else answer
+        for site, answer in answers.items()
+        if not isinstance(answer, Exception)
+    }
+    for link in links:
+        if {link.source_site, link.target_site} <= known.keys():
+            for fault in _check(project.settings, link, known).faults:
+                yield Fault(f"{link}: {fault.message}", fault.remedy)
+    for site, answer in answers.items():
+        if isinstance(answer, BrokerUnreachableError):
+            message = f"site {site} does not respond: its topics are not compared"
+            yield Fault(message, "`headrace sites check` compares them once it does")
+        elif isinstance(answer, Exception):
+            message = f"site {site}: its topics are not compared: {answer}"
+            yield Fault(message, "`headrace sites check` compares them")
 
 
 def _planned(topic: Topic, brokers: Brokers) -> TopicState:
@@ -144,17 +154,37 @@ def _planned(topic: Topic, brokers: Brokers) -> TopicState:
     return TopicState(live, defaults | topic.kafka_config, frozenset(topic.kafka_config))
 
 
-def _check(settings: Settings, link: TopicLink, planned: Mapping[str, TopicState]) -> LinkCheck:
+def _ask_sites(settings: Settings, links: Sequence[TopicLink]) -> dict[str, SiteAnswer]:
+    """Asks each site of the links for its topics, all at the same time.
+
+    A site has 15 seconds for each of the three requests.
+    """
+    topics: dict[str, set[str]] = defaultdict(set)
+    for link in links:
+        topics[link.source_site].add(link.source)
+        topics[link.target_site].add(link.target)
+    with ThreadPoolExecutor(max(1, len(topics))) as threads:
+        answers = threads.map(partial(_ask, settings), topics, topics.values())
+        return dict(zip(topics, answers, strict=True))
+
+
+def _ask(settings: Settings, site: str, topics: Iterable[str]) -> SiteAnswer:
+    try:
+        with naming_site(site):
+            return topic_states(cluster_of(settings, site).client_config(), topics)
+    except (HeadraceError, KafkaException) as error:  # of settings that this machine lacks, too
+        return error
+
+
+def _check(settings: Settings, link: TopicLink, answers: Mapping[str, SiteAnswer]) -> LinkCheck:
     states: list[TopicState | None] = []
     for site, topic in ((link.source_site, link.source), (link.target_site, link.target)):
-        try:
-            with naming_site(site):
-                config = cluster_of(settings, site).client_config()
-                live = topic_states(config, [topic]).get(topic)
-        except BrokerUnreachableError:
+        answer = answers[site]
+        if isinstance(answer, BrokerUnreachableError):
             return LinkCheck(link, (), unreachable=site)
-        own = planned.get(topic) if site == settings.site else None
-        states.append(live or own)
+        if isinstance(answer, Exception):
+            raise answer
+        states.append(answer.get(topic))
     return LinkCheck(link, tuple(link_faults(settings, link, *states)))
 
 
@@ -238,7 +268,8 @@ def _times(link: TopicLink, source: TopicState, target: TopicState) -> Iterator[
     if target.config.get(_TIME_TYPE) == _APPEND_TIME:
         yield Fault(
             f"{link.target} at {link.target_site} has {_TIME_TYPE} {_APPEND_TIME}",
-            "CreateTime: records keep their own times",
+            f'config={{"{_TIME_TYPE}": "CreateTime"}} for {link.target}: a mirror keeps the times'
+            " of the records, which `reconcile` compares",
         )
     elif source.config.get(_TIME_TYPE) != _APPEND_TIME:
         for setting, side in ((TIMES_AHEAD, "ahead of"), (TIMES_BEHIND, "behind")):
