@@ -72,13 +72,13 @@ from .sinks.api import (
 from .sinks.kafka.declaration import Kafka
 from .sinks.lake.declaration import Lake
 from .sinks.lake.layout import UnsafeValues
-from .sinks.lake.unique.declaration import Unique
 from .sinks.postgres.declaration import Postgres, WriteMode
 from .sinks.postgres.stats.declaration import Stats
 from .sinks.postgres.stats.measures import Count, Distinct, Sum
 from .sinks.profiles.declaration import Profiles
 from .sinks.profiles.latest import Latest
 from .sinks.profiles.store import Profile, ProfileEntry, ProfileField
+from .sinks.unique.declaration import Unique
 from .transfer.origin import Origin
 from .workers import (
     BatchWorkerTask,

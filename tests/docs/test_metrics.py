@@ -29,6 +29,7 @@ from headrace.metrics import (
 from headrace.mirror.status import MirrorStatus
 from headrace.pipelines.progress import PipelineProgress, PipelineState
 from headrace.sinks.lake.metrics import LAKE_METRICS
+from headrace.sinks.postgres.metrics import UNIQUE_METRICS
 from headrace.sinks.profiles.metrics import PROFILE_METRICS
 from headrace.transfer.status import TransferState
 from headrace.workers.monitoring.progress import PartitionProgress, WorkerProgress
@@ -39,6 +40,7 @@ _TITLES = {
     "Of a pipeline": (
         *METRICS,
         *LAKE_METRICS,
+        *UNIQUE_METRICS,
         *PROFILE_METRICS,
         *Join.metrics,
         *(

@@ -37,7 +37,10 @@ def test_the_recipes_are_a_project_that_checks(
     blocks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipes = [block.text for block in blocks("python") if block.page == "docs/recipes.md"]
-    (tmp_path / "headrace.toml").write_text('[project]\nname = "shop"\nmodules = ["recipes"]\n')
+    (tmp_path / "headrace.toml").write_text(
+        '[project]\nname = "shop"\nmodules = ["recipes"]\n'
+        '[sinks.postgres]\nurl = "postgresql://127.0.0.1/shop"\n'
+    )
     (tmp_path / "recipes.py").write_text("\n\n".join(recipes))
     monkeypatch.setattr(sys, "path", list(sys.path))
     project = load_project(load_settings(tmp_path, {}))

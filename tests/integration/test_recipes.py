@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.flow import Flow
+from tests.integration.test_pipeline_sinks import Database
 
 from headrace import EpochMillis, Lake, Pipeline, Source, Topic
 from headrace.pipelines.progress import PipelineState
@@ -66,6 +67,7 @@ class Page:
     def _reference(self, name, **settings):
         topic = Topic(f"{name}-{uuid.uuid4().hex[:8]}", **settings)
         self.flow.create(topic.name, topic.partitions)
+        self.flow.create(topic.dead_letters, 1)
         self.topics[name] = topic
         return topic
 
@@ -103,19 +105,41 @@ def click(n, hours):
     return {"event_id": f"c{n}", "event_time": at, "view_id": f"v{n}"}
 
 
+def sale(n, price, days=0):
+    return {
+        "sale_id": f"s{n}",
+        "sold_at": NOON_MS + days * 86_400_000,
+        "seller": "x",
+        "price": price,
+    }
+
+
 @pytest.fixture
-def page(broker, spark, tmp_path):
-    return Page(Flow(broker, spark, tmp_path))
+def flow(broker, spark, tmp_path):
+    return Flow(broker, spark, tmp_path)
 
 
-def test_each_recipe_does_what_it_says(page):
+@pytest.fixture
+def database(flow, postgres):
+    return Database(flow, postgres.create_database(f"recipes_{uuid.uuid4().hex[:8]}"), "unused int")
+
+
+@pytest.fixture
+def page(flow, database):
+    return Page(flow)
+
+
+def test_each_recipe_does_what_it_says(page, database):
     views = [view(n) for n in range(6)]
     page.send("page_views", *views, views[1], view(6, hours=3))
     page.send("page_clicks", click(1, 0.5), click(2, 2.5))
     page.send("web_views", *views[:4])
     page.send("app_views", *views[2:])
     page.send("readers", {"plan": "free"}, {"plan": "full"}, keys=[b"u1", b"u1"])
+    page.send("sales", sale(1, "2641.36"), sale(2, "1.00", 4), sale(2, "1.00", 4), sale(1, "9.99"))
     first = page.run()
+    page.send("sales", sale(3, "0.64", -4), sale(1, "2641.36"))
+    page.run("sales-to-revenue")
     page.send("page_views", view(7, hours=-9), view(8, hours=3))
     outcomes = page.run("on-time")
 
@@ -148,5 +172,8 @@ def test_each_recipe_does_what_it_says(page):
     assert clicked == {("v1", "c1")}
     visits = Counter((row["user"], row["visit"]) for row in flow.rows("visits"))
     assert visits == {(user, n): 1 for user in ("u0", "u1") for n in range(1, 5)}
+    assert database.execute("SELECT sum(sales)::int, sum(total)::text FROM revenue") == [
+        (3, "2643.00")
+    ]
     assert flow.ids("too_late") == {"v7": 1}
     assert outcomes["on-time"].late_side_rows == 1

@@ -92,7 +92,8 @@ def _lateness_of_steps(pipeline: Pipeline) -> Iterator[Fault]:
             f"pipeline {pipeline.name!r}: late_data keeps late events, and {name} drops those that "
             "come behind its watermark: they are in no table and no dead letter; "
             "dropped_by_watermark_rows counts them",
-            "against duplicates, Lake(unique=...) or UPSERT in place of the step; where the source "
+            "against duplicates, Lake or Stats with unique=... in place of the step, or UPSERT; "
+            "where the source "
             "is no Join, late_data=LateData.DEAD_LETTER or a sink, with an allowed_lateness that "
             "is shorter than `within`; otherwise a longer `within`",
         )

@@ -11,6 +11,7 @@ declared            topic                             must keep records for
 ``Join``            the later one                     ``wait``
 ``deduplicate``     every source                      ``within``
 ``Lake(unique=)``   none: the table is what is known
+``Stats(unique=)``  none: its keys are what is known
 =================== ================================= ==============================================
 
 A compacted topic has no retention. A topic that declares none has that of the brokers, which only

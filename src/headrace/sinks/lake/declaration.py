@@ -27,7 +27,7 @@ from headrace.sinks.api import (
 )
 from headrace.sinks.lake.layout import TableLayout, TimeUnit, UnsafeValues
 from headrace.sinks.lake.metrics import LAKE_METRICS
-from headrace.sinks.lake.unique.declaration import Unique
+from headrace.sinks.unique.declaration import Unique
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -254,7 +254,9 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
         if not is_a(self.unique, Unique):
             yield Fault(f"Lake.unique is {self.unique!r}", 'Unique(by=["event_id"], within=...)')
             return
-        yield from self.unique.faults(rows.columns)
+        yield from self.unique.faults("Lake", rows.columns)
+        if self.unique.within is None:
+            yield Fault("Lake.unique needs Unique.within", "within=timedelta(days=30)")
         if (self.event_time or rows.event_time) is None:
             yield Fault(
                 "Lake.unique compares rows by event time, and there is none",

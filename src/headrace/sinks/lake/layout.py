@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from headrace.sinks.lake.unique.declaration import Unique
+from headrace.sinks.unique.declaration import Unique
 
 
 class TimeUnit(enum.StrEnum):

@@ -92,10 +92,11 @@ class PostgresDriver(SinkDriver):
             # Pipelines and tables have names of any length; a name in SQL has 63 bytes.
             names = f"{owner} {self._table.target}"
             mine = f"{STAGING}{hashlib.blake2b(names.encode(), digest_size=6).hexdigest()}_"
-            prefix = f"{mine}{uuid4().hex[:8]}_"  # with a task's id 62 bytes; names have 63
+            # With a task's id 62 bytes; names have 63.
+            self._prefix = f"{mine}{uuid4().hex[:8]}_"
             drop_left_behind(connection, mine)
-            _try_without_rows(connection, spec, f"{prefix}trial")
-        self.writers = functools.partial(StagingWriter, url, prefix, spec)
+            _try_without_rows(connection, spec, f"{self._prefix}trial")
+        self.writers = functools.partial(StagingWriter, url, self._prefix, spec)
         self.positions = PostgresPositions(url, spec.table)
 
     def commit(

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from headrace import Count, Distinct, Postgres, Stats, Sum
+from headrace import Count, Distinct, Postgres, Stats, Sum, Unique
 from headrace.model import FieldType
 from headrace.sinks.api import DeclaredRows
 
@@ -53,6 +53,19 @@ STATS = Stats("t", by=("name",), every=timedelta(minutes=1), measures={"rows": C
         ),
         ({"by": ("name", "name")}, "Stats: column 'name' would be there twice", "another"),
         ({"event_time": 5}, "Stats.event_time is 5", "event_time="),
+        ({"unique": ["name"]}, "Stats.unique is ['name']", "Unique(by="),
+        ({"unique": Unique(["x"])}, "Stats.unique: 'x' is not a column", "columns: at, name"),
+        ({"unique": Unique([])}, "Unique.by is []", 'by=["event_id"]'),
+        (
+            {"unique": Unique(["n"], timedelta(days=10_001))},
+            f"Unique.within is {timedelta(days=10_001)!r}",
+            "or None: for ever",
+        ),
+        (
+            {"table": f"s.{'t' * 59}", "unique": Unique(["n"])},
+            f"Stats.unique: 's.{'t' * 59}_keys' is too long for a table of keys",
+            "at most 63 bytes",
+        ),
         ({"event_time": "seen"}, "Stats.event_time: 'seen' is no column of the rows", "columns:"),
         ({"event_time": "n"}, "Stats.event_time: 'n' is long", "EpochMillis"),
     ],
@@ -86,6 +99,7 @@ def test_columns_that_steps_hide_are_not_checked():
 
 def test_a_table_is_written_in_one_way():
     others = (Postgres("public.t"), replace(STATS, by=()), replace(STATS, every=timedelta(hours=1)))
+    others += (replace(STATS, unique=Unique(["n"])),)
     for other in others:
         assert other.resolved_target == STATS.resolved_target
         assert ["'t'" in fault.message for fault in STATS.faults_beside(other)] == [True]

@@ -123,8 +123,7 @@ class Rewriter:
         )
 
     def _rejected(self, row: pa.Table) -> RejectedValues:
-        key = ", ".join(f"{name} {row[name][0].as_py()!s:.100}" for name in self._rule.by)
-        detail = f"a row with {key} is there, with other values"
+        detail = f"a row with {self._rule.shown_key(row)} is there, with other values"
         return RejectedValues(row_json(row), CONFLICTING_KEY, detail)
 
 

@@ -23,12 +23,18 @@ from headrace.sinks.api import (
     WindowCounts,
 )
 from headrace.sinks.postgres.declaration import URL, Postgres
+from headrace.sinks.postgres.metrics import UNIQUE_METRICS
 from headrace.sinks.postgres.stats.grouping import WINDOW_START, StatsGrouping
 from headrace.sinks.postgres.stats.measures import Count, Distinct, Measure, Sum
+from headrace.sinks.postgres.stats.unique.keys_table import keys_name
 from headrace.sinks.postgres.target import sketch_column
+from headrace.sinks.unique.declaration import Unique
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from headrace.metrics import Metric
+    from headrace.sinks.unique.compared_rows import ComparedRows
 
 _GROUPS = frozenset(
     {
@@ -41,6 +47,7 @@ _GROUPS = frozenset(
         FieldType.DECIMAL,
     }
 )
+_NAME = 63  # bytes of a name in PostgreSQL
 _MIN_WINDOW, _MAX_WINDOW = timedelta(seconds=1), timedelta(days=10_000)
 
 
@@ -68,6 +75,8 @@ class Stats(Sink, CountsEvents):
             1970 in UTC.
         measures: by the name of their column, :class:`Count`, :class:`Sum`, :class:`Distinct`.
         event_time: column of the event time; None: the one that the first topic declares.
+        unique: which events are one, and count once; :mod:`headrace.sinks.postgres.stats.unique`
+            has the contract. None: an event that comes twice counts twice.
     """
 
     table: str
@@ -76,11 +85,13 @@ class Stats(Sink, CountsEvents):
     every: timedelta
     measures: Mapping[str, Measure]
     event_time: str | None = None
+    unique: Unique | None = None
 
     kind: ClassVar[str] = Postgres.kind
     extra: ClassVar[str] = "stats"
     required_settings: ClassVar[tuple[str, ...]] = (URL,)
     guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
+    metrics: ClassVar[tuple[Metric, ...]] = UNIQUE_METRICS
 
     @property
     def target(self) -> str:
@@ -99,6 +110,7 @@ class Stats(Sink, CountsEvents):
         if not is_a(self.every, timedelta) or not _is_window(self.every):
             yield Fault(f"Stats.every is {self.every!r}", f"whole seconds, at most {_MAX_WINDOW}")
         yield from self._event_time_faults(rows)
+        yield from self._unique_faults(rows.columns) if self.unique is not None else ()
         if not is_a(self.by, tuple | list) or not all(is_a(name, str) for name in self.by):
             yield Fault(f"Stats.by is {self.by!r}", 'by=("campaign",)')
         elif not is_a(self.measures, Mapping) or not self.measures:
@@ -122,6 +134,18 @@ class Stats(Sink, CountsEvents):
         elif rows.columns and rows.columns[name] not in {FieldType.TIMESTAMP, FieldType.MILLIS}:
             message = f"Stats.event_time: {name!r} is {rows.columns[name].value}"
             yield Fault(message, "datetime or EpochMillis")
+
+    def _unique_faults(self, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:
+        if not isinstance(self.unique, Unique):
+            yield Fault(f"Stats.unique is {self.unique!r}", 'Unique(by=["event_id"], within=...)')
+            return
+        yield from self.unique.faults("Stats", columns)
+        within = self.unique.within
+        if isinstance(within, timedelta) and within > _MAX_WINDOW:
+            yield Fault(f"Unique.within is {within!r}", f"at most {_MAX_WINDOW}, or None: for ever")
+        if is_a(self.table, str) and len(keys_name(self.table.rpartition(".")[2]).encode()) > _NAME:
+            message = f"Stats.unique: {keys_name(self.table)!r} is too long for a table of keys"
+            yield Fault(message, f"at most {_NAME} bytes")
 
     def _group_faults(self, columns: Mapping[str, FieldType]) -> Iterator[Fault]:
         for name in self.by:
@@ -157,13 +181,13 @@ class Stats(Sink, CountsEvents):
                 f"table {self.table!r} is written by Stats here and by {type(other).__name__}"
             )
             return
-        for name in ("by", "every", "measures"):
+        for name in ("by", "every", "measures", "unique"):
             here, there = getattr(self, name), getattr(other, name)
             if here != there:
                 yield Fault(f"table {self.table!r} has {name} {here!r} here and {there!r}")
 
     def changes(self, context: SinkContext, schema: pa.Schema) -> Sequence[str]:
-        """Returns the statement by which the first start makes the table, if there is none.
+        """Returns the statements by which the first start makes tables that are not there.
 
         Raises:
             ExtraMissingError: if ``headrace[stats]`` is not installed.
@@ -179,20 +203,24 @@ class Stats(Sink, CountsEvents):
             find_recorded,
         )
         from headrace.sinks.postgres.stats import table
+        from headrace.sinks.postgres.stats.unique.keys_table import has_keys, keys_creation
         from headrace.sinks.postgres.target import check_table
 
         grouping = self._grouping(context, schema)
+        statements = []
         with translated_errors(), connect(context.settings[URL]) as connection:
             recorded = find_recorded(connection, self.table)
             if find_table(connection, self.table) is None:
                 table.check_not_lost(connection, recorded)
-                statement = table.creation(connection, self.table, grouping, schema)
-                return (f"is made by the first start: {statement.as_string(connection)}",)
-            check_table(connection, table.spec_of(connection, self.table, grouping, schema))
-            check_declaration(
-                connection, recorded, TableDeclaration(grouping.row_meaning, context.pipeline)
-            )
-        return ()
+                statements.append(table.creation(connection, self.table, grouping, schema))
+            else:
+                check_table(connection, table.spec_of(connection, self.table, grouping, schema))
+                declaration = TableDeclaration(grouping.row_meaning, context.pipeline)
+                check_declaration(connection, recorded, declaration)
+            if self.unique is not None and not has_keys(connection, self.table):
+                statements.append(keys_creation(self.table))
+            texts = [statement.as_string(connection) for statement in statements]
+        return tuple(f"is made by the first start: {text}" for text in texts)
 
     def position_store(self, context: SinkContext) -> PositionStore | None:
         """Returns the table ``headrace.positions`` of the database."""
@@ -232,6 +260,8 @@ class Stats(Sink, CountsEvents):
         from headrace.sinks.postgres.positions import set_up
         from headrace.sinks.postgres.recorded_table import TableDeclaration, declare
         from headrace.sinks.postgres.stats import table
+        from headrace.sinks.postgres.stats.unique import keys_table
+        from headrace.sinks.postgres.stats.unique.driver import UniqueStatsDriver
         from headrace.sinks.postgres.stats.writer import StatsWriter
 
         url, grouping = context.settings[URL], self._grouping(context, schema)
@@ -241,13 +271,35 @@ class Stats(Sink, CountsEvents):
             with connection.transaction():
                 table.make_table(connection, self.table, grouping, schema)
                 recorded = declare(connection, self.table, declaration)
+                if self.unique is not None:
+                    keys_table.lock_keys(connection, recorded.target)
+                    keys_table.make_keys(connection, self.table)
                 table.begin_completeness(connection, recorded, context.pipeline)
                 table.notice_emptied(connection, recorded)
             spec = table.spec_of(connection, self.table, grouping, schema)
         beside = functools.partial(table.record_completeness, context.pipeline)
+        if self.unique is not None:
+            rule = self._rule(self.unique, grouping.event_time, context, schema)
+            return UniqueStatsDriver(
+                url, spec, declaration, beside, grouping=grouping, rule=rule, unique=self.unique
+            )
         driver = PostgresDriver(url, context.pipeline, spec, declaration, beside)
         driver.writers = functools.partial(StatsWriter, driver.writers, grouping)
         return driver
+
+    def _rule(
+        self, unique: Unique, event_time: str, context: SinkContext, schema: pa.Schema
+    ) -> ComparedRows:
+        """Returns how events are compared."""
+        from headrace.sinks.any_values import fields_with_any
+        from headrace.sinks.unique.compared_rows import ComparedRows, compared_columns
+
+        return ComparedRows(
+            tuple(unique.by),
+            compared_columns(unique, schema),
+            event_time,
+            fields_with_any(context.fields, schema),
+        )
 
     def _grouping(self, context: SinkContext, schema: pa.Schema) -> StatsGrouping:
         """Returns how rows are grouped.
@@ -260,7 +312,8 @@ class Stats(Sink, CountsEvents):
             reason = "Stats needs an event time: Topic(event_time=...) or Stats(event_time=...)"
             raise TableMismatchError(self.table, reason)
         seconds = int(self.every.total_seconds())
-        grouping = StatsGrouping(event_time, seconds, tuple(self.by), dict(self.measures))
+        measures = dict(self.measures)
+        grouping = StatsGrouping(event_time, seconds, tuple(self.by), measures, self.unique)
         grouping.check(self.table, schema)
         return grouping
 

@@ -12,6 +12,7 @@ from headrace.sinks.postgres.column_types import Kind, kinds_of
 from headrace.sinks.postgres.sketches import sketch_of
 from headrace.sinks.postgres.stats.measures import Count, Distinct, Measure, Sum
 from headrace.sinks.postgres.target import sketch_column
+from headrace.sinks.unique.declaration import Unique
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,12 +32,14 @@ class StatsGrouping:
         every_seconds: length of a window.
         by: columns whose values make groups.
         measures: by name.
+        unique: which events are one.
     """
 
     event_time: str
     every_seconds: int
     by: tuple[str, ...]
     measures: Mapping[str, Measure]
+    unique: Unique | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -56,7 +59,11 @@ class StatsGrouping:
     def row_meaning(self) -> Mapping[str, object]:
         """What the rows of the table mean; its first start records it."""
         measures = {name: measure.meaning for name, measure in self.measures.items()}
-        return {"every_seconds": self.every_seconds, "by": sorted(self.by), "measures": measures}
+        counted = {"every_seconds": self.every_seconds, "by": sorted(self.by), "measures": measures}
+        if self.unique is None:
+            return counted
+        unique = {"by": sorted(self.unique.by), "ignore": sorted(self.unique.ignore)}
+        return {**counted, "unique": unique}
 
     def kinds(self, schema: pa.Schema) -> dict[str, Kind]:
         """Returns what is in the columns of the sums of rows with ``schema``."""
@@ -80,6 +87,7 @@ class StatsGrouping:
         used = [
             measure.column for measure in self.measures.values() if not isinstance(measure, Count)
         ]
+        used += () if self.unique is None else self.unique.by
         for name in (self.event_time, *self.by, *used):
             if name not in schema.names:
                 known = ", ".join(schema.names)

@@ -333,6 +333,7 @@ FIELDS = {"id": FieldType.STRING, "at": FieldType.TIMESTAMP}
         ({"unique": Unique(["id"], timedelta(days=1), "x")}, "Unique.ignore is 'x'"),
         ({"unique": Unique(["id"], timedelta(0))}, "Unique.within is datetime.timedelta(0)"),
         ({"unique": Unique(["id"], 5)}, "Unique.within is 5"),
+        ({"unique": Unique(["id"])}, "Lake.unique needs Unique.within"),
         ({"unique": ["id"]}, "Lake.unique is ['id']"),
         (
             {"unique": UNIQUE, "unsafe_values": UnsafeValues.RESCUE},

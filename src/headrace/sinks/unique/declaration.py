@@ -12,26 +12,32 @@ from headrace.model.fault import Fault, duration
 
 @dataclass(frozen=True)
 class Unique:
-    """Which rows of a table are duplicates; :mod:`headrace.sinks.lake.unique` has the contract.
+    """Which rows of a table are duplicates.
+
+    :mod:`headrace.sinks.lake.unique` has the contract of a lake's table, and
+    :mod:`headrace.sinks.postgres.stats.unique` that of :class:`~headrace.Stats`.
 
     Attributes:
         by: the columns in which a duplicate equals the first row.
-        within: how far apart the event times of two such rows may be, at least.
+        within: how far apart the event times of two such rows may be, at least. None: any time
+            apart, which a lake's table does not take.
         ignore: columns that may differ in a duplicate, such as the time at which it was received.
             Columns of the Kafka record may always differ.
     """
 
     by: Sequence[str]
-    within: timedelta
+    within: timedelta | None = None
     ignore: Sequence[str] = ()
 
-    def faults(self, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:
+    def faults(self, sink: str, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:
         """Yields everything wrong with it.
 
         Args:
+            sink: name of the class that it is declared for.
             columns: of the rows; None: they are not known.
         """
-        yield from duration(self, "within", timedelta(milliseconds=1))
+        if self.within is not None:
+            yield from duration(self, "within", timedelta(milliseconds=1))
         if not _are_texts(self.by) or not self.by:
             yield Fault(f"Unique.by is {self.by!r}", 'by=["event_id"]')
             return
@@ -41,7 +47,7 @@ class Unique:
         for name in (*self.by, *self.ignore) if columns is not None else ():
             if name not in (columns or {}):
                 known = f"columns: {', '.join(columns or {})}"
-                yield Fault(f"Lake.unique: {name!r} is not a column", known)
+                yield Fault(f"{sink}.unique: {name!r} is not a column", known)
 
 
 def _are_texts(value: object) -> bool:

@@ -13,9 +13,9 @@ from pyarrow import parquet
 
 from headrace.model import event_schema
 from headrace.sinks.any_values import fields_with_any
-from headrace.sinks.lake.unique.any_texts import any_texts
-from headrace.sinks.lake.unique.column_hash import hash_rows, hash_values
-from headrace.sinks.lake.unique.row_keys import KeyRule
+from headrace.sinks.unique.any_texts import any_texts
+from headrace.sinks.unique.column_hash import hash_rows, hash_values
+from headrace.sinks.unique.compared_rows import ComparedRows
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 ITEM = pa.struct([("name", pa.string()), ("tags", pa.list_(pa.int64()))])
@@ -104,8 +104,8 @@ def value_hashes(doc):
     row = {"doc": text, "docs": items, "parts": parts}
     rows = pa.Table.from_pylist([row, dict.fromkeys(row)], DOC_SCHEMA)
     assert fields_with_any(DOC, DOC_SCHEMA) == DOC
-    rule = KeyRule(("at",), tuple(row), "at", 1, 1, DOC)
-    return rule.keys(rows)["values"].tolist()
+    rule = ComparedRows(("at",), tuple(row), "at", DOC)
+    return rule.hashes(rows).values.tolist()
 
 
 @given(JSON, JSON, st.randoms(use_true_random=False))

@@ -1,0 +1,30 @@
+"""Figures of a pipeline that writes to PostgreSQL."""
+
+from __future__ import annotations
+
+from headrace.metrics import Metric
+
+UNIQUE_METRICS = (
+    Metric(
+        "postgres_duplicate_rows",
+        "rows",
+        "events that a table with `unique` had counted already, and that were dropped",
+        "rising: a producer sends events again; a few after its restart are normal",
+        is_counter=True,
+    ),
+    Metric(
+        "postgres_conflicting_rows",
+        "rows",
+        "events whose key a table with `unique` had counted, with other values: dead letters",
+        "above 0: `headrace dead-letters list`; a column that differs in each duplicate belongs"
+        " into `Unique.ignore`",
+        is_counter=True,
+    ),
+    Metric(
+        "postgres_too_old_rows",
+        "rows",
+        "events of a time whose keys a table with `unique` no longer remembers: dead letters",
+        "above 0: a longer `Unique.within`, or none",
+        is_counter=True,
+    ),
+)

@@ -1,0 +1,260 @@
+"""The driver's half of a table that counts events once."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import msgspec
+import numpy as np
+
+from headrace.errors import SinkError
+from headrace.model import CONFLICTING_KEY
+from headrace.runtime.cleanup import cleaning_up_after_failure
+from headrace.settings import Secret
+from headrace.sinks.api import (
+    CommitRejection,
+    CommitResult,
+    RejectedValues,
+    Transaction,
+)
+from headrace.sinks.postgres.connection import connect, translated_errors
+from headrace.sinks.postgres.driver import PostgresDriver
+from headrace.sinks.postgres.recorded_table import RecordedTable, TableDeclaration
+from headrace.sinks.postgres.staging import drop_tables
+from headrace.sinks.postgres.stats.grouping import StatsGrouping
+from headrace.sinks.postgres.stats.unique.keys_table import (
+    JudgedEvent,
+    UncountedReason,
+    begin_keys,
+    count_new,
+    forget,
+    lock_keys,
+)
+from headrace.sinks.postgres.stats.unique.staged_events import StagedEvents
+from headrace.sinks.postgres.stats.unique.writer import (
+    PIECE,
+    CountedPiece,
+    UniqueStatsWriter,
+    counted_piece,
+)
+from headrace.sinks.postgres.stats.writer import StatsWriter
+from headrace.sinks.postgres.target import TargetSpec
+from headrace.sinks.row_json import row_json
+from headrace.sinks.unique.compared_rows import ComparedRows
+from headrace.sinks.unique.declaration import Unique
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.sinks.postgres.connection import Connection
+
+    Beside = Callable[[Connection, RecordedTable, Transaction], None]
+
+# They are held as JSON: a column that differs in each duplicate must not fill the memory.
+MAX_DEAD_LETTERS = 100_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIGURES = {
+    UncountedReason.DUPLICATE: "postgres_duplicate_rows",
+    UncountedReason.CONFLICT: "postgres_conflicting_rows",
+    UncountedReason.TOO_OLD: "postgres_too_old_rows",
+}
+
+
+class _NotCountedError(Exception):
+    """The transaction of a batch is taken back: some events are not to be counted."""
+
+    def __init__(self, events: Sequence[JudgedEvent]) -> None:
+        super().__init__(f"{len(events)} events of the batch are not counted")
+        self.events = events
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """The batch whose transaction is tried: its pieces by task, and how far event time is."""
+
+    pieces: Sequence[CountedPiece] = ()
+    reached: datetime | None = None
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What is left of a task, if anything, and the events that were taken out of it."""
+
+    left: Sequence[CountedPiece]
+    repeats: Sequence[pa.Table]
+    rejected: Sequence[RejectedValues]
+
+
+class UniqueStatsDriver(PostgresDriver):
+    """An open table of statistics that counts events once.
+
+    A sum that the table does not take ends the batch: no dead letter could stand for its events.
+
+    Args:
+        url: of the database.
+        spec: the table.
+        declaration: what its rows mean.
+        beside: what else the transaction of a batch writes, before its rows.
+        grouping: how events are grouped.
+        rule: how they are compared.
+        unique: as it is declared.
+    """
+
+    def __init__(  # noqa: PLR0913  a table, and how its events are told apart
+        self,
+        url: Secret,
+        spec: TargetSpec,
+        declaration: TableDeclaration,
+        beside: Beside,
+        *,
+        grouping: StatsGrouping,
+        rule: ComparedRows,
+        unique: Unique,
+    ) -> None:
+        super().__init__(url, declaration.pipeline, spec, declaration, self._count_once)
+        self._write_beside, self._rule, self._unique = beside, rule, unique
+        self._sums = functools.partial(StatsWriter, self.writers, grouping)
+        self.writers = functools.partial(UniqueStatsWriter, url, self._prefix, self._sums, rule)
+        self._batch = _Batch()
+        # Pieces without the events that were taken out of the batch, and how many those are.
+        self._left: frozenset[str] = frozenset()
+        self._taken_out: Counter[str] = Counter()
+
+    def commit(
+        self, pieces: Sequence[str], transaction: Transaction, watermark_us: int
+    ) -> CommitResult | CommitRejection:
+        """Adds the sums and records the keys and positions, in one transaction.
+
+        Where events are not to be counted, it is taken back, and they are returned.
+        """
+        if not self._left.issuperset(pieces):
+            self._taken_out = Counter()
+        staged = sorted(map(PIECE.decode, pieces), key=lambda piece: piece.events)
+        self._batch = _Batch(staged, _reached(transaction, watermark_us))
+        try:
+            done = self._committed_at_last([piece.sums for piece in staged], transaction)
+        except _NotCountedError as error:
+            return self._without(staged, error.events)
+        figures, self._taken_out = self._taken_out, Counter()
+        return replace(done, figures=figures)
+
+    def discard(self, pieces: Sequence[str]) -> None:
+        """Drops what is staged, if the server answers; else the next start does."""
+        staged = [PIECE.decode(piece) for piece in pieces]
+        with suppress(SinkError), translated_errors(), connect(self._url) as connection:
+            drop_tables(connection, [piece.sums.table for piece in staged])
+            for piece in staged:
+                StagedEvents(piece.events).drop(connection)
+
+    def _count_once(
+        self, connection: Connection, table: RecordedTable, transaction: Transaction
+    ) -> None:
+        """Records the keys of a batch in its transaction, before the sums are added.
+
+        Raises:
+            _NotCountedError: if some of its events are not to be counted.
+            TableMismatchError: if the keys of the table's rows are gone.
+        """
+        lock_keys(connection, table.target)
+        self._write_beside(connection, table, transaction)
+        begin_keys(connection, table.name)
+        batch, within = self._batch, self._unique.within
+        staged = [StagedEvents(piece.events) for piece in batch.pieces]
+        keys = [events.keys for events in staged]
+        if judged := count_new(connection, table.name, keys, within):
+            raise _NotCountedError(judged)
+        if batch.reached is not None and within is not None:
+            forget(connection, table.name, batch.reached, within)
+        for events in staged:
+            events.drop(connection)
+
+    def _without(
+        self, staged: Sequence[CountedPiece], judged: Sequence[JudgedEvent]
+    ) -> CommitRejection:
+        """Takes events out of the batch, and makes the sums of their tasks again.
+
+        Raises:
+            SinkError: if more than :data:`MAX_DEAD_LETTERS` of them are no duplicates.
+        """
+        import pyarrow as pa
+
+        reasons: dict[int, dict[int, UncountedReason]] = {}
+        for event in judged:
+            reasons.setdefault(event.task, {})[event.place] = event.reason
+        counts = Counter(event.reason for event in judged)
+        others = counts.total() - counts[UncountedReason.DUPLICATE]
+        if others > MAX_DEAD_LETTERS:
+            by = ", ".join(self._unique.by)
+            reason = (
+                f"{others} events of a batch have a key ({by}) that is counted with other values,"
+                " or are too old; name columns that differ in each duplicate in Unique.ignore"
+            )
+            raise SinkError(f"table {self._spec.table}", reason)
+        parts = [self._divided(staged[task], reasons[task]) for task in sorted(reasons)]
+        left = [piece for task, piece in enumerate(staged) if task not in reasons]
+        left += [piece for part in parts for piece in part.left]
+        self._taken_out.update({_FIGURES[reason]: count for reason, count in counts.items()})
+        texts = [msgspec.json.encode(piece).decode() for piece in left]
+        self._left = frozenset(texts)
+        rejected = [row for part in parts for row in part.rejected]
+        repeats = [event for part in parts for event in part.repeats]
+        return CommitRejection(rejected, texts, pa.concat_tables(repeats) if repeats else None)
+
+    def _divided(self, piece: CountedPiece, reasons: Mapping[int, UncountedReason]) -> _Part:
+        """Makes the sums of a task again, without the events at some places."""
+        import pyarrow as pa
+
+        staged, writer = StagedEvents(piece.events), self._sums(uuid4().hex)
+        taken_out = [*reasons]
+        repeats: list[pa.Table] = []
+        rejected: list[RejectedValues] = []
+        with (
+            translated_errors(),
+            connect(self._url) as connection,
+            cleaning_up_after_failure(writer.abort),
+        ):
+            counted = np.setdiff1d(staged.places(connection), taken_out)
+            for places, rows in staged.events(connection):
+                is_counted = np.isin(places, counted)
+                kept = rows.filter(pa.array(is_counted))
+                for row in writer.write(kept) if kept.num_rows else ():
+                    taken_out.append(int(places[is_counted][row.index]))
+                    values = row_json(kept.slice(row.index, 1))
+                    rejected.append(RejectedValues(values, row.reason, row.detail))
+                for index in np.flatnonzero(np.isin(places, [*reasons])).tolist():
+                    event, reason = rows.slice(index, 1), reasons[int(places[index])]
+                    if reason is UncountedReason.DUPLICATE:
+                        repeats.append(event)
+                    else:
+                        rejected.append(self._rejected(event, reason))
+            sums = writer.close()
+            staged.remove(connection, taken_out)
+            drop_tables(connection, [piece.sums.table])
+            if not sums:
+                staged.drop(connection)
+        return _Part([counted_piece(text, piece.events) for text in sums], repeats, rejected)
+
+    def _rejected(self, event: pa.Table, reason: UncountedReason) -> RejectedValues:
+        key = self._rule.shown_key(event)
+        if reason is UncountedReason.CONFLICT:
+            detail = f"an event with {key} is counted, with other values"
+            return RejectedValues(row_json(event), CONFLICTING_KEY, detail)
+        detail = (
+            f"{self._rule.event_time} of the event with {key} is so early that it may be counted:"
+            f" keys of more than {self._unique.within} before the event clock are not remembered"
+        )
+        return RejectedValues(row_json(event), "too-old-to-compare", detail)
+
+
+def _reached(transaction: Transaction, watermark_us: int) -> datetime | None:
+    """Returns how far the event time of a pipeline is; None: it is not known."""
+    if until := transaction.metadata.get("complete_until"):
+        return datetime.fromisoformat(str(until))
+    return _EPOCH + timedelta(microseconds=watermark_us) if watermark_us else None

@@ -1,0 +1,1 @@
+"""Which rows are duplicates: what every sink with ``unique`` declares, and compares rows by."""
