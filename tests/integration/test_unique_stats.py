@@ -22,7 +22,7 @@ from headrace.errors import SinkError, TableMismatchError
 from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.ledger.windows import WindowState
 from headrace.sinks.api import CommitRejection, Transaction
-from headrace.sinks.postgres.stats.unique import driver as unique_driver
+from headrace.sinks.postgres import taken_out
 from headrace.testing import SinkContract, SinkLab
 from headrace.testing.sink_lab import row
 
@@ -82,12 +82,12 @@ class TestStatsThatCountOnce(SinkContract):
         )
 
 
-def written(driver, *tasks):
+def written(driver, *tasks, schema=SCHEMA):
     """The pieces of tasks, each a list of events, and the rows that their writers reject."""
     pieces, rejected = [], []
     for number, events in enumerate(tasks):
         writer = driver.writers(f"{number}{uuid.uuid4().hex[1:]}")
-        rejected += writer.write(pa.Table.from_pylist(events, SCHEMA))
+        rejected += writer.write(pa.Table.from_pylist(events, schema))
         pieces += writer.close()
     return pieces, rejected
 
@@ -95,8 +95,9 @@ def written(driver, *tasks):
 class Commits:
     """The batches of a pipeline: each returns how many events went through which door."""
 
-    def __init__(self, sink, database, pipeline="p"):
-        self.driver = sink.open(replace(database.context, pipeline=pipeline), SCHEMA)
+    def __init__(self, sink, database, pipeline="p", schema=SCHEMA):
+        self.driver = sink.open(replace(database.context, pipeline=pipeline), schema)
+        self.schema = schema
         self.pipeline, self.number = pipeline, 0
         self.letters, self.repeats, self.figures = [], [], Counter()
 
@@ -105,7 +106,7 @@ class Commits:
         return Transaction({self.pipeline: self.number}, {self.pipeline: before})
 
     def __call__(self, *tasks, days=None):
-        pieces, rejected = written(self.driver, *tasks)
+        pieces, rejected = written(self.driver, *tasks, schema=self.schema)
         watermark_us = 0 if days is None else int((NOON + days * DAY).timestamp() * 1e6)
         doors = Counter(row.reason for row in rejected)
         done = self.driver.commit(pieces, self.transaction(), watermark_us)
@@ -263,7 +264,7 @@ def test_plan_shows_the_statements_and_another_table_of_that_name_is_refused(dat
 
 
 def test_conflicts_without_end_are_not_held_in_memory(database, monkeypatch):
-    monkeypatch.setattr(unique_driver, "MAX_DEAD_LETTERS", 2)
+    monkeypatch.setattr(taken_out, "MAX_DEAD_LETTERS", 2)
     commits = Commits(REVENUE, database)
     commits([sale(f"i{n}") for n in range(3)])
     with pytest.raises(SinkError, match="3 events of a batch have a key"):

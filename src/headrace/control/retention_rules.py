@@ -11,6 +11,7 @@ declared            topic                             must keep records for
 ``Join``            the later one                     ``wait``
 ``deduplicate``     every source                      ``within``
 ``Lake(unique=)``   none: the table is what is known
+``Postgres(...)``   none, with ``unique``: as of a lake
 ``Stats(unique=)``  none: its keys are what is known
 =================== ================================= ==============================================
 

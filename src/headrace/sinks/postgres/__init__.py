@@ -1,6 +1,7 @@
 """Sink ``postgres``: a table of PostgreSQL.
 
     Postgres("impressions")                                      # append
+    Postgres("sales", unique=Unique(by=["sale_id"]))                  # append, each row once
     Postgres("accounts", mode=WriteMode.UPSERT, key=("id",))          # the newest row of each key
     Postgres("clicks_per_hour", mode=WriteMode.ADD, key=("hour",))    # counters
 
@@ -25,6 +26,10 @@ Guarantees:
   ``newest_by`` than the one in the table is left out.
 - ``ADD``: every column that is not in the key is a number, and is added to the table's. Null adds
   nothing.
+- ``unique``, of append: the INSERT leaves out rows whose key the table has, as its unique index
+  decides. Then the transaction is taken back, rows with equal values are dropped as duplicates,
+  others are dead letters, ``conflicting-key``, and it is made again without them
+  (:mod:`headrace.sinks.postgres.unique_rows`).
 - No value is changed: one that its column would round or cut becomes a dead letter, and
   columns whose type would change most values are refused by the start.
 - A table is known by what its name resolves to, and its rows have one meaning. The start that takes
@@ -41,6 +46,6 @@ The SQL is in the modules of what it is about, here in the order of a batch:
 - ``target``: the table, and whether it takes the rows; ``column_types``: what would change a value;
 - ``staging``: staging tables; ``row_by_row`` fills one where ``COPY`` fails;
 - ``insert``: from staging tables into the table, ``sketches`` with distinct counts;
-- ``isolation``: which rows that INSERT fails for;
+- ``isolation``: which rows that INSERT fails for; ``unique_rows``: which it leaves out;
 - ``positions``: where the batch ends.
 """

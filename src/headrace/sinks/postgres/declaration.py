@@ -20,10 +20,13 @@ from headrace.sinks.api import (
     SinkDriver,
     Snapshot,
 )
+from headrace.sinks.postgres.metrics import UNIQUE_METRICS
+from headrace.sinks.unique.declaration import Unique
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headrace.metrics import Metric
     from headrace.sinks.postgres.recorded_table import TableDeclaration
     from headrace.sinks.postgres.target import TargetSpec
 
@@ -53,17 +56,21 @@ class Postgres(Sink, Recountable, Reprocessable):
         mode: what a row does to the table.
         key: columns of a unique index of the table, for UPSERT and ADD.
         newest_by: for UPSERT: a column that tells which of two rows of a key is the newer one.
+        unique: for APPEND: which rows are one, by the columns of a unique index of the table;
+            without ``within``. None: a row whose key is there is a dead letter.
     """
 
     table: str
     mode: WriteMode = WriteMode.APPEND
     key: tuple[str, ...] = ()
     newest_by: str | None = None
+    unique: Unique | None = None
 
     kind: ClassVar[str] = "postgres"
     extra: ClassVar[str] = "postgres"
     required_settings: ClassVar[tuple[str, ...]] = (URL,)
     guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
+    metrics: ClassVar[tuple[Metric, ...]] = UNIQUE_METRICS
 
     @property
     def target(self) -> str:
@@ -96,6 +103,7 @@ class Postgres(Sink, Recountable, Reprocessable):
             yield Fault(f"Postgres.newest_by is {self.newest_by!r}", 'newest_by="updated_at"')
         else:
             yield from self._mode_faults()
+            yield from self._unique_faults(rows.columns) if self.unique is not None else ()
             yield from self._order_faults(rows.ordered_by)
             yield from self._column_faults(rows.columns) if rows.columns is not None else ()
 
@@ -107,6 +115,17 @@ class Postgres(Sink, Recountable, Reprocessable):
             yield Fault(f"Postgres.mode {self.mode.value} needs a key", 'key=("id",)')
         if self.mode is not WriteMode.UPSERT and self.newest_by is not None:
             yield Fault("Postgres.newest_by is for UPSERT", "mode=WriteMode.UPSERT")
+
+    def _unique_faults(self, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:
+        if not isinstance(self.unique, Unique):
+            yield Fault(f"Postgres.unique is {self.unique!r}", 'Unique(by=["id"])')
+            return
+        yield from self.unique.faults("Postgres", columns)
+        if self.mode is not WriteMode.APPEND:
+            yield Fault("Postgres.unique is for APPEND", "mode=WriteMode.APPEND")
+        if self.unique.within is not None:
+            message = "Postgres.unique has no within: the unique index knows every row"
+            yield Fault(message, "Unique(by=...), with the event time in `by` if ids come again")
 
     def _order_faults(self, ordered_by: str | None) -> Iterator[Fault]:
         """Yields a fault where the last row of a key is not that of its last event."""
@@ -163,15 +182,18 @@ class Postgres(Sink, Recountable, Reprocessable):
         from headrace.sinks.any_values import fields_with_any
         from headrace.sinks.postgres.column_types import kinds_of
         from headrace.sinks.postgres.target import TargetSpec
+        from headrace.sinks.unique.compared_rows import compared_columns
 
+        unique = self.unique
         return TargetSpec(
             self.table,
             tuple(schema.names),
             self.mode.value,
-            self.key,
+            self.key if unique is None else tuple(unique.by),
             self.newest_by,
             kinds=kinds_of(schema),
             any_fields=fields_with_any(context.fields, schema),
+            compared=() if unique is None else compared_columns(unique, schema),
         )
 
     def faults_beside(self, other: Sink) -> Iterator[Fault]:
@@ -186,6 +208,9 @@ class Postgres(Sink, Recountable, Reprocessable):
         elif self.newest_by != other.newest_by:
             names = f"newest_by {self.newest_by!r} here and by {other.newest_by!r}"
             yield Fault(f"table {self.table!r} is written by {names}")
+        elif self.unique != other.unique:
+            message = f"table {self.table!r} has unique {self.unique!r} here and {other.unique!r}"
+            yield Fault(message)
 
     def position_store(self, context: SinkContext) -> PositionStore:
         """Returns the table ``headrace.positions`` of the database."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -41,7 +42,9 @@ from headrace.sinks.postgres.staging import (
     drop_left_behind,
     drop_tables,
 )
+from headrace.sinks.postgres.taken_out import TakenOut
 from headrace.sinks.postgres.target import TargetSpec, check_table
+from headrace.sinks.postgres.unique_rows import check_comparable, remove_known
 from headrace.sinks.postgres.writer import StagedRows, StagingWriter
 
 if TYPE_CHECKING:
@@ -55,6 +58,10 @@ _MISMATCH_STATES = frozenset({"55000"})
 _NO_RIGHT = "42501"
 # Made at import: msgspec crashes where several threads are the first to decode a class.
 _STAGED = msgspec.json.Decoder(StagedRows)
+
+
+class _NotUniqueError(Exception):
+    """The transaction of a batch is taken back: the table has rows of some of its keys."""
 
 
 class PostgresDriver(SinkDriver):
@@ -83,6 +90,7 @@ class PostgresDriver(SinkDriver):
     ) -> None:
         self._url, self._spec, self._beside = url, spec, beside
         self._declaration = declaration
+        self._taken_out = TakenOut()
         with translated_errors(), connect(url) as connection:
             check_table(connection, spec)
             set_up(connection)
@@ -113,9 +121,13 @@ class PostgresDriver(SinkDriver):
         """
         import psycopg
 
+        self._taken_out.begin(pieces)
         staged = [_STAGED.decode(piece) for piece in pieces]
         try:
-            return self._committed_at_last(staged, transaction)
+            done = self._committed_at_last(staged, transaction)
+            return replace(done, figures=self._taken_out.committed())
+        except _NotUniqueError:
+            return self._without_known(staged)
         except SinkError as error:
             cause = error.__cause__
             if not (isinstance(cause, psycopg.Error) and may_be_of_row(cause)):
@@ -129,8 +141,22 @@ class PostgresDriver(SinkDriver):
         with translated_errors(), connect(self._url) as connection:
             tables = [piece.table for piece in staged]
             rejected, counts = remove_rejected(connection, self._spec, tables)
-        left = [StagedRows(each.table, each.rows - counts.get(each.table, 0)) for each in staged]
-        return CommitRejection(rejected, [msgspec.json.encode(each).decode() for each in left])
+        return CommitRejection(rejected, _left(staged, counts))
+
+    def _without_known(self, staged: Sequence[StagedRows]) -> CommitRejection:
+        """Takes the rows out of a batch that the table has already.
+
+        Raises:
+            SinkError: if there are none.
+        """
+        with translated_errors(), connect(self._url) as connection:
+            known = remove_known(connection, self._spec, [piece.table for piece in staged])
+        if not known.counts:
+            reason = "it has left out rows whose keys it does not have: does a trigger skip rows?"
+            raise SinkError(f"table {self._spec.table}", reason)
+        left = _left(staged, known.counts)
+        self._taken_out.add(known.figures, left)
+        return CommitRejection(known.rejected, left, known.repeats)
 
     def _committed_at_last(
         self, staged: Sequence[StagedRows], transaction: Transaction
@@ -201,15 +227,24 @@ class PostgresDriver(SinkDriver):
         if self._spec.distinct:
             insert_with_sketches(connection, self._spec, tables)
         else:
-            connection.execute(insert_from(self._spec, tables))
+            inserted = connection.execute(insert_from(self._spec, tables)).rowcount
+            if self._spec.is_unique and inserted != sum(piece.rows for piece in staged):
+                raise _NotUniqueError
         drop_tables(connection, tables)
+
+
+def _left(staged: Sequence[StagedRows], counts: Mapping[str, int]) -> list[str]:
+    """Returns the pieces without some rows of each staging table."""
+    left = [StagedRows(each.table, each.rows - counts.get(each.table, 0)) for each in staged]
+    return [msgspec.json.encode(each).decode() for each in left]
 
 
 def _try_without_rows(connection: Connection, spec: TargetSpec, staging: str) -> None:
     """Prepares and commits no rows, and takes it back: PostgreSQL itself says whether they fit.
 
     Raises:
-        TableMismatchError: if a number is added to a text, or a view takes no rows.
+        TableMismatchError: if a number is added to a text, a view takes no rows, or a column of
+            unique rows has a type that knows no equality.
     """
     import psycopg
 
@@ -218,6 +253,8 @@ def _try_without_rows(connection: Connection, spec: TargetSpec, staging: str) ->
         with connection.transaction(force_rollback=True):
             create_staging_table(connection, spec, staging)
             connection.execute(insert_from(spec, [staging]))
+            if spec.is_unique:
+                check_comparable(connection, spec, staging)
     except psycopg.Error as error:
         state = error.sqlstate or ""
         is_mismatch = state[:2] in _MISMATCHES or state in _MISMATCH_STATES

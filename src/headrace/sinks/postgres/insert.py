@@ -104,7 +104,7 @@ def _on_conflict(spec: TargetSpec) -> Composable:
         for name in spec.written
         if name not in (*spec.key, *spec.sketches)
     ]
-    if not changes:
+    if spec.is_unique or not changes:
         return sql.SQL(" ON CONFLICT ({}) DO NOTHING").format(listed_names(spec.key))
     update = sql.SQL(" ON CONFLICT ({}) DO UPDATE SET {}").format(
         listed_names(spec.key), sql.SQL(", ").join(changes)

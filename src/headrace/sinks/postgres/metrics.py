@@ -8,14 +8,16 @@ UNIQUE_METRICS = (
     Metric(
         "postgres_duplicate_rows",
         "rows",
-        "events that a table with `unique` had counted already, and that were dropped",
+        "rows that a table with `unique` had already, or events that it had counted, and that were"
+        " dropped",
         "rising: a producer sends events again; a few after its restart are normal",
         is_counter=True,
     ),
     Metric(
         "postgres_conflicting_rows",
         "rows",
-        "events whose key a table with `unique` had counted, with other values: dead letters",
+        "rows whose key a table with `unique` had, or events whose key it had counted, with other"
+        " values: dead letters",
         "above 0: `headrace dead-letters list`; a column that differs in each duplicate belongs"
         " into `Unique.ignore`",
         is_counter=True,
@@ -23,7 +25,8 @@ UNIQUE_METRICS = (
     Metric(
         "postgres_too_old_rows",
         "rows",
-        "events of a time whose keys a table with `unique` no longer remembers: dead letters",
+        "events of a time whose keys a table of `Stats` with `unique` no longer remembers: dead"
+        " letters",
         "above 0: a longer `Unique.within`, or none",
         is_counter=True,
     ),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from headrace.settings import Secret
 from headrace.sinks.postgres.connection import (
@@ -12,7 +13,7 @@ from headrace.sinks.postgres.connection import (
     find_table,
     translated_errors,
 )
-from headrace.sinks.postgres.identifiers import table_identifier
+from headrace.sinks.postgres.identifiers import listed, table_identifier
 from headrace.sinks.postgres.positions import POSITIONS_ARE_THERE, recorded
 from headrace.sinks.postgres.recorded_table import find_recorded
 
@@ -31,6 +32,44 @@ _INTEGERS = ("smallint", "integer", "bigint")
 # A timestamp without a zone holds what the sink has sent, which is UTC. A comparison of windows
 # needs microseconds, not the form in which a session shows times.
 _MICROSECONDS = "(extract(epoch FROM {column}) * 1000000)::bigint"
+
+
+@dataclass(frozen=True)
+class ReadableColumns:
+    """Columns that hold times, texts and integers as they were sent, with their types.
+
+    Others are left out: a ``uuid`` or a ``char(n)`` shows a text in another form than was sent.
+    """
+
+    kinds: Mapping[str, str]
+
+    @classmethod
+    def among(cls, kinds: Mapping[str, str]) -> ReadableColumns:
+        """Returns those of some columns, whose types are given by name."""
+        readable = (*_TIMES, *_TEXTS, *_INTEGERS)
+        return cls({name: kind for name, kind in kinds.items() if kind in readable})
+
+    def selected(self) -> sql.Composed:
+        """Returns what to select: of a time, microseconds since 1970."""
+        from psycopg import sql
+
+        return listed(
+            sql.SQL(_MICROSECONDS if kind in _TIMES else "{column}").format(
+                column=sql.Identifier(name)
+            )
+            for name, kind in self.kinds.items()
+        )
+
+    def batch(self, rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+        """Returns rows of what was selected: times as timestamps in UTC."""
+        import pyarrow as pa
+
+        schema = pa.schema([(name, _arrow_type(kind)) for name, kind in self.kinds.items()])
+        columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+        arrays = [
+            pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)
+        ]
+        return pa.record_batch(arrays, schema=schema)
 
 
 class PostgresSnapshot:
@@ -53,17 +92,13 @@ class PostgresSnapshot:
         recorded_versions: Mapping[str, int],
     ) -> None:
         self._connection, self._table = connection, table
-        readable = (*_TIMES, *_TEXTS, *_INTEGERS)
-        self._columns = {name: kind for name, kind in columns.items() if kind in readable}
+        self._kinds = ReadableColumns.among(columns).kinds
         self._recorded = recorded_versions
 
     @property
     def column_names(self) -> Sequence[str]:
-        """Returns the names of the columns that hold times, texts and integers as they came.
-
-        Others are left out: a ``uuid`` or a ``char(n)`` shows a text in another form than was sent.
-        """
-        return list(self._columns)
+        """Returns the names of the columns that hold times, texts and integers as they came."""
+        return list(self._kinds)
 
     def versions(self, app_ids: Iterable[str]) -> Mapping[str, int]:
         """Returns what the database recorded of applications at that moment."""
@@ -71,44 +106,28 @@ class PostgresSnapshot:
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yields the rows by a cursor of the server: times as timestamps in UTC."""
-        import pyarrow as pa
         from psycopg import sql
 
-        schema = pa.schema([(name, self._arrow_type(name)) for name in columns])
-        listed = sql.SQL(", ").join(map(self._selected, columns))
+        chosen = ReadableColumns({name: self._kinds[name] for name in columns})
         statement = sql.SQL("SELECT {columns} FROM {table}").format(
-            columns=listed, table=table_identifier(self._table)
+            columns=chosen.selected(), table=table_identifier(self._table)
         )
         with translated_errors(), self._connection.cursor("headrace_rows") as cursor:
             cursor.execute(statement)
             while rows := cursor.fetchmany(_BATCH_ROWS):
-                values = zip(*rows, strict=True)
-                yield pa.record_batch(
-                    [
-                        pa.array(column, field.type)
-                        for column, field in zip(values, schema, strict=True)
-                    ],
-                    schema=schema,
-                )
+                yield chosen.batch(rows)
 
     def close(self) -> None:
         """Ends the transaction."""
         self._connection.close()
 
-    def _selected(self, name: str) -> sql.Composable:
-        from psycopg import sql
 
-        column = sql.Identifier(name)
-        if self._columns[name] in _TIMES:
-            return sql.SQL(_MICROSECONDS).format(column=column)
-        return column
+def _arrow_type(kind: str) -> pa.DataType:
+    import pyarrow as pa
 
-    def _arrow_type(self, name: str) -> pa.DataType:
-        import pyarrow as pa
-
-        if self._columns[name] in _TIMES:
-            return pa.timestamp("us", "UTC")
-        return pa.string() if self._columns[name] in _TEXTS else pa.int64()
+    if kind in _TIMES:
+        return pa.timestamp("us", "UTC")
+    return pa.string() if kind in _TEXTS else pa.int64()
 
 
 def postgres_snapshot(url: Secret, table: str) -> PostgresSnapshot | None:

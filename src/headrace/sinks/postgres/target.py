@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import TableMismatchError
 from headrace.sinks.postgres.column_types import ColumnType, Kind, column_types, rounded_within
 from headrace.sinks.postgres.connection import find_table, quoted
+from headrace.sinks.postgres.identifiers import listed_names, table_identifier
 
 if TYPE_CHECKING:
     from headrace.model import EventField
@@ -78,13 +79,14 @@ class TargetSpec:
         table: its name.
         columns: of the rows.
         mode: of :class:`~headrace.sinks.postgres.declaration.WriteMode`.
-        key: for upsert and add.
+        key: for upsert and add, and for append where rows are unique.
         newest_by: for upsert.
         distinct: for add: names of distinct counts. Each is a column with the estimate, which the
             rows lack, beside one with the sketch, which the rows have.
         takes_null_keys: whether the unique index takes null for a value like others.
         kinds: what is in the columns that some types of PostgreSQL would round or cut.
         any_fields: by column, the fields with an ``Any`` within a list, struct or map.
+        compared: where rows are unique, the columns in which a duplicate equals the row of its key.
     """
 
     table: str
@@ -96,6 +98,12 @@ class TargetSpec:
     takes_null_keys: bool = False
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     any_fields: Mapping[str, EventField] = field(default_factory=dict)
+    compared: tuple[str, ...] = ()
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether rows are added, and those whose key is there are left out."""
+        return self.mode == "append" and bool(self.key)
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -166,12 +174,20 @@ def _check_key(connection: Connection, spec: TargetSpec, columns: Sequence[Colum
         TableMismatchError: if there is no such index, or it compares otherwise than the columns;
             or if texts that differ are one key, whose last row is not known without ``newest_by``.
     """
+    from psycopg import sql
+
     key = ", ".join(spec.key)
     name = quoted(connection, spec.table)
     rows = connection.execute(_UNIQUE_INDEXES, (name, list(spec.key))).fetchall()
     indexes = [index for (index,) in rows]
     if not indexes:
-        reason = f"it has no unique index on ({key}), or a DEFERRABLE one"
+        statement = sql.SQL("CREATE UNIQUE INDEX ON {} ({})").format(
+            table_identifier(spec.table), listed_names(spec.key)
+        )
+        reason = (
+            f"it has no unique index on ({key}), or a DEFERRABLE one:"
+            f" {statement.as_string(connection)}"
+        )
         raise TableMismatchError(spec.table, reason)
     for column, definition in connection.execute(_COMPARED_OTHERWISE, (indexes,)).fetchall():
         reason = (

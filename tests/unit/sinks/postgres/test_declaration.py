@@ -1,8 +1,10 @@
 """What ``check`` finds wrong with a table of PostgreSQL, without a connection."""
 
+from datetime import timedelta
+
 import pytest
 
-from headrace import Postgres, WriteMode
+from headrace import Postgres, Unique, WriteMode
 from headrace.model import FieldType
 from headrace.sinks.api import DeclaredRows
 
@@ -42,6 +44,17 @@ ROWS = DeclaredRows(COLUMNS, "at", ordered_by="id")
         (
             Postgres("t", WriteMode.UPSERT, ("n",)),
             [UNORDERED],
+        ),
+        (Postgres("t", unique=Unique(["id"], ignore=["n"])), []),
+        (Postgres("t", unique=["id"]), ["Postgres.unique is ['id']"]),
+        (Postgres("t", unique=Unique(["ip"])), ["Postgres.unique: 'ip' is not a column"]),
+        (
+            Postgres("t", unique=Unique(["id"], timedelta(days=1))),
+            ["Postgres.unique has no within: the unique index knows every row"],
+        ),
+        (
+            Postgres("t", WriteMode.UPSERT, ("id",), unique=Unique(["id"])),
+            ["Postgres.unique is for APPEND"],
         ),
         (Postgres("t", WriteMode.ADD, ("id",)), ["Postgres.mode add: 'at' is no number"]),
     ],

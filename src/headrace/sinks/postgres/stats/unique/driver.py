@@ -24,6 +24,7 @@ from headrace.sinks.api import (
     RejectedValues,
     Transaction,
 )
+from headrace.sinks.postgres import taken_out
 from headrace.sinks.postgres.connection import connect, translated_errors
 from headrace.sinks.postgres.driver import PostgresDriver
 from headrace.sinks.postgres.recorded_table import RecordedTable, TableDeclaration
@@ -57,8 +58,6 @@ if TYPE_CHECKING:
 
     Beside = Callable[[Connection, RecordedTable, Transaction], None]
 
-# They are held as JSON: a column that differs in each duplicate must not fill the memory.
-MAX_DEAD_LETTERS = 100_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIGURES = {
     UncountedReason.DUPLICATE: "postgres_duplicate_rows",
@@ -123,9 +122,6 @@ class UniqueStatsDriver(PostgresDriver):
         self._sums = functools.partial(StatsWriter, self.writers, grouping)
         self.writers = functools.partial(UniqueStatsWriter, url, self._prefix, self._sums, rule)
         self._batch = _Batch()
-        # Pieces without the events that were taken out of the batch, and how many those are.
-        self._left: frozenset[str] = frozenset()
-        self._taken_out: Counter[str] = Counter()
 
     def commit(
         self, pieces: Sequence[str], transaction: Transaction, watermark_us: int
@@ -134,16 +130,14 @@ class UniqueStatsDriver(PostgresDriver):
 
         Where events are not to be counted, it is taken back, and they are returned.
         """
-        if not self._left.issuperset(pieces):
-            self._taken_out = Counter()
+        self._taken_out.begin(pieces)
         staged = sorted(map(PIECE.decode, pieces), key=lambda piece: piece.events)
         self._batch = _Batch(staged, _reached(transaction, watermark_us))
         try:
             done = self._committed_at_last([piece.sums for piece in staged], transaction)
         except _NotCountedError as error:
             return self._without(staged, error.events)
-        figures, self._taken_out = self._taken_out, Counter()
-        return replace(done, figures=figures)
+        return replace(done, figures=self._taken_out.committed())
 
     def discard(self, pieces: Sequence[str]) -> None:
         """Drops what is staged, if the server answers; else the next start does."""
@@ -181,7 +175,7 @@ class UniqueStatsDriver(PostgresDriver):
         """Takes events out of the batch, and makes the sums of their tasks again.
 
         Raises:
-            SinkError: if more than :data:`MAX_DEAD_LETTERS` of them are no duplicates.
+            SinkError: if more than :data:`~.taken_out.MAX_DEAD_LETTERS` of them are no duplicates.
         """
         import pyarrow as pa
 
@@ -190,7 +184,7 @@ class UniqueStatsDriver(PostgresDriver):
             reasons.setdefault(event.task, {})[event.place] = event.reason
         counts = Counter(event.reason for event in judged)
         others = counts.total() - counts[UncountedReason.DUPLICATE]
-        if others > MAX_DEAD_LETTERS:
+        if others > taken_out.MAX_DEAD_LETTERS:
             by = ", ".join(self._unique.by)
             reason = (
                 f"{others} events of a batch have a key ({by}) that is counted with other values,"
@@ -200,9 +194,9 @@ class UniqueStatsDriver(PostgresDriver):
         parts = [self._divided(staged[task], reasons[task]) for task in sorted(reasons)]
         left = [piece for task, piece in enumerate(staged) if task not in reasons]
         left += [piece for part in parts for piece in part.left]
-        self._taken_out.update({_FIGURES[reason]: count for reason, count in counts.items()})
         texts = [msgspec.json.encode(piece).decode() for piece in left]
-        self._left = frozenset(texts)
+        figures = {_FIGURES[reason]: count for reason, count in counts.items()}
+        self._taken_out.add(figures, texts)
         rejected = [row for part in parts for row in part.rejected]
         repeats = [event for part in parts for event in part.repeats]
         return CommitRejection(rejected, texts, pa.concat_tables(repeats) if repeats else None)
@@ -212,7 +206,7 @@ class UniqueStatsDriver(PostgresDriver):
         import pyarrow as pa
 
         staged, writer = StagedEvents(piece.events), self._sums(uuid4().hex)
-        taken_out = [*reasons]
+        dropped = [*reasons]
         repeats: list[pa.Table] = []
         rejected: list[RejectedValues] = []
         with (
@@ -220,12 +214,12 @@ class UniqueStatsDriver(PostgresDriver):
             connect(self._url) as connection,
             cleaning_up_after_failure(writer.abort),
         ):
-            counted = np.setdiff1d(staged.places(connection), taken_out)
+            counted = np.setdiff1d(staged.places(connection), dropped)
             for places, rows in staged.events(connection):
                 is_counted = np.isin(places, counted)
                 kept = rows.filter(pa.array(is_counted))
                 for row in writer.write(kept) if kept.num_rows else ():
-                    taken_out.append(int(places[is_counted][row.index]))
+                    dropped.append(int(places[is_counted][row.index]))
                     values = row_json(kept.slice(row.index, 1))
                     rejected.append(RejectedValues(values, row.reason, row.detail))
                 for index in np.flatnonzero(np.isin(places, [*reasons])).tolist():
@@ -235,7 +229,7 @@ class UniqueStatsDriver(PostgresDriver):
                     else:
                         rejected.append(self._rejected(event, reason))
             sums = writer.close()
-            staged.remove(connection, taken_out)
+            staged.remove(connection, dropped)
             drop_tables(connection, [piece.sums.table])
             if not sums:
                 staged.drop(connection)

@@ -1,0 +1,171 @@
+"""Which rows of a batch a table with ``unique`` has already, or the batch has twice.
+
+The table has a unique index on the columns of ``by``. The INSERT of a batch leaves out rows whose
+key is there; where it has left out any, the transaction is taken back, and these rows are looked
+for: those with equal values are duplicates, the others dead letters. Of equal keys in a batch the
+row that was read first is inserted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.errors import SinkError
+from headrace.model import CONFLICTING_KEY
+from headrace.sinks.api import RejectedValues
+from headrace.sinks.postgres import taken_out
+from headrace.sinks.postgres.column_types import ColumnType, column_types
+from headrace.sinks.postgres.connection import find_table
+from headrace.sinks.postgres.identifiers import ORDER, TASK, listed_names, table_identifier
+from headrace.sinks.postgres.snapshot import ReadableColumns
+from headrace.sinks.postgres.staging import delete_staged, staged_rows
+from headrace.sinks.postgres.target import TargetSpec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from psycopg.sql import Composable, Composed
+
+    from headrace.sinks.postgres.connection import Connection
+
+DUPLICATES, CONFLICTS = "postgres_duplicate_rows", "postgres_conflicting_rows"
+_ROWS_AT_ONCE = 50_000
+_KNOWN = """
+WITH rows AS MATERIALIZED (
+    SELECT *, row_number() OVER (ORDER BY {task}, {order}) AS headrace_number
+    FROM ({staged}) AS staged
+), first AS (
+    SELECT DISTINCT ON ({key}) * FROM rows ORDER BY {key}, headrace_number
+), known AS (
+    SELECT rows.*,
+        CASE WHEN {is_in_table} THEN {equals_target} ELSE {equals_first} END AS headrace_is_same
+    FROM rows JOIN first ON {is_key_of_first} LEFT JOIN {table} AS target ON {is_key_of_target}
+    WHERE {is_in_table} OR first.headrace_number < rows.headrace_number
+)
+SELECT {task}, {order}, headrace_is_same, CASE WHEN NOT headrace_is_same THEN (
+    SELECT row_to_json(shown)::text FROM (SELECT {columns}) AS shown
+) END, {readable}
+FROM known ORDER BY headrace_number
+"""
+# As which type values are compared: the type has no equality, or one that takes others for equal.
+_COMPARED_AS = {
+    "json": "{}::jsonb",
+    **dict.fromkeys(("text", "varchar", "bpchar", "citext"), '{}::text COLLATE "C"'),
+}
+
+
+@dataclass(frozen=True)
+class LeftOutRows:
+    """Rows that are not inserted.
+
+    Attributes:
+        rejected: those with other values than the row of their key.
+        repeats: the others, with the columns that can be read back as they were sent.
+        counts: how many each staging table had.
+        figures: how many they are, by the name of a figure.
+    """
+
+    rejected: Sequence[RejectedValues]
+    repeats: pa.Table
+    counts: Mapping[str, int]
+    figures: Mapping[str, int]
+
+
+def remove_known(connection: Connection, spec: TargetSpec, staging: Sequence[str]) -> LeftOutRows:
+    """Removes rows from staging tables whose key the table has, or an earlier row of the batch.
+
+    Raises:
+        SinkError: if more than :data:`~.taken_out.MAX_DEAD_LETTERS` of them have other values.
+    """
+    import pyarrow as pa
+
+    tables = sorted(staging)
+    readable = _readable(connection, spec)
+    statement = _selection(connection, spec, tables, readable)
+    orders: dict[str, list[int]] = defaultdict(list)
+    rejected: list[RejectedValues] = []
+    repeats = [readable.batch([])]
+    detail = f"a row with this {', '.join(spec.key)} is there, with other values"
+    with connection.transaction():
+        with connection.cursor("headrace_known") as cursor:
+            cursor.execute(statement)
+            while rows := cursor.fetchmany(_ROWS_AT_ONCE):
+                for task, order, *_ in rows:
+                    orders[tables[task]].append(order)
+                texts = [text for _, _, is_same, text, *_ in rows if not is_same]
+                rejected += [RejectedValues(text, CONFLICTING_KEY, detail) for text in texts]
+                _check_limit(spec, len(rejected))
+                repeats.append(readable.batch([row[4:] for row in rows if row[2]]))
+        for table, numbers in orders.items():
+            connection.execute(delete_staged(table), (numbers,))
+    duplicates = pa.Table.from_batches(repeats)
+    figures = {DUPLICATES: duplicates.num_rows, CONFLICTS: len(rejected)}
+    counts = {table: len(numbers) for table, numbers in orders.items()}
+    return LeftOutRows(rejected, duplicates, counts, figures)
+
+
+def _readable(connection: Connection, spec: TargetSpec) -> ReadableColumns:
+    """Returns the columns to read back, one at least: the order of rows in their task."""
+    table = find_table(connection, spec.table)
+    kinds = {name: table.columns[name] for name in spec.columns} if table is not None else {}
+    return ReadableColumns.among({**kinds, ORDER: "bigint"})
+
+
+def _check_limit(spec: TargetSpec, conflicts: int) -> None:
+    if conflicts > taken_out.MAX_DEAD_LETTERS:
+        by = ", ".join(spec.key)
+        reason = (
+            f"more than {taken_out.MAX_DEAD_LETTERS} rows of a batch have a key ({by}) that is"
+            " there with other values; name columns that differ in each duplicate in Unique.ignore"
+        )
+        raise SinkError(f"table {spec.table}", reason)
+
+
+def check_comparable(connection: Connection, spec: TargetSpec, staging: str) -> None:
+    """Compares the rows of a staging table, which has none: PostgreSQL says whether it can."""
+    connection.execute(_selection(connection, spec, [staging], _readable(connection, spec)))
+
+
+def _selection(
+    connection: Connection, spec: TargetSpec, tables: Sequence[str], readable: ReadableColumns
+) -> Composed:
+    """Selects task, order, whether the values are equal, the row as JSON, what can be read back."""
+    from psycopg import sql
+
+    types = {column.name: column for column in column_types(connection, spec.table)}
+    compared = [types[name] for name in spec.compared]
+
+    def equal(other: str, columns: Sequence[ColumnType]) -> Composable:
+        pairs = (_equal(other, column) for column in columns)
+        return sql.SQL(" AND ").join([sql.SQL("true"), *pairs])
+
+    def is_key(other: str) -> Composable:
+        pair = "rows.{0} = " + other + ".{0}"
+        return sql.SQL(" AND ").join(sql.SQL(pair).format(sql.Identifier(n)) for n in spec.key)
+
+    return sql.SQL(_KNOWN).format(
+        task=sql.Identifier(TASK),
+        order=sql.Identifier(ORDER),
+        staged=staged_rows(spec, tables),
+        key=listed_names(spec.key),
+        is_in_table=sql.SQL("target.{} IS NOT NULL").format(sql.Identifier(spec.key[0])),
+        equals_target=equal("target", compared),
+        equals_first=equal("first", compared),
+        is_key_of_first=is_key("first"),
+        is_key_of_target=is_key("target"),
+        table=table_identifier(spec.table),
+        columns=listed_names(spec.columns),
+        readable=readable.selected(),
+    )
+
+
+def _equal(other: str, column: ColumnType) -> Composable:
+    from psycopg import sql
+
+    form = _COMPARED_AS.get(column.base, "{}")
+    own, its = (
+        sql.SQL(form).format(sql.Identifier(table, column.name)) for table in ("rows", other)
+    )
+    return sql.SQL("{} IS NOT DISTINCT FROM {}").format(own, its)

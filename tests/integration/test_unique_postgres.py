@@ -1,0 +1,177 @@
+"""Tables of PostgreSQL that have each row once: in a real server, whatever comes again."""
+
+import json
+import uuid
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from tests.integration.flow import Flow, click
+from tests.integration.test_ledger import balance, run, states, totals
+from tests.integration.test_pipeline_sinks import Database as FlowDatabase
+from tests.integration.test_sinks import CLICKS, Database
+from tests.integration.test_unique_stats import CONFLICTS, DUPLICATES, Commits
+
+from headrace import Postgres, Unique
+from headrace.errors import SinkError, TableMismatchError
+from headrace.pipelines.ledger.sums import Fate
+from headrace.pipelines.ledger.windows import WindowState
+from headrace.sinks.postgres import taken_out
+from headrace.testing import SinkContract, SinkLab
+from headrace.testing.sink_lab import row
+
+NOON = datetime(2026, 11, 24, 12, tzinfo=UTC)
+SALES = Postgres("sales", unique=Unique(by=["id"], ignore=["received"]))
+DDL = (
+    "CREATE TABLE sales (id text PRIMARY KEY, at timestamptz, seller text, price numeric(10, 2),"
+    " received bigint, tags json, noted timestamptz DEFAULT now())"
+)
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("seller", pa.string()),
+        ("price", pa.decimal128(10, 2)),
+        ("received", pa.int64()),
+        ("tags", pa.map_(pa.string(), pa.int64())),
+    ]
+)
+
+
+def sale(id_, price="1.50", seller="s", received=0, tags=()):
+    values = {"id": id_, "at": NOON, "seller": seller, "received": received}
+    return {**values, "price": None if price is None else Decimal(price), "tags": list(tags)}
+
+
+@pytest.fixture
+def empty(postgres):
+    return postgres.create_database(f"unique_{uuid.uuid4().hex[:8]}")
+
+
+@pytest.fixture
+def database(empty):
+    return Database(empty, DDL)
+
+
+class TestPostgresWithoutDuplicates(SinkContract):
+    @pytest.fixture
+    def lab(self, empty):
+        found = Database(empty, f"{CLICKS[:-1]}, PRIMARY KEY (id))")
+        sink = Postgres("clicks", unique=Unique(by=["id"]))
+        return SinkLab(
+            sink,
+            found.context,
+            found.rows,
+            stored=lambda: len(found.staged()),
+            bad_row={**row(9), "id": None},
+        )
+
+
+def rows(database, columns="id, price::float8"):
+    return dict(database.execute(f"SELECT {columns} FROM sales"))
+
+
+def test_rows_that_come_again_are_dropped_over_tasks_batches_and_pipelines(database):
+    commits = Commits(SALES, database, schema=SCHEMA)
+    first = [sale("a"), sale("b", None), sale("a", received=9)]
+    second = [sale("b", "7.00"), sale("c", tags=[("x", 1), ("y", 2)]), sale("b", None)]
+    assert commits(first, second) == {"counted": 3, "duplicate": 2, "conflicting-key": 1}
+    assert rows(database) == {"a": 1.5, "b": None, "c": 1.5}
+    assert rows(database, "id, received")["a"] == 0
+    assert [(letter["id"], letter["price"]) for letter in commits.letters] == [("b", 7.0)]
+    assert {event["id"] for event in commits.repeats} == {"a", "b"}
+    assert {event["at"] for event in commits.repeats} == {NOON}
+    assert commits.figures == {DUPLICATES: 2, CONFLICTS: 1}
+    again = Commits(SALES, database, "another", schema=SCHEMA)
+    other_order = [sale("c", tags=[("y", 2), ("x", 1)]), sale("c", tags=[("x", 1)])]
+    assert again([sale("a"), sale("d")], other_order) == {
+        "counted": 1,
+        "duplicate": 2,
+        "conflicting-key": 1,
+    }
+    assert database.staged() == []
+
+
+def test_a_row_that_the_table_does_not_take_and_one_that_it_has_are_told_apart(database):
+    database.execute("ALTER TABLE sales ADD CONSTRAINT cheap UNIQUE (price, seller)")
+    commits = Commits(SALES, database, schema=SCHEMA)
+    commits([sale("a")])
+    doors = commits([sale("a"), sale("b"), sale("c", seller="t"), sale("a", "9.00"), sale(None)])
+    expected = {"counted": 1, "duplicate": 1, "not-unique": 1, "conflicting-key": 1}
+    assert doors == {**expected, "missing-value": 1}
+    assert set(rows(database)) == {"a", "c"}
+
+
+def test_pipelines_that_commit_at_once_add_each_row_once(database):
+    sales = [sale(f"i{n}") for n in range(400)]
+    pipelines = [Commits(SALES, database, name, schema=SCHEMA) for name in ("p", "q", "r")]
+    with ThreadPoolExecutor(3) as pool:
+        doors = list(pool.map(lambda commits: commits(sales[:250], sales[200:]), pipelines))
+    assert sum(each["counted"] for each in doors) == 400
+    assert sum(each["duplicate"] for each in doors) == 950
+    assert database.execute("SELECT count(*) FROM sales") == [(400,)]
+
+
+def test_a_table_without_the_index_is_refused_with_the_statement(empty):
+    database = Database(empty, DDL.replace(" PRIMARY KEY", ""))
+    statement = 'CREATE UNIQUE INDEX ON "sales" \\("id"\\)'
+    for refused in (SALES.changes, SALES.open):
+        with pytest.raises(TableMismatchError, match=statement):
+            refused(database.context, SCHEMA)
+    database.execute(statement.replace("\\", ""))
+    assert Commits(SALES, database, schema=SCHEMA)([sale("a")]) == {"counted": 1}
+
+
+def test_a_column_that_knows_no_equality_is_refused_unless_it_is_ignored(empty):
+    database = Database(empty, DDL.replace("seller text", "seller point"))
+    with pytest.raises(TableMismatchError, match="operator does not exist"):
+        SALES.open(database.context, SCHEMA)
+    ignoring = replace(SALES, unique=Unique(by=["id"], ignore=["seller", "received"]))
+    commits = Commits(ignoring, database, schema=SCHEMA)
+    assert commits([sale("a", seller="(1,2)")]) == {"counted": 1}
+
+
+def test_a_trigger_that_skips_rows_is_no_duplicate(database):
+    database.execute(
+        "CREATE FUNCTION skip() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;"
+        " CREATE TRIGGER skip BEFORE INSERT ON sales FOR EACH ROW EXECUTE FUNCTION skip()"
+    )
+    commits = Commits(SALES, database, schema=SCHEMA)
+    with pytest.raises(SinkError, match="does a trigger skip rows"):
+        commits([sale("a")])
+
+
+def test_conflicts_without_end_are_not_held_in_memory(database, monkeypatch):
+    monkeypatch.setattr(taken_out, "MAX_DEAD_LETTERS", 2)
+    commits = Commits(SALES, database, schema=SCHEMA)
+    commits([sale(f"i{n}") for n in range(3)])
+    with pytest.raises(SinkError, match="more than 2 rows of a batch have a key"):
+        commits([sale(f"i{n}", "7.00") for n in range(3)])
+
+
+def test_the_ledger_knows_which_rows_were_dropped(broker, spark, tmp_path, postgres):
+    flow = Flow(broker, spark, tmp_path, event_id="event_id")
+    columns = (
+        "event_id text PRIMARY KEY, event_time timestamptz, category text, n int, price float8"
+    )
+    url = postgres.create_database(f"unique_{uuid.uuid4().hex[:8]}")
+    database = FlowDatabase(flow, url, columns)
+    sink = Postgres("clicks", unique=Unique(by=["event_id"]))
+    pipeline = flow.pipeline(sink=sink)
+    flow.send([click(n) for n in range(100)])
+    run(flow, pipeline)
+    again = [click(n) for n in range(20)]
+    late = click(100, event_time=json.loads(click(0))["event_time"] - int(4e8))
+    flow.send([*again, late, click(5, price=99.0)])
+    outcome = run(flow, pipeline)
+    assert (outcome.figures[DUPLICATES], outcome.figures[CONFLICTS]) == (20, 1)
+    assert [stored.letter.reason for stored in flow.dead()] == ["conflicting-key"]
+    assert database.ids() == Counter(f"e{n}" for n in range(101))
+    result = balance(flow, pipeline)
+    fates = {Fate.OUT: 101, Fate.DEDUPLICATED: 20, Fate.DEAD: 1}
+    assert totals(result) == {"read": 122} | fates
+    assert not {WindowState.UNBALANCED, WindowState.UNKNOWN} & set(states(result))
