@@ -4,8 +4,7 @@ import json
 import uuid
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pyarrow as pa
@@ -14,12 +13,13 @@ from tests.integration.flow import Flow, click
 from tests.integration.test_ledger import balance, run, states, totals
 from tests.integration.test_pipeline_sinks import Database as FlowDatabase
 from tests.integration.test_sinks import CLICKS, Database
-from tests.integration.test_unique_stats import CONFLICTS, DUPLICATES, Commits
+from tests.integration.test_unique_stats import CONFLICTS, DUPLICATES, Commits, written
 
-from headrace import Postgres, Unique
+from headrace import Postgres, Unique, WriteMode
 from headrace.errors import SinkError, TableMismatchError
 from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.ledger.windows import WindowState
+from headrace.sinks.api import Transaction
 from headrace.sinks.postgres import taken_out
 from headrace.testing import SinkContract, SinkLab
 from headrace.testing.sink_lab import row
@@ -42,8 +42,9 @@ SCHEMA = pa.schema(
 )
 
 
-def sale(id_, price="1.50", seller="s", received=0, tags=()):
-    values = {"id": id_, "at": NOON, "seller": seller, "received": received}
+def sale(id_, price="1.50", seller="s", received=0, tags=(), hours=0):
+    at = None if hours is None else NOON + timedelta(hours=hours)
+    values = {"id": id_, "at": at, "seller": seller, "received": received}
     return {**values, "price": None if price is None else Decimal(price), "tags": list(tags)}
 
 
@@ -126,13 +127,11 @@ def test_a_table_without_the_index_is_refused_with_the_statement(empty):
     assert Commits(SALES, database, schema=SCHEMA)([sale("a")]) == {"counted": 1}
 
 
-def test_a_column_that_knows_no_equality_is_refused_unless_it_is_ignored(empty):
+def test_types_without_an_equality_of_their_own_are_compared_as_texts(empty):
     database = Database(empty, DDL.replace("seller text", "seller point"))
-    with pytest.raises(TableMismatchError, match="operator does not exist"):
-        SALES.open(database.context, SCHEMA)
-    ignoring = replace(SALES, unique=Unique(by=["id"], ignore=["seller", "received"]))
-    commits = Commits(ignoring, database, schema=SCHEMA)
-    assert commits([sale("a", seller="(1,2)")]) == {"counted": 1}
+    commits = Commits(SALES, database, schema=SCHEMA)
+    sales = [sale("a", seller="(1,2)"), sale("a", seller="(1,3)"), sale("a", seller="( 1, 2 )")]
+    assert commits(sales) == {"counted": 1, "duplicate": 1, "conflicting-key": 1}
 
 
 def test_a_trigger_that_skips_rows_is_no_duplicate(database):
@@ -151,6 +150,35 @@ def test_conflicts_without_end_are_not_held_in_memory(database, monkeypatch):
     commits([sale(f"i{n}") for n in range(3)])
     with pytest.raises(SinkError, match="more than 2 rows of a batch have a key"):
         commits([sale(f"i{n}", "7.00") for n in range(3)])
+
+
+NEWEST = Postgres("sales", WriteMode.UPSERT, ("id",), newest_by="at")
+
+
+def test_of_rows_that_are_equally_new_the_first_stays_and_others_are_dead_letters(database):
+    commits = Commits(NEWEST, database, schema=SCHEMA)
+    tied = [sale("a"), sale("b", hours=None)], [sale("a", "9.00"), sale("a"), sale("c")]
+    assert commits(*tied) == {"counted": 4, "conflicting-key": 1}
+    assert rows(database) == {"a": 1.5, "b": 1.5, "c": 1.5}
+    older = [sale("a", "5.00", hours=-1), sale("c", "6.00", hours=1), sale("c")]
+    assert commits(older, [sale("b", "7.00", hours=None), sale("a", tags=[("x", 1)])]) == {
+        "counted": 3,
+        "conflicting-key": 2,
+    }
+    assert rows(database) == {"a": 1.5, "b": 1.5, "c": 6.0}
+    assert [letter["id"] for letter in commits.letters] == ["a", "b", "a"]
+    assert commits.figures == {CONFLICTS: 3}
+    assert commits([sale("b", "8.00"), sale("a", "0.50", hours=2)]) == {"counted": 2}
+    assert rows(database) == {"a": 0.5, "b": 8.0, "c": 6.0}
+    assert database.staged() == []
+
+
+def test_a_reprocessing_replaces_rows_that_are_equally_new(database):
+    Commits(NEWEST, database, schema=SCHEMA)([sale("a")])
+    driver = NEWEST.open_to_reprocess(database.context, SCHEMA, None)
+    pieces, _ = written(driver, [sale("a", "9.00")], schema=SCHEMA)
+    assert driver.commit(pieces, Transaction({"q": 0}, {"q": None}), 0).rows == 1
+    assert rows(database) == {"a": 9.0}
 
 
 def test_the_ledger_knows_which_rows_were_dropped(broker, spark, tmp_path, postgres):

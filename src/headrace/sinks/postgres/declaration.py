@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.model import FieldType
@@ -184,16 +184,19 @@ class Postgres(Sink, Recountable, Reprocessable):
         from headrace.sinks.postgres.target import TargetSpec
         from headrace.sinks.unique.compared_rows import compared_columns
 
-        unique = self.unique
+        key, own = self.key, (*self.key, self.newest_by or "")
+        if self.unique is not None:
+            key, own = tuple(self.unique.by), (*self.unique.by, *self.unique.ignore)
         return TargetSpec(
             self.table,
             tuple(schema.names),
             self.mode.value,
-            self.key if unique is None else tuple(unique.by),
+            key,
             self.newest_by,
             kinds=kinds_of(schema),
             any_fields=fields_with_any(context.fields, schema),
-            compared=() if unique is None else compared_columns(unique, schema),
+            compared=compared_columns(schema, own),
+            refuses_ties=self.newest_by is not None,
         )
 
     def faults_beside(self, other: Sink) -> Iterator[Fault]:
@@ -264,8 +267,10 @@ class Postgres(Sink, Recountable, Reprocessable):
         event_id: str | None,  # noqa: ARG002
     ) -> SinkDriver:
         """Opens the table under a name of its own: staging tables of the pipeline stay."""
+        # Rows of newer code take the place of those that older code has made of the same events.
+        spec = replace(self._spec(context, schema), refuses_ties=False)
         declaration = self._declaration(context.pipeline, schema)
-        return self._opened(f"{context.pipeline} reprocess", context, schema, declaration)
+        return self._opened(f"{context.pipeline} reprocess", context, spec, declaration)
 
     def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
         """Looks at the table, and drops staging tables that earlier starts left.
@@ -277,12 +282,12 @@ class Postgres(Sink, Recountable, Reprocessable):
             SinkUnavailableError: if the server does not answer.
         """
         declaration = self._declaration(context.pipeline, schema)
-        return self._opened(context.pipeline, context, schema, declaration)
+        spec = self._spec(context, schema)
+        return self._opened(context.pipeline, context, spec, declaration)
 
     def _opened(
-        self, owner: str, context: SinkContext, schema: pa.Schema, declaration: TableDeclaration
+        self, owner: str, context: SinkContext, spec: TargetSpec, declaration: TableDeclaration
     ) -> SinkDriver:
         from headrace.sinks.postgres.driver import PostgresDriver
 
-        spec = self._spec(context, schema)
         return PostgresDriver(context.settings[URL], owner, spec, declaration)

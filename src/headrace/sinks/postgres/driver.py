@@ -44,7 +44,12 @@ from headrace.sinks.postgres.staging import (
 )
 from headrace.sinks.postgres.taken_out import TakenOut
 from headrace.sinks.postgres.target import TargetSpec, check_table
-from headrace.sinks.postgres.unique_rows import check_comparable, remove_known
+from headrace.sinks.postgres.unique_rows import (
+    LeftOutRows,
+    remove_known,
+    remove_tied,
+    tied_rows,
+)
 from headrace.sinks.postgres.writer import StagedRows, StagingWriter
 
 if TYPE_CHECKING:
@@ -60,8 +65,15 @@ _NO_RIGHT = "42501"
 _STAGED = msgspec.json.Decoder(StagedRows)
 
 
-class _NotUniqueError(Exception):
-    """The transaction of a batch is taken back: the table has rows of some of its keys."""
+class _KeysTakenError(Exception):
+    """The transaction of a batch is taken back: rows of it have the keys of others.
+
+    ``remove`` removes them from the staging tables, and returns them.
+    """
+
+    def __init__(self, remove: Callable[[Connection], LeftOutRows]) -> None:
+        super().__init__("rows of the batch have keys of others")
+        self.remove = remove
 
 
 class PostgresDriver(SinkDriver):
@@ -126,8 +138,8 @@ class PostgresDriver(SinkDriver):
         try:
             done = self._committed_at_last(staged, transaction)
             return replace(done, figures=self._taken_out.committed())
-        except _NotUniqueError:
-            return self._without_known(staged)
+        except _KeysTakenError as error:
+            return self._without_known(staged, error.remove)
         except SinkError as error:
             cause = error.__cause__
             if not (isinstance(cause, psycopg.Error) and may_be_of_row(cause)):
@@ -143,14 +155,16 @@ class PostgresDriver(SinkDriver):
             rejected, counts = remove_rejected(connection, self._spec, tables)
         return CommitRejection(rejected, _left(staged, counts))
 
-    def _without_known(self, staged: Sequence[StagedRows]) -> CommitRejection:
-        """Takes the rows out of a batch that the table has already.
+    def _without_known(
+        self, staged: Sequence[StagedRows], remove: Callable[[Connection], LeftOutRows]
+    ) -> CommitRejection:
+        """Takes the rows out of a batch that have keys of others.
 
         Raises:
             SinkError: if there are none.
         """
         with translated_errors(), connect(self._url) as connection:
-            known = remove_known(connection, self._spec, [piece.table for piece in staged])
+            known = remove(connection)
         if not known.counts:
             reason = "it has left out rows whose keys it does not have: does a trigger skip rows?"
             raise SinkError(f"table {self._spec.table}", reason)
@@ -228,9 +242,21 @@ class PostgresDriver(SinkDriver):
             insert_with_sketches(connection, self._spec, tables)
         else:
             inserted = connection.execute(insert_from(self._spec, tables)).rowcount
-            if self._spec.is_unique and inserted != sum(piece.rows for piece in staged):
-                raise _NotUniqueError
+            if inserted != sum(piece.rows for piece in staged):
+                self._check_others(connection, tables)
         drop_tables(connection, tables)
+
+    def _check_others(self, connection: Connection, tables: Sequence[str]) -> None:
+        """Looks why the INSERT did not take some rows.
+
+        Raises:
+            _KeysTakenError: if the table is unique, or some rows differ from others as new.
+        """
+        spec = self._spec
+        if spec.is_unique:
+            raise _KeysTakenError(functools.partial(remove_known, spec=spec, staging=tables))
+        if spec.refuses_ties and (rows := tied_rows(connection, spec, tables)):
+            raise _KeysTakenError(functools.partial(remove_tied, spec=spec, rows=rows))
 
 
 def _left(staged: Sequence[StagedRows], counts: Mapping[str, int]) -> list[str]:
@@ -243,8 +269,7 @@ def _try_without_rows(connection: Connection, spec: TargetSpec, staging: str) ->
     """Prepares and commits no rows, and takes it back: PostgreSQL itself says whether they fit.
 
     Raises:
-        TableMismatchError: if a number is added to a text, a view takes no rows, or a column of
-            unique rows has a type that knows no equality.
+        TableMismatchError: if a number is added to a text, or a view takes no rows.
     """
     import psycopg
 
@@ -253,8 +278,6 @@ def _try_without_rows(connection: Connection, spec: TargetSpec, staging: str) ->
         with connection.transaction(force_rollback=True):
             create_staging_table(connection, spec, staging)
             connection.execute(insert_from(spec, [staging]))
-            if spec.is_unique:
-                check_comparable(connection, spec, staging)
     except psycopg.Error as error:
         state = error.sqlstate or ""
         is_mismatch = state[:2] in _MISMATCHES or state in _MISMATCH_STATES

@@ -60,7 +60,9 @@ def _newest(spec: TargetSpec, source: Composed) -> Composed:
     from psycopg import sql
 
     by = [spec.newest_by] if spec.newest_by else []
-    newest = [sql.SQL("{} DESC NULLS LAST").format(sql.Identifier(n)) for n in (*by, TASK, ORDER)]
+    newest = [sql.SQL("{} DESC NULLS LAST").format(sql.Identifier(name)) for name in by]
+    order = "{}" if spec.refuses_ties else "{} DESC"
+    newest += [sql.SQL(order).format(sql.Identifier(name)) for name in (TASK, ORDER)]
     # DISTINCT ON takes the first row of each key, in the order below.
     key = listed_names(spec.key)
     return sql.SQL("SELECT DISTINCT ON ({}) {} FROM ({}) AS rows ORDER BY {}").format(
@@ -111,8 +113,11 @@ def _on_conflict(spec: TargetSpec) -> Composable:
     )
     if spec.newest_by is None:
         return update
-    # Equal is newer: a row that comes again with the same time has the latest offset.
     newer = " WHERE target.{0} IS NULL OR excluded.{0} >= target.{0}"
+    if spec.refuses_ties:
+        newer = (
+            " WHERE target.{0} IS NULL AND excluded.{0} IS NOT NULL OR excluded.{0} > target.{0}"
+        )
     return update + sql.SQL(newer).format(sql.Identifier(spec.newest_by))
 
 

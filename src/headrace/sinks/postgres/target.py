@@ -86,7 +86,9 @@ class TargetSpec:
         takes_null_keys: whether the unique index takes null for a value like others.
         kinds: what is in the columns that some types of PostgreSQL would round or cut.
         any_fields: by column, the fields with an ``Any`` within a list, struct or map.
-        compared: where rows are unique, the columns in which a duplicate equals the row of its key.
+        compared: where rows are unique or ties refused, the columns in which rows of a key differ.
+        refuses_ties: for upsert by ``newest_by``: whether of two rows that are equally new, and
+            differ, only the first is taken; or else the one that is written last.
     """
 
     table: str
@@ -99,6 +101,7 @@ class TargetSpec:
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     any_fields: Mapping[str, EventField] = field(default_factory=dict)
     compared: tuple[str, ...] = ()
+    refuses_ties: bool = False
 
     @property
     def is_unique(self) -> bool:

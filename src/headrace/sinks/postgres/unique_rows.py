@@ -1,9 +1,13 @@
-"""Which rows of a batch a table with ``unique`` has already, or the batch has twice.
+"""Which rows of a batch have the key of another row, and are not taken for that.
 
-The table has a unique index on the columns of ``by``. The INSERT of a batch leaves out rows whose
-key is there; where it has left out any, the transaction is taken back, and these rows are looked
-for: those with equal values are duplicates, the others dead letters. Of equal keys in a batch the
-row that was read first is inserted.
+**Unique rows.** The table has a unique index on the columns of ``by``. The INSERT of a batch leaves
+out rows whose key is there; where it has left out any, the transaction is taken back, and these
+rows are looked for: those with equal values are duplicates, the others dead letters. Of equal keys
+in a batch the row that was read first is inserted.
+
+**Ties of an upsert.** A row that is as new as the row of its key by ``newest_by``, and differs from
+it, is a dead letter. The INSERT does not take it, nor rows that are older; where it has taken fewer
+rows than came, ties are looked for within its transaction.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from headrace.sinks.api import RejectedValues
 from headrace.sinks.postgres import taken_out
 from headrace.sinks.postgres.column_types import ColumnType, column_types
 from headrace.sinks.postgres.connection import find_table
-from headrace.sinks.postgres.identifiers import ORDER, TASK, listed_names, table_identifier
+from headrace.sinks.postgres.identifiers import ORDER, TASK, listed, listed_names, table_identifier
 from headrace.sinks.postgres.snapshot import ReadableColumns
 from headrace.sinks.postgres.staging import delete_staged, staged_rows
 from headrace.sinks.postgres.target import TargetSpec
@@ -49,10 +53,20 @@ SELECT {task}, {order}, headrace_is_same, CASE WHEN NOT headrace_is_same THEN (
 ) END, {readable}
 FROM known ORDER BY headrace_number
 """
+_TIED = """
+SELECT {task}, {order}, (SELECT row_to_json(shown)::text FROM (SELECT {columns}) AS shown)
+FROM ({staged}) AS rows JOIN {table} AS target ON {is_key}
+WHERE target.{newest_by} IS NOT DISTINCT FROM rows.{newest_by} AND NOT ({equal})
+ORDER BY {task}, {order} LIMIT {limit}
+"""
 # As which type values are compared: the type has no equality, or one that takes others for equal.
 _COMPARED_AS = {
     "json": "{}::jsonb",
     **dict.fromkeys(("text", "varchar", "bpchar", "citext"), '{}::text COLLATE "C"'),
+    # Those that have an equality compare areas or lengths.
+    **dict.fromkeys(
+        ("xml", "point", "line", "lseg", "box", "circle", "path", "polygon"), "{}::text"
+    ),
 }
 
 
@@ -62,13 +76,14 @@ class LeftOutRows:
 
     Attributes:
         rejected: those with other values than the row of their key.
-        repeats: the others, with the columns that can be read back as they were sent.
+        repeats: the others, with the columns that can be read back as they were sent; None: of an
+            upsert there are none.
         counts: how many each staging table had.
         figures: how many they are, by the name of a figure.
     """
 
     rejected: Sequence[RejectedValues]
-    repeats: pa.Table
+    repeats: pa.Table | None
     counts: Mapping[str, int]
     figures: Mapping[str, int]
 
@@ -106,6 +121,54 @@ def remove_known(connection: Connection, spec: TargetSpec, staging: Sequence[str
     return LeftOutRows(rejected, duplicates, counts, figures)
 
 
+def tied_rows(
+    connection: Connection, spec: TargetSpec, staging: Sequence[str]
+) -> list[tuple[str, int, str]]:
+    """Returns the rows of a batch that the table has otherwise, and equally new, after its INSERT.
+
+    Returns:
+        the staging table of each, its order in it, and the row as JSON.
+
+    Raises:
+        SinkError: if there are more than :data:`~.taken_out.MAX_DEAD_LETTERS`.
+    """
+    from psycopg import sql
+
+    tables = sorted(staging)
+    statement = sql.SQL(_TIED).format(
+        task=sql.Identifier(TASK),
+        order=sql.Identifier(ORDER),
+        columns=listed(sql.Identifier("rows", name) for name in spec.columns),
+        staged=staged_rows(spec, tables),
+        table=table_identifier(spec.table),
+        is_key=_is_key(spec, "target"),
+        newest_by=sql.Identifier(spec.newest_by or ""),
+        equal=_are_equal(connection, spec, "target"),
+        limit=taken_out.MAX_DEAD_LETTERS + 1,
+    )
+    rows = connection.execute(statement).fetchall()
+    _check_limit(spec, len(rows))
+    return [(tables[task], order, text) for task, order, text in rows]
+
+
+def remove_tied(
+    connection: Connection, spec: TargetSpec, rows: Sequence[tuple[str, int, str]]
+) -> LeftOutRows:
+    """Removes the rows of :func:`tied_rows` from their staging tables."""
+    orders: dict[str, list[int]] = defaultdict(list)
+    for table, order, _ in rows:
+        orders[table].append(order)
+    with connection.transaction():
+        for table, numbers in orders.items():
+            connection.execute(delete_staged(table), (numbers,))
+    detail = f"a row with this {', '.join(spec.key)} is there, as new by {spec.newest_by}"
+    rejected = [
+        RejectedValues(text, CONFLICTING_KEY, f"{detail}, with other values") for *_, text in rows
+    ]
+    counts = {table: len(numbers) for table, numbers in orders.items()}
+    return LeftOutRows(rejected, None, counts, {CONFLICTS: len(rejected)})
+
+
 def _readable(connection: Connection, spec: TargetSpec) -> ReadableColumns:
     """Returns the columns to read back, one at least: the order of rows in their task."""
     table = find_table(connection, spec.table)
@@ -123,27 +186,11 @@ def _check_limit(spec: TargetSpec, conflicts: int) -> None:
         raise SinkError(f"table {spec.table}", reason)
 
 
-def check_comparable(connection: Connection, spec: TargetSpec, staging: str) -> None:
-    """Compares the rows of a staging table, which has none: PostgreSQL says whether it can."""
-    connection.execute(_selection(connection, spec, [staging], _readable(connection, spec)))
-
-
 def _selection(
     connection: Connection, spec: TargetSpec, tables: Sequence[str], readable: ReadableColumns
 ) -> Composed:
     """Selects task, order, whether the values are equal, the row as JSON, what can be read back."""
     from psycopg import sql
-
-    types = {column.name: column for column in column_types(connection, spec.table)}
-    compared = [types[name] for name in spec.compared]
-
-    def equal(other: str, columns: Sequence[ColumnType]) -> Composable:
-        pairs = (_equal(other, column) for column in columns)
-        return sql.SQL(" AND ").join([sql.SQL("true"), *pairs])
-
-    def is_key(other: str) -> Composable:
-        pair = "rows.{0} = " + other + ".{0}"
-        return sql.SQL(" AND ").join(sql.SQL(pair).format(sql.Identifier(n)) for n in spec.key)
 
     return sql.SQL(_KNOWN).format(
         task=sql.Identifier(TASK),
@@ -151,14 +198,29 @@ def _selection(
         staged=staged_rows(spec, tables),
         key=listed_names(spec.key),
         is_in_table=sql.SQL("target.{} IS NOT NULL").format(sql.Identifier(spec.key[0])),
-        equals_target=equal("target", compared),
-        equals_first=equal("first", compared),
-        is_key_of_first=is_key("first"),
-        is_key_of_target=is_key("target"),
+        equals_target=_are_equal(connection, spec, "target"),
+        equals_first=_are_equal(connection, spec, "first"),
+        is_key_of_first=_is_key(spec, "first"),
+        is_key_of_target=_is_key(spec, "target"),
         table=table_identifier(spec.table),
         columns=listed_names(spec.columns),
         readable=readable.selected(),
     )
+
+
+def _is_key(spec: TargetSpec, other: str) -> Composable:
+    from psycopg import sql
+
+    pair = f"rows.{{0}} = {other}.{{0}}"
+    return sql.SQL(" AND ").join(sql.SQL(pair).format(sql.Identifier(name)) for name in spec.key)
+
+
+def _are_equal(connection: Connection, spec: TargetSpec, other: str) -> Composable:
+    from psycopg import sql
+
+    types = {column.name: column for column in column_types(connection, spec.table)}
+    pairs = (_equal(other, types[name]) for name in spec.compared)
+    return sql.SQL(" AND ").join([sql.SQL("true"), *pairs])
 
 
 def _equal(other: str, column: ColumnType) -> Composable:

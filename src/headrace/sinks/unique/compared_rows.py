@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from headrace.model import EventField, Metadata
-from headrace.sinks.unique.declaration import Unique
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,10 +77,10 @@ class ComparedRows:
         return np.where(has_key, hashes, np.uint64(0))
 
 
-def compared_columns(unique: Unique, schema: pa.Schema) -> tuple[str, ...]:
-    """Returns the columns of rows in which a duplicate equals the first one, beside its key."""
-    own = {*unique.by, *unique.ignore, *(each.value for each in Metadata)}
-    return tuple(name for name in schema.names if name not in own)
+def compared_columns(schema: pa.Schema, others: Iterable[str]) -> tuple[str, ...]:
+    """Returns the columns in which a duplicate equals the first row: those that are no others."""
+    left_out = {*others, *(each.value for each in Metadata)}
+    return tuple(name for name in schema.names if name not in left_out)
 
 
 def array_of(rows: pa.Table, name: str) -> pa.Array:

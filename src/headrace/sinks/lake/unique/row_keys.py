@@ -64,7 +64,7 @@ class KeyRule(ComparedRows):
         slice_us = max(MIN_SLICE_US, unique.within // _MILLISECOND // SLICES * 1_000)
         return cls(
             tuple(unique.by),
-            compared_columns(unique, spec.schema),
+            compared_columns(spec.schema, (*unique.by, *unique.ignore)),
             spec.event_time,
             spec.any_fields,
             slice_us,

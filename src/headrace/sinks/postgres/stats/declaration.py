@@ -296,7 +296,7 @@ class Stats(Sink, CountsEvents):
 
         return ComparedRows(
             tuple(unique.by),
-            compared_columns(unique, schema),
+            compared_columns(schema, (*unique.by, *unique.ignore)),
             event_time,
             fields_with_any(context.fields, schema),
         )
