@@ -43,6 +43,7 @@ from headrace.errors import (
     SinkError,
 )
 from headrace.kafka.client import admin, describe
+from headrace.kafka.replay import DeadLetterFilter, replay
 from headrace.pipelines.progress import PipelineState
 from headrace.pipelines.reprocessing import ranges as ranges_module
 from headrace.pipelines.reprocessing import run as run_module
@@ -373,6 +374,36 @@ def test_other_rows_of_new_code_are_no_difference_to_the_ledger(flow):
     assert not result.is_unbalanced
     DeltaTable(f"{flow.lake}/fused").delete("n = 7")
     assert balance(flow, built(flow)).is_unbalanced
+
+
+@pytest.mark.parametrize("keys", KEYS)
+def test_a_record_and_its_replay_are_one_event(flow, keys):
+    strict = Topic(**vars_of(flow.topic) | {"earliest_event_time": at(-3600_000 + 50)})
+    flow.send([click(n) for n in range(100)])
+    places = PLACES if keys == "by place" else ()
+    run(flow, built(flow, source=Source(strict, metadata=places)))
+    pipeline = built(flow, keys)
+    config = {"bootstrap.servers": flow.broker.bootstrap_servers}
+    assert replay(config, flow.name, DeadLetterFilter()).sent == 50
+    run(flow, pipeline)
+    before = content(flow)
+    assert sum(before.values()) == 100
+    assert changed(again(flow, pipeline))[:2] == (0, 0)
+    assert content(flow) == before
+    assert not balance(flow, pipeline).is_unbalanced
+
+
+def test_rows_whose_event_time_a_step_has_corrected_are_replaced_by_id(flow):
+    flow.send([click(n) for n in range(100)])
+    run(flow, built(flow, steps=[five_hours_early]))
+    assert changed(again(flow, built(flow))) == (100, 100, 0)
+    assert flow.ids() == {f"e{n}": 1 for n in range(100)}
+
+
+def five_hours_early(rows):
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return rows.withColumn("event_time", F.col("event_time") - F.expr("INTERVAL 5 HOURS"))
 
 
 def at(milliseconds):

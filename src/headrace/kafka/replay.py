@@ -191,6 +191,26 @@ def replayed(
     return until | (positions & after)
 
 
+def replayed_records(
+    config: ClientConfig, topic: str, topic_id: str, pipeline: str
+) -> frozenset[tuple[TopicPartition, int, int]]:
+    """Returns the places of records of ``topic`` that were replayed for ``pipeline``.
+
+    What Kafka has forgotten is not among them: letters that retention has deleted, and everything
+    once the group's offsets have expired.
+
+    Raises:
+        BrokerUnreachableError: if the brokers do not answer.
+    """
+    letters = [
+        letter
+        for letter in scan(config, topic)
+        if letter.is_of_record and (letter.pipeline, letter.topic_id) == (pipeline, topic_id)
+    ]
+    done = replayed(config, topic, letters)
+    return frozenset(letter.letter.place for letter in letters if letter.position in done)
+
+
 def encode(first: int, offsets: Collection[int]) -> str:
     """Offsets from ``first`` on, as short text: a compressed bitmap."""
     bits = bytearray((max(offsets, default=first) - first) // 8 + 1)

@@ -22,8 +22,11 @@ others                   refused
 
 In a lake, rows that have the columns ``_topic``, ``_partition`` and ``_offset`` are the ones of the
 records exactly, and rows that the pipeline no longer makes are removed. Other rows are found by the
-event id. Then a row replaces another one of its id, or is added if there is none, and no row is
-removed without that.
+event id, in all files. Then a row replaces another one of its id, or is added if there is none, and
+no row is removed without that. A part that would add rows without an id is not committed.
+
+A record and its replay are one event. By place, records that were replayed are left out, since
+their rows are at the place of the replay; in all other cases, replays are.
 
 **Parts.** A range is done in parts of at most :data:`~.ranges.PART_OFFSETS` offsets. Each ends in
 one commit, which records the number of the part beside the positions of the pipeline, and changes

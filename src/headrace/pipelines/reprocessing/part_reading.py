@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import ReprocessRefusedError, UnreadRangesError
 from headrace.kafka.cluster import KafkaCluster
-from headrace.model import OffsetRange
+from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.graph import RunContext, load, source_spec, stepped_rows
 from headrace.pipelines.manifest import Manifest, arrow_writer, manifest_schema
 from headrace.pipelines.pipeline import Pipeline
@@ -60,6 +60,14 @@ class PartReader:
         min_tasks = tasks if source.subpartitions == 1 else 0
         spec = source_spec(pipeline, source, context, "", None)
         self._spec = replace(spec, min_tasks=min_tasks, ledger=None)
+
+    def leave_out_replays(self) -> None:
+        """Leaves out replayed records: the records that they were made of give the rows."""
+        self._spec = replace(self._spec, leaves_out_replays=True)
+
+    def leave_out(self, records: frozenset[tuple[TopicPartition, int, int]]) -> None:
+        """Leaves out records that have a row at the place of their replay."""
+        self._spec = replace(self._spec, left_out=records)
 
     def row_schema(self) -> pa.Schema:
         """Returns the columns of the rows that tasks write; their times are in UTC.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import RangeExpiredError, RecordsDeletedError
 from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.dead_letter_writer import DeadLetterWriter
+from headrace.kafka.replay import replayed_records
 from headrace.model import DeadLetter, OffsetRange
 from headrace.pipelines.commit_rows import commit_rows
 from headrace.pipelines.failures import cause
@@ -121,6 +122,7 @@ class Reprocessing:
         try:
             self._number = self._last_number(driver)
             by_place = isinstance(driver, ReplacingDriver) and driver.by_place
+            self._leave_out_twins(by_place=by_place)
             if by_place and driver.positions is not None:
                 live = self._cluster.live(topic.name)
                 at = SourceOffset(topic.name, self._plan.topic_id, live.latest, 0)
@@ -129,6 +131,15 @@ class Reprocessing:
             driver.close(0.0)
             raise
         return driver
+
+    def _leave_out_twins(self, *, by_place: bool) -> None:
+        """Of a record and its replay, which are one event, leaves one out."""
+        if not by_place:
+            self._reader.leave_out_replays()
+            return
+        client, topic = self._context.client, self._source.topic.name
+        known = replayed_records(client, topic, self._plan.topic_id, self._pipeline.name)
+        self._reader.leave_out(known)
 
     def _last_number(self, driver: SinkDriver) -> int:
         if driver.positions is None:

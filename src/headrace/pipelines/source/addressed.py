@@ -17,26 +17,34 @@ class Addressed:
     Headers are looked at only where replays can be, since it costs up to a microsecond a record.
 
     Attributes:
-        skipped: records that were for others.
+        skipped: records that were for others, or left out.
     """
 
     def __init__(
-        self, pipeline: str, place: PartitionId, planned_ms: int, *, may_hold_replays: bool
+        self,
+        pipeline: str,
+        place: PartitionId,
+        planned_ms: int,
+        *,
+        may_hold_replays: bool,
+        leaves_out_replays: bool = False,
     ) -> None:
         self._pipeline, self._place = pipeline, place
+        self._leaves_out_replays = leaves_out_replays
         self._may_hold_replays = may_hold_replays
         self._earliest_ms = planned_ms - LOOKED_AT_AFTER_MS
         self._latest_ms = planned_ms + _CLOCKS_DIFFER_BY_MS
         self.skipped = 0
 
     def of(self, records: Sequence[Record]) -> Sequence[Record]:
-        """The records that are not for others."""
+        """The records that are not for others, without replays if those are left out."""
         if not records or not (self._may_hold_replays or self._may_be_old(records)):
             return records
         ours = [
             record
             for record in records
             if is_for(self._pipeline, self._place, headers_of(record) or ())
+            and not (self._leaves_out_replays and self.is_replayed(record))
         ]
         self.skipped += len(records) - len(ours)
         return ours

@@ -140,7 +140,11 @@ class RangeReader:
         self._position = range_.start
         place = PartitionId(range_.partition, topic_id)
         self._addressed = Addressed(
-            spec.pipeline, place, planned_ms, may_hold_replays=may_hold_replays
+            spec.pipeline,
+            place,
+            planned_ms,
+            may_hold_replays=may_hold_replays,
+            leaves_out_replays=spec.leaves_out_replays,
         )
         self._envelopes = None if spec.envelope is None else EnvelopeReader(spec.envelope)
         self._records = 0
@@ -198,7 +202,7 @@ class RangeReader:
             yield from self._events_decoded(records, self._envelopes, chunk.position)
             return
         self._position = chunk.position
-        if records:
+        if records := self._without_left_out(records):
             yield self._decoded(records)
 
     def reject(self, record: Record, reason: str, detail: str) -> None:
@@ -242,7 +246,7 @@ class RangeReader:
             self._envelope_count += 1
             divided = envelopes.events_of(record)
             if isinstance(divided, list):
-                events += divided
+                events += self._without_left_out(divided)
             else:
                 undivided[len(events)] = divided
                 events.append(record)
@@ -250,6 +254,17 @@ class RangeReader:
         self._position = position
         if events:
             yield self._decoded(events, undivided)
+
+    def _without_left_out(self, records: Sequence[Record]) -> Sequence[Record]:
+        left_out, partition = self._spec.left_out, self._range.partition
+        if not left_out:
+            return records
+        indices = (event_index(record) for record in records)
+        return [
+            record
+            for record, index in zip(records, indices, strict=True)
+            if (partition, record.offset(), -1 if index is None else index) not in left_out
+        ]
 
     def _decoded(
         self, records: Sequence[Record], undivided: Mapping[int, Rejection] | None = None

@@ -16,6 +16,7 @@ from headrace.model import (
     Json,
     Metadata,
     Start,
+    TopicPartition,
 )
 from headrace.pipelines.late_data.rule import LateRule
 from headrace.pipelines.ledger.tally import LedgerRule
@@ -58,6 +59,10 @@ class SourceSpec:
         ledger: what events are counted by; ``None``: they are not.
         number: of the source in its pipeline, for the ledger's column of rows.
         needs_same_partitions: whether it is refused once the topic has got partitions.
+        leaves_out_replays: whether records that were replayed are left out, as where the records
+            that they were made of are read once more.
+        left_out: records that are left out: partition, offset and, of an event of an envelope, its
+            index, else -1.
         adds_lineage: whether rows have that column, :data:`LINEAGE`, for the steps that follow.
     """
 
@@ -92,6 +97,8 @@ class SourceSpec:
     number: int = 0
     adds_lineage: bool = False
     needs_same_partitions: bool = False
+    leaves_out_replays: bool = False
+    left_out: frozenset[tuple[TopicPartition, int, int]] = frozenset()
 
     def with_needed_columns(self) -> SourceSpec:
         """Returns the source without columns that nothing looks at; called in a task.

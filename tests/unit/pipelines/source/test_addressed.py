@@ -37,3 +37,21 @@ def test_headers_are_looked_at_where_the_time_of_records_is_old_or_says_nothing(
     found = [one.offset() for one in addressed.of(records)]
     assert found == ([0, 2] if is_left_out else [0, 1, 2])
     assert addressed.skipped == is_left_out
+
+
+@pytest.mark.parametrize("leaves_out_replays", [False, True])
+def test_replays_for_the_reader_itself_are_left_out_where_it_reads_their_records(
+    leaves_out_replays,
+):
+    copied = addressees(["numbers"], PartitionId(HERE.partition, "of a copy"))
+    headers = [(), (addressees(["numbers"], HERE),), (copied,)]
+    records = [MemoryRecord(n, b"", header=header) for n, header in enumerate(headers)]
+    addressed = Addressed(
+        "numbers",
+        HERE,
+        NOW_MS,
+        may_hold_replays=True,
+        leaves_out_replays=leaves_out_replays,
+    )
+    found = [one.offset() for one in addressed.of(records)]
+    assert found == ([0, 2] if leaves_out_replays else [0, 1, 2])

@@ -55,6 +55,15 @@ def test_headers_that_can_not_be_read_are_null(reader):
     assert [row["_headers"] for row in found] == [read, None, []]
 
 
+def test_records_that_are_left_out_give_neither_rows_nor_dead_letters(reader):
+    left_out = frozenset({(NUMBERS, 0, -1), (NUMBERS, 1, -1), (NUMBERS, 2, 5)})
+    records = (MemoryRecord(0, event(0)), MemoryRecord(1, b"not json"), MemoryRecord(2, event(2)))
+    found = reader(*records, left_out=left_out)
+    assert len(rows(found)) == 1
+    report = found.report()
+    assert (report.dead, report.position) == ((), 3)
+
+
 def test_a_dead_letter_whose_headers_can_not_be_read_says_so(reader):
     bad = reader(UnreadableHeaders(0, b"not json"))
     assert rows(bad) == []

@@ -139,11 +139,13 @@ def test_by_place_the_rows_of_the_range_become_those_that_were_written(
 
 
 @settings(max_examples=30)
-@given(old=RECORDS, new=RECORDS)
-def test_by_id_each_row_is_there_and_none_goes_that_none_replaces(tmp_path_factory, old, new):
+@given(old=RECORDS, new=RECORDS, moved=st.integers(-1, 1))
+def test_by_id_each_row_is_there_and_none_goes_that_none_replaces(
+    tmp_path_factory, old, new, moved
+):
     target = spec(tmp_path_factory.mktemp("lake") / "clicks", places=False)
-    before = [row(o, n, tags=(tag,)) for _, o, n, tag in old]
-    after = [row(o, n, tags=(tag,)) for _, o, n, tag in new]
+    before = [row(o, n, tags=(tag,), late=o) for _, o, n, tag in old]
+    after = [row(o, n, tags=(tag,), late=o + moved) for _, o, n, tag in new]
     fill(target, before[::2], before[1::2])
     replace(target, after, places=False)
     assert not expected(target, after) - content(target)
@@ -168,26 +170,52 @@ def test_keys_may_be_partition_columns_of_the_table(tmp_path, partition_by):
         assert content(target) == expected(target, changed)
 
 
-def test_rows_without_an_id_are_added_and_replace_none(tmp_path):
+def test_rows_without_an_id_stay_as_they_are_and_others_are_refused(tmp_path):
+    """It is not known which rows they would replace."""
     target = spec(tmp_path / "clicks", places=False)
-    fill(target, [row(1, 1) | {"id": None}])
-    assert replace(target, [row(1, 2) | {"id": None}], places=False) == (1, 0, 0)
+    known = row(1, 1) | {"id": None}
+    fill(target, [known, row(2)])
+    assert replace(target, [known, row(2)], places=False) == (0, 0, 2)
+    with pytest.raises(SinkError, match="1 of the rows that it lacks have no 'id'"):
+        replace(target, [row(1, 2) | {"id": None}, row(2, 5)], 2, places=False)
+    assert content(target) == expected(target, [known, row(2)])
 
 
-def test_an_id_is_looked_for_where_event_times_overlap(tmp_path, monkeypatch):
+@pytest.mark.parametrize("moved", ["later", "from null", "to null"])
+@pytest.mark.parametrize("partition_by", [("day",), ("n",)])
+def test_an_id_is_found_wherever_its_old_event_time_put_it(tmp_path, moved, partition_by):
+    fields = {"at": TIME, **COLUMNS}
+    target = WriteSpec(
+        str(tmp_path / "clicks"), pa.schema(fields), Lake("clicks", partition_by).layout, "at"
+    )
+    before, after = [row(n) for n in range(4)], [row(n, late=300) for n in range(4)]
+    nowhere = [each | {"at": None} for each in before]
+    if moved == "from null":
+        before = nowhere
+    elif moved == "to null":
+        after = nowhere
+    fill(target, before, [row(9, late=700)])
+    assert replace(target, after, places=False) == (4, 4, 0)
+    counts = Counter(read_table(target.root, ["id"])["id"].to_pylist())
+    assert counts == Counter({f"e{n}": 1 for n in (0, 1, 2, 3, 9)})
+    assert replace(target, after, 2, places=False) == (0, 0, 4)
+
+
+def test_files_without_any_of_the_ids_are_not_read_whole(tmp_path, monkeypatch):
     target = spec(tmp_path / "clicks", places=False)
     fill(target, [row(1)], [row(2, late=3)], [row(3)])
     present = live_paths(DeltaTable(target.root))
-    read, reads = TableFolder.read, set()
+    read, whole = TableFolder.read, set()
 
-    def noting(folder, path, *arguments):
-        reads.add(path)
-        return read(folder, path, *arguments)
+    def noting(folder, path, columns=None, *arguments):
+        if columns is None:
+            whole.add(path)
+        return read(folder, path, columns, *arguments)
 
     monkeypatch.setattr(TableFolder, "read", noting)
     assert replace(target, [row(1), row(3)], places=False) == (0, 0, 2)
     assert len(present) == 3
-    assert len(present & reads) == 2
+    assert len(present & whole) == 2
 
 
 def test_rows_from_before_the_columns_of_places_are_refused(tmp_path):
