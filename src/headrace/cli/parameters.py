@@ -60,21 +60,28 @@ class Time(click.ParamType):  # type: ignore[type-arg]
 
 
 class RecordStart(click.ParamType):  # type: ignore[type-arg]
-    """Which record of a topic comes first: ``earliest``, ``latest``, or the first since a time."""
+    """Which record of a topic comes first: that of a word, or the first since a time."""
 
-    name = "earliest|latest|time"
+    def __init__(self, *words: str) -> None:
+        self._words = words or ("earliest", "latest")
+        self.name = "|".join((*self._words, "time"))
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str | datetime:
-        """Returns one of the two words, or a time with its zone."""
-        if value in ("earliest", "latest"):
+        """Returns one of the words, or a time with its zone."""
+        if value in self._words:
             return str(value)
         try:
             return Time().convert(value, param, ctx)
         except click.BadParameter:
-            words = "write earliest, latest, or a time such as 2026-11-21T18:00:00Z"
-            self.fail(f"{value!r} is no start in a topic; {words}", param, ctx)
+            words = ", ".join(self._words)
+            self.fail(
+                f"{value!r} is no start in a topic; write {words}, or a time such as "
+                "2026-11-21T18:00:00Z",
+                param,
+                ctx,
+            )
 
 
 class Amount(click.ParamType):  # type: ignore[type-arg]

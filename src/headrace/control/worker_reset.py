@@ -13,18 +13,24 @@ from headrace.errors import PartitionMissingError, TopicMissingError, WorkerRunn
 from headrace.kafka.client import (
     ClientConfig,
     commit_offsets,
+    committed,
     describe,
+    latest_offsets,
+    leader_epoch,
     offsets_since,
     watermarks,
 )
 from headrace.kafka.groups import describe_group
+from headrace.kafka.log_cuts import Seen, find_cuts
 from headrace.model import TopicPartition
 from headrace.settings import Settings
 from headrace.workers import Worker
+from headrace.workers.lanes.offsets import read_metadata
 from headrace.workers.retry_topics import consumed_topics, topics_read
 
-ResetTo: TypeAlias = Literal["earliest", "latest"] | datetime
-"""The earliest records there are; those that come from now on; the first one since a time."""
+ResetTo: TypeAlias = Literal["earliest", "latest", "committed"] | datetime
+"""The earliest records there are; those that come from now on; those that follow the committed
+offsets, or the cut of a log that was truncated before them; the first one since a time."""
 
 Offsets = dict[TopicPartition, int]
 
@@ -76,9 +82,9 @@ def reset(
 ) -> Reset:
     """Lets ``worker`` begin with other records, in the partitions that ``only`` names.
 
-    To the earliest, its retry topics are read again too, unless ``only`` leaves them out. To
-    another place, what waits in retry topics stays as it is. Partitions that are left out keep
-    their committed offsets.
+    To the earliest, its retry topics are read again too, unless ``only`` leaves them out. To what
+    is committed, only those partitions move whose log was cut before it. To another place, what
+    waits in retry topics stays as it is. Partitions that are left out keep their committed offsets.
 
     Raises:
         BrokerUnreachableError: if the broker does not answer.
@@ -88,7 +94,7 @@ def reset(
     """
     config, group = broker_config(settings), worker.consumer_group
     partitions = _selected(config, worker, only)
-    committed = committed_offsets(config, worker, partitions)
+    before = committed_offsets(config, worker, partitions)
     marks = watermarks(config, partitions)
     begins = _begins(config, worker, to, marks)
     # Last before the change, and still no guarantee: a member that joins now makes the commit fail,
@@ -97,13 +103,13 @@ def reset(
     if not dry_run:
         _move(config, worker, begins)
     moves = [
-        (committed.get(partition, marks[partition][0]), marks[partition][0], at)
+        (before.get(partition, marks[partition][0]), marks[partition][0], at)
         for partition, at in begins.items()
     ]
     return Reset(
         worker.name,
         group,
-        {str_of(partition): at for partition, at in committed.items()},
+        {str_of(partition): at for partition, at in before.items()},
         {str_of(partition): at for partition, at in begins.items()},
         # From the earliest record on: what retention has removed is not read again.
         sum(max(0, before - max(after, earliest)) for before, earliest, after in moves),
@@ -148,11 +154,27 @@ def _begins(
 ) -> Offsets:
     if to == "earliest":
         return {partition: earliest for partition, (earliest, _) in marks.items()}
+    if to == "committed":
+        return _cuts(config, worker, marks)
     own = {topic.name for topic in worker.topics}
     ends = {partition: latest for partition, (_, latest) in marks.items() if partition.topic in own}
     if not isinstance(to, datetime):
         return ends
     return ends | offsets_since(config, ends, int(to.timestamp() * 1000))
+
+
+def _cuts(config: ClientConfig, worker: Worker, partitions: Collection[TopicPartition]) -> Offsets:
+    """Returns where logs were cut before what is done; other partitions keep their commits."""
+    cuts: Offsets = {}
+    for group, topics in consumed_topics(worker).items():
+        own = [partition for partition in partitions if partition.topic in topics]
+        for at in committed(config, group, own):
+            done = read_metadata(at.offset, at.metadata or "").done
+            read_to = max((end for _, end in done), default=at.offset)
+            seen = {at.partition: Seen(read_to, leader_epoch(at))}
+            for cut in find_cuts(config, at.topic, seen).values():
+                cuts[TopicPartition(at.topic, at.partition)] = min(cut, at.offset)
+    return cuts
 
 
 def _refuse_running(config: ClientConfig, worker: Worker) -> None:
@@ -171,4 +193,5 @@ def _move(config: ClientConfig, worker: Worker, begins: Offsets) -> None:
     for group, topics in consumed_topics(worker).items():
         own = {partition: at for partition, at in begins.items() if partition.topic in topics}
         if own:
-            commit_offsets(config, group, own)
+            epochs = {p: epoch for p, (_, epoch) in latest_offsets(config, own).items()}
+            commit_offsets(config, group, own, epochs)

@@ -33,6 +33,7 @@ HeadraceError                         base
 │   ├── RetentionPassedError
 │   ├── RecordsDeletedError
 │   ├── CommittedOffsetError
+│   ├── WorkerTruncatedError
 │   ├── CheckpointInUseError          checkpoints
 │   ├── CheckpointLostError
 │   ├── JoinStateError

@@ -74,6 +74,7 @@ from .offsets import (
     TopicMissingError,
     TopicRecreatedError,
     TopicTruncatedError,
+    WorkerTruncatedError,
 )
 from .pipelines import (
     DeadLetterLimitError,
@@ -298,5 +299,6 @@ __all__ = [
     "WorkerError",
     "WorkerRunningError",
     "WorkerStateError",
+    "WorkerTruncatedError",
     "WrongOffsetError",
 ]

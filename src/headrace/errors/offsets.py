@@ -166,3 +166,21 @@ class CommittedOffsetError(RefusedError):
             "Records were deleted unread, or the topic was recreated. "
             "`headrace workers reset NAME` begins with the earliest record there is."
         )
+
+
+@dataclass(eq=False)
+class WorkerTruncatedError(RefusedError):
+    """The topic was cut before a worker's position: records that it did are no longer in it."""
+
+    code = "WORKER_TRUNCATED"
+    topic: str
+    partition: int
+    cut_offset: int
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "The brokers lost acknowledged records (unclean leader election, lost disk); what "
+            f"follows offset {self.cut_offset} now was not processed. To process it: "
+            "`headrace workers reset NAME --to committed`, which begins at the cut."
+        )

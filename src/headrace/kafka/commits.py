@@ -23,11 +23,19 @@ _Offsets = frozenset[tuple[str, int, int]]
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommit:
-    """An offset to commit, the next record to read, and what is to stand beside it."""
+    """An offset to commit, the next record to read, and what is to stand beside it.
+
+    Attributes:
+        partition: of a topic.
+        offset: of the next record.
+        metadata: any text.
+        epoch: of a leader that had the records before the offset; -1: not known.
+    """
 
     partition: TopicPartition
     offset: int
     metadata: str
+    epoch: int = -1
 
 
 class Commits:
@@ -58,7 +66,11 @@ class Commits:
         """
         offsets = [
             confluent_kafka.TopicPartition(
-                commit.partition.topic, commit.partition.partition, commit.offset, commit.metadata
+                commit.partition.topic,
+                commit.partition.partition,
+                commit.offset,
+                commit.metadata,
+                commit.epoch,
             )
             for commit in commits
         ]

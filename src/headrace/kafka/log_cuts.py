@@ -16,7 +16,13 @@ import confluent_kafka
 
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.broker_errors import Meaning, forbidden, meaning
-from headrace.kafka.client import REQUEST_TIMEOUT_SECONDS, ClientConfig, consumer
+from headrace.kafka.client import (
+    REQUEST_TIMEOUT_SECONDS,
+    ClientConfig,
+    consumer,
+    latest_offsets,
+)
+from headrace.model import TopicPartition
 
 _POLL_SECONDS = 0.2
 # A leader answers with the first record behind the position. One response is to hold those of many
@@ -32,10 +38,26 @@ _CUT = re.compile(r"broker end offset is (\d+)")
 
 
 class Seen(NamedTuple):
-    """A position, and the epoch of the leader that it was told by; -1: not known."""
+    """A position, and the epoch of a leader that had what is before it; -1: not known."""
 
     offset: int
     epoch: int = -1
+
+
+def epoch_of(record: confluent_kafka.Message) -> int:
+    """Returns the epoch of the leader that wrote a record; -1: not known."""
+    epoch = record.leader_epoch()
+    return -1 if epoch is None else int(epoch)
+
+
+def cut_offset(error: confluent_kafka.KafkaError) -> int | None:
+    """Returns where the log was cut, as a client's error says that meets it; ``None``: it does not.
+
+    A client that has an epoch with its position compares the log when it seeks, and when another
+    one leads.
+    """
+    cut = _CUT.search(error.str())
+    return None if cut is None else int(cut[1])
 
 
 def find_cuts(config: ClientConfig, topic: str, seen: Mapping[int, Seen]) -> dict[int, int]:
@@ -61,6 +83,31 @@ def find_cuts(config: ClientConfig, topic: str, seen: Mapping[int, Seen]) -> dic
         reader.close()
 
 
+def whole_ends(
+    config: ClientConfig, seen: Mapping[TopicPartition, Seen]
+) -> dict[TopicPartition, Seen]:
+    """Returns the ends of logs, with the epochs of their leaders; those that were cut are left out.
+
+    Args:
+        config: of the cluster.
+        seen: what was read of each log. Where another one leads now, it is asked for a cut.
+
+    Raises:
+        BrokerUnreachableError: if the brokers do not answer.
+        TopicMissingError: if a topic, or that partition of it, does not exist.
+        AuthorizationError: if reading a topic is not allowed.
+    """
+    ends = {partition: Seen(*end) for partition, end in latest_offsets(config, seen).items()}
+    newly_led: dict[str, dict[int, Seen]] = {}
+    for partition, at in seen.items():
+        if at.epoch != ends[partition].epoch:
+            newly_led.setdefault(partition.topic, {})[partition.partition] = at
+    for topic, positions in newly_led.items():
+        for number in find_cuts(config, topic, positions):
+            del ends[TopicPartition(topic, number)]
+    return ends
+
+
 def _answers(
     config: ClientConfig, reader: confluent_kafka.Consumer, topic: str, open_: set[int]
 ) -> dict[int, int]:
@@ -80,9 +127,9 @@ def _answers(
         if means in {Meaning.UNREACHABLE, Meaning.TRANSIENT} or message.topic() is None:
             reason = error.str()
             continue
-        cut = _CUT.search(error.str()) if means is Meaning.TRUNCATED else None
+        cut = cut_offset(error) if means is Meaning.TRUNCATED else None
         if cut is not None:
-            cuts[message.partition()] = int(cut[1])
+            cuts[message.partition()] = cut
         if message.partition() in open_:
             open_.discard(message.partition())
             deadline = time.monotonic() + REQUEST_TIMEOUT_SECONDS

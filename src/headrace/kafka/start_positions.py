@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 
 from headrace.errors import BrokerUnreachableError, TopicMissingError
 from headrace.kafka.broker_errors import Meaning, meaning
-from headrace.kafka.client import ClientConfig, describe, watermarks
+from headrace.kafka.client import ClientConfig, describe, leader_epoch, watermarks
 from headrace.model import TopicPartition
 
 _LOG = logging.getLogger("headrace.kafka")
@@ -32,12 +32,14 @@ class StartPosition:
         position: the next record to read.
         metadata: what was committed beside it.
         topic_id: of the topic now.
+        epoch: of a leader that had the records before the position; -1: not known.
     """
 
     partition: TopicPartition
     position: int
     metadata: str
     topic_id: str
+    epoch: int = -1
 
 
 class StartPositions:
@@ -93,7 +95,11 @@ class StartPositions:
             StartPosition(partition, marks[partition][0], "", ids[partition.topic])
             if partition in marks
             else StartPosition(
-                partition, offset.offset, offset.metadata or "", ids[partition.topic]
+                partition,
+                offset.offset,
+                offset.metadata or "",
+                ids[partition.topic],
+                leader_epoch(offset),
             )
             for partition, offset in committed.items()
         ]

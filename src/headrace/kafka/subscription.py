@@ -17,11 +17,13 @@ from headrace.errors import (
     CommittedOffsetError,
     InstanceIdInUseError,
     TopicMissingError,
+    WorkerTruncatedError,
 )
 from headrace.kafka.broker_errors import Meaning, forbidden, is_forbidden, meaning
 from headrace.kafka.client import ClientConfig, non_producer_settings
 from headrace.kafka.commits import Answered, Commits, OffsetCommit
 from headrace.kafka.groups import leave_group
+from headrace.kafka.log_cuts import Seen, cut_offset
 from headrace.kafka.lost_brokers import IdleCheck
 from headrace.kafka.start_positions import StartPosition, StartPositions
 from headrace.model import TopicPartition
@@ -75,11 +77,13 @@ class Taken(NamedTuple):
 class _Begin(NamedTuple):
     """The first offset to read of a partition of which nothing was read yet.
 
-    ``skipped_to`` is what came first, if that was a later offset; it was asked for again then.
+    Attributes:
+        start: the offset, and the epoch of a leader that had the records before it.
+        came_first: the offset that came first; ``start`` was sought again then.
     """
 
-    position: int
-    skipped_to: int | None = None
+    start: Seen
+    came_first: int | None = None
 
 
 class Subscription:
@@ -134,6 +138,7 @@ class Subscription:
 
         Raises:
             CommittedOffsetError: if a position is not in the topic any more.
+            WorkerTruncatedError: if a log was truncated before a position.
             TopicMissingError: if a topic was deleted.
             BrokerUnreachableError: if no broker told for two minutes where new partitions begin.
             InstanceIdInUseError: if another member has the id.
@@ -167,33 +172,36 @@ class Subscription:
                 taken = [message for message in taken if _partition(message) not in self._moved]
             if message is None or self._closing:
                 break
-            if self._begins and self._is_skipped_to(message):
+            if self._begins and self._is_sought(message):
                 continue
             taken.append(message)
         return taken
 
-    def _is_skipped_to(self, message: confluent_kafka.Message) -> bool:
-        """Returns whether the first message of a partition is not at its start: it is read again.
+    def _is_sought(self, message: confluent_kafka.Message) -> bool:
+        """Returns whether the first message of a partition is left: its start is sought again.
 
-        Only once: records that were compacted away and markers of transactions never come. What
-        the client skipped would be taken for such, and its offsets would be committed.
+        With the epoch of the start, for the client compares the log when it seeks, and not always
+        when it is assigned a partition. And where the message is not at the start, but only once:
+        records that were compacted away and markers of transactions never come. What the client
+        skipped would be taken for such, and its offsets would be committed.
         """
         partition, error = _partition(message), message.error()
         if partition not in self._begins or not (error is None or _is_end(message)):
             return False
         begin, offset = self._begins.pop(partition), message.offset()
-        if begin.skipped_to is None and offset > begin.position:
-            self._begins[partition] = begin._replace(skipped_to=offset)
-            [again] = _at({partition: begin.position})
+        start, first = begin.start.offset, begin.came_first
+        if first is None and (offset > start or begin.start.epoch >= 0):
+            self._begins[partition] = begin._replace(came_first=offset)
+            [again] = _at({partition: begin.start})
             self._consumer.seek(again)
             return True
-        if begin.skipped_to is not None and offset < begin.skipped_to:
+        if first is not None and offset < first:
             _LOG.warning(
                 "%s: %s was to begin at %d, the client began at %d; read again from %d",
                 self._membership.group,
                 partition,
-                begin.position,
-                begin.skipped_to,
+                start,
+                first,
                 offset,
             )
         return False
@@ -258,15 +266,13 @@ class Subscription:
         self._moved.update(_ours(assigned))
         starts = self._starts.of(consumer, assigned)
         if self._closing:  # they go at once; to ask where they begin would have no answer
-            consumer.incremental_assign(_at(dict.fromkeys(_ours(assigned), OFFSET_END)))
+            consumer.incremental_assign(_at(dict.fromkeys(_ours(assigned), Seen(OFFSET_END))))
             return
-        positions = {start.partition: start.position for start in starts}
-        self._log("assigned", positions)
-        consumer.incremental_assign(_at(positions))
-        self._begins.update(
-            {partition: _Begin(position) for partition, position in positions.items()}
-        )
-        self._assigned.update(positions)
+        begins = {start.partition: Seen(start.position, start.epoch) for start in starts}
+        self._log("assigned", {partition: start.offset for partition, start in begins.items()})
+        consumer.incremental_assign(_at(begins))
+        self._begins.update({partition: _Begin(start) for partition, start in begins.items()})
+        self._assigned.update(begins)
         self._on_assigned(starts)
         self._switch(consumer)
 
@@ -329,8 +335,10 @@ class Subscription:
         means = meaning(error)
         if means is Meaning.END:
             return False
-        if means in {Meaning.NO_RECORD, Meaning.TRUNCATED}:
-            partition, group = _partition(message), self._membership.group
+        partition, group = _partition(message), self._membership.group
+        if means is Meaning.TRUNCATED:
+            raise WorkerTruncatedError(partition.topic, partition.partition, cut_offset(error) or 0)
+        if means is Meaning.NO_RECORD:
             raise CommittedOffsetError(
                 group, partition.topic, partition.partition, message.offset(), error.str()
             )
@@ -338,7 +346,7 @@ class Subscription:
             raise TopicMissingError(message.topic() or ", ".join(self._membership.topics))
         if means not in _TRANSIENT:
             raise self._named(error)
-        _LOG.warning("%s: %s", self._membership.group, error.str())
+        _LOG.warning("%s: %s", group, error.str())
         return False
 
     def _named(self, error: KafkaError) -> Exception:
@@ -395,10 +403,10 @@ def _ours(partitions: Iterable[Any]) -> list[TopicPartition]:
     return [TopicPartition(partition.topic, partition.partition) for partition in partitions]
 
 
-def _at(positions: Mapping[TopicPartition, int]) -> list[confluent_kafka.TopicPartition]:
+def _at(positions: Mapping[TopicPartition, Seen]) -> list[confluent_kafka.TopicPartition]:
     return [
-        confluent_kafka.TopicPartition(partition.topic, partition.partition, position)
-        for partition, position in positions.items()
+        confluent_kafka.TopicPartition(partition.topic, partition.partition, offset, "", epoch)
+        for partition, (offset, epoch) in positions.items()
     ]
 
 

@@ -14,6 +14,7 @@ from headrace.errors import MergerRecordError, TopicMissingError
 from headrace.kafka.broker_errors import Meaning, forbidden, meaning
 from headrace.kafka.client import consumer, describe, high_watermarks
 from headrace.kafka.headers import headers_of
+from headrace.kafka.log_cuts import epoch_of
 from headrace.kafka.lost_brokers import IdleCheck
 from headrace.merger.clock import InputClock
 from headrace.merger.order import Pending
@@ -308,8 +309,7 @@ class Merging:
         if first < each.next:
             raise SourceChangedError(f"offset {first} of {each.source} was fetched twice")
         if last.offset() >= each.read_to - 1:  # else it is not that of the last record
-            epoch = last.leader_epoch()
-            each.epoch = -1 if epoch is None else epoch
+            each.epoch = epoch_of(last)
         for written in output.put(each.clock.place, records, now_in_ms()):
             self._write(output, written)
 

@@ -13,6 +13,7 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from headrace.kafka.broker_errors import Meaning, forbidden, meaning
 from headrace.kafka.client import consumer, describe
 from headrace.kafka.headers import headers_of
+from headrace.kafka.log_cuts import epoch_of
 from headrace.kafka.lost_brokers import IdleCheck
 from headrace.mirror.link import Link
 from headrace.mirror.positions import Position
@@ -284,8 +285,7 @@ class Copier:
             self._uncommitted.records += 1
             self._uncommitted.value_bytes += len(message.value() or b"")
         partition.next = partition.copied_to = offset + 1
-        epoch = message.leader_epoch()
-        partition.epoch = -1 if epoch is None else epoch
+        partition.epoch = epoch_of(message)
 
     def _is_loop(self, headers: Any) -> bool:
         """Whether a record has been at the target before, or came back to the source."""

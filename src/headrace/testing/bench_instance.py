@@ -122,6 +122,9 @@ class Message:
         """Returns 1 (the producer's time) and milliseconds since 1970."""
         return 1, self.timestamp_ms
 
+    def leader_epoch(self) -> None:
+        """Returns ``None``: no leader has written the record."""
+
 
 class BenchInstance:
     """Runs the lanes of a worker. Made on an event loop, and used there.

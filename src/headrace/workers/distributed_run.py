@@ -16,6 +16,7 @@ from headrace.errors import (
     ProcessingFailedError,
     ProcessingTimeoutError,
     SubpartitionError,
+    WorkerTruncatedError,
 )
 from headrace.kafka.changelog import (
     ChangelogFollower,
@@ -39,6 +40,7 @@ _PERMANENT = (
     DeadLetterLimitError,
     ProcessingFailedError,
     SubpartitionError,
+    WorkerTruncatedError,
 )
 _RETRY_DELAY_SECONDS = 5.0
 

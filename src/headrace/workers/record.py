@@ -9,6 +9,7 @@ import msgspec
 
 from headrace.errors import InvalidRecordError
 from headrace.kafka.headers import foreign_headers, headers_of
+from headrace.kafka.log_cuts import epoch_of
 from headrace.kafka.replayed import parted
 from headrace.model import TopicPartition
 from headrace.workers.retry_topics import RETRY_HEADER_PREFIX
@@ -31,6 +32,7 @@ class ConsumedRecord(msgspec.Struct, frozen=True):
         error: why no task can be given it; ``None``: one can.
         replay: headers of its replay; none: it was not replayed. Dead letters and retry topics
             need them, and no task: copies of the record would carry them along.
+        epoch: of the leader that wrote it where it was read; -1: not known.
     """
 
     record: WorkerRecord
@@ -40,6 +42,7 @@ class ConsumedRecord(msgspec.Struct, frozen=True):
     first_failed_ms: int = -1
     error: InvalidRecordError | None = None
     replay: Headers = ()
+    epoch: int = -1
 
 
 def received(message: confluent_kafka.Message, retries: Mapping[str, str]) -> ConsumedRecord:
@@ -54,7 +57,7 @@ def received(message: confluent_kafka.Message, retries: Mapping[str, str]) -> Co
     """
     _, timestamp = message.timestamp()
     partition = TopicPartition(message.topic(), message.partition())
-    headers = headers_of(message)
+    headers, epoch = headers_of(message), epoch_of(message)
     theirs, replay = parted(headers or ())
     record = WorkerRecord(
         partition.topic,
@@ -66,11 +69,12 @@ def received(message: confluent_kafka.Message, retries: Mapping[str, str]) -> Co
         timestamp,
     )
     if partition.topic in retries:
-        return msgspec.structs.replace(_retried(record, partition, retries), replay=replay)
+        read = _retried(record, partition, retries)
+        return msgspec.structs.replace(read, replay=replay, epoch=epoch)
     if headers is None:
         error = InvalidRecordError(BAD_HEADER, "the name of a header is not UTF-8")
-        return ConsumedRecord(record, partition, record.offset, error=error)
-    return ConsumedRecord(record, partition, record.offset, replay=replay)
+        return ConsumedRecord(record, partition, record.offset, error=error, epoch=epoch)
+    return ConsumedRecord(record, partition, record.offset, replay=replay, epoch=epoch)
 
 
 def _retried(

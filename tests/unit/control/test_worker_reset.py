@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import confluent_kafka
 import pytest
 
 from headrace import Topic, Worker, WorkerTask
@@ -11,15 +12,18 @@ from headrace.control import worker_reset
 from headrace.errors import PartitionMissingError, TopicMissingError, WorkerRunningError
 from headrace.kafka.client import LiveTopic
 from headrace.kafka.groups import ConsumerGroup, Member
+from headrace.kafka.log_cuts import Seen
 from headrace.model import Start, TopicPartition
 from headrace.workers import RetryTopics
 from headrace.workers.consumer_group import needed_topics
+from headrace.workers.lanes.offsets import PartitionOffsets
 from headrace.workers.retry_topics import retry_topic
 
 CLICKS = TopicPartition("clicks", 0)
 RETRY = TopicPartition(retry_topic("w", "clicks", 1), 0)
 GROUP = "headrace.w"
 MARKS = {CLICKS: (5, 90), RETRY: (2, 9)}
+EPOCH = 3
 
 
 class Idle(WorkerTask):
@@ -47,7 +51,8 @@ def cluster(monkeypatch):
         mine = offsets.get(group, {})
         return {one: mine[one] for one in partitions if one in mine}
 
-    def commit(_, group, begins):
+    def commit(_, group, begins, epochs):
+        assert epochs == dict.fromkeys(begins, EPOCH)
         offsets.setdefault(group, {}).update(begins)
 
     live = {one.topic: LiveTopic(one.topic, "id", 1, 1) for one in MARKS}
@@ -64,9 +69,14 @@ def cluster(monkeypatch):
             module, "describe", lambda _, topics: {name: live[name] for name in topics}
         )
         monkeypatch.setattr(
-            module, "watermarks", lambda _, partitions: {one: MARKS[one] for one in partitions}
+            module,
+            "latest_offsets",
+            lambda _, partitions: {one: (MARKS[one][1], EPOCH) for one in partitions},
         )
         monkeypatch.setattr(module, "commit_offsets", commit)
+    monkeypatch.setattr(
+        worker_reset, "watermarks", lambda _, partitions: {one: MARKS[one] for one in partitions}
+    )
     return offsets, members
 
 
@@ -136,3 +146,30 @@ def test_what_waits_in_retry_topics_stays_when_the_reset_is_not_to_the_earliest(
     offsets, _ = cluster
     worker_reset.reset(None, worker, to="latest", dry_run=False)
     assert {group: found for group, found in offsets.items() if found} == {GROUP: {CLICKS: 90}}
+
+
+@pytest.mark.parametrize(
+    ("cuts", "begins"), [({}, {}), ({CLICKS: 40}, {CLICKS: 40}), ({CLICKS: 55}, {CLICKS: 50})]
+)
+def test_a_reset_to_what_is_committed_moves_what_was_cut_before_what_is_done(
+    cluster, worker, monkeypatch, cuts, begins
+):
+    """Of the worker's topic, 50 is committed, and records up to 60 are done."""
+    offsets, _ = cluster
+    done = PartitionOffsets(50)
+    for offset in range(50, 60):
+        done.consume(offset)
+        if offset != 50:
+            done.finish(offset)
+    at = confluent_kafka.TopicPartition("clicks", 0, 50, done.metadata("id"), EPOCH - 1)
+    monkeypatch.setattr(
+        worker_reset, "committed", lambda _, group, __: [at] if group == GROUP else []
+    )
+
+    def find_cuts(_, topic, seen):
+        assert seen == {0: Seen(60, EPOCH - 1)}
+        return {one.partition: cut for one, cut in cuts.items()}
+
+    monkeypatch.setattr(worker_reset, "find_cuts", find_cuts)
+    worker_reset.reset(None, worker, to="committed", dry_run=False)
+    assert offsets.get(GROUP, {}) == begins

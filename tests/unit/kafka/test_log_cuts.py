@@ -6,7 +6,8 @@ from tests.mock_brokers import FETCH, OFFSETS_FOR_LEADER_EPOCH, MockBrokers
 
 from headrace.errors import AuthorizationError, BrokerUnreachableError
 from headrace.kafka import log_cuts
-from headrace.kafka.log_cuts import Seen, find_cuts
+from headrace.kafka.log_cuts import Seen, find_cuts, whole_ends
+from headrace.model import TopicPartition
 
 EPOCH_OF_FIRST_LEADER = 1
 
@@ -35,6 +36,14 @@ def test_a_position_beyond_what_the_new_leader_had_is_a_cut(brokers):
 
 def test_a_position_without_an_epoch_can_not_be_judged(brokers):
     assert find_cuts(brokers.config, "orders", {0: Seen(11)}) == {}
+
+
+@pytest.mark.parametrize(("offset", "end"), [(10, 11), (11, None)])
+def test_a_log_that_was_cut_before_what_was_read_has_no_end_to_go_by(brokers, offset, end):
+    place = TopicPartition("orders", 0)
+    ends = whole_ends(brokers.config, {place: Seen(offset, EPOCH_OF_FIRST_LEADER)})
+    # These brokers do not tell the epoch of an end.
+    assert ends == ({} if end is None else {place: Seen(end)})
 
 
 def test_leaders_that_settle_are_asked_again(brokers):

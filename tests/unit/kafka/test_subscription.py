@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headrace import model
-from headrace.errors import CommittedOffsetError, InstanceIdInUseError
+from headrace.errors import CommittedOffsetError, InstanceIdInUseError, WorkerTruncatedError
 from headrace.kafka import lost_brokers
 from headrace.kafka.lost_brokers import BrokersLostError
 from headrace.kafka.start_positions import StartPosition
@@ -27,7 +27,7 @@ class Records:
 
     def __init__(self, *given):
         self._given = list(given)
-        self.calls = []
+        self.calls, self.epochs = [], []
 
     def give(self, *given):
         self._given += given
@@ -47,6 +47,7 @@ class Records:
 
     def seek(self, partition):
         self.calls.append(("seek", partition.partition, partition.offset))
+        self.epochs.append(partition.leader_epoch)
 
     def pause(self, partitions):
         self.calls += [("pause", one.partition) for one in partitions]
@@ -120,10 +121,10 @@ def test_a_member_to_which_nothing_comes_looks_whether_it_still_reaches_a_broker
 def assigning():
     """``assigning(consumer, *(number, position))``: its member, and a call that assigns these."""
 
-    def assigning(consumer, *positions):
+    def assigning(consumer, *positions, epoch=-1):
         member = member_with(consumer)
         starts = [
-            StartPosition(model.TopicPartition("orders", number), position, "", "id")
+            StartPosition(model.TopicPartition("orders", number), position, "", "id", epoch)
             for number, position in positions
         ]
         member._starts = SimpleNamespace(of=lambda *_: starts)
@@ -147,12 +148,33 @@ def test_a_client_that_begins_beyond_the_position_asked_for_reads_again_from_the
     assert "orders[0] was to begin at 7, the client began at 40" in caplog.text
 
 
-@pytest.mark.parametrize("code", [KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION])
-def test_a_committed_offset_that_the_topic_does_not_have_ends_the_member(assigning, code):
-    """Its records were deleted before they were read, or the log was truncated before it."""
+@pytest.mark.parametrize("error", [None, END], ids=["a record", "the end"])
+def test_a_client_seeks_a_start_with_its_epoch_for_then_it_compares_the_log(assigning, error):
+    consumer = Records()
+    member, assign = assigning(consumer, (0, 7), epoch=3)
+    consumer.give(assign, Record(0, 7, error), Record(0, 7, error), Record(0, 8))
+    taken = member.take(10, 0.1)
+    assert len(taken.records) + len(taken.ends) == 2
+    assert (consumer.calls, consumer.epochs) == ([("seek", 0, 7)], [3])
+
+
+def test_a_log_that_was_truncated_before_the_position_ends_the_member(assigning):
+    consumer = Records()
+    member, assign = assigning(consumer, (0, 7), epoch=3)
+    text = "Partition log truncation detected: broker end offset is 5 (offset leader epoch 4)."
+    consumer.give(
+        assign, Record(0, 7), Record(0, -1001, KafkaError(KafkaError._LOG_TRUNCATION, text))
+    )
+    with pytest.raises(WorkerTruncatedError) as raised:
+        member.take(10, 0.1)
+    assert (raised.value.topic, raised.value.partition, raised.value.cut_offset) == ("orders", 0, 5)
+
+
+def test_a_committed_offset_that_the_topic_does_not_have_ends_the_member(assigning):
+    """Its records were deleted before they were read."""
     consumer = Records()
     member, assign = assigning(consumer, (0, 7))
-    consumer.give(assign, Record(0, 7, KafkaError(code)))
+    consumer.give(assign, Record(0, 7, KafkaError(KafkaError._AUTO_OFFSET_RESET)))
     with pytest.raises(CommittedOffsetError) as raised:
         member.take(10, 0.1)
     assert raised.value.code == "COMMITTED_OFFSET"

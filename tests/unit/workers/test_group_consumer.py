@@ -10,6 +10,7 @@ from tests.waiting import LIMIT_SECONDS
 
 from headrace.errors import InstanceIdInUseError, LastCommitError
 from headrace.kafka.broker_errors import Meaning
+from headrace.kafka.log_cuts import Seen
 from headrace.kafka.lost_brokers import BrokersLostError
 from headrace.kafka.start_positions import StartPosition
 from headrace.kafka.subscription import Membership, Taken
@@ -23,12 +24,32 @@ from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.timing import WorkerTiming
 
 CLICKS = TopicPartition("clicks", 0)
+SEEN = Seen(9, 1)
 TAKEN = InstanceIdInUseError("headrace.enrich", "web-0", "unreleased")
 
 
 class PartitionSet(dict):
     paused = ()
     budget = SimpleNamespace(records=1)
+
+
+class Leaving:
+    """A subscription that leaves its group at once."""
+
+    def __init__(self, *_):
+        pass
+
+    def begin_close(self):
+        pass
+
+    def pause(self, partitions):
+        pass
+
+    def is_joining(self):
+        return False
+
+    def close(self):
+        pass
 
 
 def taking(monkeypatch, protocol, refusals, refusal=TAKEN):
@@ -116,7 +137,7 @@ def test_the_group_is_left_when_no_request_to_join_is_on_its_way(monkeypatch):
     assert seen == ["take", "take", "close"]
 
 
-def consuming(monkeypatch, subscription, act):
+def consuming(monkeypatch, subscription, act, seen=SEEN):
     """``act(consumer)`` on one that has a partition, whose records before offset 9 are done."""
     monkeypatch.setattr(group_consumer, "Subscription", subscription)
 
@@ -128,8 +149,9 @@ def consuming(monkeypatch, subscription, act):
         assignments = partition_set.PartitionSet(worker, context, print, print)
         assignments._by_partition[CLICKS] = assigned
         assigned.reach(9)
+        assigned.seen = seen
         membership = Membership("headrace.enrich", ("clicks",))
-        await act(GroupConsumer({}, membership, assignments, 0, None))
+        await act(GroupConsumer({}, membership, assignments, 0, lambda: None))
 
     asyncio.run(run())
 
@@ -164,19 +186,7 @@ def test_a_client_that_can_do_nothing_any_more_sends_its_last_commit_once(monkey
     """Another instance has its id; no later commit would be taken either."""
     sent = []
 
-    class Ended:
-        def __init__(self, *_):
-            pass
-
-        def begin_close(self):
-            pass
-
-        def pause(self, partitions):
-            pass
-
-        def is_joining(self):
-            return False
-
+    class Ended(Leaving):
         def commit(self, commits, answered):
             sent.extend(commits)
             self.answered = answered
@@ -185,15 +195,41 @@ def test_a_client_that_can_do_nothing_any_more_sends_its_last_commit_once(monkey
             self.answered(Meaning.FATAL)
             return Taken([], [])
 
-        def close(self):
-            pass
-
     async def act(consumer):
         with pytest.raises(LastCommitError, match="repeat 2 records"):
             await consumer.close(asyncio.get_running_loop().time() + LIMIT_SECONDS)
 
     consuming(monkeypatch, Ended, act)
     assert [commit.offset for commit in sent] == [9]
+
+
+@pytest.mark.parametrize(
+    ("ends", "epochs"), [({CLICKS: Seen(9, 4)}, [-1, 4]), ({}, [-1])], ids=["whole", "cut"]
+)
+def test_the_epoch_of_an_end_that_was_reached_is_asked_for(monkeypatch, ends, epochs):
+    """The last record does not tell who wrote the markers of transactions behind it."""
+    sent, waiting = [], []
+
+    class Answering(Leaving):
+        def commit(self, commits, answered):
+            sent.extend(commits)
+            waiting.append(answered)
+
+        def take(self, most, seconds):
+            while waiting:
+                waiting.pop()(None)
+            return Taken([], [])
+
+    def whole_ends(_, seen):
+        assert seen == {CLICKS: Seen(8, 3)}
+        return ends
+
+    async def act(consumer):
+        await consumer.close(asyncio.get_running_loop().time() + LIMIT_SECONDS)
+
+    monkeypatch.setattr(group_consumer, "whole_ends", whole_ends)
+    consuming(monkeypatch, Answering, act, seen=Seen(8, 3))
+    assert [(commit.offset, commit.epoch) for commit in sent] == [(9, epoch) for epoch in epochs]
 
 
 def test_of_a_partition_that_is_lost_nothing_is_committed(monkeypatch):

@@ -99,7 +99,7 @@ def latest(monkeypatch):
     live = {"clicks": LiveTopic("clicks", "id", 1, 1)}
     monkeypatch.setattr(needed_topics, "describe", lambda *_: live)
     monkeypatch.setattr(needed_topics, "group_offsets", lambda *_: {})
-    monkeypatch.setattr(needed_topics, "watermarks", lambda *_: {partition: (5, 90)})
+    monkeypatch.setattr(needed_topics, "latest_offsets", lambda *_: {partition: (90, 3)})
     return Worker("w", Topic("clicks"), Idle, start=Start.LATEST)
 
 
@@ -107,7 +107,8 @@ def test_a_start_at_the_end_of_a_topic_is_logged_with_its_offsets(latest, monkey
     committed = []
     monkeypatch.setattr(needed_topics, "commit_offsets", lambda *given: committed.append(given))
     needed_topics.begin_at_latest(latest, {})
-    assert committed == [({}, "headrace.w", {TopicPartition("clicks", 0): 90})]
+    here = TopicPartition("clicks", 0)
+    assert committed == [({}, "headrace.w", {here: 90}, {here: 3})]
     [record] = caplog.records
     assert record.levelname == "WARNING"
     assert "clicks[0] at 90" in record.getMessage()

@@ -17,6 +17,9 @@ from headrace.workers.task import WorkerRecord
 
 
 class Message(MemoryRecord):
+    def leader_epoch(self):
+        return 5
+
     """A record of a retry topic."""
 
     def topic(self) -> str:

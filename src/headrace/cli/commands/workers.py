@@ -268,10 +268,11 @@ def resume(
 @_partition
 @click.option(
     "--to",
-    type=parameters.RecordStart(),
+    type=parameters.RecordStart("earliest", "latest", "committed"),
     default="earliest",
     show_default=True,
-    help="earliest, latest, or the first record since a time such as 2026-11-21T18:00:00Z.",
+    help="earliest, latest, the first record since a time such as 2026-11-21T18:00:00Z, or "
+    "committed: where a log was truncated before what is done.",
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
 def reset(

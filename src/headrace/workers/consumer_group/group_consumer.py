@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from confluent_kafka import KafkaException
+
 from headrace.errors import HeadraceError, InstanceIdInUseError, LastCommitError
 from headrace.kafka.broker_errors import Meaning
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.commits import OffsetCommit
 from headrace.kafka.groups import offset_metadata_bytes
+from headrace.kafka.log_cuts import whole_ends
 from headrace.kafka.lost_brokers import BrokersLostError
 from headrace.kafka.start_positions import StartPosition
 from headrace.kafka.subscription import Membership, Subscription, Taken
@@ -82,6 +85,7 @@ class GroupConsumer:
         self._sent: _Sent | None = None
         self._is_commit_due = False
         self._limit_request: asyncio.Task[None] | None = None
+        self._ends_request: asyncio.Task[None] | None = None
         # A daemon: a client that does not return must not keep the process from its end.
         self._thread = TaskThreads(1, f"{membership.group}-consumer")
         self._wait_until = self._loop.time() + ID_SECONDS
@@ -136,6 +140,7 @@ class GroupConsumer:
         )
         if not commits:
             return
+        self._ask_ends([assigned for assigned, commit in commits if commit.epoch < 0])
         # Set before it is sent: the answer may come on the consumer's thread at once.
         self._sent = sent = _Sent(commits, self._loop.time() + ANSWER_SECONDS)
 
@@ -173,7 +178,7 @@ class GroupConsumer:
             await self._leave()
 
     async def _settle(self) -> None:
-        """Waits until everything is committed, and no request to join is on its way.
+        """Waits until all is committed, with its epoch, and no request to join is on its way.
 
         A request to leave would wait behind it, and the other members for this one's session.
 
@@ -181,7 +186,7 @@ class GroupConsumer:
             LastCommitError: if this client can't commit any more.
         """
         # Polls beside it: answers to commits come within polls alone.
-        while self._is_unconfirmed:
+        while self._is_unconfirmed or self._ends_request is not None:
             if self._is_unusable:
                 raise self._unconfirmed_error()
             await self.commit()
@@ -278,6 +283,24 @@ class GroupConsumer:
         self._is_commit_due |= error in {Meaning.REBALANCING, Meaning.METADATA_TOO_LARGE}
         if error is None:
             self._committed()
+
+    def _ask_ends(self, partitions: list[AssignedPartition]) -> None:
+        """Asks leaders for the epoch of a commit, where the last record does not tell it."""
+        if partitions and self._ends_request is None:
+            self._ends_request = self._loop.create_task(self._fetch_ends(partitions))
+
+    async def _fetch_ends(self, partitions: list[AssignedPartition]) -> None:
+        seen = {assigned.partition: assigned.seen for assigned in partitions}
+        try:
+            ends = await asyncio.to_thread(whole_ends, self._config, seen)
+        except (HeadraceError, KafkaException) as error:  # the next commit asks again
+            _LOG.info("%s: the ends of its logs are not known: %s", self._membership.group, error)
+        else:
+            for assigned in partitions:
+                if assigned.partition in ends:
+                    assigned.see_end(ends[assigned.partition])
+        finally:
+            self._ends_request = None
 
     async def _fetch_metadata_limit(self) -> None:
         try:

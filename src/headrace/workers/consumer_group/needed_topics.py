@@ -16,7 +16,7 @@ from headrace.kafka.client import (
     commit_offsets,
     describe,
     group_offsets,
-    watermarks,
+    latest_offsets,
 )
 from headrace.kafka.topics import (
     DEAD_LETTERS_HEADER_BYTES,
@@ -89,10 +89,10 @@ def begin_at_latest(worker: Worker, config: ClientConfig) -> None:
 def _begin_at_end(worker: Worker, config: ClientConfig, topic: LiveTopic) -> None:
     """Commits where ``topic`` ends, and says so: the group may have had commits that are gone."""
     group = worker.consumer_group
-    marks = watermarks(config, topic.all_partitions)
-    ends = {partition: latest for partition, (_, latest) in marks.items()}
+    seen = latest_offsets(config, topic.all_partitions)
+    ends = {partition: latest for partition, (latest, _) in seen.items()}
     try:
-        commit_offsets(config, group, ends)
+        commit_offsets(config, group, ends, {p: epoch for p, (_, epoch) in seen.items()})
     except KafkaException as error:  # it has members, and one of them may have committed meanwhile
         if not group_offsets(config, group, topic.all_partitions):
             _LOG.warning(

@@ -7,8 +7,14 @@ import operator
 
 import msgspec
 
-from headrace.errors import CommittedOffsetError, InvalidRecordError, ProcessingFailedError
+from headrace.errors import (
+    CommittedOffsetError,
+    InvalidRecordError,
+    ProcessingFailedError,
+    WorkerTruncatedError,
+)
 from headrace.kafka.commits import OffsetCommit
+from headrace.kafka.log_cuts import Seen
 from headrace.kafka.replayed import PartitionId
 from headrace.kafka.start_positions import StartPosition
 from headrace.runtime.error_text import bounded_text, error_text
@@ -33,6 +39,8 @@ class AssignedPartition:
         paused_for: why its records wait in Kafka; empty: they do not.
         times: of the records read.
         committed: the offset that was committed last.
+        seen: an offset, and the epoch of a leader that had all before it: the last record's, or
+            later the end's.
     """
 
     def __init__(self, start: StartPosition, partitioner: WorkerPartitioner) -> None:
@@ -48,6 +56,8 @@ class AssignedPartition:
         self._partitioner = partitioner
         done = read_metadata(start.position, start.metadata).done
         self._offsets = PartitionOffsets(start.position, done)
+        self.seen = Seen(start.position, start.epoch)
+        self._done_before = Seen(max((end for _, end in done), default=0), start.epoch)
         self._changed = False
 
     @property
@@ -66,8 +76,20 @@ class AssignedPartition:
         return self._offsets.done_beyond
 
     def consume(self, received: ConsumedRecord) -> bool:
-        """Returns whether a record is new: neither read before, nor done before a restart."""
+        """Returns whether a record is new: neither read before, nor done before a restart.
+
+        Raises:
+            WorkerTruncatedError: if it stands where another one was done before a restart.
+        """
         self._changed = True
+        # Of the log as it was then, no record before that offset is of a later leader.
+        if received.offset < self._done_before.offset and (
+            received.epoch > self._done_before.epoch >= 0
+        ):
+            topic, number = self.partition.topic, self.partition.partition
+            raise WorkerTruncatedError(topic, number, received.offset)
+        if received.offset >= self.position:
+            self.seen = Seen(received.offset + 1, received.epoch)
         self.times.read(received.offset, received.record.timestamp_ms)
         return self._offsets.consume(received.offset)
 
@@ -125,8 +147,18 @@ class AssignedPartition:
         # a commit that fails sets it again.
         self.times.forget(self._offsets.committable)
         self._changed = False
-        metadata = self._offsets.metadata(self.topic_id, max_bytes)
-        return OffsetCommit(self.partition, self._offsets.committable, metadata)
+        metadata, offset = self._offsets.metadata(self.topic_id, max_bytes), self.committable
+        epoch = self.seen.epoch if offset <= self.seen.offset else -1
+        return OffsetCommit(self.partition, offset, metadata, epoch)
+
+    def see_end(self, end: Seen) -> None:
+        """Notes the end of the log, as its leader tells it.
+
+        The last record does not say which leader wrote the markers of transactions behind it.
+        """
+        if end.offset >= self.position and end.epoch >= 0:
+            self.seen = Seen(self.position, end.epoch)
+            self._changed = True
 
     def not_committed(self) -> None:
         """Notes that the last commit failed, so that it is repeated."""

@@ -1,0 +1,41 @@
+"""The log of a partition that loses its newest records, and takes others at their offsets."""
+
+import shutil
+
+from tests.waiting import wait_for
+
+from headrace.errors import BrokerUnreachableError
+from headrace.kafka.client import latest_offsets
+from headrace.model import TopicPartition
+
+
+class CutLog:
+    """Partition 0 of a topic on a broker of its own, whose disk goes back to what it was.
+
+    Brokers do the same with a replica that was behind, when it becomes the leader.
+    """
+
+    def __init__(self, running, topic):
+        self._cluster, self._partition = running.cluster, TopicPartition(topic, 0)
+        self._client = {"bootstrap.servers": running.bootstrap_servers}
+        self._log = running.folder / "kafka" / "node-1" / "data" / f"{topic}-0"
+        self._copy = running.folder / f"copy-{topic}"
+
+    def remember(self):
+        """Keeps the log as it is now. Nothing may be written meanwhile."""
+        shutil.copytree(self._log, self._copy)
+
+    def cut(self):
+        """Takes away what was written since, and waits for the next leader."""
+        before = self._leader_epoch()
+        self._cluster.kill(1)
+        shutil.rmtree(self._log)
+        self._copy.rename(self._log)
+        self._cluster.start_broker(1)
+        wait_for(lambda: self._leader_epoch() > before)
+
+    def _leader_epoch(self):
+        try:
+            return latest_offsets(self._client, [self._partition])[self._partition][1]
+        except BrokerUnreachableError:
+            return -1

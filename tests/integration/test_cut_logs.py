@@ -1,0 +1,89 @@
+"""A log that was cut and grew again is noticed by each that keeps a position in it."""
+
+import asyncio
+
+import confluent_kafka
+import pytest
+from tests.integration.cut_log import CutLog
+from tests.integration.instances import Bench, drill, recorder, running, until_brokers_say
+from tests.waiting import LIMIT_SECONDS
+
+from headrace.control.worker_reset import reset
+from headrace.errors import WorkerTruncatedError
+from headrace.settings import KafkaSettings, Settings
+
+
+@pytest.fixture(scope="module")
+def own(start_cluster):
+    return start_cluster()
+
+
+@pytest.fixture
+def bench(own):
+    return Bench(own.bootstrap_servers)
+
+
+def work(bench, worker, done):
+    """Runs an instance until ``done()``."""
+
+    async def run():
+        async with running(bench.instance(worker)):
+            await until_brokers_say(done)
+
+    drill(run())
+
+
+@pytest.mark.parametrize("is_transactional", [False, True])
+def test_a_worker_does_not_skip_what_follows_the_cut(bench, own, tmp_path, is_transactional):
+    seen, task = recorder()
+    worker, log = bench.worker(task), CutLog(own, bench.topic.name)
+    bench.send(100)
+    log.remember()
+    bench.send(50, first=100)
+    end = 150
+    if is_transactional:
+        end += send_in_transaction(bench)
+    work(bench, worker, lambda: bench.committed(worker) == {0: end})
+
+    log.cut()
+    bench.send(80, first=1_000)
+
+    with pytest.raises(WorkerTruncatedError) as refused:
+        drill(bench.instance(worker).run())
+    assert (refused.value.topic, refused.value.cut_offset) == (bench.topic.name, 100)
+    kafka = KafkaSettings(bootstrap_servers=own.bootstrap_servers)
+    settings = Settings(tmp_path, "cut", (), str(tmp_path), kafka=kafka)
+    assert reset(settings, worker, to="committed", dry_run=False).begins == {
+        f"{bench.topic.name}/0": 100
+    }
+    seen.clear()
+    work(bench, worker, lambda: bench.committed(worker) == {0: 180})
+    assert [*seen.values()] == [list(range(1_000, 1_080))]
+
+
+def send_in_transaction(bench):
+    """Sends a record and the marker behind it; returns how many offsets they take."""
+    conf = {**bench.client, "transactional.id": bench.topic.name}
+    sender = confluent_kafka.Producer(conf)
+    sender.init_transactions(LIMIT_SECONDS)
+    sender.begin_transaction()
+    sender.produce(bench.topic.name, b"150", partition=0)
+    sender.commit_transaction(LIMIT_SECONDS)
+    return 2
+
+
+def test_a_worker_that_runs_notices_a_cut(bench, own):
+    worker, log = bench.worker(recorder()[1]), CutLog(own, bench.topic.name)
+    bench.send(100)
+    log.remember()
+    bench.send(50, first=100)
+
+    async def run():
+        instance = asyncio.create_task(bench.instance(worker).run())
+        await until_brokers_say(lambda: bench.committed(worker) == {0: 150})
+        await asyncio.to_thread(log.cut)
+        await asyncio.to_thread(bench.send, 80, first=1_000)
+        await instance
+
+    with pytest.raises(WorkerTruncatedError):
+        drill(run())
