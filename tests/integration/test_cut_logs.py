@@ -1,15 +1,22 @@
 """A log that was cut and grew again is noticed by each that keeps a position in it."""
 
 import asyncio
+import threading
+import uuid
 
 import confluent_kafka
+import msgspec
 import pytest
 from tests.integration.cut_log import CutLog
 from tests.integration.instances import Bench, drill, recorder, running, until_brokers_say
-from tests.waiting import LIMIT_SECONDS
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
+from headrace import StandingQueries
 from headrace.control.worker_reset import reset
-from headrace.errors import WorkerTruncatedError
+from headrace.errors import QueryTopicTruncatedError, WorkerTruncatedError
+from headrace.queries.instance.instance import AggregatorInstance
+from headrace.queries.records.matched import Tick
+from headrace.queries.topics import ensure_query_topics
 from headrace.settings import KafkaSettings, Settings
 
 
@@ -87,3 +94,47 @@ def test_a_worker_that_runs_notices_a_cut(bench, own):
 
     with pytest.raises(WorkerTruncatedError):
         drill(run())
+
+
+class Aggregating:
+    """Instances of standing queries, and what they take of the matched topic."""
+
+    def __init__(self, running):
+        self.client = {"bootstrap.servers": running.bootstrap_servers}
+        self.queries = StandingQueries(f"ads-{uuid.uuid4().hex[:8]}", partitions=1)
+        ensure_query_topics(self.client, self.queries)
+
+    def send(self, ticks):
+        """Sends as many records to the matched topic."""
+        sender = confluent_kafka.Producer(self.client)
+        tick = msgspec.json.encode(Tick("views", "match", None, 0, {}, 0))
+        for _ in range(ticks):
+            sender.produce(self.queries.matched_topic, tick, partition=0)
+        assert sender.flush(FLUSH_SECONDS) == 0
+
+    def take(self, records):
+        """Runs an instance until it has taken as many."""
+        instance = AggregatorInstance(self.client, self.queries, {})
+        limit = threading.Timer(LIMIT_SECONDS, instance.stop)
+        limit.start()
+        try:
+            instance.run(lambda status: instance.stop() if status.records >= records else None)
+        finally:
+            limit.cancel()
+        assert instance.status().records == records
+
+
+def test_standing_queries_do_not_skip_what_follows_the_cut(own):
+    aggregating = Aggregating(own)
+    log = CutLog(own, aggregating.queries.matched_topic)
+    aggregating.send(100)
+    log.remember()
+    aggregating.send(50)
+    aggregating.take(150)
+
+    log.cut()
+    aggregating.send(80)
+
+    with pytest.raises(QueryTopicTruncatedError) as refused:
+        aggregating.take(80)
+    assert refused.value.cut_offset == 100

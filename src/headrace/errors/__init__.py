@@ -85,6 +85,7 @@ HeadraceError                         base
 │   ├── SnapshotDamagedError           the snapshots of windows do not fit together
 │   ├── MatchedRecordsDeletedError     retention was faster than the instances
 │   ├── QueryTopicRecreatedError       offsets in the snapshots are those of a deleted topic
+│   ├── QueryTopicTruncatedError       their log was cut before the snapshots
 │   ├── MatchedEventsRunningError      matched events are sent already
 │   └── MatchedEventsFormatError       matched events can't be sent of the records of this topic
 ├── StepError                         pipelines: a step of the user raised an error; never retried

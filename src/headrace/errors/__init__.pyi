@@ -104,6 +104,7 @@ from .queries import (
     QueryMissingError,
     QueryTextError,
     QueryTopicRecreatedError,
+    QueryTopicTruncatedError,
     QueryUnmatchedError,
     SnapshotDamagedError,
 )
@@ -247,6 +248,7 @@ __all__ = [
     "QueryMissingError",
     "QueryTextError",
     "QueryTopicRecreatedError",
+    "QueryTopicTruncatedError",
     "QueryUnmatchedError",
     "RangeExpiredError",
     "RecordKeyMissingError",

@@ -142,6 +142,25 @@ class QueryTopicRecreatedError(RefusedError):
 
 
 @dataclass(eq=False)
+class QueryTopicTruncatedError(RefusedError):
+    """The log of a partition was cut: records that instances have taken are no longer in it."""
+
+    code = "QUERY_TOPIC_TRUNCATED"
+    partition: str
+    cut_offset: int
+    snapshots: str
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "The brokers lost acknowledged records (unclean leader election, lost disk); what "
+            f"follows offset {self.cut_offset} now was not taken. To take it, delete the records "
+            f"of {self.snapshots} with Kafka's kafka-delete-records.sh: windows that are open are "
+            "lost, and results of records that are still there are written once more."
+        )
+
+
+@dataclass(eq=False)
 class MatchedEventsFormatError(RefusedError):
     """Matched events can't be sent of the records of this topic."""
 

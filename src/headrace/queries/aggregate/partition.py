@@ -69,6 +69,7 @@ class PartitionAggregator:
     Attributes:
         offset: the offset of the next record.
         topic_id: the id of the topic that the offset belongs to; empty if it is not known.
+        seen: the offset after the last record, and the epoch of the leader that wrote it.
         late: late events, by query; after ten thousand queries, under an empty name.
         faulty: the last reason why records can't be added up, by query; at most a thousand.
     """
@@ -89,7 +90,7 @@ class PartitionAggregator:
         self._clock_ms = 0
         position = restored.position or SnapshotPosition(0, 0, {}, {})
         self._counts = PartitionCounts(position.counts, restored.ended_events)
-        self.offset, self.topic_id = position.offset, position.topic_id
+        self.offset, self.topic_id, self.seen = position.offset, position.topic_id, position.seen
         # An event clock that other partitions have read does not go back, though records are
         # taken again.
         told_us = restored.answered.event_us if restored.answered else {}
@@ -203,7 +204,7 @@ class PartitionAggregator:
         ticks = list(self._ticks.values())
         late = dict(self.late)
         return SnapshotPosition(
-            self.offset, base, self.event_us, late, ticks, self.counts, self.topic_id
+            *(self.offset, base, self.event_us, late, ticks, self.counts, self.topic_id, self.seen)
         )
 
     def remembered(self) -> list[PublishMarker]:

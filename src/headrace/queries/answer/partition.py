@@ -69,6 +69,7 @@ class PartitionAnswers:
     Attributes:
         offset: the offset of the next record.
         topic_id: the id of the topic that the offset belongs to; empty if it is not known.
+        seen: the offset after the last record, and the epoch of the leader that wrote it.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class PartitionAnswers:
         self._taken = known.offset
         self._began = None if position is None else position.began
         self._is_restored = position is None
-        self.offset, self.topic_id = known.first_offset, known.topic_id
+        self.offset, self.topic_id, self.seen = known.first_offset, known.topic_id, known.seen
         self._waiting: dict[str, list[_WaitingWindow]] = {}
         self._by_original: dict[int, _WaitingWindow] = {}
         self._waiting_matches: Counter[str] = Counter()
@@ -189,6 +190,7 @@ class PartitionAnswers:
             sent,
             self.counts,
             self.topic_id,
+            self.seen,
         )
 
     def _log_lost(self) -> None:

@@ -18,6 +18,7 @@ from headrace.kafka.broker_errors import Meaning, meaning
 from headrace.kafka.changelog import ChangelogFollower
 from headrace.kafka.client import ClientConfig, consumer
 from headrace.kafka.cluster import KafkaCluster
+from headrace.kafka.log_cuts import Seen, cut_offset, epoch_of
 from headrace.kafka.lost_brokers import BrokersLostError, IdleCheck
 from headrace.kafka.open_transactions import OPEN_TRANSACTION_SECONDS
 from headrace.kafka.transactions import TransactionFencedError, TransactionUnsettledError
@@ -33,6 +34,7 @@ from headrace.queries.instance.starts import (
     EndedWindowsDeletedError,
     deleted_error,
     place_stages,
+    truncated_error,
 )
 from headrace.queries.instance.topic_ends import TopicEnds
 from headrace.queries.records.ended import EndedRecord, PartitionClocks, WindowResults, decode_ended
@@ -314,6 +316,9 @@ class AggregatorInstance:
                 place = TopicPartition(message.topic() or "", _number(message))
                 stage = self._owned[place.partition].stage(place.topic)
                 raise deleted_error(self._queries, place, stage.offset)
+            elif meaning(error) is Meaning.TRUNCATED:
+                place = TopicPartition(message.topic() or "", _number(message))
+                raise truncated_error(self._queries, place, cut_offset(error) or 0)
             elif meaning(error) not in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
                 raise KafkaException(error)
             return
@@ -329,6 +334,9 @@ class AggregatorInstance:
         except ValueError as error:
             _LOG.error("%s is left out: it is no record of headrace: %s", _place(message), error)
             return
+        stage = owned.stage(message.topic() or "")
+        # Ended windows that wait are read again after a start.
+        stage.seen = max(stage.seen, Seen(offset + 1, epoch_of(message)))
         if isinstance(record, WindowResults | PartitionClocks):
             owned.take_ended(record, offset, message.timestamp()[1])
         else:

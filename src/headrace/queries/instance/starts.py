@@ -10,11 +10,15 @@ import confluent_kafka
 from headrace.errors import (
     MatchedRecordsDeletedError,
     QueryTopicRecreatedError,
+    QueryTopicTruncatedError,
     RecordsUnreadableError,
 )
 from headrace.kafka.client import ClientConfig
-from headrace.kafka.cluster import KafkaCluster
+from headrace.kafka.cluster import KafkaCluster, LivePositions
+from headrace.kafka.log_cuts import Seen
 from headrace.model import TopicPartition
+from headrace.queries.aggregate.partition import PartitionAggregator
+from headrace.queries.answer.partition import PartitionAnswers
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.instance.owned import OwnedPartition
 
@@ -39,18 +43,17 @@ def place_stages(
     Raises:
         MatchedRecordsDeletedError: if the next matched record was deleted.
         QueryTopicRecreatedError: if the offsets belong to a topic that was deleted.
+        QueryTopicTruncatedError: if a log was truncated before the last record that was taken.
         RecordsUnreadableError: if the topic ends before the next offset.
     """
-    places = []
+    places, cluster = [], KafkaCluster(config)
     for topic in (queries.matched_topic, queries.ended_topic):
-        live = KafkaCluster(config).live(topic)
+        live = cluster.live(topic)
+        stages = {number: partition.stage(topic) for number, partition in owned.items()}
+        _compare_logs(cluster, queries, topic, live, stages)
         for number, partition in owned.items():
-            place, stage = TopicPartition(topic, number), partition.stage(topic)
+            place, stage = TopicPartition(topic, number), stages[number]
             first, latest = live.earliest[number], live.latest[number]
-            if stage.topic_id not in {"", live.topic_id}:
-                ids = stage.topic_id, live.topic_id
-                raise QueryTopicRecreatedError(topic, *ids, queries.snapshots_topic)
-            stage.topic_id = live.topic_id
             if stage.offset > latest:
                 reason = f"it ends at {latest}: it was truncated, or deleted and created again"
                 raise RecordsUnreadableError(str(place), stage.offset, reason)
@@ -62,8 +65,37 @@ def place_stages(
                 stage.offset = first
             if topic == queries.matched_topic:
                 partition.catch_up_to(latest)
-            places.append(confluent_kafka.TopicPartition(topic, number, stage.offset))
+            places.append(_begin(place, stage.offset, stage.seen))
     return places
+
+
+def _compare_logs(
+    cluster: KafkaCluster,
+    queries: StandingQueries,
+    topic: str,
+    live: LivePositions,
+    stages: Mapping[int, PartitionAggregator | PartitionAnswers],
+) -> None:
+    """Checks that the logs of a topic are those of which the stages have taken records."""
+    for number, stage in stages.items():
+        if stage.topic_id not in {"", live.topic_id}:
+            ids = stage.topic_id, live.topic_id
+            raise QueryTopicRecreatedError(topic, *ids, queries.snapshots_topic)
+        stage.topic_id = live.topic_id
+        if stage.seen.offset < live.earliest[number]:
+            stage.seen = Seen(0)  # a log is not compared at a record that is deleted
+    seen = {n: stage.seen for n, stage in stages.items() if stage.seen.epoch != live.epochs.get(n)}
+    for number, cut in cluster.cuts(topic, seen).items():
+        raise truncated_error(queries, TopicPartition(topic, number), cut)
+
+
+def _begin(place: TopicPartition, offset: int, seen: Seen) -> confluent_kafka.TopicPartition:
+    """Returns where to read: with an epoch, a reader notices a log that is truncated later.
+
+    Behind the last record are markers, which another leader may have written: they are read again.
+    """
+    at = min(offset, seen.offset) if seen.epoch >= 0 else offset
+    return confluent_kafka.TopicPartition(place.topic, place.partition, at, "", seen.epoch)
 
 
 def _log_deleted(queries: StandingQueries, place: TopicPartition, first: int) -> None:
@@ -72,6 +104,14 @@ def _log_deleted(queries: StandingQueries, place: TopicPartition, first: int) ->
         "were open are lost, and later ones lack these records",
         *(queries.name, first, place),
     )
+
+
+def truncated_error(
+    queries: StandingQueries, place: TopicPartition, cut: int
+) -> QueryTopicTruncatedError:
+    """Returns an error which says that the log of a partition was truncated at an offset."""
+    snapshots = TopicPartition(queries.snapshots_topic, place.partition)
+    return QueryTopicTruncatedError(str(place), cut, str(snapshots))
 
 
 def deleted_error(queries: StandingQueries, place: TopicPartition, offset: int) -> Exception:

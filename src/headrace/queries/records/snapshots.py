@@ -30,6 +30,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from headrace.kafka.log_cuts import Seen
 from headrace.queries.records.counts import ResultCounts, TopicCounts
 from headrace.queries.records.decoding import decode_json
 from headrace.queries.records.ended import MatchesByPartition, PartitionClocks
@@ -119,6 +120,7 @@ class SnapshotPosition(msgspec.Struct, tag="position", tag_field="kind", frozen=
         ticks: the last tick of each topic, since it may be long until the next.
         counts: counts of the matches, by topic.
         topic_id: id of the matched topic; empty if it is not known.
+        seen: the offset after the last record, and the epoch of the leader that wrote it.
     """
 
     offset: int
@@ -128,6 +130,7 @@ class SnapshotPosition(msgspec.Struct, tag="position", tag_field="kind", frozen=
     ticks: list[Tick] = []
     counts: Mapping[str, TopicCounts] = {}
     topic_id: str = ""
+    seen: Seen = Seen(0)
 
 
 class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=True):
@@ -147,6 +150,7 @@ class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=Tr
             by partition of the results and topic of the events.
         counts: counts of the matches in the windows of this partition of the results, by topic.
         topic_id: id of the topic of ended windows; empty if it is not known.
+        seen: the offset after the last record, and the epoch of the leader that wrote it.
     """
 
     first_offset: int
@@ -159,6 +163,7 @@ class AnswerPosition(msgspec.Struct, tag="answered", tag_field="kind", frozen=Tr
     sent: MatchesByPartition = {}
     counts: Mapping[str, ResultCounts] = {}
     topic_id: str = ""
+    seen: Seen = Seen(0)
 
 
 class QuerySilence(msgspec.Struct, tag="silence", tag_field="kind", frozen=True):

@@ -9,7 +9,11 @@ import pytest
 from confluent_kafka import KafkaError
 from tests.waiting import LIMIT_SECONDS
 
-from headrace.errors import BrokerUnreachableError, MatchedRecordsDeletedError
+from headrace.errors import (
+    BrokerUnreachableError,
+    MatchedRecordsDeletedError,
+    QueryTopicTruncatedError,
+)
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.instance import instance as instance_module
 from headrace.queries.instance.instance import AggregatorInstance, InstanceTiming
@@ -25,8 +29,8 @@ def lease_of(**methods):
 class Event:
     """An error of the reader, about a partition."""
 
-    def __init__(self, code, topic):
-        self._error, self._topic = KafkaError(code), topic
+    def __init__(self, code, topic, text=""):
+        self._error, self._topic = KafkaError(code, text), topic
 
     def error(self):
         return self._error
@@ -126,6 +130,17 @@ def test_matched_records_that_are_deleted_before_they_are_taken_are_not_skipped(
     with pytest.raises(MatchedRecordsDeletedError) as raised:
         take()
     assert (raised.value.partition, raised.value.offset) == ("ads.matched[3]", 70)
+    assert raised.value.snapshots == "ads.snapshots[3]"
+
+
+@pytest.mark.parametrize("topic", ["ads.matched", "ads.ended"])
+def test_a_log_that_is_truncated_while_it_is_read_ends_the_instance(topic):
+    instance = AggregatorInstance({}, StandingQueries("ads"), {}, AT_ONCE)
+    text = "Partition log truncation detected: broker end offset is 60 (offset leader epoch 4)."
+    event = Event(KafkaError._LOG_TRUNCATION, topic, text)
+    with pytest.raises(QueryTopicTruncatedError) as raised:
+        instance._take(event, ReaderCheck("ads.ended", [3]))
+    assert (raised.value.partition, raised.value.cut_offset) == (f"{topic}[3]", 60)
     assert raised.value.snapshots == "ads.snapshots[3]"
 
 
