@@ -2,18 +2,30 @@
 
 import asyncio
 import threading
+import time
 import uuid
 
 import confluent_kafka
 import msgspec
 import pytest
+from tests.integration import test_merger, test_mirror
 from tests.integration.cut_log import CutLog
 from tests.integration.instances import Bench, drill, recorder, running, until_brokers_say
+from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
 from headrace import StandingQueries
 from headrace.control.worker_reset import reset
-from headrace.errors import QueryTopicTruncatedError, WorkerTruncatedError
+from headrace.errors import (
+    MergerLossError,
+    MirrorTruncatedError,
+    QueryTopicTruncatedError,
+    WorkerTruncatedError,
+)
+from headrace.kafka.client import client_config
+from headrace.merger.plan import ClockSource, MergePlan
+from headrace.mirror.link import Link
+from headrace.model import TopicPartition
 from headrace.queries.instance.instance import AggregatorInstance
 from headrace.queries.records.matched import Tick
 from headrace.queries.topics import ensure_query_topics
@@ -138,3 +150,56 @@ def test_standing_queries_do_not_skip_what_follows_the_cut(own):
     with pytest.raises(QueryTopicTruncatedError) as refused:
         aggregating.take(80)
     assert refused.value.cut_offset == 100
+
+
+def test_a_mirror_does_not_skip_what_follows_the_cut(own, broker, topic):
+    source, target = (client_of(running) for running in (own, broker))
+    name = topic("clicks")
+    copies = {name: f"waw.{name}"}
+    test_mirror.make(source, name)
+    test_mirror.make(target, copies[name])
+    link = Link(name, f"headrace.mirror.{name}", "waw", "central", source, target, copies)
+    log = CutLog(own, name)
+    test_mirror.write(source, name, range(100))
+    log.remember()
+    test_mirror.write(source, name, range(100, 150))
+    with test_mirror.Running(link) as running:
+        running.until(lambda progress: progress.moved.records == 150)
+
+    log.cut()
+    test_mirror.write(source, name, range(1_000, 1_080))
+
+    with test_mirror.Running(link) as running:
+        running.until(lambda progress: progress.refused)
+        refusal = running.refused[TopicPartition(name, 0)]
+    assert isinstance(refusal, MirrorTruncatedError)
+    assert refusal.truncated_at == 100
+
+
+def test_a_merger_does_not_skip_what_follows_the_cut(own, topic):
+    client, name, began_ms = client_of(own), topic("clicks"), int(time.time() * 1000) - 60_000
+    sources = dict.fromkeys((f"here.{name}", f"there.{name}"), ClockSource.WALL)
+    for each in (*sources, name, f"{name}.late"):
+        make_topic(client, each, 1)
+    group = f"headrace.merger.{name}"
+    plan = MergePlan(name, group, client, sources, name, f"{name}.late", 0, 3_600.0)
+    log = CutLog(own, plan.topics[0])
+    test_merger.write(plan, 0, range(began_ms, began_ms + 100))
+    log.remember()
+    test_merger.write(plan, 0, range(began_ms + 100, began_ms + 150))
+    with test_merger.Running(plan) as running:
+        running.until(lambda status: status.records == 150)
+
+    log.cut()
+    test_merger.write(plan, 0, range(began_ms + 1_000, began_ms + 1_080))
+
+    with test_merger.Running(plan) as running:
+        running.until(lambda status: status.refused)
+        [refusal] = running.instance.progress.refused.values()
+    assert isinstance(refusal, MergerLossError)
+    assert (refusal.next_offset, refusal.accepted_offset) == (150, 100)
+    assert "its log was truncated at offset 100" in str(refusal)
+
+
+def client_of(running):
+    return client_config(KafkaSettings(), running.bootstrap_servers)
