@@ -3,7 +3,7 @@
 import json
 import uuid
 from dataclasses import replace
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.contracts.names import COLUMNS
 from tests.integration.test_sinks import Database
 
-from headrace import Pipeline, Postgres, Topic, WriteMode
+from headrace import Distinct, Pipeline, Postgres, Stats, Topic, WriteMode
 from headrace.errors import TableMismatchError
 from headrace.sinks.postgres.connection import find_table
 from headrace.sinks.postgres.json_rows import insert_rows
@@ -125,6 +126,50 @@ def test_a_check_is_of_the_values_that_the_table_has(database, type_, kind, chec
     driver.commit(rejection.pieces, batch(0), 0)
     [(value,)] = found.execute("SELECT v FROM clicks")
     assert value == (kept.date() if type_ == "date" else kept)
+
+
+TABLE = "50% of them"
+
+
+@pytest.fixture
+def named(database):
+    """A table with columns of all names, and the rows 1, 2 and, once more, 1."""
+    columns = ", ".join(f'"{name}" text' for name in COLUMNS)
+    found = database(f'CREATE TABLE "{TABLE}" ({columns}, id bigint UNIQUE)')
+    return found, [{**dict(zip(COLUMNS, COLUMNS, strict=True)), "id": n} for n in (1, 2, 1)]
+
+
+def test_tables_and_columns_have_any_name_also_where_a_row_is_rejected(named):
+    found, rows = named
+    table = pa.Table.from_pylist(rows)
+    driver = Postgres(TABLE).open(found.context, table.schema)
+    writer = driver.writers("task")
+    assert writer.write(table) == []
+    rejection = driver.commit(writer.close(), batch(0), 0)
+    assert [json.loads(each.values) for each in rejection.rejected] == [rows[2]]
+    driver.commit(rejection.pieces, batch(0), 0)
+    assert found.execute(f'SELECT * FROM "{TABLE}"') == [(*COLUMNS, 1), (*COLUMNS, 2)]
+
+
+def test_lines_of_files_go_into_columns_of_any_name(named):
+    found, rows = named
+    lines = [{name: json.dumps(value).encode() for name, value in row.items()} for row in rows]
+    with psycopg.connect(found.url) as connection:
+        faults = insert_rows(connection, find_table(connection, TABLE), lines)
+    assert [fault.index for fault in faults] == [2]
+    assert found.execute(f'SELECT * FROM "{TABLE}"') == [(*COLUMNS, 1), (*COLUMNS, 2)]
+
+
+def test_statistics_are_of_columns_of_any_name(database):
+    found = database("SELECT 1")
+    measures = {f"{name} again": Distinct(name) for name in COLUMNS}
+    sink = Stats(TABLE, by=COLUMNS, every=timedelta(days=1), measures=measures)
+    row = dict(zip(COLUMNS, COLUMNS, strict=True)) | {"at": NOON}
+    columns = pa.schema(dict.fromkeys(COLUMNS, pa.string()) | {"at": UTC_TIME})
+    rows = pa.Table.from_pylist([row, row], columns)
+    assert put(found, sink, rows) == put(found, sink, rows, 1) == []
+    counts = ", ".join(f'"{name} again"' for name in COLUMNS)
+    assert found.execute(f'SELECT {counts} FROM "{TABLE}"') == [(1,) * len(COLUMNS)]
 
 
 def test_blanks_at_the_end_of_a_char_do_not_count_in_a_key(database):
