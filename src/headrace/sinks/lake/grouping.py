@@ -64,14 +64,15 @@ class Grouping:
         columns = ([self.event_time] if self.event_time else []) + list(self.values)
         numbered = pl.select(pl.int_range(rows.num_rows, dtype=pl.UInt32).alias(_ROWS))
         keyed = numbered.with_columns(pl.DataFrame(rows.select(columns)).get_columns())
-        return keyed.group_by(self._time_key(), *self.values).agg(_ROWS, *self._time_range())
+        values = map(_column, self.values)
+        return keyed.group_by(self._time_key(), *values).agg(_ROWS, *self._time_range())
 
     def _time_us(self) -> pl.Expr:
         import polars as pl
 
         if self.event_time is None:
             return pl.lit(None, pl.Int64)
-        return pl.col(self.event_time).cast(pl.Datetime("us", "UTC")).to_physical()
+        return _column(self.event_time).cast(pl.Datetime("us", "UTC")).to_physical()
 
     def _time_key(self) -> pl.Expr:
         import polars as pl
@@ -98,6 +99,13 @@ class Grouping:
             size=size,
             times=EventTimeRange(keys[_LOWEST], keys[_HIGHEST], keys[_NULLS]),
         )
+
+
+def _column(name: str) -> pl.Expr:
+    """Returns a column by its name, where ``pl.col`` takes ``*`` and ``^a$`` for patterns."""
+    from polars import selectors
+
+    return selectors.by_name(name).as_expr()
 
 
 def _gather(rows: pa.Table, groups: pl.Series) -> tuple[pa.Table, int]:

@@ -82,12 +82,12 @@ class RowKeys:
         return POSITION if self.event_id is None else (self.event_id.partition(".")[0],)
 
     def of(self, rows: pa.Table) -> dict[str, pa.ChunkedArray]:
-        """Returns the columns of keys, by name."""
+        """Returns the columns of keys, by names that polars takes for no patterns."""
         if self.event_id is None:
             return {name: rows.column(name) for name in POSITION}
         name, *inner = self.event_id.split(".")
         column = rows.column(name)
-        return {name: (pc.struct_field(column, inner) if inner else column).cast(pa.string())}
+        return {"ID": (pc.struct_field(column, inner) if inner else column).cast(pa.string())}
 
 
 @dataclass(frozen=True)

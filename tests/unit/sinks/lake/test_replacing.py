@@ -100,6 +100,19 @@ def test_rows_that_are_right_stay_in_their_files(tmp_path, places):
     assert on_disk == {uri.removeprefix("file://") for uri in before}
 
 
+@pytest.mark.parametrize("name", ["^id$", "*", "50% `id`"])
+def test_the_column_of_an_id_has_any_name(tmp_path, name):
+    columns = pa.schema({"at": TIME, name: pa.string()})
+    target = WriteSpec(str(tmp_path / "clicks"), columns, Lake("clicks").layout, "at")
+    rows = [{"at": AT, name: f"e{n}"} for n in range(4)]
+    fill(target, rows[:3])
+    driver = LakeReplacingDriver(target, RowKeys(name), ["at", name])
+    driver.begin(EVERYTHING, lambda _: None)
+    transaction = Transaction({ID: 1}, {ID: None}, {"of": "test"})
+    figures = driver.commit(written(target, rows), transaction, 0).figures
+    assert figures == {"rows_added": 1, "rows_removed": 0, "rows_kept": 3}
+
+
 @pytest.mark.parametrize("places", [False, True])
 def test_a_row_that_is_in_the_table_as_often_as_it_was_written_stays(tmp_path, places):
     target = spec(tmp_path / "clicks", places=places)
