@@ -16,7 +16,7 @@ FOLDERS = (
     "`tick`",
     "<b>&amp;",
     "~",
-    "\u00fcn\u00ef \u6d4b\u8bd5 \U0001f600",
+    "\u00fcn\u00ef \u6d4b\u8bd5",
     "(a)^b$",
     "a@b!",
 )

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tests.contracts.names import FOLDERS
 from tests.in_process import answer
 from tests.quick_java import quick_kafka
 from tests.waiting import FLUSH_SECONDS
@@ -107,9 +108,9 @@ class Commands:
 
 @pytest.fixture(scope="module")
 def headrace(tmp_path_factory, jars, java) -> Iterator[Commands]:
-    """A new project whose broker is up."""
+    """A new project whose broker is up, in folders of any name."""
     jars("kafka")
-    folder = tmp_path_factory.mktemp("cli") / "views"
+    folder = tmp_path_factory.mktemp("cli").joinpath(*FOLDERS, "views")
     subprocess.run([HEADRACE, "init", folder], check=True, capture_output=True)
     commands = Commands(folder, os.environ | quick_kafka(java))
     try:

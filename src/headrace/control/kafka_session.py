@@ -39,7 +39,7 @@ def kafka_session(
     java = find_java(environ)
     jars = fetch("spark-kafka", java, cache=cache_folder(environ), on_progress=lambda *_: None)
     config = dict(settings.spark.config)
-    own_jars = filter(None, [config.get("spark.jars", ""), *map(str, jars)])
+    own_jars = filter(None, [config.get("spark.jars", ""), *(jar.as_uri() for jar in jars)])
     config["spark.jars"] = ",".join(own_jars)
     config.setdefault("spark.sql.redaction.options.regex", _REDACTED)
     # What a dispatcher sent before a start is in a plan, whose text Spark would keep of each batch.

@@ -213,15 +213,12 @@ class PipelineRun:
         checks.check_query(checkpoint, graph.query)
         checkpoint.delete_torn_plan()
         writer = graph.manifests.writeStream.queryName(self.pipeline.name)
-        # Spark takes a bare path for one of its default file system, which may be another. And it
-        # takes the text as it is: of a path with a space, `Path.as_uri` would name another folder.
-        uri = checkpoint.uri if "://" in checkpoint.uri else f"file://{checkpoint.uri}"
         writer = (
             writer.trigger(availableNow=True)
             if self._once
             else writer.trigger(processingTime=TRIGGER)
         )
-        query = start_query(self._spark, writer.foreachBatch(graph.committer), uri)
+        query = start_query(self._spark, writer.foreachBatch(graph.committer), checkpoint.uri)
         # After Spark has written its metadata: a checkpoint that is noted as begun and has none
         # counts as lost, and a crash between the two must not look like that.
         try:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.runtime.clock import use_utc
 from headrace.runtime.java import home_without_module
+from headrace.runtime.process import FILE_NAMES_LOCALE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,6 +74,7 @@ def start_session(
     os.environ.update(java)
     if java_home := java.get("JAVA_HOME"):
         os.environ["JAVA_HOME"] = home_without_module(java_home, state / "spark-java")
+    os.environ.update(jvm_environ(log))
     os.environ["SPARK_HOME"] = str(spark_home(state / "spark-home"))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["POLARS_MAX_THREADS"] = "1"
@@ -85,7 +87,7 @@ def start_session(
     builder = SparkSession.builder.appName(name).master(master)
     config = _BY_DEFAULT | _local(master) | dict(spark.config) | _ALWAYS
     options = config.get("spark.driver.extraJavaOptions", "")
-    config["spark.driver.extraJavaOptions"] = java_options(options, log, cores=os.cpu_count() or 1)
+    config["spark.driver.extraJavaOptions"] = java_options(options, cores=os.cpu_count() or 1)
     for key, value in config.items():
         builder = builder.config(key, value)
     with _kept_interrupts(), _ended_if_interrupted():
@@ -147,8 +149,22 @@ def spark_home(folder: Path) -> Path:
     return folder
 
 
-def java_options(options: str, log: Path, *, cores: int) -> str:
-    """The driver's Java options: the user's own, and where the log goes.
+def jvm_environ(log: Path) -> dict[str, str]:
+    """Returns variables of the driver's JVM: a locale for names of any files, and Spark's log.
+
+    log4j2.properties takes the log from here: Spark would split a Java option at blanks and quotes.
+    In the name of a rolled file, log4j replaces what follows ``%`` or is in ``${}``.
+    """
+    rolled = str(log).replace("%", "%%").replace("${", "$${")
+    return {
+        "LC_ALL": FILE_NAMES_LOCALE,
+        "HEADRACE_SPARK_LOG": str(log),
+        "HEADRACE_ROLLED_SPARK_LOG": rolled,
+    }
+
+
+def java_options(options: str, *, cores: int) -> str:
+    """The driver's Java options: the user's own, and where the settings of the log are.
 
     On one or two cores, what the JVM does on threads of its own takes a core from the work. So the
     collector is the serial one, and methods are compiled thoroughly only when they are very hot,
@@ -158,7 +174,7 @@ def java_options(options: str, log: Path, *, cores: int) -> str:
     with a recursive pattern: stacks of a megabyte overflow, and the query would not end.
     """
     settings = Path(__file__).with_name("log4j2.properties").as_uri()
-    logging = f"-Dlog4j2.configurationFile={settings} -Dheadrace.log={log}"
+    logging = f"-Dlog4j2.configurationFile={settings}"
     few = cores <= FEW_CORES
     collector = "-XX:+UseSerialGC" if few and "-XX:+Use" not in options else ""
     compiler = _COMPILE_LATER if few and "-XX:Tier" not in options else ""

@@ -24,9 +24,7 @@ Step = Callable[..., "DataFrame"]
 _LIBRARIES = (*sysconfig.get_paths().values(), str(Path(__file__).parents[1]))
 # Tasks run on other machines, whose Python need not be where this one is.
 _FOREIGN = re.compile(r"/(?:site|dist)-packages/|/lib/python3|pyspark\.zip|^<")
-_FRAME = re.compile(
-    r'^ *File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)', re.MULTILINE
-)
+_FRAME = re.compile(r'^ *File "(?P<file>.+)", line (?P<line>\d+), in (?P<name>\S+)', re.MULTILINE)
 _RAISED = re.compile(r"^(?P<error>[A-Za-z_][\w.]*(?:: .*)?)$", re.MULTILINE)
 _TRACEBACK = "Traceback (most recent call last):\n"
 

@@ -131,8 +131,9 @@ class EmbeddedHdfs:
             # Nobody looks at the servers' web pages; unpacking them takes seconds at each start.
             (conf / "webapps" / pages).mkdir(parents=True, exist_ok=True)
         core = {"fs.defaultFS": ports.uri, "hadoop.tmp.dir": str(self._folder / "tmp")}
-        (conf / "core-site.xml").write_text(_xml(core))
-        (conf / "hdfs-site.xml").write_text(_xml(hdfs_config(ports, self._folder)))
+        (conf / "core-site.xml").write_text(_xml(core), encoding="utf-8")
+        site = _xml(hdfs_config(ports, self._folder))
+        (conf / "hdfs-site.xml").write_text(site, encoding="utf-8")
 
     def _launch(self, down: Sequence[ServerProcess], ports: HdfsPorts) -> None:
         for process in down:

@@ -24,12 +24,13 @@ _LOG_LINES = 15
 _THREADS = 16
 _START_TIME = 18
 _MAX_PID = 2**31 - 1
+# In the C locale, Java 17 takes no file name that isn't ASCII.
+FILE_NAMES_LOCALE = "C.UTF-8"
 
 
 def child_environ() -> dict[str, str]:
     """What a Java process inherits: everything, and a locale in which it can open any file."""
-    # In the C locale, Java 17 takes no file name that isn't ASCII.
-    return {**os.environ, "LC_ALL": "C.UTF-8"}
+    return {**os.environ, "LC_ALL": FILE_NAMES_LOCALE}
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ _starting = threading.Lock()
 
 
 def start_query(spark: SparkSession, writer: DataStreamWriter, checkpoint: str) -> StreamingQuery:
-    """Starts a query with its checkpoint at a URI.
+    """Starts a query with its checkpoint at a URI, or an absolute path of this machine.
 
     On this machine, Spark's default ``CheckpointFileManager`` has Hadoop look for links before it
     renames a file. Without Hadoop's native library, which PySpark does not bring, that is a process
@@ -32,4 +32,7 @@ def start_query(spark: SparkSession, writer: DataStreamWriter, checkpoint: str) 
                 spark.conf.set(_MANAGER, _RENAMES_IN_THE_JVM)
             else:
                 spark.conf.unset(_MANAGER)
-        return writer.option("checkpointLocation", checkpoint).start()
+        # Spark takes a bare path for one of its default file system, which may be another. And it
+        # takes the text as it is: of a path with a space, `Path.as_uri` would name another folder.
+        uri = checkpoint if "://" in checkpoint else f"file://{checkpoint}"
+        return writer.option("checkpointLocation", uri).start()

@@ -27,8 +27,14 @@ PROJECT_FILE = "headrace.toml"
 MASTERS = "local[*], local[4], or spark://host:7077 of a standalone cluster"
 EMBEDDED_HDFS = "embedded-hdfs"
 
-# `?` and `#` would be part of a key for S3's client, and not for those that parse it as a URL.
-_BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]+(/[^?#]*)?$")
+# `?`, `#` and `%` are part of a key or a path for some clients, and not for those that parse a URL.
+_BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]+(/[^?#%\x00-\x1f]*)?$")
+_HDFS = re.compile(r"hdfs://[^?#%\x00-\x1f]*")
+# The client of Delta reads these in the path of a folder as another character.
+_NOT_IN_LAKES = re.compile(r"%[0-9A-Fa-f]{2}|\\")
+# `:` ends a path in a class path, and Java can't decode its own URLs of what is beyond U+FFFF.
+_NOT_IN_CLASS_PATHS = re.compile("[:\U00010000-\U0010ffff]")
+_NOT_IN_PATHS = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 # It is a part of the names of topics, and of an address of records.
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
@@ -78,6 +84,7 @@ def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
             top.table("schema_registry"), root, is_given="schema_registry" in top
         ),
     )
+    _check_folder(document, settings)
     # Last: only now is it known which keys nothing has asked for.
     document.finish()
     return replace(settings, unset=tuple(document.unset))
@@ -87,6 +94,20 @@ def find_project(start: Path) -> Path | None:
     """The nearest folder from ``start`` upwards that holds a headrace.toml."""
     folders = (start.resolve(), *start.resolve().parents)
     return next((folder for folder in folders if (folder / PROJECT_FILE).is_file()), None)
+
+
+def _check_folder(document: Document, settings: Settings) -> None:
+    """Reports a folder that a program which gets its path would take for another one."""
+    root = str(settings.root)
+    if (forbidden := _NOT_IN_PATHS.search(root)) is not None:
+        reason = f"{forbidden[0]!r} is no character of a name"
+    elif (forbidden := _NOT_IN_CLASS_PATHS.search(root)) is not None:
+        reason = f"Java takes no {forbidden[0]!r} in a class path"
+    elif "," in root and not settings.kafka.bootstrap_servers:
+        reason = "the embedded broker takes ',' for the end of a path"
+    else:
+        return
+    document.report((), f"the project is in {root!r}: {reason}", "rename the folder")
 
 
 def _name(project: Table) -> str:
@@ -112,23 +133,41 @@ def _modules(project: Table) -> tuple[str, ...]:
 
 def _lake(project: Table, root: Path) -> str:
     lake = project.text("lake", f"{STATE_FOLDER}/lake")
-    if lake == EMBEDDED_HDFS or lake.startswith("hdfs://") or _BUCKET.match(lake):
+    if lake == EMBEDDED_HDFS or _HDFS.fullmatch(lake) or _BUCKET.match(lake):
         return lake.rstrip("/")
-    if "://" in lake or not lake:
+    if not lake or _is_no_folder(lake):
         unsupported = "; other object stores and viewfs are not supported" if lake else ""
-        remedy = f"a folder, `hdfs://...`, `s3://bucket/prefix`, or `embedded-hdfs`{unsupported}"
+        remedy = (
+            "a folder, `hdfs://...` or `s3://bucket/prefix` without '?', '#' and '%', or "
+            f"`embedded-hdfs`{unsupported}"
+        )
         project.report("lake", f"project.lake is {lake!r}", remedy)
-    return str((root / lake).resolve())
+        return ""
+    folder = str((root / lake).resolve())
+    if (misread := _NOT_IN_LAKES.search(folder)) is not None:
+        message = (
+            f"project.lake is {folder!r}: Delta's client takes {misread[0]!r} for something else"
+        )
+        project.report("lake", message, "a folder without it in its path")
+    return folder
 
 
 def _checkpoints(project: Table, root: Path) -> str:
     checkpoints = project.text("checkpoints")
-    if not checkpoints or checkpoints.startswith("hdfs://"):
+    if not checkpoints or _HDFS.fullmatch(checkpoints):
         return checkpoints.rstrip("/")
-    if "://" in checkpoints:
-        remedy = "a folder, or `hdfs://...`: Spark writes them with Hadoop's client"
+    if _is_no_folder(checkpoints):
+        remedy = (
+            "a folder, or `hdfs://...` without '?', '#' and '%': Spark writes them with Hadoop's "
+            "client"
+        )
         project.report("checkpoints", f"project.checkpoints is {checkpoints!r}", remedy)
+        return ""
     return str((root / checkpoints).resolve())
+
+
+def _is_no_folder(text: str) -> bool:
+    return "://" in text or _NOT_IN_PATHS.search(text) is not None
 
 
 def _site(project: Table) -> str:

@@ -124,7 +124,7 @@ class KafkaQuery:
         writer = written.of(records).writeStream.format("kafka").outputMode("update")
         writer = writer.queryName(name).options(**_kafka(java_config(written.config) | _WRITING))
         writer = writer.trigger(**trigger)
-        self._query: StreamingQuery = start_query(spark, writer, checkpoint.absolute().as_uri())
+        self._query: StreamingQuery = start_query(spark, writer, str(checkpoint.absolute()))
         self._acknowledged = -1
 
     @property

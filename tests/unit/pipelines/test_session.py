@@ -1,3 +1,4 @@
+import os
 import shlex
 import signal
 import subprocess
@@ -5,10 +6,18 @@ import sys
 from pathlib import Path
 
 import pyspark
+from tests.contracts.names import FOLDERS
 from tests.waiting import LIMIT_SECONDS, wait_for
 
-from headrace.pipelines.session import java_options, spark_home
+from headrace.pipelines.session import java_options, jvm_environ, spark_home
 from headrace.runtime.process import ProcessIdentity
+from headrace.runtime.spark_jars import spark_jar
+
+# Of Hadoop's client in PySpark, whose class warns that it has no native library.
+JARS = (
+    *("hadoop-client-api", "hadoop-client-runtime", "slf4j-api", "jcl-over-slf4j"),
+    *("log4j-api", "log4j-core", "log4j-1.2-api", "log4j-slf4j2-impl"),
+)
 
 # Spark asks one JVM for the command of the other, whose first sign of life takes long here.
 SLOW_JAVA = r"""#!/bin/sh
@@ -46,33 +55,33 @@ def test_a_link_to_another_spark_is_replaced(tmp_path):
     assert (spark_home(stale) / "jars").resolve() == Path(pyspark.__file__).parent / "jars"
 
 
-def test_two_cores_are_left_to_the_work(tmp_path):
-    few = java_options("", tmp_path / "log", cores=2)
+def test_two_cores_are_left_to_the_work():
+    few = java_options("", cores=2)
     assert "-XX:+UseSerialGC" in few
     assert "-XX:Tier4InvocationThreshold" in few
-    assert "-XX:" not in java_options("", tmp_path / "log", cores=8)
+    assert "-XX:" not in java_options("", cores=8)
 
 
-def test_the_users_own_collector_is_kept(tmp_path):
-    options = java_options("-XX:+UseG1GC", tmp_path / "log", cores=2)
+def test_the_users_own_collector_is_kept():
+    options = java_options("-XX:+UseG1GC", cores=2)
     assert " -XX:+UseG1GC " in options
     assert "Serial" not in options
 
 
-def test_the_users_own_thresholds_of_the_compiler_are_kept(tmp_path):
-    options = java_options("-XX:TieredStopAtLevel=1", tmp_path / "log", cores=2)
+def test_the_users_own_thresholds_of_the_compiler_are_kept():
+    options = java_options("-XX:TieredStopAtLevel=1", cores=2)
     assert " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC " in options
     assert "Tier4" not in options
 
 
-def test_stacks_hold_a_search_through_a_long_traceback_unless_the_user_chose(tmp_path):
-    assert "-Xss64m" in java_options("", tmp_path / "log", cores=8)
-    assert "-Xss64m" not in java_options("-Xss8m", tmp_path / "log", cores=8)
+def test_stacks_hold_a_search_through_a_long_traceback_unless_the_user_chose():
+    assert "-Xss64m" in java_options("", cores=8)
+    assert "-Xss64m" not in java_options("-Xss8m", cores=8)
 
 
-def test_a_jvm_warns_where_no_command_answers(java, tmp_path):
+def test_a_jvm_warns_where_no_command_answers(java):
     """Where no large pages are set up, a JVM warns of the option on standard output by default."""
-    options = shlex.split(java_options("-XX:+UseLargePages", tmp_path / "log", cores=2))
+    options = shlex.split(java_options("-XX:+UseLargePages", cores=2))
     done = subprocess.run(
         [java.executable, *options, "-version"], capture_output=True, check=True, text=True
     )
@@ -82,12 +91,27 @@ def test_a_jvm_warns_where_no_command_answers(java, tmp_path):
 def test_what_the_user_wants_to_be_logged_is_logged(java, tmp_path, monkeypatch):
     log = tmp_path / "gc.log"
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Xlog:gc=info:file={log}")
-    options = shlex.split(java_options("-Xlog:gc=info:stdout", tmp_path / "log", cores=2))
+    options = shlex.split(java_options("-Xlog:gc=info:stdout", cores=2))
     done = subprocess.run(
         [java.executable, *options, "-version"], capture_output=True, check=True, text=True
     )
     assert "Using Serial" in done.stdout
     assert "Using Serial" in log.read_text()
+
+
+def test_sparks_log_is_written_and_rolled_in_a_folder_of_any_name(java, tmp_path):
+    log = tmp_path.joinpath(*FOLDERS, "spark.log")
+    log.parent.mkdir(parents=True)
+    log.touch()
+    os.truncate(log, (20 << 20) + 1)
+    options = shlex.split(java_options("", cores=2))
+    class_path = ":".join(str(spark_jar(name)) for name in JARS)
+    command = [java.executable, *options, "-cp", class_path]
+    environ = os.environ | {"LC_ALL": "C"} | jvm_environ(log)
+    main = "org.apache.hadoop.util.NativeLibraryChecker"
+    subprocess.run([*command, main], env=environ, capture_output=True, check=False)
+    assert {file.name for file in log.parent.iterdir()} == {"spark.log", "spark.log.1"}
+    assert "NativeCodeLoader" in log.read_text()
 
 
 def test_a_start_that_is_interrupted_leaves_no_jvm(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.contracts.names import FOLDERS
 
 from headrace.errors import StepError
 from headrace.pipelines.failures import cause
@@ -24,6 +25,14 @@ def test_an_error_in_the_projects_code_is_named_with_function_type_and_line():
         "ZeroDivisionError: division by zero",
         "/work/flow.py:12",
     )
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_line_of_an_error_is_in_a_folder_of_any_name(folder):
+    users = USERS.replace("/work/", f"/{folder}/")
+    error = raised_in_step(f"{BEGIN}{WORKER}{users}ZeroDivisionError: division by zero\n")
+    assert error is not None
+    assert error.at == f"/{folder}/flow.py:12"
 
 
 def test_an_error_without_a_message_is_its_type():

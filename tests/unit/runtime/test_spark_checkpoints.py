@@ -43,6 +43,12 @@ def test_files_of_this_machine_are_renamed_without_a_process(checkpoint, manager
         assert start_query(session, session, checkpoint) == (checkpoint, manager)
 
 
+@pytest.mark.parametrize("folder", ["/a b", "/50%", "/%41", "/a#b?", "/a:b", "/ünï", "/[a]{b}*"])
+def test_a_path_is_named_as_it_is(folder):
+    session = Session({})
+    assert start_query(session, session, folder)[0] == f"file://{folder}"
+
+
 def test_what_the_user_chose_stays():
     session = Session({NAME: "com.example.Manager"})
     assert start_query(session, session, "file:///lake") == ("file:///lake", "Manager")

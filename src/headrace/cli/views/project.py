@@ -36,7 +36,8 @@ def _created(project: NewProject, screen: Screen) -> None:
     screen.out.print(f"Created in [bold]{escape(str(folder))}[/]: {', '.join(project.files)}")
     screen.out.print("\nNext:")
     if folder.resolve() != Path.cwd():
-        screen.out.print(f"  cd {escape(shlex.quote(str(folder)))}", soft_wrap=True)
+        place = f"./{folder}" if str(folder).startswith("-") else str(folder)
+        screen.out.print(f"  cd {escape(shlex.quote(place))}", soft_wrap=True)
     for command in ("up", "apply", "run"):
         screen.out.print(f"  headrace {command}")
     screen.out.print("[dim]README.md says how to send events.")
