@@ -173,6 +173,24 @@ def test_of_rows_that_are_equally_new_the_first_stays_and_others_are_dead_letter
     assert database.staged() == []
 
 
+def test_any_character_may_be_in_the_names_of_columns(empty):
+    ddl = 'CREATE TABLE sales ("% id" text PRIMARY KEY, "at %s" timestamptz, "$1" text)'
+    schema = pa.schema(
+        [("% id", pa.string()), ("at %s", pa.timestamp("us", "UTC")), ("$1", pa.string())]
+    )
+    first, tied = ({"% id": "a", "at %s": NOON, "$1": text} for text in "xy")
+    database = Database(empty, ddl)
+    unique = Postgres("sales", unique=Unique(by=["% id"]))
+    doors = Commits(unique, database, schema=schema)([first, first, tied])
+    assert doors == {"counted": 1, "duplicate": 1, "conflicting-key": 1}
+    database.execute("TRUNCATE sales; DROP SCHEMA headrace CASCADE")
+    newest = Postgres("sales", WriteMode.UPSERT, ("% id",), newest_by="at %s")
+    assert Commits(newest, database, schema=schema)([first, tied]) == {
+        "counted": 1,
+        "conflicting-key": 1,
+    }
+
+
 def test_a_reprocessing_replaces_rows_that_are_equally_new(database):
     Commits(NEWEST, database, schema=SCHEMA)([sale("a")])
     driver = NEWEST.open_to_reprocess(database.context, SCHEMA, None)

@@ -144,6 +144,14 @@ def test_events_that_come_again_count_once_over_tasks_batches_and_starts(databas
     assert database.staged() == []
 
 
+@pytest.mark.parametrize("unique", [REVENUE.unique, FOR_EVER.unique])
+def test_any_character_may_be_in_the_name_of_the_table(database, unique):
+    sink = replace(REVENUE, table='%s of "all" $1', unique=unique)
+    commits = Commits(sink, database)
+    assert commits([sale("a"), sale("a")], days=20) == {"counted": 1, "duplicate": 1}
+    assert database.execute('SELECT sales FROM "%s of ""all"" $1"') == [(1,)]
+
+
 def test_an_event_without_a_key_is_a_dead_letter(database):
     commits = Commits(REVENUE, database)
     assert commits([sale(None), sale(""), sale("a")]) == {"missing-value": 2, "counted": 1}

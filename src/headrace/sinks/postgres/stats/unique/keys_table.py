@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from headrace.errors import TableMismatchError
-from headrace.sinks.postgres.connection import find_table
+from headrace.sinks.postgres.connection import execute_numbered, find_table
 from headrace.sinks.postgres.identifiers import own_identifier, table_identifier
 from headrace.sinks.postgres.positions import LOCK
 from headrace.sinks.postgres.recorded_table import has_rows
@@ -49,10 +49,10 @@ RETURNING task, place, is_same
 """
 _NEAR = """
 counted.event_time
-    BETWEEN undecided.event_time - %(within)s AND undecided.event_time + %(within)s
+    BETWEEN undecided.event_time - $1 AND undecided.event_time + $1
 """
 _TAKE_OLD = """
-DELETE FROM {undecided} WHERE event_time < %(within)s + (
+DELETE FROM {undecided} WHERE event_time < $1 + (
     SELECT event_time FROM {keys} WHERE key_hash = 0
 ) RETURNING task, place
 """
@@ -66,10 +66,9 @@ WITH first AS (
 INSERT INTO {keys} SELECT * FROM counted
 """
 _MOVE_BEGIN = """
-UPDATE {keys} SET event_time = %(begin)s
-WHERE key_hash = 0 AND event_time + %(step)s <= %(begin)s
+UPDATE {keys} SET event_time = $1 WHERE key_hash = 0 AND event_time + $2 <= $1
 """
-_FORGET = "DELETE FROM {keys} WHERE event_time < %(begin)s AND key_hash <> 0"
+_FORGET = "DELETE FROM {keys} WHERE event_time < $1 AND key_hash <> 0"
 # The table is searched for what it may forget when the time has moved by such a part of `within`.
 _STEPS = 8
 
@@ -181,6 +180,7 @@ def count_new(
     )
     connection.execute(sql.SQL(_NUMBER).format(undecided, tasks))
     names = {"undecided": undecided, "keys": _keys(table)}
+    parameters = () if within is None else (within,)
     near = sql.SQL("true" if within is None else _NEAR)
     take_known = sql.SQL(_TAKE_KNOWN).format(**names, near=near)
     take_old = None if within is None else sql.SQL(_TAKE_OLD).format(**names)
@@ -190,11 +190,11 @@ def count_new(
         """Judges events by those that were counted in the round before."""
         counted = -1
         while counted:
-            for task, place, is_same in connection.execute(take_known, {"within": within}):
+            for task, place, is_same in execute_numbered(connection, take_known, parameters):
                 reason = UncountedReason.DUPLICATE if is_same else UncountedReason.CONFLICT
                 yield JudgedEvent(task, place, reason)
             if take_old is not None:
-                for task, place in connection.execute(take_old, {"within": within}):
+                for task, place in execute_numbered(connection, take_old, parameters):
                     yield JudgedEvent(task, place, UncountedReason.TOO_OLD)
             counted = connection.execute(count_first).rowcount
 
@@ -207,10 +207,10 @@ def forget(connection: Connection, table: str, reached: datetime, within: timede
     """Forgets what no event can be near to that is at most ``within`` before ``reached``."""
     from psycopg import sql
 
-    parameters = {"begin": reached - 2 * within, "step": within / _STEPS}
+    begin = reached - 2 * within
     move = sql.SQL(_MOVE_BEGIN).format(keys=_keys(table))
-    if connection.execute(move, parameters).rowcount:
-        connection.execute(sql.SQL(_FORGET).format(keys=_keys(table)), parameters)
+    if execute_numbered(connection, move, (begin, within / _STEPS)).rowcount:
+        execute_numbered(connection, sql.SQL(_FORGET).format(keys=_keys(table)), (begin,))
 
 
 def _keys(table: str) -> Composed:
