@@ -146,8 +146,8 @@ def _known_standing(settings: Settings, mirror: Mirror) -> MirrorStanding:
         for source in sorted(sources)
     ]
     records = refused_now(mirror_folder(settings), mirror.name)
-    told = (replace(at, refused=at.refused or records.get(at.partition, "")) for at in partitions)
-    return MirrorStanding(mirror.name, mirror.source, group, tuple(told))
+    shown = (replace(at, refused=at.refused or records.get(at.partition, "")) for at in partitions)
+    return MirrorStanding(mirror.name, mirror.source, group, tuple(shown))
 
 
 def _mirrored(

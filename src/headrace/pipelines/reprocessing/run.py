@@ -133,7 +133,7 @@ class Reprocessing:
         return driver
 
     def _leave_out_twins(self, *, by_place: bool) -> None:
-        """Of a record and its replay, which are one event, leaves one out."""
+        """Leaves out one of a record and its replay, which are one event."""
         if not by_place:
             self._reader.leave_out_replays()
             return
