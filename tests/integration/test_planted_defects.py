@@ -1,4 +1,4 @@
-"""Twelve planted defects: the ledger names each with its hop, and nothing else.
+"""Planted defects: the ledger names each with its hop, and nothing else.
 
 Real Kafka, Spark, lake and PostgreSQL make what is then damaged. Where the defect is in code that
 runs in Spark's workers, what it would leave is planted in the entry of its batch.
@@ -98,11 +98,19 @@ def test_a_batch_whose_rows_are_lost(damaged):
     assert damaged.found() == {("table", hour(3), 20)}
 
 
-def test_a_batch_that_nobody_has_read(damaged):
+def test_records_that_a_batch_has_not_read(damaged):
+    def later(entry):
+        first, *others = entry.ranges
+        return replace(entry, ranges=(replace(first, start=first.start + 3), *others))
+
+    damaged.entry(1, later)
+    assert damaged.found() == {("offsets", None, 3)}
+
+
+def test_an_entry_that_is_gone_is_no_defect_of_the_pipeline(damaged):
     [_, span] = damaged.ledger.spans()
     storage.delete_files(damaged.ledger.uri, [span.name])
-    hops = {hop for hop, *_ in damaged.found()}
-    assert hops == {"offsets", "table"}
+    assert damaged.found() == set()
 
 
 def test_a_batch_whose_rows_are_there_twice(damaged):

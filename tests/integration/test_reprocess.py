@@ -423,9 +423,9 @@ def test_records_that_retention_has_removed_are_named_with_the_ways_out(flow, mo
     before = content(flow)
     cut_into_parts = run_module.cut_into_parts
 
-    def removing(ranges):
+    def removing(*ranges):
         delete_before(flow, 0, 40)
-        return cut_into_parts(ranges)
+        return cut_into_parts(*ranges)
 
     with monkeypatch.context() as patch:
         patch.setattr(run_module, "cut_into_parts", removing)

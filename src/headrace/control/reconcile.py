@@ -20,11 +20,11 @@ from headrace.model.durations import microseconds
 from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint, checkpoint_root
 from headrace.pipelines.ledger.balance import Balance
 from headrace.pipelines.ledger.completeness import CompletenessBounds
-from headrace.pipelines.ledger.entry import LedgerEntry, merged
-from headrace.pipelines.ledger.folder import LedgerFolder
+from headrace.pipelines.ledger.entry import LedgerEntry
+from headrace.pipelines.ledger.history import LedgerHistory, answering, read_history
 from headrace.pipelines.ledger.letters import LetterRecount, recount_letters
 from headrace.pipelines.ledger.recount import added_counts, recount
-from headrace.pipelines.ledger.reprocessed import ReprocessedEntry, ReprocessedFolder
+from headrace.pipelines.ledger.reprocessed import ReprocessedEntry
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.ledger.windows import (
     Break,
@@ -81,6 +81,7 @@ class PipelineBalance:
         not_recounted: sinks that keep no rows which can be counted, with a recount. Their windows
             are judged by the other hops.
         reprocessed: time ranges that were read once more, the oldest first.
+        uncounted: what batches have read that is not in the ledger, and why, as sentences.
         unknown: why nothing is known, as a sentence; empty: something is.
     """
 
@@ -92,6 +93,7 @@ class PipelineBalance:
     letters: LetterRecount = field(default_factory=LetterRecount)
     reprocessed: tuple[ReprocessedTimes, ...] = ()
     not_recounted: tuple[str, ...] = ()
+    uncounted: tuple[str, ...] = ()
 
     @property
     def is_unbalanced(self) -> bool:
@@ -123,6 +125,7 @@ class Reconciliation:
         """Whether something has not reported, so that what it shows proves nothing."""
         windows = [each.windows for each in self.pipelines] + [each.windows for each in self.links]
         reasons = [each.unknown for each in self.pipelines] + [each.unknown for each in self.links]
+        reasons += [reason for each in self.pipelines for reason in each.uncounted]
         reasons += [each.unknown for each in self.queries]
         reasons += [each.unknown for each in self.matched_events]
         states = {window.state for shown in windows for window in shown}
@@ -232,27 +235,24 @@ class _PipelineReconciliation:
 
     def balance(self) -> PipelineBalance:
         """Returns the balance."""
-        numbers = CheckpointFolder(checkpoint_root(self._lake, self._settings), self._pipeline.name)
-        folder = LedgerFolder(self._lake, self._pipeline.name, self._settings.storage)
-        entries = self._entries(folder, numbers)
+        history = self._history()
+        entries: Sequence[LedgerEntry] = history.entries
         if not entries:
             return PipelineBalance(self._pipeline.name, 0, (), (), _NO_ENTRIES)
-        positions = self._positions(entries)
-        if not self._is_snapshot:
-            # Positions of batches that are committed meanwhile would be beyond the entries.
-            entries = self._entries(folder, numbers)
         # A batch is in the side table before it is in the sink: what counts is there now.
         self._side_rows = self._side_snapshot() if self._request.recount else None
         if self._counts is not None:
-            total = merged(entries)
-            entries = [total.with_windows(lcm(total.window_seconds, self._counts.seconds))]
-        reprocessed = self._reprocessed()
+            lengths = (entry.window_seconds for entry in entries)
+            seconds = lcm(max(lengths), self._counts.seconds)
+            entries = [entry.with_windows(seconds) for entry in entries]
         balance = Balance(
             entries,
             self._bounds(),
-            reprocessed,
+            history.reprocessed,
             has_steps=not self._pipeline.is_fused,
             is_join=self._pipeline.join is not None,
+            recorded=history.recorded,
+            unrecorded_parts=history.unrecorded_parts,
         )
         counted = self._recount(balance) if self._request.recount else None
         side_recount = self._recount_side_table(balance, entries) if self._request.recount else None
@@ -261,47 +261,42 @@ class _PipelineReconciliation:
             for window in balance.windows(counted, side_recount)
             if self._request.shows(window.start, balance.window_seconds)
         )
-        breaks = tuple(balance.breaks(positions))
         letters = self._letters(balance) if self._request.recount else LetterRecount()
         return PipelineBalance(
             self._pipeline.name,
             balance.window_seconds,
-            breaks,
+            tuple(balance.breaks()),
             windows,
+            uncounted=balance.uncounted,
             letters=letters,
-            reprocessed=tuple(_by_times(reprocessed)),
+            reprocessed=tuple(_by_times(history.reprocessed)),
             not_recounted=tuple(self._not_recounted),
         )
 
-    def _entries(self, folder: LedgerFolder, numbers: CheckpointFolder) -> list[LedgerEntry]:
-        """The entries of batches that the sink holds."""
-        checkpoints = {span.checkpoint for span in folder.spans()}
-        return folder.counted(self._done(checkpoints, numbers))
+    def _history(self) -> LedgerHistory:
+        """Reads the entries that count by what the sink records at one moment."""
+        place, options = (self._lake, self._pipeline.name), self._settings.storage
+        if self._is_snapshot:
+            return read_history(*place, self._versions, options)
+        known: set[str] = set()
 
-    def _reprocessed(self) -> list[ReprocessedEntry]:
-        folder = ReprocessedFolder(self._lake, self._pipeline.name, self._settings.storage)
-        if self._recorded is None:
-            return folder.counted(None)
-        name = CheckpointIds(self._pipeline.name, 0).reprocess
-        return folder.counted(self._recorded.versions([name]).get(name, 0))
+        def noting(names: Collection[str]) -> Mapping[str, int]:
+            known.update(names)
+            return self._versions(names)
 
-    def _done(self, checkpoints: Collection[int], numbers: CheckpointFolder) -> dict[int, int]:
-        """By checkpoint, the last batch that the sink holds."""
-        if self._recorded is None:
-            return {number: _last_ended(numbers, number) for number in checkpoints}
-        ids = {CheckpointIds(self._pipeline.name, number).batch: number for number in checkpoints}
-        versions = self._recorded.versions(ids)
-        return {ids[name]: batch_id for name, batch_id in versions.items()}
+        read_history(*place, noting, options)
+        # An entry is written before its batch is committed.
+        return read_history(*place, answering(self._versions(known)), options)
 
-    def _positions(self, entries: Sequence[LedgerEntry]) -> Mapping[tuple[str, str, int], int]:
-        """The positions of the newest checkpoint in the sink: the ledger has reached them."""
-        if self._recorded is None:
-            return {}
-        newest = max(entry.checkpoint for entry in entries)
-        batch = CheckpointIds(self._pipeline.name, newest).batch
-        partitions = {range_.partition_id for entry in entries for range_ in entry.ranges}
-        ids = {f"{batch}/{topic}/{id_}/{p}": (topic, id_, p) for topic, id_, p in partitions}
-        return {ids[name]: at for name, at in self._recorded.versions(ids).items()}
+    def _versions(self, names: Collection[str]) -> Mapping[str, int]:
+        return self._ended(names) if self._recorded is None else self._recorded.versions(names)
+
+    def _ended(self, names: Collection[str]) -> Mapping[str, int]:
+        """Returns the last batches that Spark has noted, by the ids that a sink would record."""
+        folder = CheckpointFolder(checkpoint_root(self._lake, self._settings), self._pipeline.name)
+        start = f"{CheckpointIds(self._pipeline.name, 0).newest}/"
+        numbers = {name: name.removeprefix(start) for name in names}
+        return {name: _last_ended(folder, int(n)) for name, n in numbers.items() if n.isdigit()}
 
     def _bounds(self) -> CompletenessBounds:
         allowed_us = microseconds(self._pipeline.allowed_lateness)

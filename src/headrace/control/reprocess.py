@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from headrace.control.project import LoadedProject
@@ -21,6 +21,7 @@ from headrace.pipelines.reprocessing.checks import refuse_inexact
 from headrace.pipelines.reprocessing.plan import Observe, ReprocessPlan, ReprocessProgress
 from headrace.pipelines.reprocessing.ranges import TimeRange, planned_ranges
 from headrace.pipelines.reprocessing.run import Reprocessing
+from headrace.pipelines.reprocessing.unread import unread_offsets
 from headrace.pipelines.run import Deployment, run_context
 from headrace.pipelines.runner import driver_session
 from headrace.pipelines.source.offsets import SourceOffset
@@ -95,9 +96,13 @@ def plan_reprocessing(
         client, source.topic.name, live, request.times, taken, accept_loss=request.accept_loss
     )
     tasks = request.tasks or max(MIN_TASKS, 2 * len(live.latest))
-    return ReprocessPlan(
+    plan = ReprocessPlan(
         pipeline.name, request.times, live.topic_id, checkpoint, tuple(ranges), tasks
     )
+    if store is None:
+        return plan
+    unread = unread_offsets(plan, store, lake_uri(settings), settings.storage)
+    return replace(plan, unread=tuple(unread))
 
 
 def reprocess(

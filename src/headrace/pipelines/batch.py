@@ -396,8 +396,9 @@ class BatchCommitter:
         """Writes the entry of the ledger, which counts once the sink holds the batch."""
         if self._ledger is None:
             return
-        # An empty first batch, too: its entry says that no rows were there before the ledger.
-        is_first = self._positions.begin_pipeline(planned)
+        # An empty first batch, too: its entry says where its checkpoint began, and that no rows
+        # were there before the ledger.
+        is_first = not self._positions.are_recorded(planned)
         if planned.moves or _is_counted(reports) or is_first:
             of_steps = [] if self._pipeline.is_fused else self._staging.take_lines(planned.batch_id)
             lines = [*manifest.lines, *of_steps]

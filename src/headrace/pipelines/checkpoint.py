@@ -141,7 +141,7 @@ class CheckpointFolder:
     def checkpoint(self, current: CurrentCheckpoint) -> Checkpoint:
         """Returns the checkpoint that ``current`` names."""
         uri = f"{self.uri}/{current.number}"
-        return Checkpoint(uri, current.number, current.expected_versions)
+        return Checkpoint(uri, current.number, current.expected_versions, current.held)
 
     def write(self, current: CurrentCheckpoint) -> None:
         """Make it the one that counts."""
@@ -169,23 +169,31 @@ class CurrentCheckpoint:
         expected_versions: of one that was reset to its table, by application id, what the table
             recorded then. It must record the same at the first commit: what another driver has
             committed since would be read and written once more.
+        held: what the table records of earlier checkpoints, by application id, as of the version
+            that a RESTORE has gone back to since the last commit; None: there was none.
     """
 
     number: int
     start: str
     begun: bool
     expected_versions: Mapping[str, int | None] = field(default_factory=dict)
+    held: Mapping[str, int] | None = None
 
 
 class Checkpoint:
-    """A query's checkpoint folder, its number, and what its first commit expects of the table."""
+    """A query's checkpoint folder, its number, and what :class:`CurrentCheckpoint` says of it."""
 
     def __init__(
-        self, uri: str, number: int, expected_versions: Mapping[str, int | None] | None = None
+        self,
+        uri: str,
+        number: int,
+        expected_versions: Mapping[str, int | None] | None = None,
+        held: Mapping[str, int] | None = None,
     ) -> None:
         self.uri = uri
         self.number = number
         self.expected_versions = expected_versions or {}
+        self.held = held
 
     def exists(self) -> bool:
         """Whether Spark has begun this checkpoint."""

@@ -216,7 +216,12 @@ def _ledger(
         changed = () if stepped.uncounted else changed_columns(stepped.rows, spec.ledger.columns)
         rows = CountedRows(stepped.uncounted, changed, come_from)
     return Ledger(
-        folder, checkpoint.number, spec.ledger, rows, latest_ahead_us=spec.latest_ahead_us
+        folder,
+        checkpoint.number,
+        spec.ledger,
+        rows,
+        latest_ahead_us=spec.latest_ahead_us,
+        held=checkpoint.held,
     )
 
 

@@ -60,6 +60,11 @@ class CheckpointIds:
         return f"{self.newest}/reprocess"
 
     @property
+    def reprocess_ended(self) -> str:
+        """In :attr:`LedgerEntry.held`, the last part that was there before a RESTORE."""
+        return f"{self.reprocess}/ended"
+
+    @property
     def batch(self) -> str:
         """Whose version is Spark's batch id."""
         return f"{self.newest}/{self.number}"
@@ -162,10 +167,6 @@ class TablePositions:
         """Whether the table records any checkpoint of the pipeline, and may hold rows of it."""
         return self._known(planned).newest is not None
 
-    def begin_pipeline(self, planned: PlannedBatch) -> bool:
-        """Whether the table records no checkpoint of the pipeline yet."""
-        return self._known(planned).newest is None
-
     def transaction(self, planned: PlannedBatch) -> Transaction:
         """What the transaction of a batch records; the first one of a checkpoint, all positions."""
         ids, recorded = self._ids, self._known(planned)
@@ -247,10 +248,6 @@ class NoPositions:
 
     def know_pipeline(self, planned: PlannedBatch) -> bool:  # noqa: ARG002
         """Returns False: the sink does not record whose rows it has."""
-        return False
-
-    def begin_pipeline(self, planned: PlannedBatch) -> bool:  # noqa: ARG002
-        """Returns False: any batch may be the first of its rows."""
         return False
 
     def transaction(self, planned: PlannedBatch) -> Transaction:  # noqa: ARG002

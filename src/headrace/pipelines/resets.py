@@ -68,10 +68,17 @@ class Resets:
             reason = f"its sink, {self.pipeline.sink.kind}, records no offsets"
             raise NothingCommittedError(self.pipeline.name, reason)
         expected = self._last_commit(self.positions)
+<<<<<<< HEAD
         store = self.positions.restored(CheckpointIds(self.pipeline.name, 0).writer)
         begins = self._begins(store or self.positions, accept_loss=accept_loss)
         whole = [self._with_added(offset) for offset in begins]
         return self._begun_at(whole, self.following(), expected)
+=======
+        restored = self.positions.restored(CheckpointIds(self.pipeline.name, 0).writer)
+        store = self.positions if restored is None else restored.to
+        begins = self._begins(store, accept_loss=accept_loss)
+        return self._begun_at(begins, self.following(), expected)
+>>>>>>> 7e9c40a0 (Ledger: right after restores, resets and pauses of its own; rows that filled a gap must be there)
 
     def take_over(self, number: int, sink: SinkDriver) -> CurrentCheckpoint:
         """Begins where the sink stands, and shuts out every driver that began before.
@@ -137,9 +144,27 @@ class Resets:
     def _begun(
         self, number: int, start: str, expected: Mapping[str, int | None] | None = None
     ) -> CurrentCheckpoint:
-        current = CurrentCheckpoint(number, start, begun=False, expected_versions=expected or {})
+        current = CurrentCheckpoint(
+            number, start, begun=False, expected_versions=expected or {}, held=self._held()
+        )
         self.folder.write(current)
         return current
+
+    def _held(self) -> dict[str, int] | None:
+        """Returns what the table records as of the version that a RESTORE has gone back to."""
+        ids = CheckpointIds(self.pipeline.name, 0)
+        restored = None if self.positions is None else self.positions.restored(ids.writer)
+        if restored is None:
+            return None
+        topics = [source.topic.name for source in self.pipeline.sources]
+        live = {topic: self.cluster.live(topic) for topic in topics}
+        offsets = {t: SourceOffset(t, each.topic_id, each.latest, 0) for t, each in live.items()}
+        names = [ids.reprocess]
+        for number in range(1, (newest_checkpoint(self.pipeline.name, restored.to) or 0) + 1):
+            checkpoint = CheckpointIds(self.pipeline.name, number)
+            names += [checkpoint.batch, *checkpoint.partitions(offsets).values()]
+        last = restored.at.versions([ids.reprocess]).get(ids.reprocess, 0)
+        return {**restored.to.versions(names), ids.reprocess_ended: last}
 
     def following(self) -> int:
         """Returns a number that no checkpoint of the pipeline has had.

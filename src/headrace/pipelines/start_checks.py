@@ -172,10 +172,14 @@ class StartChecks:
         return CheckpointLostError(self.pipeline.name, self.folder.uri, evidence, in_table)
 
     def _refuse_restored(self, positions: PositionStore, ids: CheckpointIds) -> None:
-        before = positions.restored(ids.writer)
-        recorded = None if before is None else before.versions([ids.batch])
-        if recorded is not None and recorded != positions.versions([ids.batch]):
+        restored = positions.restored(ids.writer)
+        if restored is None:
+            return
+        names = (ids.batch, ids.reprocess)
+        recorded = restored.to.versions(names)
+        if recorded != restored.at.versions(names):
             reason = "a RESTORE or replacement of the table has taken rows of its batches from it"
+            in_table = ids.batch in recorded
             raise TableBehindCheckpointError(
-                self.pipeline.name, "", "", "", reason, in_table=bool(recorded)
+                self.pipeline.name, "", "", "", reason, in_table=in_table
             )

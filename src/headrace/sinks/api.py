@@ -133,7 +133,7 @@ class PositionStore(Protocol):
             SinkError: if it can't be read.
         """
 
-    def restored(self, writer: Mapping[str, object]) -> PositionStore | None:
+    def restored(self, writer: Mapping[str, object]) -> RestoredTarget | None:
         """Returns what an operator's RESTORE brought back, after ``writer`` wrote last.
 
         Only a sink whose rows can go back in time while its positions do not has such a thing; the
@@ -142,6 +142,19 @@ class PositionStore(Protocol):
         Args:
             writer: values in the metadata of the pipeline's commits.
         """
+
+
+@dataclass(frozen=True)
+class RestoredTarget:
+    """What an operator's RESTORE did to a target, whose positions stayed as they were.
+
+    Attributes:
+        to: what the target recorded when it had the rows that it has got back.
+        at: what it recorded at the RESTORE.
+    """
+
+    to: PositionStore
+    at: PositionStore
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,8 @@ class Site:
     derived: DerivedLetters = field(default_factory=DerivedLetters)
     side_table: SideTable | None = None
     results: list = field(default_factory=list)
+    keeps_ledger: bool = True
+    latest_ahead_us: int = 60_000_000
     pipeline = PIPELINE
 
     def reach(self, place):
@@ -229,7 +231,7 @@ class Driver:
             rereading=None,
             sink=sink,
             side_table=site.side_table,
-            ledger=WatchedLedger(site, checkpoint.number),
+            ledger=WatchedLedger(site, checkpoint) if site.keeps_ledger else None,
             client=site,
             state=SourceState(site.folder / "state"),
             derived=site.derived,
@@ -292,7 +294,12 @@ class WatchedLedger(Ledger):
 
     def __init__(self, site, checkpoint):
         super().__init__(
-            site.ledger, checkpoint, LEDGER_RULE, CountedRows(), latest_ahead_us=60_000_000
+            site.ledger,
+            checkpoint.number,
+            LEDGER_RULE,
+            CountedRows(),
+            latest_ahead_us=site.latest_ahead_us,
+            held=checkpoint.held,
         )
         self._site = site
 

@@ -54,6 +54,8 @@ def _show(balance: PipelineBalance, screen: Screen) -> None:
     screen.line(f"{name}, windows of {balance.window_seconds} s")
     for gap in balance.breaks:
         screen.line(f"  [bold red]unbalanced[/] at {gap.hop}: {escape(_break(gap))}")
+    for reason in balance.uncounted:
+        screen.line(f"  [yellow]unknown[/] at offsets: {escape(reason)}")
     for text in _imbalances(balance.letters.differences):
         screen.line(f"  [bold red]unbalanced[/]: {escape(text)}")
     if balance.letters.unknown:

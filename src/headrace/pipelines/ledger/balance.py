@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import chain
 from math import lcm
 
 from headrace.model import TopicPartition
 from headrace.pipelines.ledger.breaks import breaks_of
 from headrace.pipelines.ledger.completeness import Completeness, CompletenessBounds
+from headrace.pipelines.ledger.coverage import RecordedPositions, coverage_of
 from headrace.pipelines.ledger.entry import LedgerEntry, merged
 from headrace.pipelines.ledger.reprocessed import (
     ReprocessedEntry,
     by_window,
     explains,
+    fills_of,
 )
 from headrace.pipelines.ledger.sums import FATES, Fate, Hop, Sums, added
 from headrace.pipelines.ledger.window_sums import WindowSums
@@ -26,6 +29,8 @@ from headrace.pipelines.ledger.windows import (
     WindowState,
 )
 
+_NOTHING_RECORDED: RecordedPositions = {}
+
 
 class Balance:
     """The balance of one pipeline, from the entries that count, of which there is one at least.
@@ -33,9 +38,10 @@ class Balance:
     Attributes:
         window_seconds: length of the windows.
         changed: columns by which rows of the table can't be counted, since steps changed them.
+        uncounted: what batches have read that is not in the ledger, and why, as sentences.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what the ledger has, and what it is held against
         self,
         entries: Sequence[LedgerEntry],
         bounds: CompletenessBounds,
@@ -43,6 +49,8 @@ class Balance:
         *,
         has_steps: bool,
         is_join: bool = False,
+        recorded: RecordedPositions = _NOTHING_RECORDED,
+        unrecorded_parts: Sequence[int] = (),
     ) -> None:
         """Adds the entries up.
 
@@ -52,24 +60,31 @@ class Balance:
             reprocessed: what was read once more.
             has_steps: whether there are steps before the sink.
             is_join: whether the events that were read go through a join.
+            recorded: the positions of each checkpoint in the sink.
+            unrecorded_parts: numbers of reprocessed parts that have no entry.
         """
         total = merged(entries)
+        self._coverage = coverage_of(entries, recorded)
+        for number in unrecorded_parts:
+            self._coverage.note(f"part {number} of what was reprocessed is not in the ledger")
+        self.uncounted = tuple(self._coverage.uncounted)
         seconds = lcm(total.window_seconds, *(entry.window_seconds for entry in reprocessed))
         self._total = total.with_windows(seconds)
         self._read_again = [range_ for entry in reprocessed for range_ in entry.ranges]
-        self._changes = by_window(reprocessed, seconds)
+        fills = fills_of(reprocessed, self._coverage.up_to)
+        self._first_read_again = fills.ranges
+        filled = by_window(fills.entries, seconds)
+        self._filled = {window: sum(sums, Sums()) for window, sums in filled.items()}
+        self._changes = by_window(fills.others, seconds)
         self._sums = WindowSums(self._total, has_steps=has_steps, is_join=is_join)
         self._completeness = Completeness(self._total, bounds)
         self.changed = self._total.changed
         self.window_seconds = seconds
 
-    def breaks(self, recorded: Mapping[tuple[str, str, int], int]) -> list[Break]:
-        """Returns gaps and overlaps of the ranges that were read.
-
-        Args:
-            recorded: by topic, topic id and partition, the positions that the sink records.
-        """
-        return breaks_of(self._total.ranges, recorded, self._read_again)
+    def breaks(self) -> list[Break]:
+        """Returns gaps and overlaps of the ranges that were read."""
+        read = [*chain.from_iterable(self._coverage.ranges.values()), *self._first_read_again]
+        return breaks_of(read, [*self._coverage.possible, *self._read_again])
 
     def dead_letters(self) -> dict[TopicPartition | None, int]:
         """Returns how many records became dead letters by partition; None: rows at the sink."""
@@ -99,7 +114,7 @@ class Balance:
             side_recount: of the side table; None: there is none, or it was not counted.
         """
         counted = (count.sums for count in (recount, side_recount) if count is not None)
-        starts = {*self._sums.starts}.union(*counted)
+        starts = {*self._sums.starts}.union(*counted, *([self._filled] if recount else []))
         ordered = sorted(starts, key=lambda start: -1 if start is None else start)
         return [self._window(start, recount, side_recount) for start in ordered]
 
@@ -133,17 +148,18 @@ class Balance:
         )
 
     def _missing_in_table(self, start: int | None, recount: Recount | None) -> Iterable[Imbalance]:
-        is_comparable = not self._uncounted(start) and not self._began_before(start)
+        is_comparable = not self._uncounted(start) and not self._may_hold_others(start)
         if recount is None or recount.failure or not is_comparable:
             return
-        missing = _missing(self._sums.of(Hop.SINK, Fate.OUT, start), recount, start)
+        expected = self._sums.of(Hop.SINK, Fate.OUT, start) + self._filled.get(start, Sums())
+        missing = _missing(expected, recount, start)
         if not self._is_reprocessed(start, missing, recount):
             yield from _missing_rows(Hop.TABLE, missing)
 
     def _missing_in_side_table(
         self, start: int | None, recount: Recount | None
     ) -> Iterable[Imbalance]:
-        if recount is None or recount.failure or self._began_before(start):
+        if recount is None or recount.failure or self._may_hold_others(start):
             return
         yield from _missing_rows(
             Hop.SIDE_TABLE, _missing(self._sent_to_side_table(start), recount, start)
@@ -160,9 +176,14 @@ class Balance:
             changes = [replace(change, hash=0) for change in changes]
         return explains(changes, replace(missing, bytes=0))
 
-    def _began_before(self, start: int | None) -> bool:
-        unknown_before = self._total.unknown_before
-        return bool(unknown_before) and (start is None or start < unknown_before)
+    def _may_hold_others(self, start: int | None) -> str:
+        """Why the table may hold rows of a window that are not counted; empty: it holds none."""
+        reasons = {
+            self._total.unknown_before: "the table may hold rows from before the ledger began",
+            self._coverage.unknown_before: "the table may hold rows that are not in the ledger",
+        }
+        before = max(reasons)
+        return reasons[before] if before and (start is None or start < before) else ""
 
     def _uncounted(self, start: int | None) -> int:
         """How many events went into steps that do not count."""
@@ -174,8 +195,9 @@ class Balance:
         """Why it is not known whether a window balances, as a sentence; empty: it is."""
         if self._uncounted(start):
             return self._total.uncounted
-        if recount is not None and self._began_before(start):
-            return "the table may hold rows from before the ledger began"
+        others = self._may_hold_others(start)
+        if others and (recount is not None or side_recount is not None):
+            return others
         if recount is not None and recount.failure:
             return recount.failure
         if silent := self._completeness.silent_partition():

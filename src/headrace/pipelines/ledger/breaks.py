@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from headrace.pipelines.ledger.entry import EntryRange, joined
@@ -11,28 +11,22 @@ from headrace.pipelines.ledger.windows import Break
 
 
 def breaks_of(
-    ranges: Iterable[EntryRange],
-    recorded: Mapping[tuple[str, str, int], int],
-    read_again: Sequence[EntryRange] = (),
+    ranges: Iterable[EntryRange], known_otherwise: Sequence[EntryRange] = ()
 ) -> list[Break]:
     """Returns the offsets that no batch has read, or more than one.
 
     Args:
         ranges: that batches have read.
-        recorded: by topic, topic id and partition, the positions that the sink records.
-        read_again: ranges that reprocessings have read: they are no gap.
+        known_otherwise: ranges that are no gap, such as those that reprocessings have read.
     """
     by_partition: dict[tuple[str, str, int], list[EntryRange]] = {}
-    for range_ in joined(ranges):
+    for range_ in joined(range_ for range_ in ranges if range_.start < range_.end):
         by_partition.setdefault(range_.partition_id, []).append(range_)
     result = []
     for partition_id, of_partition in by_partition.items():
-        end = max(range_.end for range_ in of_partition)
-        if (at := recorded.get(partition_id, end)) > end:
-            of_partition.append(EntryRange(*partition_id, at, at))
         for fault in _between(of_partition):
             gap = EntryRange(*partition_id, fault.start, fault.end)
-            left = unread(read_again, gap) if fault.is_gap else [gap]
+            left = unread(known_otherwise, gap) if fault.is_gap else [gap]
             result += [replace(fault, start=part.start, end=part.end) for part in left]
     return result
 

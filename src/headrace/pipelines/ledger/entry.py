@@ -62,6 +62,13 @@ class LedgerEntry:
         waiting: what waits after the last one.
         changed: columns by which rows of the table would be counted again, but for steps that have
             changed or dropped them.
+        batches: how many batches have an entry in it. Those that read nothing have none.
+        began: where the checkpoint began, as empty ranges; none: an older headrace wrote it. A
+            partition that came later began at its first record.
+        horizon: no event of it, or of a batch before, is later, in seconds since 1970; 0: an older
+            headrace wrote it.
+        held: what the table recorded of checkpoints before this one, by application id, as of the
+            version that a RESTORE had gone back to when this one began; None: there was none.
     """
 
     checkpoint: int
@@ -78,6 +85,15 @@ class LedgerEntry:
     changed: tuple[str, ...] = ()
     waited: WaitingByPartition = field(default_factory=dict)
     waiting: WaitingByPartition = field(default_factory=dict)
+    batches: int = 1
+    began: tuple[EntryRange, ...] = ()
+    horizon: int = 0
+    held: Mapping[str, int] | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each of its batches has an entry in it."""
+        return self.batches == self.last - self.first + 1
 
     @property
     def span(self) -> Span:
@@ -114,6 +130,10 @@ class LedgerEntry:
             changed=tuple(sorted({*self.changed, *other.changed})),
             waited=_later(later.waited, earlier.waited),
             waiting=_later(earlier.waiting, later.waiting),
+            batches=self.batches + other.batches,
+            began=earlier.began or later.began,
+            horizon=max(self.horizon, other.horizon),
+            held=later.held,
         )
 
     def with_windows(self, seconds: int) -> LedgerEntry:
@@ -143,6 +163,11 @@ class Span:
         """The name of the file; :func:`span_of` reads it."""
         return f"{self.checkpoint}-{self.level}-{self.first}-{self.last}.json"
 
+    @property
+    def parts_name(self) -> str:
+        """The name of the file with the entries that were merged into it."""
+        return self.name.replace(".json", ".parts.json")
+
     def replaces(self, other: Span) -> bool:
         """Whether ``other`` was merged into it."""
         is_higher = self.checkpoint == other.checkpoint and self.level > other.level
@@ -151,6 +176,7 @@ class Span:
 
 # Made at import: msgspec crashes where several threads are the first to decode a class.
 _ENTRY = msgspec.json.Decoder(LedgerEntry, strict=False)
+_ENTRIES = msgspec.json.Decoder(tuple[LedgerEntry, ...], strict=False)
 
 
 def span_of(name: str) -> Span | None:
@@ -158,6 +184,16 @@ def span_of(name: str) -> Span | None:
     parts = name.removesuffix(".json").split("-")
     is_entry = name.endswith(".json") and len(parts) == 4 and all(map(str.isdigit, parts))  # noqa: PLR2004
     return Span(*map(int, parts)) if is_entry else None
+
+
+def parts_to_bytes(entries: Iterable[LedgerEntry]) -> bytes:
+    """Returns the content of the file with the entries that were merged into one."""
+    return msgspec.json.encode(tuple(entries))
+
+
+def parts_from_bytes(content: bytes) -> tuple[LedgerEntry, ...]:
+    """Reads what :func:`parts_to_bytes` wrote. Raises msgspec.DecodeError."""
+    return _ENTRIES.decode(content)
 
 
 def merged(entries: Iterable[LedgerEntry]) -> LedgerEntry:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from headrace.errors import SinkError
-from headrace.pipelines.ledger.entry import LedgerEntry, Span, merged, span_of
+from headrace.pipelines.ledger.entry import (
+    LedgerEntry,
+    Span,
+    merged,
+    parts_from_bytes,
+    parts_to_bytes,
+    span_of,
+)
 from headrace.runtime import storage
 from headrace.runtime.storage import NO_OPTIONS, Options
 
 _ATTEMPTS = 5
+_Content = TypeVar("_Content")
 
 
 class LedgerFolder:
@@ -29,15 +38,13 @@ class LedgerFolder:
 
     def spans(self) -> list[Span]:
         """Returns the spans of all entries, without those that were merged into others."""
-        names = storage.list_files(self.uri, self._options)
-        spans = [span for span in map(span_of, names) if span is not None]
+        spans = self._all_spans()
         merges = [span for span in spans if span.level]
         return sorted(span for span in spans if not any(merge.replaces(span) for merge in merges))
 
     def write(self, entry: LedgerEntry) -> None:
         """Writes an entry, or replaces it, atomically; it is durable when this returns."""
-        uri = storage.join(self.uri, entry.span.name)
-        storage.write_bytes_atomic(uri, entry.to_bytes(), self._options)
+        storage.write_bytes_atomic(self._at(entry.span.name), entry.to_bytes(), self._options)
 
     def read(self, span: Span) -> LedgerEntry:
         """Reads one entry.
@@ -46,15 +53,15 @@ class LedgerFolder:
             FileNotFoundError: if it was merged into another one meanwhile.
             SinkError: if the file is none of an entry.
         """
-        uri = storage.join(self.uri, span.name)
-        content = storage.read_bytes(uri, self._options)
-        try:
-            return LedgerEntry.from_bytes(content)
-        except ValueError as error:  # msgspec's errors are
-            raise SinkError(uri, f"this entry of the ledger can't be read: {error}") from error
+        return self._read(span.name, LedgerEntry.from_bytes)
 
     def counted(self, done: Mapping[int, int]) -> list[LedgerEntry]:
-        """Returns the entries that count.
+        """Returns the entries that count: those of batches that the sink holds.
+
+        One that was merged from entries of batches before and after the last one is divided. Those
+        that it was merged from are kept until it is merged itself; in an older one, up to
+        ``MERGED_AT_ONCE - 1`` batches before the last one can't be told from those after it, and
+        are left out.
 
         Args:
             done: by number of a checkpoint, the last batch of it that the sink holds.
@@ -63,9 +70,11 @@ class LedgerFolder:
             SinkError: if the entries can't be read.
         """
         for _ in range(_ATTEMPTS):
-            spans = [span for span in self.spans() if span.last <= done.get(span.checkpoint, -1)]
+            spans = [span for span in self.spans() if span.first <= done.get(span.checkpoint, -1)]
             try:
-                return [self.read(span) for span in spans]
+                return [
+                    entry for span in spans for entry in self._up_to(span, done[span.checkpoint])
+                ]
             except FileNotFoundError:
                 continue  # a driver has merged entries since they were listed
         raise SinkError(self.uri, "the entries of the ledger change faster than they are read")
@@ -74,12 +83,70 @@ class LedgerFolder:
         """Merges entries of one checkpoint into an entry of the next level.
 
         The new entry is durable before the others are deleted. A crash in between leaves both, and
-        readers pass over those that the new one replaces.
+        readers pass over those that the new one replaces. It can be divided again into the others,
+        though not further.
         """
-        parts = sorted(spans)
-        total = merged(self.read(span) for span in parts)
-        level = max(span.level for span in parts) + 1
-        entry = replace(total, level=level)
+        parts = [self.read(span) for span in sorted(spans)]
+        entry = replace(merged(parts), level=max(part.level for part in parts) + 1)
+        parts_uri = self._at(entry.span.parts_name)
+        storage.write_bytes_atomic(parts_uri, parts_to_bytes(parts), self._options)
         self.write(entry)
-        storage.delete_files(self.uri, [span.name for span in parts], self._options)
+        self._delete(part.span for part in parts)
         return entry.span
+
+    def cut(self, checkpoint: int, batch_id: int) -> None:
+        """Forgets what was written of the batches after one that is about to be committed.
+
+        They are of a history that was ended by putting an older copy of the sink in place.
+        """
+        ended = [
+            span
+            for span in self._all_spans()
+            if span.checkpoint == checkpoint
+            and (span.last > batch_id or (span.last == batch_id and span.level))
+        ]
+        for span in ended:
+            for part in self._parts(span) if span.first <= batch_id and span.level else ():
+                if part.last < batch_id or part.first == batch_id == part.last:
+                    self.write(part)
+        self._delete(ended)
+
+    def _all_spans(self) -> list[Span]:
+        names = storage.list_files(self.uri, self._options)
+        return [span for span in map(span_of, names) if span is not None]
+
+    def _up_to(self, span: Span, batch_id: int) -> list[LedgerEntry]:
+        if span.last <= batch_id:
+            return [self.read(span)]
+        return [part for part in self._parts(span) if part.last <= batch_id]
+
+    def _parts(self, span: Span) -> tuple[LedgerEntry, ...]:
+        """Returns what an entry was merged from, or nothing if that is not kept.
+
+        Raises:
+            FileNotFoundError: if the entry was merged into another one meanwhile.
+        """
+        try:
+            return self._read(span.parts_name, parts_from_bytes)
+        except FileNotFoundError:
+            if span not in self._all_spans():
+                raise
+            return ()
+
+    def _read(self, name: str, decoded: Callable[[bytes], _Content]) -> _Content:
+        content = storage.read_bytes(self._at(name), self._options)
+        try:
+            return decoded(content)
+        except ValueError as error:  # msgspec's errors are
+            reason = f"this entry of the ledger can't be read: {error}"
+            raise SinkError(self._at(name), reason) from error
+
+    def _delete(self, spans: Iterable[Span]) -> None:
+        # The parts last: without them, an entry that is still there could not be divided.
+        gone = list(spans)
+        storage.delete_files(self.uri, [span.name for span in gone], self._options)
+        parts = [span.parts_name for span in gone if span.level]
+        storage.delete_files(self.uri, parts, self._options)
+
+    def _at(self, name: str) -> str:
+        return storage.join(self.uri, name)

@@ -88,6 +88,7 @@ class Ledger:
         rows: CountedRows,
         *,
         latest_ahead_us: int,
+        held: Mapping[str, int] | None = None,
     ) -> None:
         """Reads nothing yet.
 
@@ -97,12 +98,14 @@ class Ledger:
             rule: of the first topic, to which rows belong that only the commit rejects.
             rows: of its sink.
             latest_ahead_us: how far event times may be ahead of the clock.
+            held: see :attr:`LedgerEntry.held`.
         """
         self._folder = folder
         self._checkpoint = checkpoint
         self._rule = rule
         self._rows = rows
         self._latest_ahead_us = latest_ahead_us
+        self._held = held
         self._spans: list[Span] | None = None
         self._began_late: bool | None = None
         self._entry: LedgerEntry | None = None
@@ -114,6 +117,8 @@ class Ledger:
             OSError: if the entry can't be written; nothing of the batch may be committed then.
         """
         planned = batch.planned
+        if self._entry is None:  # the first one of a run: the batches of a run follow one another
+            self._folder.cut(self._checkpoint, planned.batch_id)
         lines = [line for report in batch.reports for line in report.ledger]
         unknown = self._into_steps(lines) if self._rows.uncounted else ()
         corrected = (
@@ -133,6 +138,9 @@ class Ledger:
             changed=self._rows.changed,
             waited=_by_partition(batch.reports, attrgetter("before")),
             waiting=_by_partition(batch.reports, attrgetter("after")),
+            began=tuple(_began(planned)),
+            horizon=self._horizon(planned),
+            held=self._held,
         )
         self._folder.write(self._entry)
 
@@ -203,8 +211,10 @@ class Ledger:
         if not self._began_late:
             return 0
         self._began_late = False
-        planned_us = max(end.planned_ms for end in batch.planned.ends.values()) * 1000
-        return (planned_us + self._latest_ahead_us) // 1_000_000
+        return self._horizon(batch.planned)
+
+    def _horizon(self, planned: PlannedBatch) -> int:
+        return (planned.planned_ms * 1000 + self._latest_ahead_us) // 1_000_000
 
     def _into_steps(self, lines: Iterable[LedgerLine]) -> Iterator[LedgerLine]:
         """Lines for what went into steps that do not say what becomes of it."""
@@ -256,6 +266,12 @@ def _moved(
         LedgerKey(hop, each, window, topic, _UNKNOWN_PARTITION) for each in (before, fate)
     )
     return LedgerLine(out, Sums() - sums), LedgerLine(other, sums)
+
+
+def _began(planned: PlannedBatch) -> Iterator[EntryRange]:
+    for topic, begin in planned.initial.items():
+        for number, at in begin.partitions.items():
+            yield EntryRange(topic, planned.ends[topic].topic_id, number, at, at)
 
 
 def _ranges(planned: PlannedBatch) -> Iterator[EntryRange]:

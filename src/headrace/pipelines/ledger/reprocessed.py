@@ -2,14 +2,16 @@
 
 An entry is written before the commit of its part, under the part's number, and counts if the sink
 records a number as high. It lies beside the entries of batches and adds nothing to their sums: most
-of its events were counted when a batch read them. Its offsets fill gaps between those of batches;
-what it changed in the table is looked at where a recount finds other rows than batches have given.
+of its events were counted when a batch read them. A part is of offsets that were all read before,
+by batches or other parts, or of offsets that were not. The rows of the latter must be in the table,
+as those of batches, and their offsets are no gap. What the former changed in the table is looked at
+where a recount finds other rows than that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain, combinations
 
@@ -52,6 +54,8 @@ class ReprocessedEntry:
         dead: how many were rejected.
         window_seconds: length of the windows.
         changes: by window; only of a lake, and only where rows were added or removed.
+        checkpoint: the newest that the sink recorded then; None: it recorded none, or an older
+            headrace wrote the entry.
     """
 
     number: int
@@ -62,6 +66,7 @@ class ReprocessedEntry:
     dead: int
     window_seconds: int
     changes: tuple[WindowChange, ...] = ()
+    checkpoint: int | None = None
 
     @property
     def added(self) -> int:
@@ -132,6 +137,46 @@ def changes_of(
     )
 
 
+@dataclass
+class Fills:
+    """What reprocessing was the first to read.
+
+    Attributes:
+        entries: of parts of which nothing was read before.
+        others: the other entries.
+        ranges: the offsets, also those of other parts.
+    """
+
+    entries: list[ReprocessedEntry] = field(default_factory=list)
+    others: list[ReprocessedEntry] = field(default_factory=list)
+    ranges: list[EntryRange] = field(default_factory=list)
+
+
+def fills_of(
+    entries: Iterable[ReprocessedEntry], read_before: Callable[[int], Sequence[EntryRange]]
+) -> Fills:
+    """Returns what parts were the first to read.
+
+    Args:
+        entries: of one pipeline.
+        read_before: returns what batches have read up to the end of a checkpoint.
+    """
+    result, known = Fills(), list[EntryRange]()
+    for entry in sorted(entries, key=lambda entry: entry.number):
+        new: list[EntryRange] = []
+        if entry.checkpoint is not None:
+            read = [*known, *read_before(entry.checkpoint)]
+            # Of a partition that no batch has read, it is not known what was before the ledger.
+            partitions = {range_.partition_id for range_ in read}
+            counted = [each for each in entry.ranges if each.partition_id in partitions]
+            new = [part for range_ in counted for part in unread(read, range_)]
+        is_fill = bool(new) and sorted(new) == sorted(entry.ranges)
+        (result.entries if is_fill else result.others).append(entry)
+        result.ranges += new
+        known += entry.ranges
+    return result
+
+
 def by_window(
     entries: Iterable[ReprocessedEntry], window_seconds: int
 ) -> dict[int | None, list[Sums]]:
@@ -168,7 +213,7 @@ def explains(changes: Sequence[Sums], missing: Sums) -> bool:
 
 
 def unread(ranges: Iterable[EntryRange], gap: EntryRange) -> list[EntryRange]:
-    """Returns what of a gap between the offsets of batches no reprocessing has read."""
+    """Returns those of some offsets that are in none of ``ranges``."""
     left, at = [], gap.start
     for range_ in sorted(range_ for range_ in ranges if range_.partition_id == gap.partition_id):
         if range_.end <= at or range_.start >= gap.end:

@@ -60,4 +60,5 @@ A row that the sink rejects behind steps belongs to no record, and gets another 
 time was too far ahead when it came, and no longer is, becomes a row.
 
 **The ledger** has an entry for each part: the offsets, and by window what was added and removed.
+Offsets that were not read before are in parts of their own, whose rows the table must have then.
 """

@@ -75,6 +75,7 @@ class ReprocessedPart:
             dead=self.dead,
             window_seconds=window_seconds,
             changes=changed,
+            checkpoint=plan.checkpoint,
         )
 
     def transaction(self, plan: ReprocessPlan) -> Transaction:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
+from headrace.model import OffsetRange
 from headrace.pipelines.reprocessing.ranges import PlannedRange, TimeRange, cut_into_parts
 
 
@@ -21,6 +22,8 @@ class ReprocessPlan:
         ranges: of each partition that has, or may have had, records of these times; some may be
             empty.
         tasks: about how many read at the same time.
+        unread: offsets that neither a batch nor a reprocessing has read, as far as the ledger
+            knows: they are in parts of their own.
     """
 
     pipeline: str
@@ -29,6 +32,7 @@ class ReprocessPlan:
     checkpoint: int | None
     ranges: tuple[PlannedRange, ...]
     tasks: int
+    unread: tuple[OffsetRange, ...] = ()
 
     @property
     def offsets(self) -> int:
@@ -38,7 +42,7 @@ class ReprocessPlan:
     @property
     def parts(self) -> int:
         """How many commits they are written in."""
-        return len(cut_into_parts(self.ranges))
+        return len(cut_into_parts(self.ranges, self.unread))
 
     def to_json(self) -> dict[str, object]:
         """Returns the members, and how many offsets and parts there are."""

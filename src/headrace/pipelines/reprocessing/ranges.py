@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 from headrace.errors import RangeExpiredError
 from headrace.events.times import iso_milliseconds, time_of
@@ -99,13 +101,40 @@ def planned_ranges(
     return ranges
 
 
-def cut_into_parts(ranges: Sequence[PlannedRange]) -> list[list[OffsetRange]]:
-    """Cuts ranges into parts of at most :data:`PART_OFFSETS`, each with its share of every one."""
-    left = {range_.offsets.partition: range_.offsets for range_ in ranges if range_.span}
-    numbers = dict(enumerate(left))
-    starts = {number: left[partition].start for number, partition in numbers.items()}
-    ends = {number: left[partition].end for number, partition in numbers.items()}
-    result = []
+def cut_into_parts(
+    ranges: Sequence[PlannedRange], unread: Sequence[OffsetRange] = ()
+) -> list[list[OffsetRange]]:
+    """Cuts ranges into parts of at most :data:`PART_OFFSETS`, each with its share of every one.
+
+    Args:
+        ranges: one of each partition.
+        unread: offsets of which no part has others, too.
+    """
+    together: dict[tuple[bool, int], list[OffsetRange]] = {}
+    for range_ in ranges:
+        numbers: Counter[bool] = Counter()
+        for piece in _pieces(range_.offsets, unread):
+            is_unread = any(piece.within(each) for each in unread)
+            together.setdefault((is_unread, numbers[is_unread]), []).append(piece)
+            numbers[is_unread] += 1
+    return [part for key in sorted(together) for part in _parts(together[key])]
+
+
+def _pieces(range_: OffsetRange, unread: Sequence[OffsetRange]) -> Iterator[OffsetRange]:
+    """Divides a range where unread offsets begin and end."""
+    own = [each for each in unread if each.partition == range_.partition]
+    cuts = {at for each in own for at in (each.start, each.end)}
+    within = sorted(at for at in cuts if range_.start < at < range_.end)
+    for start, end in pairwise([range_.start, *within, range_.end]):
+        if end > start:
+            yield OffsetRange(range_.partition, start, end)
+
+
+def _parts(ranges: Sequence[OffsetRange]) -> Iterator[list[OffsetRange]]:
+    """Yields parts of ranges of different partitions."""
+    partitions = [range_.partition for range_ in ranges]
+    starts = {number: range_.start for number, range_ in enumerate(ranges)}
+    ends = {number: range_.end for number, range_ in enumerate(ranges)}
     while starts != ends:
         upto = allocate_batch(
             starts,
@@ -114,11 +143,12 @@ def cut_into_parts(ranges: Sequence[PlannedRange]) -> list[list[OffsetRange]]:
             max_bytes=1,
             mean_bytes=dict.fromkeys(starts, 0.0),
         )
-        result.append(
-            [OffsetRange(numbers[n], starts[n], upto[n]) for n in numbers if upto[n] > starts[n]]
-        )
+        yield [
+            OffsetRange(partition, starts[n], upto[n])
+            for n, partition in enumerate(partitions)
+            if upto[n] > starts[n]
+        ]
         starts = upto
-    return result
 
 
 def _offsets(

@@ -104,7 +104,7 @@ class Reprocessing:
         try:
             positions = live_positions(self._cluster, self._pipeline.followed_topics)
             announce(self._spark, positions, time.time_ns() // 1_000_000)
-            for ranges in cut_into_parts(self._plan.ranges):
+            for ranges in cut_into_parts(self._plan.ranges, self._plan.unread):
                 if stop.is_set():
                     break
                 progress = self._part(sink, ranges, progress)
@@ -133,7 +133,7 @@ class Reprocessing:
         return driver
 
     def _leave_out_twins(self, *, by_place: bool) -> None:
-        """Leaves out one of a record and its replay, which are one event."""
+        """Leaves one out of a record and its replay, which are one event."""
         if not by_place:
             self._reader.leave_out_replays()
             return

@@ -22,7 +22,7 @@ from headrace.model import TopicPartition
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.match.writer import MatchPiece, MatchWriters
 from headrace.queries.records.matched import Tick
-from headrace.sinks.api import CommitResult, PositionStore, SinkDriver, Transaction
+from headrace.sinks.api import CommitResult, PositionStore, RestoredTarget, SinkDriver, Transaction
 
 _LOG = logging.getLogger("headrace.queries")
 _PIECE = msgspec.json.Decoder(MatchPiece)
@@ -45,7 +45,7 @@ class MatchPositions(PositionStore):
         keys = {name: name.encode() for name in app_ids}
         return {name: int(recorded[key]) for name, key in keys.items() if key in recorded}
 
-    def restored(self, writer: Mapping[str, object]) -> PositionStore | None:  # noqa: ARG002
+    def restored(self, writer: Mapping[str, object]) -> RestoredTarget | None:  # noqa: ARG002
         """Returns ``None``: positions and records in topics do not go back in time."""
         return None
 

@@ -17,7 +17,7 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 from headrace.errors import SinkError
 from headrace.runtime import storage
 from headrace.runtime.storage import NO_OPTIONS, Options
-from headrace.sinks.api import Transaction
+from headrace.sinks.api import PositionStore, RestoredTarget, Transaction
 from headrace.sinks.lake.data_file import WrittenFile
 from headrace.sinks.lake.log_tail import (
     LogTail,
@@ -178,7 +178,7 @@ class DeltaLog:
         recorded = {name: _version(table, name) for name in names}
         return {name: at for name, at in recorded.items() if at is not None}
 
-    def restored(self, writer: Mapping[str, object]) -> DeltaLog | NothingRecorded | None:
+    def restored(self, writer: Mapping[str, object]) -> RestoredTarget | None:
         """What a replacement of the table's rows brought back after ``writer`` wrote last.
 
         RESTORE, an overwrite, CREATE OR REPLACE TABLE and CLONE take rows away and leave what the
@@ -188,19 +188,40 @@ class DeltaLog:
             writer: values in the metadata of its commits.
 
         Returns:
-            The table as of the version that a RESTORE went back to; after another replacement
+            What it records as of the version that a RESTORE went back to; after another replacement
             nothing; None when there was neither since.
         """
         table = self.snapshot()
-        for entry in _history(table) if table else ():
+        return None if table is None else self._restored(table, table.version(), writer)
+
+    def _restored(
+        self, table: DeltaTable, version: int, writer: Mapping[str, object]
+    ) -> RestoredTarget | None:
+        """Returns what was brought back up to a version, as :meth:`restored` of that version."""
+        for entry in _history(table):
+            if entry["version"] > version:
+                continue
             if writer.items() <= dict(entry.get(HISTORY_KEY, {})).items():
                 return None
             operation = replacement(entry)
-            if operation == "RESTORE":
-                return DeltaLog(self.uri, self._options, as_of=_restored_to(entry))
             if operation is not None:
-                return NothingRecorded(self.uri)
+                at = DeltaLog(self.uri, self._options, as_of=int(entry["version"]))
+                return RestoredTarget(self._brought_back(table, entry, operation, writer), at)
         return None
+
+    def _brought_back(
+        self,
+        table: DeltaTable,
+        entry: Mapping[str, Any],
+        operation: str,
+        writer: Mapping[str, object],
+    ) -> PositionStore:
+        if operation != "RESTORE":
+            return NothingRecorded(self.uri)
+        there = DeltaLog(self.uri, self._options, as_of=_restored_to(entry))
+        # That version can have been brought back itself, and records what was there before.
+        earlier = self._restored(table, there.existing().version(), writer)
+        return there if earlier is None else earlier.to
 
     def retrying(self, attempt: Callable[[], _Result]) -> _Result:
         """The result of ``attempt``, which is repeated while other writers come in between.

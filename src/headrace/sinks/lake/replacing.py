@@ -218,7 +218,7 @@ class _Comparison:
         return _Differences(_by_file(missing), _by_file(wrong), len(written) - len(missing))
 
     def _refuse_without_id(self, missing: pl.DataFrame) -> None:
-        """Refuses rows without an id: which rows of the table they would replace is not known."""
+        """Refuses rows without an id: it is not known which rows they would replace."""
         if number := missing[:, 0].null_count():
             reason = (
                 f"{number} of the rows that it lacks have no {self._keys.event_id!r}, by which "

@@ -1,5 +1,6 @@
 """What the state of a window is, and which hop a difference is at."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -226,19 +227,34 @@ def test_rows_from_before_the_ledger_are_no_difference():
     assert window(balanced(), unknown_before=1).state is WindowState.BALANCED
 
 
+PARTITION = ("clicks", "id", 0)
+
+
+def balance_of(*entries, recorded=None):
+    positions = {} if recorded is None else {1: {PARTITION: recorded}}
+    return Balance(entries, ALLOWED, has_steps=False, recorded=positions)
+
+
 def breaks(*entries, recorded=None):
-    balance = Balance(entries, ALLOWED, has_steps=False)
-    return [(gap.start, gap.end, gap.is_gap) for gap in balance.breaks(recorded or {})]
+    balance = balance_of(*entries, recorded=recorded)
+    assert not balance.uncounted
+    return [(gap.start, gap.end, gap.is_gap) for gap in balance.breaks()]
 
 
 def test_ranges_that_follow_one_another_have_no_breaks():
-    assert not breaks(entry([], start=10), entry([], batch=1, start=20), entry([], start=0))
+    assert not breaks(entry([]), entry([], batch=1, start=10), entry([], batch=2, start=20))
 
 
 def test_a_gap_is_offsets_that_no_batch_has_read_and_an_overlap_those_that_two_have():
     assert breaks(entry([]), entry([], batch=1, start=15)) == [(10, 15, True)]
     assert breaks(entry([]), entry([], batch=1, start=5)) == [(5, 10, False)]
     assert breaks(entry([]), entry([], batch=1)) == [(0, 10, False)]
+
+
+def test_a_checkpoint_that_begins_elsewhere_leaves_a_gap_or_an_overlap():
+    for begin, found in [(10, []), (15, [(10, 15, True)]), (4, [(4, 10, False)])]:
+        later = replace(entry([], start=begin), checkpoint=2)
+        assert breaks(entry([]), later) == found
 
 
 def test_a_range_within_a_longer_one_is_no_gap_before_the_next():
@@ -248,9 +264,49 @@ def test_a_range_within_a_longer_one_is_no_gap_before_the_next():
     ]
 
 
-def test_positions_of_the_sink_that_no_entry_reaches_are_a_gap():
-    assert breaks(entry([]), recorded={("clicks", "id", 0): 30}) == [(10, 30, True)]
-    assert not breaks(entry([]), recorded={("clicks", "id", 0): 10})
+def uncounted(*entries, recorded=None):
+    balance = balance_of(*entries, recorded=recorded)
+    assert not balance.breaks()
+    return [reason.partition(":")[0] for reason in balance.uncounted]
+
+
+def test_what_batches_without_an_entry_have_read_is_uncounted():
+    batch, later = entry([], horizon=50), entry([], batch=2, start=30, horizon=99)
+    [between] = ["offsets 10 to 30 of clicks/0 were read by batches that are not in the ledger"]
+    assert uncounted(batch, later) == [between]
+    assert uncounted(replace(later, began=(EntryRange(*PARTITION, 10, 10),))) == [between]
+    whole = replace(batch, positions={"clicks": {0: 10}}) + later
+    assert uncounted(whole) == [between]
+    assert uncounted(batch, recorded=30) == [between]
+    assert not uncounted(batch, recorded=10)
+    other = replace(later, checkpoint=3, first=0, last=0)
+    balance = Balance([batch, other], ALLOWED, has_steps=False, recorded={2: {PARTITION: 30}})
+    assert not balance.breaks()
+    assert "checkpoint 2" in balance.uncounted[0]
+
+
+def test_windows_that_may_hold_uncounted_rows_are_unknown_to_a_recount():
+    """Not those that began after the next batch was planned."""
+    batches = [entry(balanced()), entry(balanced(HOUR), batch=2, start=30, horizon=HOUR - 1)]
+    balance = Balance(batches, ALLOWED, has_steps=False)
+    windows = balance.windows(Recount({0: Sums(99, 0, 1), HOUR: Sums(8, 0, 13)}))
+    assert [each.state for each in windows] == [WindowState.UNKNOWN, WindowState.BALANCED]
+    assert "not in the ledger" in windows[0].unknown
+    [only] = Balance(batches[:1], ALLOWED, has_steps=False, recorded={1: {PARTITION: 30}}).windows(
+        Recount({0: Sums(99, 0, 1)})
+    )
+    assert only.state is WindowState.UNKNOWN
+
+
+def test_entries_that_the_sink_contradicts_prove_nothing():
+    """The ledger was restored, or the sink; not both to one moment."""
+    assert uncounted(entry([]), entry([], batch=5, start=5)) == [
+        "offsets 5 to 10 of clicks/0 are in the ledger twice"
+    ]
+    beyond = [entry([]), replace(entry([], start=4), checkpoint=2)]
+    assert uncounted(*beyond, recorded=4) == [
+        "offsets 4 to 10 of clicks/0 are in the ledger and not in the sink"
+    ]
 
 
 def test_a_topic_that_was_created_again_begins_anew():
@@ -280,5 +336,32 @@ def test_rows_that_reprocessing_has_added_are_no_difference_to_a_recount():
 def test_a_gap_that_reprocessing_has_read_is_none():
     batches = [entry(balanced()), entry(balanced(), batch=1, start=30)]
     again = [reprocessed(ranges=[EntryRange("clicks", "id", 0, 5, 25)])]
-    [gap] = Balance(batches, ALLOWED, again, has_steps=False).breaks({})
+    [gap] = Balance(batches, ALLOWED, again, has_steps=False).breaks()
     assert (gap.start, gap.end, gap.is_gap) == (25, 30, True)
+
+
+def test_rows_of_a_gap_that_reprocessing_has_filled_must_be_there():
+    """Those of offsets that were read before may have been lost, or not."""
+    batches = [entry(balanced()), entry(balanced(HOUR), batch=1, start=30)]
+    rows = {window: Sums(8, 0, 13) for window in (0, HOUR)}
+    [gap] = [EntryRange("clicks", "id", 0, 10, 30)]
+    filled = Sums(20, 0, 77)
+
+    def found(range_, *, is_there=True, **changes):
+        part = replace(reprocessed(changes_of({0: filled}, {}), [range_]), checkpoint=1)
+        balance = Balance([*batches, *changes.get("more", ())], ALLOWED, [part], has_steps=False)
+        table = rows | {0: rows[0] + filled} if is_there else rows
+        missing = [
+            each.number for window in balance.windows(Recount(table)) for each in window.differences
+        ]
+        return missing, [(each.start, each.end, each.is_gap) for each in balance.breaks()]
+
+    assert found(gap) == ([], [])
+    assert found(gap, is_there=False) == ([20], [])
+    assert found(replace(gap, start=5), is_there=False) == ([], [])
+    assert found(replace(gap, start=5), more=[replace(entry([], start=15), checkpoint=2)]) == (
+        [],
+        [(15, 25, False)],
+    )
+    again = replace(entry([], start=15), checkpoint=2)
+    assert found(gap, more=[again]) == ([], [(15, 25, False)])

@@ -119,7 +119,57 @@ def test_merged_entries_are_deleted(folder):
         (0, 5, 5),
         (1, 0, 3),
     ]
-    assert len(storage.list_files(folder.uri)) == 3
+    assert len(storage.list_files(folder.uri)) == 4
+
+
+@pytest.mark.parametrize("done", range(6))
+def test_a_merged_entry_is_divided_at_the_last_batch_that_the_sink_holds(folder, done):
+    folder.merge(folder.spans()[1:5])
+    assert covered(folder, done) == (EntryRange("clicks", "id", 0, 0, done * 10 + 10),)
+    assert len(covered(folder)) == 1
+
+
+def test_an_entry_that_was_merged_twice_is_divided_into_those_that_were_merged(folder):
+    spans = folder.spans()
+    folder.merge([folder.merge(spans[:3]), folder.merge(spans[3:])])
+    assert covered(folder, 4) == (EntryRange("clicks", "id", 0, 0, 30),)
+    assert folder.counted({1: 1}) == []
+    assert len(storage.list_files(folder.uri)) == 2
+
+
+def test_an_entry_that_an_older_headrace_has_merged_counts_whole_or_not_at_all(folder):
+    span = folder.merge(folder.spans()[:4])
+    storage.delete(f"{folder.uri}/{span.parts_name}")
+    assert folder.counted({1: 2}) == []
+    assert covered(folder, 3) == (EntryRange("clicks", "id", 0, 0, 40),)
+
+
+def test_an_entry_of_an_older_headrace_is_read():
+    old = (
+        b'{"checkpoint":1,"first":0,"last":63,"window_seconds":3600,"ranges":[],"lines":[],'
+        b'"level":1,"clocks":{"clicks":{"0":5}},"positions":{"clicks":{"0":7}}}'
+    )
+    read = LedgerEntry.from_bytes(old)
+    assert (read.positions, read.began, read.horizon) == ({"clicks": {0: 7}}, (), 0)
+    assert not read.is_whole
+
+
+@pytest.mark.parametrize("merged_before", [False, True])
+@pytest.mark.parametrize("batch", range(7))
+def test_what_is_written_of_later_batches_is_forgotten_when_a_batch_comes_again(
+    folder, merged_before, batch
+):
+    """That of the batch itself is about to be replaced, and may tell what a side table took."""
+    folder.write(entry(0, checkpoint=2))
+    if merged_before:
+        folder.merge(folder.spans()[1:5])
+    folder.cut(1, batch)
+    kept = [span for span in folder.spans() if span.checkpoint == 1]
+    assert max(span.last for span in kept) == min(batch, 5)
+    assert all(span.level == 0 for span in kept if span.last == batch)
+    assert len(folder.counted({2: 0})) == 1
+    folder.write(entry(batch))
+    assert covered(folder) == (EntryRange("clicks", "id", 0, 0, batch * 10 + 10),)
 
 
 def test_entries_of_batches_that_the_sink_lacks_do_not_count(folder):

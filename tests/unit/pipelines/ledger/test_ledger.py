@@ -10,14 +10,18 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.pipelines.spark_like import (
     BAD_EVERY,
+    CHECKPOINTS,
     CRASHES,
+    TABLE,
     Crashed,
     Site,
     event_columns,
+    once,
     without_kafka,
 )
 
@@ -26,6 +30,7 @@ from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.ledger import recording
 from headrace.pipelines.ledger.balance import Balance
 from headrace.pipelines.ledger.completeness import CompletenessBounds
+from headrace.pipelines.ledger.history import read_history
 from headrace.pipelines.ledger.recording import (
     CountedRows,
     Ledger,
@@ -55,15 +60,17 @@ def site(tmp_path, monkeypatch):
     return make_site(tmp_path, monkeypatch)
 
 
+def history(site):
+    return read_history(site.lake, site.pipeline.name, site.table.versions)
+
+
 def counted(site):
-    numbers = {span.checkpoint for span in site.ledger.spans()}
-    ids = {CheckpointIds(site.pipeline.name, number).batch: number for number in numbers}
-    done = {ids[name]: at for name, at in site.table.versions(ids).items()}
-    return site.ledger.counted(done)
+    return history(site).entries
 
 
 def balance(site):
-    return Balance(counted(site), CompletenessBounds(0), has_steps=False)
+    known = history(site)
+    return Balance(known.entries, CompletenessBounds(0), has_steps=False, recorded=known.recorded)
 
 
 def truth(site, hop, fate, good):
@@ -85,7 +92,8 @@ def truth(site, hop, fate, good):
 def assert_ledger_is_true(site):
     result = balance(site)
     windows = result.windows()
-    assert not result.breaks({})
+    assert not result.breaks()
+    assert not result.uncounted
     assert not [window for window in windows if window.differences]
     sums = {}
     for entry in counted(site):
@@ -226,13 +234,105 @@ def test_a_batch_that_reads_nothing_has_no_entry_but_the_first_of_a_pipeline(sit
         assert len(site.ledger.spans()) == 1
 
 
-def test_a_lost_entry_is_a_gap(site):
+def test_a_lost_entry_is_no_lost_record(site):
     for _ in range(3):
         site.send(10, 0)
         site.run()
     storage.delete(f"{site.ledger.uri}/1-0-1-1.json")
-    [gap] = balance(site).breaks({})
-    assert (gap.partition, gap.start, gap.end, gap.is_gap) == ("clicks/0", 10, 20, True)
+    result = balance(site)
+    assert not result.breaks()
+    [reason] = result.uncounted
+    assert reason.startswith("offsets 10 to 20 of clicks/0 were read by batches that are not in")
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_batches_while_the_ledger_is_off_are_uncounted(site, is_reset):
+    for keeps in (True, False, True):
+        site.keeps_ledger = keeps
+        site.send(10, 4)
+        site.run()
+        result = balance(site)
+        assert not result.breaks()
+        assert bool(result.uncounted) == (not keeps or len(site.rows()) > 12)
+        if is_reset:
+            site.reset()
+    assert site.rows() == once(30, 12)
+
+
+def batches(site, count, events=3):
+    for _ in range(count):
+        site.send(events, events)
+        site.run()
+
+
+@pytest.fixture
+def merging_early(monkeypatch):
+    monkeypatch.setattr(recording, "MERGED_AT_ONCE", 4)
+    monkeypatch.setattr(recording, "KEPT_SINGLE", 1)
+
+
+@pytest.mark.usefixtures("merging_early")
+@pytest.mark.parametrize("at", [3, 6, 9])
+def test_batches_before_a_backup_of_the_table_count_after_it_was_restored(site, tmp_path, at):
+    """Also those whose entries were merged with entries of batches after it."""
+    batches(site, at)
+    kept = site.keep(tmp_path / "backup")
+    batches(site, 10 - at)
+    site.restore(kept, TABLE)
+    site.reset()
+    batches(site, 2)
+    assert_ledger_is_true(site)
+
+
+@pytest.mark.usefixtures("merging_early")
+@pytest.mark.parametrize("at", [3, 6, 9])
+def test_batches_of_a_history_that_ended_do_not_count(site, tmp_path, at):
+    """The table and its checkpoint are restored, and the numbers of batches are used again."""
+    batches(site, at)
+    kept = site.keep(tmp_path / "backup")
+    batches(site, 10 - at)
+    site.restore(kept, TABLE)
+    site.restore(kept, CHECKPOINTS)
+    batches(site, 10, events=2)
+    assert_ledger_is_true(site)
+
+
+@pytest.mark.usefixtures("merging_early")
+def test_where_a_restore_goes_back_beyond_what_is_divided_the_rest_is_uncounted(site, tmp_path):
+    batches(site, 5)
+    kept = site.keep(tmp_path / "backup")
+    batches(site, 15)
+    site.restore(kept, TABLE)
+    site.reset()
+    batches(site, 1)
+    result = balance(site)
+    assert not result.breaks()
+    assert [reason.partition(":")[0] for reason in result.uncounted] == [
+        f"offsets 12 to 15 of clicks/{p} were read by batches that are not in the ledger"
+        for p in (0, 1)
+    ]
+
+
+@pytest.mark.usefixtures("merging_early")
+def test_batches_that_a_restore_of_delta_has_taken_do_not_count(site):
+    """The table still records them."""
+    batches(site, 8)
+    for _ in range(2):
+        table = DeltaTable(site.table.uri)
+        table.restore(table.version() - 3)
+        site.reset()
+        batches(site, 3)
+        assert_ledger_is_true(site)
+
+
+def test_a_restore_that_is_undone_before_anything_was_written_changes_nothing(site):
+    batches(site, 6)
+    table = DeltaTable(site.table.uri)
+    newest = table.version()
+    table.restore(2)
+    table.restore(newest)
+    batches(site, 1)
+    assert_ledger_is_true(site)
 
 
 def test_a_reset_that_reads_records_again_is_an_overlap(site):
@@ -241,7 +341,7 @@ def test_a_reset_that_reads_records_again_is_an_overlap(site):
     [entry] = counted(site)
     site.ledger.write(replace(entry, checkpoint=2))
     result = Balance(site.ledger.counted({1: 0, 2: 0}), CompletenessBounds(0), has_steps=False)
-    [gap] = result.breaks({})
+    [gap] = result.breaks()
     assert (gap.start, gap.end, gap.is_gap) == (0, 10, False)
 
 

@@ -295,7 +295,7 @@ def test_a_replacement_of_all_rows_stops_a_writer_and_is_seen_at_the_start(root,
         follow(table, root, 2, 1)
     assert ids(root) == []
     replaced = delta_log.DeltaLog(root).restored({"pipeline": "p"})
-    assert replaced.versions(["a"]) == {}
+    assert (replaced.to.versions(["a"]), replaced.at.versions(["a"])) == ({}, {"a": 1})
 
 
 def test_a_restore_is_seen_also_where_the_log_is_not_read_on(root, monkeypatch):

@@ -1,0 +1,154 @@
+"""Which offsets batches have read, also those that have no entry in the ledger.
+
+Batches of one checkpoint follow one another: what lies between the entries of two that do not was
+read by batches without an entry, since the ledger was turned off or files of it are gone. So does
+what lies between where a checkpoint began and its first entry, and between its last one and the
+position that the sink records. These offsets are *uncounted*: nothing is lost, and nothing is
+known of their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, groupby, pairwise
+from typing import TypeAlias
+
+from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry
+
+PartitionId: TypeAlias = tuple[str, str, int]
+"""Topic, its id and the number of the partition."""
+RecordedPositions: TypeAlias = Mapping[int, Mapping[PartitionId, int]]
+"""Of each checkpoint that the sink records a batch of, its positions."""
+
+Positions: TypeAlias = Mapping[str, Mapping[int, int]]
+"""By topic and partition, the next record to read."""
+
+_ALL_WINDOWS = 1 << 62
+_WHY = "`[ledger] enabled` was false, or files of the ledger are gone or were restored"
+
+
+@dataclass
+class Coverage:
+    """What the batches of a pipeline have read, and what the ledger does not know of that.
+
+    Attributes:
+        ranges: that batches have read, by number of their checkpoint.
+        possible: that checkpoints without entries have read, or may have.
+        uncounted: what is not in the ledger, and why, as sentences.
+        unknown_before: windows that begin before it, in seconds since 1970, may hold rows of
+            uncounted offsets; 0: there are none.
+    """
+
+    ranges: dict[int, list[EntryRange]] = field(default_factory=dict)
+    possible: list[EntryRange] = field(default_factory=list)
+    uncounted: list[str] = field(default_factory=list)
+    unknown_before: int = 0
+
+    def up_to(self, checkpoint: int) -> list[EntryRange]:
+        """Returns what was read before the end of a checkpoint, or may have been."""
+        read = (ranges for number, ranges in self.ranges.items() if number <= checkpoint)
+        return [*chain.from_iterable(read), *self.possible]
+
+    def note(self, what: str, horizon: int = 0) -> None:
+        """Notes something uncounted; ``horizon`` is of the next entry, 0: there is none."""
+        self.uncounted.append(f"{what}: {_WHY}")
+        self.unknown_before = max(self.unknown_before, horizon + 1 if horizon else _ALL_WINDOWS)
+
+
+def coverage_of(entries: Iterable[LedgerEntry], recorded: RecordedPositions) -> Coverage:
+    """Returns what batches have read.
+
+    Args:
+        entries: that count, of which there is one at least.
+        recorded: what the sink records.
+    """
+    ordered = sorted(entries, key=lambda entry: (entry.checkpoint, entry.first))
+    by_number = {n: list(each) for n, each in groupby(ordered, lambda entry: entry.checkpoint)}
+    numbers = sorted({*by_number, *recorded})
+    if ordered[0].unknown_before:  # the ledger began with it, later than the pipeline
+        numbers = numbers[numbers.index(ordered[0].checkpoint) :]
+    result = Coverage()
+    for number, following in zip(numbers, [*numbers[1:], 0], strict=True):
+        horizon = next((entry.horizon for entry in by_number.get(following, ())), 0)
+        positions = recorded.get(number, {})
+        if number in by_number:
+            _Checkpoint(by_number[number], result).add(positions, horizon)
+        else:
+            result.possible += [EntryRange(*id_, 0, at) for id_, at in positions.items()]
+            result.note(f"the batches of checkpoint {number} are not in the ledger", horizon)
+    return result
+
+
+class _Checkpoint:
+    """The ranges of one checkpoint while they are added, batch by batch."""
+
+    def __init__(self, entries: Sequence[LedgerEntry], coverage: Coverage) -> None:
+        self._entries, self._coverage = entries, coverage
+        self._read_to: dict[PartitionId, int] = {}
+        self._ranges: list[EntryRange] = []
+
+    def add(self, recorded: Mapping[PartitionId, int], horizon: int) -> None:
+        """Adds the ranges of all entries, and what the sink holds beyond them.
+
+        Args:
+            recorded: the positions of the checkpoint in the sink.
+            horizon: of the first entry after it; 0: there is none.
+        """
+        first, last = self._entries[0], self._entries[-1]
+        begins_ledger = bool(first.unknown_before)
+        began: dict[str, dict[int, int]] = {}
+        for range_ in () if begins_ledger else first.began:
+            began.setdefault(range_.topic, {})[range_.partition] = range_.start
+        self._take(first, began, is_next=first.first == 0 or begins_ledger)
+        for before, entry in pairwise(self._entries):
+            self._take(entry, before.positions, is_next=before.last + 1 == entry.first)
+        for id_, at in recorded.items():
+            read_to = self._stands(id_, last.positions)
+            if read_to is not None and at > read_to:
+                self._miss(EntryRange(*id_, read_to, at), horizon)
+            elif read_to is not None and at < read_to:
+                self._note(EntryRange(*id_, at, read_to), "are in the ledger and not in the sink")
+                self._cut(id_, at)
+        self._coverage.ranges[first.checkpoint] = self._ranges
+
+    def _take(self, entry: LedgerEntry, known: Positions, *, is_next: bool) -> None:
+        for range_ in sorted(entry.ranges):
+            read_to = self._stands(range_.partition_id, known)
+            if read_to is None:
+                read_to = range_.start
+                if not is_next or entry.unknown_before:
+                    self._coverage.possible.append(replace(range_, start=0, end=range_.start))
+            # Of batches that follow one another, this is what they have read.
+            is_counted = is_next and entry.is_whole
+            if range_.start > read_to and not is_counted:
+                self._miss(replace(range_, start=read_to, end=range_.start), entry.horizon)
+            elif range_.start < read_to and not is_counted:
+                twice = min(read_to, range_.end)
+                self._note(replace(range_, end=twice), "are in the ledger twice")
+                range_ = replace(range_, start=twice)  # noqa: PLW2901
+            self._ranges.append(range_)
+            self._read_to[range_.partition_id] = max(read_to, range_.end)
+
+    def _stands(self, id_: PartitionId, known: Positions) -> int | None:
+        """Returns the next record of a partition; None: it is not known."""
+        topic, topic_id, partition = id_
+        if id_ in self._read_to:
+            return self._read_to[id_]
+        if any(name == topic and other != topic_id for name, other, _ in self._read_to):
+            return None  # the topic was made again
+        return known.get(topic, {}).get(partition)
+
+    def _miss(self, range_: EntryRange, horizon: int) -> None:
+        self._ranges.append(range_)
+        self._note(range_, "were read by batches that are not in the ledger", horizon)
+
+    def _note(self, range_: EntryRange, what: str, horizon: int = 0) -> None:
+        name = f"{range_.topic}/{range_.partition}"
+        self._coverage.note(f"offsets {range_.start} to {range_.end} of {name} {what}", horizon)
+
+    def _cut(self, id_: PartitionId, end: int) -> None:
+        for number, range_ in enumerate(self._ranges):
+            if range_.partition_id == id_:
+                start = min(range_.start, end)
+                self._ranges[number] = replace(range_, start=start, end=min(range_.end, end))
