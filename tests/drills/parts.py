@@ -15,6 +15,7 @@ PARTS = (
         "acceptance/test_join_histories.py",
         "docs/test_queries.py",
         "integration/test_extras.py",
+        "integration/test_fidelity.py",
     ),
     (
         "acceptance/test_demo_telemetry.py",

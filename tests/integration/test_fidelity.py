@@ -1,0 +1,435 @@
+"""Random events of random classes, through a topic into every sink, and back as readers get them.
+
+Each record is in the sink with equal values, or a dead letter with its reason, or late, or a
+duplicate. What runs is the code of Spark's Python workers and of the driver's commit.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal, localcontext
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+from unicodedata import category
+
+import deltalake
+import msgspec
+import psycopg
+import pytest
+from psycopg import sql
+from tests.contracts.fidelity import (
+    DAY,
+    EPOCH,
+    FIRST,
+    MICROSECOND,
+    Exact,
+    Integer,
+    Sending,
+    Text,
+    Truth,
+    any_sending,
+    parsed,
+)
+from tests.kafka_topics import make_topic
+from tests.mock_registry import MockRegistry
+from tests.waiting import FLUSH_SECONDS
+
+from headrace import (
+    Avro,
+    Count,
+    Json,
+    Kafka,
+    Lake,
+    Latest,
+    Metadata,
+    Pipeline,
+    Postgres,
+    Profiles,
+    Source,
+    Stats,
+    Sum,
+    Topic,
+    Unique,
+    WriteMode,
+)
+from headrace.events.avro import HEADER
+from headrace.kafka.client import connected_producer
+from headrace.kafka.cluster import KafkaCluster
+from headrace.model import OffsetRange, TopicPartition
+from headrace.pipelines.commit_rows import commit_rows
+from headrace.pipelines.graph import RunContext, source_spec
+from headrace.pipelines.late_data.rule import LateRule
+from headrace.pipelines.ledger.sums import Fate, Hop
+from headrace.pipelines.manifest import Manifest
+from headrace.pipelines.source.datasource import RangesReader, row_schema, spark_schema
+from headrace.pipelines.source.reader import ReadRange
+from headrace.settings import Secret
+from headrace.sinks.api import CommitRejection, Sink
+from headrace.testing.sink_lab import batch
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+NOW_US = (NOW - EPOCH) // MICROSECOND
+EVENTS_OF_A_CLASS = 20
+YEARS = timedelta(days=36_500)
+OFFSET = Metadata.OFFSET.value
+
+
+@dataclass
+class Outcome:
+    """What a pipeline made of the records of a range.
+
+    Attributes:
+        records: reasons of the records that are dead letters, by their place in the range.
+        rows: reasons of rows that the sink has rejected, and their values.
+        manifest: what the task has handed to the driver.
+        repeats: rows that the sink has dropped as duplicates.
+    """
+
+    records: dict[int, str]
+    rows: list[tuple[str, Mapping[str, Any]]]
+    manifest: Manifest
+    repeats: int
+
+
+class Site:
+    """A cluster, a registry, a lake and servers, and one topic in each format."""
+
+    def __init__(self, broker, postgres, redis_server, registry, folder: Path) -> None:
+        self.client = {"bootstrap.servers": broker.bootstrap_servers}
+        self.registry = registry
+        self.url = postgres.create_database(f"fidelity_{uuid.uuid4().hex[:8]}")
+        self.lake = str(folder / "lake")
+        sinks = {"postgres": {"url": Secret(self.url)}, "profiles": {"url": redis_server.url}}
+        self.context = RunContext(
+            self.lake,
+            self.client,
+            sinks,
+            folder / "state",
+            str(folder / "staging"),
+            registry.settings,
+        )
+        self.topics = {is_avro: f"fidelity-{uuid.uuid4().hex[:8]}" for is_avro in (True, False)}
+        self.target = f"fidelity-{uuid.uuid4().hex[:8]}"
+        for name in (*self.topics.values(), self.target):
+            make_topic(self.client, name)
+        self.ends = dict.fromkeys((*self.topics.values(), self.target), 0)
+        self._numbers = count()
+        self._producer = connected_producer(self.client)
+
+    def name(self) -> str:
+        """Returns the name of a table or store that nobody has yet."""
+        return f"t{next(self._numbers)}"
+
+    def send(self, sending: Sending) -> tuple[Topic, OffsetRange]:
+        """Appends the records to the topic of their format."""
+        topic = topic_of(sending, self.topics[sending.is_avro])
+        for value in values_of(sending, self.registry):
+            self._producer.produce(topic.name, value, key=b"k", partition=0)
+        assert self._producer.flush(FLUSH_SECONDS) == 0
+        start = self.ends[topic.name]
+        self.ends[topic.name] = start + len(sending.sent)
+        return topic, OffsetRange(TopicPartition(topic.name, 0), start, self.ends[topic.name])
+
+    def written(self, sending: Sending, topic: Topic, range_: OffsetRange, sink: Sink) -> Outcome:
+        """Runs a batch of a range, as a task and the driver do."""
+        source = Source(topic, metadata=(Metadata.OFFSET,))
+        pipeline = Pipeline(self.name(), source, sink)
+        spec = source_spec(pipeline, source, self.context, "", None)
+        driver = sink.open(self.context.of_sink(pipeline, sink), row_schema(spec))
+        late = LateRule(to_dead_letters=sending.rejects_late)
+        spec = replace(spec, late=late, writers=driver.writers)
+        work = ReadRange(range_, NOW_US // 1000, event_us=NOW_US)
+        reader = RangesReader(spec, spark_schema(spec), [(0, (work,))])
+        manifest = Manifest.of(
+            row
+            for task in reader.partitions()
+            for rows in reader.read(task)
+            for row in rows.to_pylist()
+        )
+        rejections: list[CommitRejection] = []
+        commit_rows(driver, manifest.pieces, batch(0), 0, rejections.append)
+        driver.close(0.0)
+        (report,) = manifest.reports
+        assert report.records == len(sending.sent)
+        assert not report.omitted + manifest.omitted
+        values = list(values_of(sending, self.registry))
+        for letter in report.dead:
+            assert letter.value == values[letter.offset - range_.start]
+            assert letter.detail
+        rejected = [(each.reason, each.values) for one in rejections for each in one.rejected]
+        rejected += [(letter.reason, letter.value) for letter in manifest.dead]
+        return Outcome(
+            {letter.offset - range_.start: letter.reason for letter in report.dead},
+            [(reason, parsed(values)) for reason, values in rejected],
+            manifest,
+            sum(0 if one.repeats is None else one.repeats.num_rows for one in rejections),
+        )
+
+
+def topic_of(sending: Sending, name: str, **changes: Any) -> Topic:
+    """Returns the topic of the records; no time is too early for it."""
+    return Topic(
+        name,
+        event=sending.record.annotation,
+        format=Avro() if sending.is_avro else Json(),
+        key="who",
+        event_id="id",
+        event_time="at",
+        earliest_event_time=FIRST,
+        **changes,
+    )
+
+
+def values_of(sending: Sending, registry: MockRegistry) -> Iterator[bytes | None]:
+    """Yields the values of the records, those of Avro with the id of their schema."""
+    head = HEADER.pack(0, registry.add(sending.record.avro)) if sending.is_avro else b""
+    for sent in sending.sent:
+        yield None if sent.value is None else head + sent.value
+
+
+def events_of(
+    sending: Sending,
+    outcome: Outcome,
+    refused: Callable[[Mapping[str, Any]], str] = lambda _: "",
+) -> dict[int, Mapping[str, Any]]:
+    """Returns the events that come to the sink, by place; the other records are dead letters.
+
+    ``refused`` tells why the sink can't take an event.
+    """
+    reasons = {n: sent.reason or refused(sent.event) for n, sent in enumerate(sending.sent)}
+    assert outcome.records == {n: reason for n, reason in reasons.items() if reason}
+    fates = dict.fromkeys(Fate, 0)
+    for line in outcome.manifest.reports[0].ledger:
+        if line.key.hop is Hop.READ:
+            fates[line.key.fate] += line.sums.number
+    late = sum(reason == "late-event" for reason in reasons.values())
+    assert fates[Fate.IN] == len(reasons)
+    assert fates[Fate.LATE] == late
+    assert fates[Fate.DEAD] == len(outcome.records) - late
+    assert fates[Fate.OUT] == len(reasons) - len(outcome.records)
+    return {n: sent.event for n, sent in enumerate(sending.sent) if not reasons[n]}
+
+
+def ids(events: Iterable[Mapping[str, Any]]) -> list[str]:
+    return sorted(event["id"] for event in events)
+
+
+def unsafe(event: Mapping[str, Any], columns: Sequence[str]) -> str:
+    """Tells which values can't name a directory."""
+    texts = [event[name] for name in columns if isinstance(event.get(name), str)]
+    is_unsafe = any(
+        len(text.encode()) > 100
+        or text in {".", ".."}
+        or any(char in "/\\" or category(char) == "Cc" for char in text)
+        for text in texts
+    )
+    return "unsafe-partition-value" if is_unsafe else ""
+
+
+def check_lake(
+    site: Site, sending: Sending, topic: Topic, range_: OffsetRange, rng: Random
+) -> None:
+    fields = sending.record.fields
+    places = [n for n, held in fields.items() if isinstance(held.kind, Text | Integer | Truth)]
+    by = rng.choice([(), ("day",), ("day", "hour"), ("day", rng.choice(places))])
+    unique = rng.choice([None, Unique(by=["id"], within=DAY)])
+    sink = Lake(site.name(), partition_by=by, unique=unique)
+    outcome = site.written(sending, topic, range_, sink)
+    events = events_of(sending, outcome, lambda event: unsafe(event, by))
+    kept, changed, repeats = dict(events), [], 0
+    first: dict[str, Mapping[str, Any]] = {}
+    for place, event in events.items() if unique else ():
+        if event["id"] in first:
+            del kept[place]
+            repeats += event == first[event["id"]]
+            changed += [event] if event != first[event["id"]] else []
+        first.setdefault(event["id"], event)
+    assert outcome.repeats == repeats
+    assert {reason for reason, _ in outcome.rows} <= {"conflicting-key"}
+    assert ids(event for _, event in outcome.rows) == ids(changed)
+    if kept:
+        kept = {range_.start + place: event for place, event in kept.items()}
+        check_rows(sending, f"{site.lake}/{sink.table}", kept, by)
+
+
+def check_rows(
+    sending: Sending, table: str, events: Mapping[int, Mapping[str, Any]], by: Sequence[str] = ()
+) -> None:
+    """Checks that a lake's table, partitioned ``by`` columns, has the events, by their offsets."""
+    fields = sending.record.fields
+    rows = deltalake.DeltaTable(table).to_pyarrow_table().to_pylist()
+    assert sorted(row[OFFSET] for row in rows) == list(events)
+    for row in rows:
+        event = events[row[OFFSET]]
+        # The empty text and null are one partition.
+        expected = {n: None if n in by and event[n] == "" else event[n] for n in fields}
+        assert sending.record.of_arrow({name: row[name] for name in fields}) == expected
+        assert row.get("day", event["at"].date()) == event["at"].date()
+        assert row.get("hour", event["at"].hour) == event["at"].hour
+
+
+def check_postgres(
+    site: Site, sending: Sending, topic: Topic, range_: OffsetRange, rng: Random
+) -> None:
+    fields, table = sending.record.fields, site.name()
+    by_id = rng.choice([True, False])
+    columns = [
+        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(held.kind.sql))
+        for name, held in fields.items()
+    ]
+    columns += [sql.SQL("_offset bigint"), *([sql.SQL("PRIMARY KEY (id)")] if by_id else [])]
+    selected = [
+        sql.SQL("{}::text" if held.kind.sql == "jsonb" else "{}").format(sql.Identifier(name))
+        for name, held in fields.items()
+    ]
+    made = sql.SQL("CREATE TABLE {} ({})").format(sql.Identifier(table), _listed(columns))
+    mode = {"mode": WriteMode.UPSERT, "key": ("id",), "newest_by": "at"} if by_id else {}
+    with psycopg.connect(site.url, autocommit=True, options="-c TimeZone=UTC") as connection:
+        connection.execute(made)
+        outcome = site.written(sending, topic, range_, Postgres(table, **mode))
+        query = sql.SQL("SELECT _offset, {} FROM {}")
+        query = query.format(_listed(selected), sql.Identifier(table))
+        rows = {offset - range_.start: values for offset, *values in connection.execute(query)}
+    events = events_of(sending, outcome)
+    refused = [event for event in events.values() if sending.record.holds_nul(event)]
+    assert {reason for reason, _ in outcome.rows} <= {"nul-character"}
+    assert ids(event for _, event in outcome.rows) == ids(refused)
+    kept = {n: event for n, event in events.items() if not sending.record.holds_nul(event)}
+    if by_id:
+        newest = {event["id"]: (event["at"], n) for n, event in kept.items()}
+        kept = {n: kept[n] for _, n in newest.values()}
+    assert rows.keys() == kept.keys()
+    for place, values in rows.items():
+        for (name, held), value in zip(fields.items(), values, strict=True):
+            is_json = held.kind.sql == "jsonb" and value is not None
+            found = held.of_json(parsed(value), lambda value: value) if is_json else value
+            assert found == held.plain(kept[place][name]), name
+
+
+def _listed(parts: Sequence[sql.Composable]) -> sql.Composed:
+    return sql.SQL(", ").join(parts)
+
+
+def check_kafka(
+    site: Site, sending: Sending, topic: Topic, range_: OffsetRange, rng: Random
+) -> None:
+    target = replace(topic, name=site.target, format=Json())
+    start = site.ends[target.name]
+    outcome = site.written(sending, topic, range_, Kafka(target))
+    events = events_of(sending, outcome)
+    assert outcome.rows == []
+    end = site.ends[target.name] = start + len(events)
+    sent = OffsetRange(TopicPartition(target.name, 0), start, end)
+    arrived = [
+        record for chunk in KafkaCluster(site.client).read([sent]) for record in chunk.records
+    ]
+    for record, (place, event) in zip(arrived, events.items(), strict=True):
+        headers = dict(record.headers())
+        assert headers["origin"].decode() == f"{topic.name}/0:{range_.start + place}"
+        assert headers["event-id"].decode() == event["id"]
+        assert record.key().decode() == event["who"]
+        value = sending.record.of_json(parsed(record.value()), lambda value: value)
+        assert value == sending.record.plain(event)
+
+
+def check_profiles(
+    site: Site, sending: Sending, topic: Topic, range_: OffsetRange, rng: Random
+) -> None:
+    stored = {n: held for n, held in sending.record.fields.items() if n not in ("id", "at", "who")}
+    # In Redis, names with an at sign are headrace's own.
+    names = tuple(name for name in stored if not name.startswith("@"))
+    lists = {"all": Latest(EVENTS_OF_A_CLASS, columns=tuple(stored))}
+    sink = Profiles(site.name(), key="who", ttl=YEARS, fields=names, lists=lists, event_id="id")
+    outcome = site.written(sending, topic, range_, sink)
+    events = events_of(sending, outcome)
+    reasons, users = Counter(), defaultdict(dict)
+    for event in events.values():
+        if event["who"] == "" or event["at"].year < 1827:
+            reasons["bad-key" if event["who"] == "" else "wrong-value"] += 1
+        elif event["at"] > NOW - YEARS:
+            users[event["who"]][event["id"]] = event
+        else:
+            reasons["expired"] += 1
+    (piece,) = outcome.manifest.pieces or ["{}"]
+    found = Counter(reason for reason, _ in outcome.rows)
+    assert found + Counter(expired=msgspec.json.decode(piece).get("expired", 0)) == reasons
+    context = site.context.of_sink(Pipeline("reader", topic, sink), sink)
+    for who, entries in users.items():
+        profile = sink.read(context, who)
+        shown = {
+            entry.event_id: {n: held.of_json(entry.values[n], parsed) for n, held in stored.items()}
+            for entry in profile.lists["all"]
+        }
+        assert shown == {
+            event_id: {name: held.plain(event[name]) for name, held in stored.items()}
+            for event_id, event in entries.items()
+        }
+        times = {entry.event_id: entry.event_time for entry in profile.lists["all"]}
+        assert times == {event_id: event["at"] for event_id, event in entries.items()}
+        newest_last = sorted(entries.values(), key=lambda event: (event["at"], event["id"]))
+        newest = {n: e[n] for e in newest_last for n in names if e[n] is not None}
+        assert profile.fields.keys() == newest.keys()
+        for name, field in profile.fields.items():
+            value = stored[name].of_json(field.value, parsed)
+            assert value == stored[name].plain(newest[name])
+
+
+def check_stats(
+    site: Site, sending: Sending, topic: Topic, range_: OffsetRange, rng: Random
+) -> None:
+    every = rng.choice([timedelta(hours=1), DAY, timedelta(days=7)])
+    summed = [
+        n for n, held in sending.record.fields.items() if isinstance(held.kind, Integer | Exact)
+    ]
+    sums = {f"sum_{number}": Sum(name) for number, name in enumerate(summed)}
+    sink = Stats(site.name(), by=("who",), every=every, measures={"n": Count(), **sums})
+    outcome = site.written(sending, topic, range_, sink)
+    events = events_of(sending, outcome)
+    groups: dict[tuple[int, str], list[Decimal]] = {}
+    refused = []
+    for event in events.values():
+        since = (event["at"] - EPOCH) // every * every
+        if "\0" in event["who"] or since < FIRST - EPOCH:
+            refused.append(event)
+            continue
+        key = since // timedelta(seconds=1), event["who"]
+        values = groups.setdefault(key, [Decimal(0)] * (1 + len(summed)))
+        added = [1, *(event[name] or 0 for name in summed)]
+        with localcontext(prec=200):
+            groups[key] = [value + more for value, more in zip(values, added, strict=True)]
+    assert {reason for reason, _ in outcome.rows} <= {"nul-character", "wrong-value"}
+    assert ids(event for _, event in outcome.rows) == ids(refused)
+    names = sql.SQL(", ").join(map(sql.Identifier, ["n", *sums]))
+    query = sql.SQL("SELECT extract(epoch FROM window_start)::bigint, who, {} FROM {}")
+    with psycopg.connect(site.url) as connection:
+        rows = connection.execute(query.format(names, sql.Identifier(sink.table))).fetchall()
+    found = {(since, who): [value or 0 for value in values] for since, who, *values in rows}
+    assert found == groups
+
+
+CHECKS = [check_lake, check_postgres, check_kafka, check_profiles, check_stats]
+
+
+@pytest.fixture(scope="module")
+def site(broker, postgres, redis_server, tmp_path_factory):
+    with MockRegistry().running() as registry:
+        yield Site(broker, postgres, redis_server, registry, tmp_path_factory.mktemp("fidelity"))
+
+
+@pytest.mark.drill(always=True)
+@pytest.mark.timeout(3500)
+def test_every_record_is_in_the_sink_as_it_was_or_where_its_reason_says(site, drill_run):
+    records = drill_run.size(short=300, long=10_000)
+    while sum(site.ends[topic] for topic in site.topics.values()) < records:
+        rng = Random(drill_run.random.randrange(2**32))
+        sending = any_sending(rng, NOW, EVENTS_OF_A_CLASS)
+        topic, range_ = site.send(sending)
+        for check in CHECKS:
+            check(site, sending, topic, range_, rng)
+    drill_run.report(records=records)
