@@ -4,6 +4,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tests.contracts.names import FOLDERS
 from tests.contracts.transform import TimedTransformContract, TransformCase, TransformContract
 from tests.integration.flow import NOW_MS, Flow, click
 
@@ -67,6 +68,26 @@ def test_a_repeat_is_dropped_until_the_watermark_has_passed_its_first_by_within(
         assert outcome.state is PipelineState.FINISHED, outcome.reason
         kept.append((flow.ids("unique")["e0"], outcome.duplicate_rows))
     assert kept == [(1, 0), (1, 1), (2, 1)]
+
+
+def renamed(rows):
+    for old, new in {"event_id": "a.b", "category": "`c` 50%"}.items():
+        rows = rows.withColumnRenamed(old, new)
+    return rows
+
+
+def test_columns_lakes_and_checkpoints_have_any_name(broker, spark, tmp_path):
+    flow = Flow(broker, spark, tmp_path.joinpath(*FOLDERS), partitions=1)
+    unique = deduplicate(by=["a.b", "`c` 50%"], within=timedelta(minutes=30))
+    counted = count_windows(timedelta(hours=1), ["`c` 50%"], within=timedelta(milliseconds=1))
+    flow.send([at(0, 0), at(1, 1), at(0, 2), at(2, 120)])
+    outcomes = flow.run(
+        flow.pipeline("unique", sink=Lake("unique", ("`c` 50%",)), steps=[renamed, unique]),
+        flow.pipeline("counted", sink=Lake("counted"), steps=[renamed, counted]),
+    )
+    assert {each.state for each in outcomes.values()} == {PipelineState.FINISHED}, outcomes
+    rows = sorted((row["a.b"], row["`c` 50%"]) for row in flow.rows("unique"))
+    assert rows == [("e0", "c0"), ("e1", "c1"), ("e2", "c2")]
 
 
 def test_rows_without_an_event_time_are_all_kept(broker, spark, tmp_path):

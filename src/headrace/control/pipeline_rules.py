@@ -29,7 +29,7 @@ from headrace.model.name import NAME, NAME_WORDS
 from headrace.pipelines.join.declaration import Join
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.pipeline import Pipeline
-from headrace.pipelines.transforms.transform import Transform
+from headrace.pipelines.transforms.transform import Transform, watermark_faults
 from headrace.settings import Secret
 from headrace.sinks.api import DeclaredRows, Sink
 
@@ -145,6 +145,10 @@ def _own_source_faults(pipeline: Pipeline, source: Source) -> Iterator[Fault]:
     if not all(is_a(name, Metadata) for name in source.metadata):
         yield Fault(f"{_label(pipeline)}: metadata is {source.metadata!r}", "Metadata members")
     yield from _watermark_faults(pipeline, source)
+    is_united = len(pipeline.sources) > 1 and pipeline.join is None
+    if source.topic.event_time is not None and (is_united or source.watermark is not None):
+        subject = f"{_label(pipeline)}: the event time of topic {source.topic.name!r}"
+        yield from watermark_faults(subject, source.topic.event_time)
     yield from at_least(source, "min_tasks", 0)
     yield from at_least(source, "subpartitions", 1)
     for fault in name_faults(source.topic.dead_letters):

@@ -16,6 +16,7 @@ from headrace.model import Metadata, Source, Start, Topic
 from headrace.model.durations import microseconds
 from headrace.pipelines.batch import BatchCommitter, BatchResult
 from headrace.pipelines.checkpoint import Checkpoint
+from headrace.pipelines.column_names import map_in_arrow
 from headrace.pipelines.derived_letters import DerivedLetters
 from headrace.pipelines.join.datasource import join_source
 from headrace.pipelines.join.matching import JoinWindow
@@ -191,7 +192,7 @@ def build(
         counts_rows = LINEAGE in stepped.rows.columns
         topics = [spec.topic for spec in specs]
         write = arrow_writer(sink.writers, topics, counts_rows=counts_rows)
-        manifests = stepped.rows.mapInArrow(write, from_arrow_schema(manifest_schema()))
+        manifests = map_in_arrow(stepped.rows, write, from_arrow_schema(manifest_schema()))
     elif join is not None:
         manifests = _load_join(spark, join, sink.writers)
     else:

@@ -1,9 +1,10 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import TypedDict
 
 import pytest
 
-from headrace import Lake, Pipeline, Topic, count_windows, deduplicate
+from headrace import Lake, Pipeline, Source, Topic, count_windows, deduplicate
 from headrace.control.pipeline_rules import pipeline_faults
 from headrace.pipelines.run_figures import RunFigures
 from headrace.pipelines.source.state import SourceState
@@ -42,6 +43,23 @@ class Visit:
 
 
 VISITS = Topic("visits", event=Visit, event_time="left_at")
+
+
+@pytest.mark.parametrize("name", ["a.b", "`at`"])
+@pytest.mark.parametrize("beside", [[], [VISITS]])
+def test_a_watermark_is_on_a_column_that_spark_takes_for_no_path(name, beside):
+    event = TypedDict("event", {"event_id": str, name: datetime})
+    topic = Topic("clicks", event=event, event_time=name)
+    watermark = None if beside else DAY
+    sources = [Source(topic, watermark=watermark), *beside]
+    steps = [lambda *rows: rows[0]]
+    declared = Pipeline("p", sources, Lake("t"), steps=steps)
+    reason = f"{name!r} can have no watermark: Spark takes it for a path"
+    faults = [*pipeline_faults(declared), *count_windows(DAY, event_time=name).faults(None)]
+    assert [each.message for each in faults if reason in each.message] == [
+        f"pipeline 'p': the event time of topic 'clicks': {reason}",
+        f"count_windows: {reason}",
+    ]
 
 
 @pytest.mark.parametrize("step", [deduplicate(["visit_id"], DAY), count_windows(DAY)])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import ReprocessRefusedError, UnreadRangesError
 from headrace.kafka.cluster import KafkaCluster
 from headrace.model import OffsetRange, TopicPartition
+from headrace.pipelines.column_names import map_in_arrow
 from headrace.pipelines.graph import RunContext, load, source_spec, stepped_rows
 from headrace.pipelines.manifest import Manifest, arrow_writer, manifest_schema
 from headrace.pipelines.pipeline import Pipeline
@@ -127,7 +128,7 @@ class PartReader:
             return self._loaded(work, replace(self._spec, writers=sink.writers))
         rows = stepped_rows(self._pipeline, [self._spec], partial(self._loaded, work)).rows
         write = arrow_writer(sink.writers, [self._spec.topic], counts_rows=False)
-        return rows.mapInArrow(write, from_arrow_schema(manifest_schema()))
+        return map_in_arrow(rows, write, from_arrow_schema(manifest_schema()))
 
     def reports(self, manifest: Manifest, ranges: Sequence[OffsetRange]) -> list[RangeReport]:
         """Takes the reports of the tasks that have read a part out of the staging folder.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.metrics import Metric
 from headrace.model import FieldType
 from headrace.model.fault import Fault, duration
+from headrace.pipelines.column_names import quoted
 from headrace.pipelines.transforms.transform import (
     EVENT_TIME,
     Transform,
@@ -82,9 +83,10 @@ class count_windows(Transform):  # noqa: N801  a verb, as the steps of users are
 
         event_time = self.event_time or EVENT_TIME
         timed = with_watermark(rows, event_time, self.within)
-        window = F.window(event_time, interval(self.every))
-        counts = timed.groupBy(window, *self.by).count()
-        return counts.select(F.col("window.start").alias("window_start"), *self.by, "count")
+        window = F.window(quoted(event_time), interval(self.every))
+        counts = timed.groupBy(window, *map(quoted, self.by)).count()
+        start = F.col("window.start").alias("window_start")
+        return counts.select(start, *map(quoted, self.by), "count")
 
     def state(self) -> Mapping[str, str | list[str]]:
         """Returns what makes the windows and their groups; ``within`` may change."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.metrics import Metric
 from headrace.model import FieldType
 from headrace.model.fault import Fault, duration
+from headrace.pipelines.column_names import quoted
 from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.transforms.transform import (
     EVENT_TIME,
@@ -117,7 +118,7 @@ class deduplicate(Transform):  # noqa: N801  a verb, as the steps of users are
         timed = timed.withMetadata(event_time, {**known, WATERMARK_DELAY: delay_ms})
         # Spark takes null for equal to null. A value of its own makes such a row unlike all others.
         # Spark seeds uuid() for each batch, so a task that runs again sends rows to the same tasks.
-        is_null = reduce(or_, (F.col(name).isNull() for name in (*self.by, event_time)))
+        is_null = reduce(or_, (F.col(quoted(name)).isNull() for name in (*self.by, event_time)))
         keyed = timed.withColumn(_UNLIKE, F.when(is_null, F.expr("uuid()")))
         unique = keyed.dropDuplicatesWithinWatermark([*self.by, _UNLIKE])
         counted = self.count(unique, deduplicate_null_key_rows=F.col(_UNLIKE).isNotNull())

@@ -10,6 +10,7 @@ from headrace.metrics import Metric
 from headrace.model import FieldType, Topic
 from headrace.model.event import readable_schema
 from headrace.model.fault import Fault, at_least, is_a
+from headrace.pipelines.column_names import quoted
 from headrace.pipelines.transforms.transform import Transform, missing_columns, new_column
 
 if TYPE_CHECKING:
@@ -91,14 +92,14 @@ class enrich(Transform):  # noqa: N801  a verb, as the steps of users are
         from pyspark.sql import functions as F  # noqa: N812
         from pyspark.sql.types import BinaryType
 
-        key = F.col(self.by)
+        key = F.col(quoted(self.by))
         if not isinstance(rows.schema[self.by].dataType, BinaryType):
             key = key.cast("string").cast("binary")
         record = F.col(_RECORD)
         matched = rows.withColumn(_RECORD, self._lookup()(key))
         counted = self.count(matched, enrich_unmatched_rows=record.isNull())
         added = (record[name].alias(f"{self.prefix}{name}") for name in self.columns)
-        return counted.select(*rows.columns, *added)
+        return counted.select(*map(quoted, rows.columns), *added)
 
     def _lookup(self) -> Callable[[Column], Column]:
         """Returns a function from keys to records as structs; only the keys go to Python."""

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from headrace.metrics import Metric
 from headrace.model import FieldType, Topic
-from headrace.model.fault import Fault
+from headrace.model.fault import Fault, is_a
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -163,10 +163,18 @@ def missing_columns(
 def missing_event_time(
     transform: str, event_time: str, columns: Mapping[str, FieldType] | None
 ) -> Iterator[Fault]:
-    """Yields a fault if the event time is no column; none where columns are not known."""
+    """Yields a fault if the event time is no column, or can have no watermark."""
+    yield from watermark_faults(transform, event_time)
     for fault in missing_columns(transform, [event_time], columns):
         remedy = f'{fault.remedy}; give one as event_time="...", or declare Topic(event_time=...)'
         yield Fault(f"{fault.message}, and is its event time", remedy)
+
+
+def watermark_faults(subject: str, event_time: str) -> Iterator[Fault]:
+    """Yields a fault for a name that Spark takes for a path where it sets a watermark."""
+    if is_a(event_time, str) and not {".", "`"}.isdisjoint(event_time):
+        message = f"{subject}: {event_time!r} can have no watermark: Spark takes it for a path"
+        yield Fault(message, "a step that gives the column a name without '.' and '`'")
 
 
 def new_column(
