@@ -74,12 +74,22 @@ METRICS = (
         is_counter=True,
     ),
     Metric(
+        "behind_watermark_rows",
+        "rows",
+        "rows that came to a step with state behind Spark's watermark, and became dead letters;"
+        " `dead_letters` counts them too",
+        "above 0: `headrace dead-letters list`; a longer `within`, or a longer delay in the step's"
+        " `withWatermark`",
+        is_counter=True,
+    ),
+    Metric(
         "dropped_by_watermark_rows",
         "rows",
-        "rows that Spark dropped in a step with state because they were older than its watermark;"
-        " of an aggregate's, those of one group in one task count as one",
-        "above 0: these rows are neither in the sink nor dead letters; a longer delay in the"
-        " step's `withWatermark`",
+        "rows that Spark dropped in a step with state because they were older than its watermark,"
+        " as `LateData.DROP` asks for; of an aggregate's, those of one group in one task count as"
+        " one",
+        "above 0: these rows are neither in the sink nor dead letters; another `late_data`, or a"
+        " longer delay in the step's `withWatermark`",
         is_counter=True,
     ),
     Metric(

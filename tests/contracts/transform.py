@@ -4,6 +4,7 @@ A test module subclasses :class:`TransformContract`, or :class:`TimedTransformCo
 transform goes by event time, and gives the fixture ``case``.
 """
 
+import json
 import pickle
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -82,7 +83,7 @@ class TransformContract:
 
 
 class TimedTransformContract(TransformContract):
-    """Contract of transforms that name their columns, and drop what is behind the watermark."""
+    """Contract of transforms that name their columns, and take nothing behind the watermark."""
 
     def test_a_column_that_is_not_there_is_a_fault(self, case):
         faults = list(case.step.faults({"other": FieldType.STRING}))
@@ -90,9 +91,13 @@ class TimedTransformContract(TransformContract):
         assert all("columns: other" in fault.remedy for fault in faults)
 
     def test_a_restart_in_the_middle_and_a_replay_change_nothing(self, flow, case):
-        """Then an event behind the watermark is dropped and counted."""
+        """Then an event behind the watermark is a dead letter, and Spark has none to drop."""
         super().test_a_restart_in_the_middle_and_a_replay_change_nothing(flow, case)
         flow.send([case.late])
         outcome = self.run(flow, case)
-        assert (outcome.rows_in, outcome.dropped_by_watermark_rows) == (1, 1)
+        assert (outcome.rows_in, outcome.behind_watermark_rows, outcome.dead_letters) == (1, 1, 1)
+        assert outcome.dropped_by_watermark_rows == 0
+        [stored] = flow.dead()
+        assert stored.letter.reason == "behind-watermark"
+        assert json.loads(stored.letter.value)["event_id"] == json.loads(case.late)["event_id"]
         assert self.rows(flow, case) == case.rows

@@ -163,7 +163,7 @@ def test_watermarks_and_steps_with_state_go_on_behind_it(flow, reference):
     finished(flow, pipeline)
     flow.send([click(1), click(2), click(3, event_time=NOW_MS - 36_000_000)])
     outcome = finished(flow, pipeline)
-    assert (outcome.duplicate_rows, outcome.dropped_by_watermark_rows) == (1, 1)
+    assert (outcome.duplicate_rows, outcome.behind_watermark_rows) == (1, 1)
     assert names(flow) == {"e0": "zero", "e1": "one", "e2": None}
 
 

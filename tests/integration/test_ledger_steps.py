@@ -1,12 +1,22 @@
 """The ledger behind steps, on the real broker, Spark and table."""
 
+from collections import Counter
 from datetime import timedelta
 
 import pytest
 from tests.integration.flow import Flow, with_double
 from tests.integration.test_ledger import balance, run, send_hours, states, totals
 
-from headrace import Lake, Source, classify, count_windows, deduplicate, fan_out, filter_rows
+from headrace import (
+    Lake,
+    LateData,
+    Source,
+    classify,
+    count_windows,
+    deduplicate,
+    fan_out,
+    filter_rows,
+)
 from headrace.pipelines.ledger.sums import Fate, Hop
 from headrace.pipelines.ledger.windows import WindowState
 
@@ -122,8 +132,15 @@ def test_duplicates_that_a_step_drops_are_deduplicated_in_their_windows(flow):
     assert set(states(result)) <= KNOWN
 
 
-def test_rows_behind_the_watermark_of_a_step_are_dropped_and_no_duplicates(flow):
-    pipeline = stepped(flow, deduplicate(["event_id"], HOUR))
+@pytest.mark.parametrize(
+    ("late_data", "fate"), [(LateData.KEEP, Fate.BEHIND), (LateData.DROP, Fate.DROPPED)]
+)
+def test_rows_behind_the_watermark_of_a_step_have_a_fate_and_are_no_duplicates(
+    flow, late_data, fate
+):
+    steps = [deduplicate(["event_id"], HOUR)]
+    lateness = {"late_data": late_data, "allowed_lateness": 5 * HOUR}
+    pipeline = stepped(flow, *steps, **lateness)
     send_hours(flow, range(4))
     run(flow, pipeline)
     send_hours(flow, [0], first=900, events=7)
@@ -134,10 +151,12 @@ def test_rows_behind_the_watermark_of_a_step_are_dropped_and_no_duplicates(flow)
         "read": 170,
         Fate.OUT: 160,
         Fate.DEDUPLICATED: 3,
-        Fate.DROPPED: 7,
+        fate: 7,
     }
-    assert [window.fates.get(Fate.DROPPED) for window in result.windows] == [7, None, None, None]
+    assert [window.fates.get(fate) for window in result.windows] == [7, None, None, None]
     assert set(states(result)) <= KNOWN
+    letters = Counter(stored.letter.reason for stored in flow.dead())
+    assert letters == ({"behind-watermark": 7} if fate is Fate.BEHIND else {})
 
 
 def test_copies_for_several_streams_are_accounted_for(flow):

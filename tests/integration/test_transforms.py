@@ -127,7 +127,7 @@ class TestCountWindows(TimedTransformContract):
             runs=[[at(0, 1), at(1, 2)], [at(3, 3), at(4, 25)]],
             columns=["window_start", "category", "count"],
             rows={(start, "c0", 2): 1, (start, "c1", 1): 1},
-            figures={"count_windows_state_rows": 1},
+            figures={"count_windows_state_rows": 1, "count_windows_null_time_rows": 0},
             late=at(6, 4),
         )
 

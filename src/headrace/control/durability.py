@@ -80,7 +80,7 @@ def _horizons(pipeline: Pipeline) -> Iterator[Fault]:
 
 
 def _lateness_of_steps(pipeline: Pipeline) -> Iterator[Fault]:
-    """Warns if a step may drop events that late data does not take: no table gets them."""
+    """Warns if a step may not take events that late data does not: they are dead letters."""
     transforms = (step for step in pipeline.steps if isinstance(step, Transform))
     # The first one sets the watermark of all.
     step = next((each for each in transforms if each.watermark_delay is not None), None)
@@ -89,9 +89,8 @@ def _lateness_of_steps(pipeline: Pipeline) -> Iterator[Fault]:
     name, allowed = type(step).__name__, pipeline.allowed_lateness
     if pipeline.late_data is LateData.KEEP:
         yield Fault(
-            f"pipeline {pipeline.name!r}: late_data keeps late events, and {name} drops those that "
-            "come behind its watermark: they are in no table and no dead letter; "
-            "dropped_by_watermark_rows counts them",
+            f"pipeline {pipeline.name!r}: late_data keeps late events, and {name} does not take "
+            "those that come behind its watermark: they become dead letters (behind-watermark)",
             "against duplicates, Lake or Stats with unique=... in place of the step, or UPSERT; "
             "where the source "
             "is no Join, late_data=LateData.DEAD_LETTER or a sink, with an allowed_lateness that "
@@ -102,10 +101,12 @@ def _lateness_of_steps(pipeline: Pipeline) -> Iterator[Fault]:
     # The watermarks of several sources, and those that are declared, are checked elsewhere.
     if others or first.watermark is not None or step.watermark_delay > allowed:
         return
+    is_dropped = pipeline.late_data is LateData.DROP
+    fate = "dropped" if is_dropped else "dead letters (behind-watermark)"
     yield Fault(
-        f"pipeline {pipeline.name!r}: {name} drops what is {step.watermark_delay} behind the "
-        f"newest event of all partitions; late_data takes what is {allowed} behind its own "
-        "partition: events between the two are in neither table",
+        f"pipeline {pipeline.name!r}: {name} takes nothing that is {step.watermark_delay} behind "
+        f"the newest event of all partitions; late_data takes what is {allowed} behind its own "
+        f"partition: events between the two are {fate}",
         "a `within` that is longer than allowed_lateness by what partitions may differ",
     )
 

@@ -31,11 +31,13 @@ def _source_faults(pipeline: Pipeline) -> Iterator[Fault]:
         if source.topic.event_time is None:
             message = f"late_data needs the event time of topic {source.topic.name!r}"
             yield Fault(message, "Topic(event_time=...)")
-        delay = source.watermark
-        if isinstance(delay, timedelta) and delay < pipeline.allowed_lateness:
+        delay, allowed = source.watermark, pipeline.allowed_lateness
+        if pipeline.late_data is LateData.DROP:
+            continue  # both go nowhere
+        if isinstance(delay, timedelta) and delay < allowed:
             yield Fault(
-                f"steps drop what is {delay} behind (Source.watermark of {source.topic.name!r}), "
-                f"before late_data takes what is {pipeline.allowed_lateness} behind",
+                f"steps with state take nothing that is {delay} behind (Source.watermark of "
+                f"{source.topic.name!r}), before late_data takes what is {allowed} behind",
                 "a watermark of at least allowed_lateness",
             )
 

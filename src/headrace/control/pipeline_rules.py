@@ -110,7 +110,7 @@ def _part_type_faults(pipeline: Pipeline) -> Iterator[Fault]:
         if not isinstance(value, kind):
             yield Fault(f"{_label(pipeline)}: {attribute} is {value!r}", f"a {kind.__name__}")
     if not is_a(pipeline.late_data, LateData | Sink):
-        remedy = "LateData.KEEP, LateData.DEAD_LETTER or a sink, which is the side table"
+        remedy = "a LateData, or a sink, which is the side table"
         yield Fault(f"{_label(pipeline)}: late_data is {pipeline.late_data!r}", remedy)
     if not isinstance(pipeline.steps, list | tuple) or not all(map(callable, pipeline.steps)):
         yield Fault(f"{_label(pipeline)}: steps must be a list of functions", "steps=[enrich]")

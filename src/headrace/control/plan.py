@@ -51,8 +51,8 @@ class PipelineRoute:
         guarantee: what a repeated batch may do to the sink.
         path: "fused" or "spark".
         why: a sentence that says why it takes this path.
-        late_data: where late events go: "keep", "dead-letter", or kind and target of the side
-            table and its guarantee.
+        late_data: where late events go: "keep", "dead-letter", "drop", or kind and target of the
+            side table and its guarantee.
         allowed_lateness_seconds: how late an event is that is not late yet.
         unmatched: of a join, where later events go that found no earlier one: "keep", or as
             ``late_data``; empty without a join.

@@ -34,6 +34,7 @@ from headrace.pipelines.group_offsets import GroupOffsets
 from headrace.pipelines.late_data.side_table import SideTable
 from headrace.pipelines.ledger.recording import Ledger, RecordedBatch
 from headrace.pipelines.ledger.step_ledger import announce_watermark
+from headrace.pipelines.ledger.sums import LedgerLine
 from headrace.pipelines.lifecycle_log import log_batch, log_dead_letters
 from headrace.pipelines.limit_check import LimitCheck
 from headrace.pipelines.manifest import Manifest, derived_letter
@@ -48,7 +49,7 @@ from headrace.pipelines.source.feedback import Feedback
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.source.report import JoinCounts, LateCounts, RangeReport, unread
 from headrace.pipelines.source.rereading import Rereading
-from headrace.pipelines.source.staging import Staging
+from headrace.pipelines.source.staging import Staging, StepReport
 from headrace.pipelines.source.state import SourceState
 from headrace.runtime.cleanup import cleaning_up_after_failure
 from headrace.runtime.logs import Subject, logging_about
@@ -68,6 +69,7 @@ class BatchResult:
         positions: the next record to read of each partition.
         figures: what the commit adds to the counters of the sink.
         late: how many events were late, and where they went.
+        behind: how many rows were taken out before a step with state.
         joined: what a join did, by partition.
         (the others): of the same names in a pipeline's progress.
     """
@@ -76,6 +78,7 @@ class BatchResult:
     records: int
     rows: int
     late: LateCounts
+    behind: int
     dead_letters: int
     replays_skipped: int
     figures: Mapping[str, int]
@@ -93,11 +96,14 @@ class CommittedBatch:
         result: of the sink's commit, with the figures of the side table.
         rejected: rows that only the commits rejected.
         rejected_late: those of them that the side table's commit rejected.
+        behind: rows that were taken out before a step with state, since they are behind its
+            watermark.
     """
 
     result: CommitResult
     rejected: int = 0
     rejected_late: int = 0
+    behind: int = 0
 
 
 class BatchCommitter:
@@ -168,7 +174,7 @@ class BatchCommitter:
     def _run(self, frame: DataFrame, batch_id: int) -> BatchResult:
         began = time.monotonic()
         planned = self._checkpoint.batch(batch_id)
-        if self._ledger is not None and not self._pipeline.is_fused:
+        if not self._pipeline.is_fused:
             announce_watermark(frame.sparkSession, planned.watermark_ms)
         if self._pipeline.followed_topics:
             announce(frame.sparkSession, self._references(planned), planned.planned_ms)
@@ -187,9 +193,11 @@ class BatchCommitter:
             records=sum(report.records for report in reports),
             rows=committed.result.rows,
             late=_late(reports, committed.rejected_late),
+            behind=committed.behind,
             dead_letters=sum(len(report.dead) for report in reports)
             + len(manifest.dead)
-            + committed.rejected,
+            + committed.rejected
+            + committed.behind,
             replays_skipped=sum(report.replays_skipped for report in reports),
             figures=committed.result.figures,
             seconds=time.monotonic() - began,
@@ -250,7 +258,10 @@ class BatchCommitter:
     ) -> CommittedBatch:
         """Dead letters first: the sink's commit is what says that the batch is done."""
         self._derived.begin(self._checkpoint.uri, planned.batch_id)
-        dead = [letter for report in reports for letter in report.dead] + list(manifest.dead)
+        is_fused = self._pipeline.is_fused
+        steps = StepReport() if is_fused else self._staging.take_steps(planned.batch_id)
+        dead = [letter for report in reports for letter in report.dead]
+        dead += [*manifest.dead, *steps.behind]
         rejected: list[DeadLetter] = []
         records = sum(report.records for report in reports)
         reject = self._rejecting(planned, records, rejected)
@@ -263,10 +274,11 @@ class BatchCommitter:
             # Before any is written: a producer that has turned bad must not fill the dead-letter
             # topic.
             self._limit.check(reports, manifest.dead, manifest.omitted)
+            self._limit.check_steps(steps)
             self._write_dead(dead, planned)
             planned_ms = {topic: end.planned_ms for topic, end in planned.ends.items()}
             feedback = before.after(reports, planned_ms)
-            self._record(manifest, reports, planned, feedback)
+            self._record([*manifest.lines, *steps.lines], reports, planned, feedback)
             reject_in_side_table = self._recording_rejects(reject, is_side_table=True)
             side_figures = self._commit_side_table(
                 reports, planned, watermark_us, reject_in_side_table
@@ -288,7 +300,8 @@ class BatchCommitter:
         figures = Counter(done.figures)
         figures.update(side_figures)
         self._write_waiting(_joined(reports))
-        return CommittedBatch(replace(done, figures=figures), len(rejected), rejected_late)
+        result = replace(done, figures=figures)
+        return CommittedBatch(result, len(rejected), rejected_late, len(steps.behind))
 
     def _write_dead(self, letters: Sequence[DeadLetter], planned: PlannedBatch) -> None:
         # What lies before the batch can't be read again, so the writer need not remember it.
@@ -388,7 +401,7 @@ class BatchCommitter:
 
     def _record(
         self,
-        manifest: Manifest,
+        lines: Sequence[LedgerLine],
         reports: Sequence[RangeReport],
         planned: PlannedBatch,
         feedback: Feedback,
@@ -400,8 +413,6 @@ class BatchCommitter:
         # were there before the ledger.
         is_first = not self._positions.are_recorded(planned)
         if planned.moves or _is_counted(reports) or is_first:
-            of_steps = [] if self._pipeline.is_fused else self._staging.take_lines(planned.batch_id)
-            lines = [*manifest.lines, *of_steps]
             clocks = {topic: feedback.event_us(topic) for topic in feedback.clocks}
             adds_to_rows = self._positions.know_pipeline(planned)
             side_table = self._side_table if _side_pieces(reports) else None

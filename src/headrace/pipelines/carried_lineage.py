@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from headrace.pipelines.analyzed_plans import analyzed, frame_of, with_children
 from headrace.pipelines.ledger.row_lineage import LINEAGE
 from headrace.pipelines.plan_expressions import items
 
@@ -41,8 +42,8 @@ def carried_past(step: Callable[[DataFrame], DataFrame], rows: DataFrame) -> Dat
     """
     hidden = rows.drop(LINEAGE)
     result = step(hidden)
-    plan = _Carrier(rows, hidden).carried(_analyzed(result))
-    return result if plan is None else _frame(plan, rows)
+    plan = _Carrier(rows, hidden).carried(analyzed(result))
+    return result if plan is None else frame_of(plan, rows)
 
 
 class _Carrier:
@@ -50,7 +51,8 @@ class _Carrier:
 
     def __init__(self, rows: DataFrame, hidden: DataFrame) -> None:
         self._jvm: Any = rows.sparkSession.sparkContext._jvm  # noqa: SLF001  there is no public way
-        self._rows, self._hidden = _analyzed(rows), _analyzed(hidden)
+        self._frame = rows
+        self._rows, self._hidden = analyzed(rows), analyzed(hidden)
         [self._lineage] = [item for item in items(self._rows.output()) if item.name() == LINEAGE]
 
     def carried(self, plan: Any) -> Any | None:
@@ -65,16 +67,4 @@ class _Carrier:
         if plan.nodeName() == "Project":
             project = getattr(self._jvm, f"{_CATALYST}.Project")
             return project(plan.projectList().appended(self._lineage), below)
-        return plan.withNewChildren(self._jvm.PythonUtils.toSeq([below]))
-
-
-def _analyzed(rows: DataFrame) -> Any:
-    return rows._jdf.queryExecution().analyzed()  # noqa: SLF001  there is no public way
-
-
-def _frame(plan: Any, like: DataFrame) -> DataFrame:
-    from pyspark.sql.classic.dataframe import DataFrame
-
-    session: Any = like.sparkSession
-    dataset: Any = session._jvm.org.apache.spark.sql.classic.Dataset  # noqa: SLF001  as above
-    return DataFrame(dataset.ofRows(session._jsparkSession, plan), session)  # noqa: SLF001
+        return with_children(plan, [below], self._frame)

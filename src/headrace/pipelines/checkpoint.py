@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import SinkError
 from headrace.model import OffsetRange, TopicPartition
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # What Spark renames when it is whole, and the checksum beside it.
 _TEMPORARY = re.compile(r"\.{1,2}\d+\.[0-9a-f-]{36}\.tmp(\.crc)?")
+_SEVERAL_OPERATORS = "spark.sql.streaming.statefulOperator.allowMultiple"
 FROM_TABLE = "table"
 """Where a checkpoint begins that was reset to its table: its first positions are files in it."""
 
@@ -218,10 +219,13 @@ class Checkpoint:
         Raises:
             SinkError: if a file of the checkpoint is torn, of another format, or not there.
         """
-        _, ends = self._offsets(batch_id)
+        log, ends = self._offsets(batch_id)
         initial = {topic: self._initial(topic) for topic in ends}
-        # Spark holds rows against the watermark of the batch before.
-        watermark_ms, starts = self._offsets(batch_id - 1) if batch_id else (0, {})
+        before, starts = self._offsets(batch_id - 1) if batch_id else ({}, {})
+        # Spark holds rows against the watermark of the batch before, unless it is told that a query
+        # has one operator with state.
+        is_only_one = log.get("conf", {}).get(_SEVERAL_OPERATORS) == "false"
+        watermark_ms = (log if is_only_one else before).get("batchWatermarkMs", 0)
         return PlannedBatch(batch_id, initial, initial | starts, ends, watermark_ms)
 
     def last_planned(self) -> tuple[PlannedBatch | None, bool]:
@@ -245,8 +249,8 @@ class Checkpoint:
             raise SinkError(initial_path(self.uri, topic), "this file of the checkpoint is gone")
         return initial
 
-    def _offsets(self, batch_id: int) -> tuple[int, dict[str, SourceOffset]]:
-        """Returns the watermark of a batch, and where it ends."""
+    def _offsets(self, batch_id: int) -> tuple[dict[str, Any], dict[str, SourceOffset]]:
+        """Returns Spark's watermark and settings of a batch, and where it ends."""
         path = f"{self.uri}/offsets/{batch_id}"
         try:
             lines = storage.read_bytes(path).decode().splitlines()
@@ -258,4 +262,4 @@ class Checkpoint:
             raise SinkError(path, "Spark's offset log is torn or not of version 1")
         sources = [json.loads(line) for line in lines[2:] if line != "-"]
         ends = {offset.topic: offset for stored in sources for offset in offsets_of(stored)}
-        return json.loads(lines[1]).get("batchWatermarkMs", 0), ends
+        return json.loads(lines[1]), ends

@@ -21,6 +21,7 @@ from headrace.pipelines.derived_letters import DerivedLetters
 from headrace.pipelines.join.datasource import join_source
 from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.reader import JoinSpec
+from headrace.pipelines.late_data.behind_watermark import take_out_behind
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.late_data.rule import LateRule
 from headrace.pipelines.late_data.side_table import SideTable
@@ -165,7 +166,7 @@ def build(
             for source in pipeline.sources
         ]
         join = _join_spec(pipeline, specs, side_driver)
-        stepped = None if pipeline.is_fused else _stepped(spark, pipeline, specs, join)
+        stepped = None if pipeline.is_fused else _guarded(spark, pipeline, specs, join)
         schema = row_schema(specs[0]) if join is None else join.row_schema()
         if stepped is not None:
             schema = to_arrow_schema(stepped.rows.drop(LINEAGE).schema, timezone="UTC")
@@ -255,6 +256,7 @@ def _late_rule(pipeline: Pipeline, side_driver: SinkDriver | None) -> LateRule:
     return LateRule(
         allowed_us=microseconds(pipeline.allowed_lateness),
         to_dead_letters=pipeline.late_data is LateData.DEAD_LETTER,
+        drops=pipeline.late_data is LateData.DROP,
         writers=None if side_driver is None or pipeline.join is not None else side_driver.writers,
     )
 
@@ -345,6 +347,18 @@ def _load_join(spark: SparkSession, join: JoinSpec, writers: WriterFactory | Non
     return spark.readStream.format(source_name(join.later.pipeline, join.later.topic)).load()
 
 
+def _guarded(
+    spark: SparkSession, pipeline: Pipeline, specs: Sequence[SourceSpec], join: JoinSpec | None
+) -> SteppedRows:
+    """The rows behind the steps, whose operators with state drop none unless it is declared."""
+    stepped = _stepped(spark, pipeline, specs, join)
+    if pipeline.late_data is LateData.DROP:
+        return stepped
+    staging = Staging(specs[0].staging, specs[0].storage)
+    topics = [spec.topic for spec in specs]
+    return stepped._replace(rows=take_out_behind(stepped.rows, staging, topics))
+
+
 def _stepped(
     spark: SparkSession, pipeline: Pipeline, specs: Sequence[SourceSpec], join: JoinSpec | None
 ) -> SteppedRows:
@@ -393,7 +407,8 @@ def _running_steps(pipeline: Pipeline, specs: Sequence[SourceSpec]) -> Iterator[
             continue
         running = step.with_reader(reader)
         if specs[0].adds_lineage and running.keeps_lineage:
-            running = running.with_ledger(StepLedger(staging, number, topics))
+            drops = pipeline.late_data is LateData.DROP
+            running = running.with_ledger(StepLedger(staging, number, topics, drops))
         yield running
 
 

@@ -10,6 +10,7 @@ from headrace.model import DeadLetter
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.source.bad_records import MAX_BATCH_BYTES, MAX_BYTES
 from headrace.pipelines.source.report import RangeReport
+from headrace.pipelines.source.staging import StepReport
 from headrace.sinks.api import RejectedValues
 
 
@@ -45,6 +46,16 @@ class LimitCheck:
         if omitted:
             rows = f"the {len(derived) + omitted} rows that the sink rejects"
             raise self._too_many_bytes(rows, "a task of one batch", _first((), derived))
+
+    def check_steps(self, steps: StepReport) -> None:
+        """Looks at rows behind the watermark, which do not count against the limit.
+
+        Raises:
+            DeadLetterLimitError: if they can't be carried.
+        """
+        if steps.omitted:
+            rows = f"the {len(steps.behind) + steps.omitted} rows behind the watermark"
+            raise self._too_many_bytes(rows, "a task of one batch", _first((), steps.behind))
 
     def _too_many_bytes(self, what: str, where: str, example: str) -> DeadLetterLimitError:
         size = f"{MAX_BYTES >> 20} MiB in {where}, or their share of {MAX_BATCH_BYTES >> 20} MiB"

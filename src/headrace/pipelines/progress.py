@@ -66,6 +66,7 @@ class PipelineProgress:
     late_side_rows: int = 0
     late_dead_letters: int = 0
     duplicate_rows: int = 0
+    behind_watermark_rows: int = 0
     dropped_by_watermark_rows: int = 0
     dead_letters: int = 0
     replays_skipped: int = 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.pipelines.plan_expressions import PlanExpressions, items
 from headrace.pipelines.query_record import Description, QueryRecord, described_transforms
 from headrace.pipelines.source.datasource import source_name
-from headrace.pipelines.state_operators import has_state, streaming_nodes
+from headrace.pipelines.state_operators import is_known_to_have_state, streaming_nodes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,19 +16,6 @@ if TYPE_CHECKING:
     from headrace.pipelines.pipeline import Pipeline
 
 _SOURCE = "StreamingRelationV2"
-
-# Only those that are known to keep state: an operator that is not, such as a hint, may come and go.
-_STATEFUL = frozenset(
-    {
-        "Aggregate",
-        "Deduplicate",
-        "DeduplicateWithinWatermark",
-        "FlatMapGroupsInPandasWithState",
-        "GlobalLimit",
-        "Join",
-        "TransformWithStateInPySpark",
-    }
-)
 
 
 def query_record(pipeline: Pipeline, rows: DataFrame) -> QueryRecord:
@@ -41,9 +28,7 @@ def query_record(pipeline: Pipeline, rows: DataFrame) -> QueryRecord:
         sources=reader.sources(plan),
         transforms=described_transforms(pipeline),
         operators=[
-            reader.operator(node)
-            for node in streaming_nodes(plan)
-            if node.nodeName() in _STATEFUL and has_state(node)
+            reader.operator(node) for node in streaming_nodes(plan) if is_known_to_have_state(node)
         ],
     )
 

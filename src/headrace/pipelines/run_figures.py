@@ -54,6 +54,7 @@ class RunFigures:
                 late_rows=result.late.events,
                 late_side_rows=result.late.written,
                 late_dead_letters=result.late.dead,
+                behind_watermark_rows=result.behind,
                 dead_letters=result.dead_letters,
                 replays_skipped=result.replays_skipped,
             )

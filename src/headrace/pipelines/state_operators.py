@@ -33,6 +33,20 @@ _ROW_BY_ROW = frozenset(
 )
 
 
+# Those that are known to keep state: an operator that is not, such as a hint, may come and go.
+_STATEFUL = frozenset(
+    {
+        "Aggregate",
+        "Deduplicate",
+        "DeduplicateWithinWatermark",
+        "FlatMapGroupsInPandasWithState",
+        "GlobalLimit",
+        "Join",
+        "TransformWithStateInPySpark",
+    }
+)
+
+
 def keeps_state(rows: DataFrame) -> bool:
     """Whether Spark remembers anything of earlier batches to make ``rows``."""
     plan: Any = rows._jdf.queryExecution().analyzed()  # noqa: SLF001  there is no public way
@@ -46,6 +60,11 @@ def has_state(node: Any) -> bool:
         return name not in _ROW_BY_ROW
     # A join with a table that is no stream looks its rows up anew in each batch.
     return bool(node.left().isStreaming() and node.right().isStreaming())
+
+
+def is_known_to_have_state(node: Any) -> bool:
+    """Whether a streaming operator is one of those that Spark runs with state."""
+    return node.nodeName() in _STATEFUL and has_state(node)
 
 
 def streaming_nodes(plan: Any) -> Iterator[Any]:

@@ -141,13 +141,27 @@ def test_a_step_that_drops_before_late_data_takes_is_a_warning(step, changes, co
     pipeline = Pipeline("p", sink=Lake("p"), steps=[step], **values | changes)
     faults = list(pipeline_warnings(pipeline))
     assert len(faults) == count
-    assert all("in neither table" in fault.message for fault in faults)
+    assert all("events between the two are dead letters" in fault.message for fault in faults)
 
 
 @pytest.mark.parametrize("step", [deduplicate(["n"], HOUR * 9), count_windows(HOUR)])
 @pytest.mark.parametrize(
     "source", [Topic("a"), Source(Topic("a"), watermark=HOUR), [Topic("a"), Topic("b")]]
 )
-def test_a_step_that_drops_what_late_data_keeps_is_a_warning(step, source):
+def test_a_step_that_does_not_take_what_late_data_keeps_is_a_warning(step, source):
     [fault] = pipeline_warnings(Pipeline("p", source, Lake("p"), steps=[step]))
-    assert f"{type(step).__name__} drops those that come behind its watermark" in fault.message
+    said = f"{type(step).__name__} does not take those that come behind its watermark"
+    assert said in fault.message
+    assert "dead letters (behind-watermark)" in fault.message
+
+
+def test_rows_that_are_dropped_by_name_are_said_to_be():
+    pipeline = Pipeline(
+        "p",
+        Topic("a"),
+        Lake("p"),
+        steps=[count_windows(HOUR, within=HOUR / 2)],
+        late_data=LateData.DROP,
+    )
+    [fault] = pipeline_warnings(pipeline)
+    assert "events between the two are dropped" in fault.message

@@ -42,6 +42,15 @@ def test_rows_are_held_against_the_watermark_of_the_batch_before(checkpoint):
     assert [checkpoint.batch(n).watermark_ms for n in range(2)] == [0, 5]
 
 
+def test_rows_of_the_only_operator_are_held_against_the_watermark_of_their_batch(
+    checkpoint, tmp_path
+):
+    conf = {"spark.sql.streaming.statefulOperator.allowMultiple": "false"}
+    log = json.dumps({"batchWatermarkMs": 9, "conf": conf})
+    (tmp_path / "offsets" / "2").write_text(f"v1\n{log}\n{line('a', p0=12)}\n-")
+    assert checkpoint.batch(2).watermark_ms == 9
+
+
 def test_positions_are_the_next_records_to_read(checkpoint):
     assert checkpoint.batch(1).positions == {
         TopicPartition("a", 0): 12,

@@ -8,6 +8,7 @@ from headrace.kafka.dead_letter_limiter import BadRuns
 from headrace.model import DeadLetter, DeadLetterLimit, OffsetRange, Topic, TopicPartition
 from headrace.pipelines.limit_check import LimitCheck
 from headrace.pipelines.source.report import RangeReport
+from headrace.pipelines.source.staging import StepReport
 from headrace.sinks.api import RejectedValues
 
 REJECTED = RejectedValues("{}", "not-unique", "key")
@@ -77,6 +78,12 @@ def test_rows_that_could_not_be_carried_are_counted_and_stop_the_batch(check):
 def test_a_few_large_rows_that_could_not_be_carried_stop_the_batch(check):
     with pytest.raises(DeadLetterLimitError, match=r"the 3 rows .* more than 16 MiB in a task"):
         check.check([report(5_000)], [ROW], omitted=2)
+
+
+def test_rows_behind_the_watermark_stop_the_batch_only_if_they_could_not_be_carried(check):
+    check.check_steps(StepReport(behind=(ROW,) * 1_000))
+    with pytest.raises(DeadLetterLimitError, match="the 3 rows behind the watermark hold more"):
+        check.check_steps(StepReport(behind=(ROW,), omitted=2))
 
 
 def test_rows_that_the_commit_rejects_are_a_share_of_the_batch(check):

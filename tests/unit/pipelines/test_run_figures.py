@@ -32,6 +32,7 @@ def result(batch_id, **changes):
         "records": 10,
         "rows": 9,
         "late": LateCounts(),
+        "behind": 0,
         "dead_letters": 1,
         "replays_skipped": 0,
         "figures": {"files_written": 3},
@@ -177,10 +178,10 @@ def test_rows_that_transforms_count_are_added_up_over_batches(tmp_path):
 
 def test_late_events_are_counted_by_destination(figures):
     figures.batch_ended(result(0, late=LateCounts(events=5, written=3, dead=1)))
-    figures.batch_ended(result(1, late=LateCounts(events=2)))
+    figures.batch_ended(result(1, late=LateCounts(events=2), behind=4))
     values = figures.values()
-    names = ("late_rows", "late_side_rows", "late_dead_letters")
-    assert [values[name] for name in names] == [7, 3, 1]
+    names = ("late_rows", "late_side_rows", "late_dead_letters", "behind_watermark_rows")
+    assert [values[name] for name in names] == [7, 3, 1, 4]
 
 
 def test_what_is_left_is_counted_to_the_ends_that_the_planner_saw(figures, tmp_path):

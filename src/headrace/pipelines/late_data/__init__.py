@@ -18,6 +18,7 @@ Destinations (``Pipeline.late_data``), all counted as ``late_rows``:
 
 ======================== =======================================================================
 ``LateData.KEEP``        They are rows like all others. This is the default.
+``LateData.DROP``        They go nowhere. The ledger has them as ``dropped``.
 ``LateData.DEAD_LETTER`` The record goes to the dead-letter topic with reason ``late-event`` and
                          its own bytes, counted as ``late_dead_letters``. Such letters do not
                          count against ``dead_letter_limit``, but the driver carries them like
@@ -29,7 +30,11 @@ a sink                   The event goes to a side table, as the source gives it 
 
 What went elsewhere is not in the main table, and steps do not see it. Spark's own watermark
 (``Source.watermark``, ``withWatermark``) is another: it follows the newest event of all partitions,
-drops rows in steps that keep state, and counts them as ``dropped_by_watermark_rows``.
+and a step that keeps state takes no row behind it. Such a row can't be kept. It is taken out before
+the step (:mod:`headrace.pipelines.late_data.behind_watermark`) and becomes a dead letter
+``behind-watermark`` with the row as JSON, counted as ``behind_watermark_rows``. As of late events,
+such letters do not count against ``dead_letter_limit``, and more than 16 MiB in one task of a batch
+stop the pipeline. With ``LateData.DROP`` Spark drops it, as ``dropped_by_watermark_rows``.
 
 **Replay and restart.** The event clocks that decide about a batch are in its offset in Spark's
 checkpoint. A batch that is repeated sends each event to where it went before, on any machine. A

@@ -117,6 +117,8 @@ class LateEvents:
         self, rows: pa.Table, records: Sequence[Record], late: Mapping[int, int]
     ) -> dict[int, Rejection]:
         """Returns those that become dead letters: all, or those that the side table rejects."""
+        if self._rule.drops:
+            return {}
         indices = list(late)
         if self._writer is None:
             self.dead += len(indices)

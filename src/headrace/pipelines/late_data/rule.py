@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from headrace.model import Metadata
+from headrace.pipelines.ledger.sums import Fate
 from headrace.sinks.api import WriterFactory
 
 LATE_EVENT = "late-event"
+BEHIND_WATERMARK = "behind-watermark"
 
 
 @dataclass(frozen=True)
@@ -18,19 +20,26 @@ class LateRule:
     Attributes:
         allowed_us: ``Pipeline.allowed_lateness`` in microseconds.
         to_dead_letters: whether their records become dead letters.
+        drops: whether they go nowhere.
         writers: of the side table; None: there is none.
         metadata: columns of the Kafka record that the side table gets.
     """
 
     allowed_us: int = 3_600_000_000
     to_dead_letters: bool = False
+    drops: bool = False
     writers: WriterFactory | None = None
     metadata: tuple[Metadata, ...] = ()
 
     @property
     def keeps(self) -> bool:
         """Whether late events stay among the others."""
-        return not self.to_dead_letters and self.writers is None
+        return not self.to_dead_letters and not self.drops and self.writers is None
+
+    @property
+    def fate(self) -> Fate:
+        """What the ledger counts of those that do not stay."""
+        return Fate.DROPPED if self.drops else Fate.LATE
 
     def watermark_us(self, event_us: int | None) -> int | None:
         """Returns the event time before which events are late; None: none is."""
@@ -38,13 +47,17 @@ class LateRule:
 
     def detail(self, column: str, time_us: int, watermark_us: int) -> str:
         """Returns the sentence in the dead letter of an event."""
-        reached = _text(watermark_us + self.allowed_us)
+        reached = time_text(watermark_us + self.allowed_us)
         allowed = timedelta(microseconds=self.allowed_us)
         return (
-            f"field {column!r} is {_text(time_us)}; the partition had reached {reached}, and the "
-            f"allowed lateness is {allowed}"
+            f"field {column!r} is {time_text(time_us)}; the partition had reached {reached}, and "
+            f"the allowed lateness is {allowed}"
         )
 
 
-def _text(time_us: int) -> str:
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)).isoformat()
+def time_text(time_us: int) -> str:
+    """Returns a time of microseconds since 1970 as text; as a number where Python knows no such."""
+    try:
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)).isoformat()
+    except OverflowError:
+        return f"{time_us} microseconds since 1970"

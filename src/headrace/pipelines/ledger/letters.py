@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from headrace.kafka.dead_letters import StoredDeadLetter
 from headrace.model import TopicPartition
-from headrace.pipelines.late_data.rule import LATE_EVENT
+from headrace.pipelines.late_data.rule import BEHIND_WATERMARK, LATE_EVENT
 from headrace.pipelines.ledger.balance import Balance
 from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.windows import Imbalance
@@ -31,7 +31,8 @@ class LetterRecount:
 def recount_letters(letters: Iterable[StoredDeadLetter], balance: Balance) -> LetterRecount:
     """Compares letters with the records that became one since the ledger began.
 
-    Letters of late events do not count: the ledger has them as late. A letter of a record or event
+    Letters of late events and of rows behind the watermark do not count: the ledger has them as
+    late and as behind. A letter of a record or event
     counts once, however often it was written. Those that belong to no record may be there more
     often than once, after a crash, so only those that are missing are told.
 
@@ -43,7 +44,7 @@ def recount_letters(letters: Iterable[StoredDeadLetter], balance: Balance) -> Le
     numbers: Counter[TopicPartition | None] = Counter()
     for stored in letters:
         partition, offset = stored.letter.position
-        if stored.letter.reason == LATE_EVENT:
+        if stored.letter.reason in {LATE_EVENT, BEHIND_WATERMARK}:
             continue
         if partition.partition < 0:
             numbers[None] += 1

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from headrace.pipelines.ledger.row_lineage import LINEAGE, RowLineage, RowTally
 from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Sums
 from headrace.pipelines.remote_errors import raising_remote_errors
-from headrace.pipelines.source.staging import Staging
+from headrace.pipelines.source.staging import Staging, StepReport
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    _Count = Callable[[Iterator[pa.Array]], Iterator[pa.Array]]
+    Keep = Callable[[Iterator[pa.Array]], Iterator[pa.Array]]
 
 _BATCH_ID = "streaming.sql.batchId"
 _KEPT = "_headrace_kept"
@@ -38,11 +38,14 @@ class StepLedger:
         staging: the folder of the run.
         step: number of the step in its pipeline.
         topics: of the pipeline's sources.
+        drops_behind: whether an operator with state drops rows behind the watermark. They are taken
+            out, and counted, before it otherwise.
     """
 
     staging: Staging
     step: int
     topics: tuple[str, ...]
+    drops_behind: bool = False
 
     def without(self, rows: DataFrame, is_dropped: Column, fate: Fate) -> DataFrame:
         """Returns ``rows`` without those for which ``is_dropped`` is true, which get ``fate``.
@@ -59,7 +62,7 @@ class StepLedger:
 
         if LINEAGE not in rows.columns:
             return rows.where(~F.coalesce(is_dropped, F.lit(False)))
-        return _counted(rows, F.when(is_dropped, F.col(LINEAGE)), self._dropping(fate))
+        return kept_rows(rows, F.when(is_dropped, F.col(LINEAGE)), self._dropping(fate))
 
     def around(
         self,
@@ -77,16 +80,16 @@ class StepLedger:
             rows: that the step gets.
             step: passes on the column :data:`LINEAGE` as it is, and gives rows of a batch with it.
             fate: that the ledger counts of the difference.
-            event_time: of rows that the step drops if they come behind the watermark: they are
-                DROPPED, and have no other fate. None: it keeps no state.
+            event_time: of rows that do not reach the step's operator if they are behind the
+                watermark: they do not have ``fate``. None: it keeps no state.
         """
         from pyspark.sql import functions as F  # noqa: N812
 
         if LINEAGE not in rows.columns:
             return step(rows)
         time = F.lit(None).cast("timestamp") if event_time is None else F.col(event_time)
-        passed = _counted(rows, F.struct(F.col(LINEAGE), time), self._coming(fate))
-        return _counted(step(passed), F.col(LINEAGE), self._passing(fate))
+        passed = kept_rows(rows, F.struct(F.col(LINEAGE), time), self._coming(fate))
+        return kept_rows(step(passed), F.col(LINEAGE), self._passing(fate))
 
     def put(self, lines: Sequence[LedgerLine], side: str = "") -> None:
         """Leaves the sums of this task; called in it once, when it has seen its last row.
@@ -95,17 +98,10 @@ class StepLedger:
             lines: the sums.
             side: of the step, where it counts at several places.
         """
-        from pyspark import TaskContext
-
-        task = TaskContext.get()
-        batch_id = None if task is None else task.getLocalProperty(_BATCH_ID)
-        if task is None or batch_id is None:
-            raise RuntimeError("rows are counted in a batch of a pipeline, and not otherwise")
         if lines:
-            name = f"{self.step}{side}-{task.stageId()}-{task.partitionId()}"
-            self.staging.put_lines(int(batch_id), name, lines)
+            put_step(self.staging, f"{self.step}{side}", StepReport(tuple(lines)))
 
-    def _dropping(self, fate: Fate) -> _Count:
+    def _dropping(self, fate: Fate) -> Keep:
         def count(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
             tally = RowTally(self.topics)
             with raising_remote_errors():
@@ -116,7 +112,7 @@ class StepLedger:
 
         return count
 
-    def _coming(self, fate: Fate) -> _Count:
+    def _coming(self, fate: Fate) -> Keep:
         """Counts what goes into a step: lineage and event time, as a struct."""
 
         def count(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
@@ -124,15 +120,16 @@ class StepLedger:
             with raising_remote_errors():
                 for batch in batches:
                     lineage, times = batch.flatten()
-                    rows, is_dropped = RowLineage.of(lineage), behind(times, _watermark_us())
-                    tally.add(Hop.STEPS, fate, rows.take(np.flatnonzero(~is_dropped)))
-                    tally.add(Hop.STEPS, Fate.DROPPED, rows.take(np.flatnonzero(is_dropped)))
+                    rows, is_behind = RowLineage.of(lineage), behind(times, watermark_us())
+                    tally.add(Hop.STEPS, fate, rows.take(np.flatnonzero(~is_behind)))
+                    if self.drops_behind:
+                        tally.add(Hop.STEPS, Fate.DROPPED, rows.take(np.flatnonzero(is_behind)))
                     yield lineage.is_valid()
                 self.put(tally.lines(), "before")
 
         return count
 
-    def _passing(self, fate: Fate) -> _Count:
+    def _passing(self, fate: Fate) -> Keep:
         """Takes off what comes out of a step."""
 
         def count(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
@@ -146,6 +143,23 @@ class StepLedger:
                 )
 
         return count
+
+
+def put_step(staging: Staging, part: str, report: StepReport) -> None:
+    """Leaves the report of the task that this is called in, once, when it has seen its last row.
+
+    Args:
+        staging: the folder of the run.
+        part: of the query: a name that no other one has which leaves a report in the same stage.
+        report: what it leaves.
+    """
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    batch_id = None if task is None else task.getLocalProperty(_BATCH_ID)
+    if task is None or batch_id is None:
+        raise RuntimeError("rows are counted in a batch of a pipeline, and not otherwise")
+    staging.put_step(int(batch_id), f"{part}-{task.stageId()}-{task.partitionId()}", report)
 
 
 def announce_watermark(spark: SparkSession, watermark_ms: int) -> None:
@@ -172,7 +186,8 @@ def behind(times: pa.Array, watermark_us: int) -> NDArray[np.bool_]:
     return np.asarray(is_behind, np.bool_)
 
 
-def _watermark_us() -> int:
+def watermark_us() -> int:
+    """Returns the watermark of the batch, in a task of it: in microseconds since 1970; 0: none."""
     from pyspark import TaskContext
 
     task = TaskContext.get()
@@ -180,13 +195,13 @@ def _watermark_us() -> int:
     return 1000 * int(value or 0)
 
 
-def _counted(rows: DataFrame, lineage: Column, count: _Count) -> DataFrame:
-    """Returns the rows for which a function of their lineage, called in the tasks, is true."""
+def kept_rows(rows: DataFrame, value: Column, is_kept: Keep) -> DataFrame:
+    """Returns the rows for which a function of a value of theirs, called in the tasks, is true."""
     import pyarrow as pa
     from pyspark.sql import functions as F  # noqa: N812
 
     # Spark takes the kind of a function from its annotations, and can't resolve texts with `pa`.
-    count.__annotations__ = {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}
+    is_kept.__annotations__ = {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}
     # Else Spark may evaluate it twice, or in another stage than the step's.
-    is_kept = F.arrow_udf(count, "boolean").asNondeterministic()
-    return rows.withColumn(_KEPT, is_kept(lineage)).where(F.col(_KEPT)).drop(_KEPT)
+    called = F.arrow_udf(is_kept, "boolean").asNondeterministic()
+    return rows.withColumn(_KEPT, called(value)).where(F.col(_KEPT)).drop(_KEPT)

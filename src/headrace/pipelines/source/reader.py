@@ -323,7 +323,7 @@ class RangeReader:
             dead = [i for i in on_time.diverted if reasons.get(i, LATE_EVENT) != LATE_EVENT]
             late = [i for i in on_time.diverted if reasons.get(i, LATE_EVENT) == LATE_EVENT]
             tally.add(Hop.READ, Fate.DEAD, columns.take(np.array(dead, np.int64)))
-            tally.add(Hop.READ, Fate.LATE, columns.take(np.array(late, np.int64)))
+            tally.add(Hop.READ, self._spec.late.fate, columns.take(np.array(late, np.int64)))
         # By what goes on, not by what is said to be late: else one that is lost would not be seen.
         if len(on_time.records) != len(records):
             staying = value_bytes([record.value() for record in on_time.records])

@@ -2,27 +2,44 @@
 
 There the rows go through steps, so that the reading task has nothing of its own to hand over. It
 leaves a file a range, named by the range, so a retried task overwrites what its first attempt
-left. Steps leave files with lines of the ledger, named by batch and task. The folder is the run's
-own: what a killed run left is never read.
+left. Steps leave files with rows that they took out and lines of the ledger, named by batch and
+task. The folder is the run's own: what a killed run left is never read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
 import msgspec
 
-from headrace.model import OffsetRange
+from headrace.model import DeadLetter, OffsetRange
 from headrace.pipelines.ledger.sums import LedgerLine
 from headrace.pipelines.source.report import RangeReport
 from headrace.runtime import storage
 from headrace.runtime.storage import NO_OPTIONS, Options
 
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What a task of a step leaves, or all tasks of the steps of a batch.
+
+    Attributes:
+        lines: what the ledger counts of rows that do not go on.
+        behind: dead letters of rows that were taken out, since they are behind the watermark.
+        omitted: such rows that could not be carried.
+    """
+
+    lines: tuple[LedgerLine, ...] = ()
+    behind: tuple[DeadLetter, ...] = ()
+    omitted: int = 0
+
+
 # Made at import: msgspec crashes where several threads are the first to decode a class.
 _REPORT_DECODER = msgspec.json.Decoder(RangeReport)
-_LINES_DECODER = msgspec.json.Decoder(list[LedgerLine])
+_STEP_DECODER = msgspec.json.Decoder(StepReport)
 
 
 def driver_staging(lake: str, pipeline: str, state: Path) -> str:
@@ -44,11 +61,11 @@ def driver_staging(lake: str, pipeline: str, state: Path) -> str:
     return storage.join(lake, "_headrace", "staging", pipeline, file.read_text())
 
 
-_REPORT, _LINES = ".json", ".lines"
+_REPORT, _STEP = ".json", ".step"
 
 
 class Staging:
-    """One run's folder of reports and lines. Tasks put, the driver takes."""
+    """One run's folder of reports. Tasks put, the driver takes."""
 
     def __init__(self, folder: str, options: Options = NO_OPTIONS) -> None:
         self._folder = folder
@@ -78,29 +95,31 @@ class Staging:
         ]
         return sorted(mine, key=lambda report: (report.range.partition, report.range.start))
 
-    def put_lines(self, batch_id: int, task: str, lines: Sequence[LedgerLine]) -> None:
+    def put_step(self, batch_id: int, task: str, report: StepReport) -> None:
         """Called once at the end of a task of a step; atomic.
 
         Args:
             batch_id: Spark's id of the batch.
             task: a name that the task's attempts share, and no other task of the batch has.
-            lines: what it counts.
+            report: what it leaves.
         """
-        path = storage.join(self._folder, f"{batch_id}-{task}{_LINES}")
-        storage.write_bytes_atomic(path, msgspec.json.encode(lines), self._options)
+        path = storage.join(self._folder, f"{batch_id}-{task}{_STEP}")
+        storage.write_bytes_atomic(path, msgspec.json.encode(report), self._options)
 
-    def take_lines(self, batch_id: int) -> list[LedgerLine]:
-        """Returns the lines that the steps of a batch have left."""
-        names = [name for name in self._names(_LINES) if name.startswith(f"{batch_id}-")]
-        contents = (
-            storage.read_bytes(storage.join(self._folder, name), self._options) for name in names
+    def take_steps(self, batch_id: int) -> StepReport:
+        """Returns what the tasks of the steps of a batch have left, as one report."""
+        names = [name for name in self._names(_STEP) if name.startswith(f"{batch_id}-")]
+        paths = (storage.join(self._folder, name) for name in names)
+        reports = [_STEP_DECODER.decode(storage.read_bytes(p, self._options)) for p in paths]
+        return StepReport(
+            tuple(line for report in reports for line in report.lines),
+            tuple(letter for report in reports for letter in report.behind),
+            sum(report.omitted for report in reports),
         )
-        read = (_LINES_DECODER.decode(content) for content in contents)
-        return [line for lines in read for line in lines]
 
     def clear(self) -> None:
         """Empties the folder after the batch."""
-        names = [*self._names(_REPORT), *self._names(_LINES)]
+        names = [*self._names(_REPORT), *self._names(_STEP)]
         storage.delete_files(self._folder, names, self._options)
 
     def _names(self, ending: str) -> list[str]:

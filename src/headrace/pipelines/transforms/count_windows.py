@@ -35,8 +35,9 @@ class count_windows(Transform):  # noqa: N801  a verb, as the steps of users are
     columns   ``window_start`` timestamp, those of ``by``, ``count`` bigint
     gives     one row for each window and combination of ``by`` that has rows, once: in the batch
               after the one whose watermark has passed the window's end
-    drops     rows whose window was given already, counted as ``dropped_by_watermark_rows``, those
-              of one group in one task as one; and rows without an event time
+    drops     rows without an event time, counted as ``count_windows_null_time_rows``
+    rejects   rows whose window was given already, or could have been: dead letters
+              ``behind-watermark``, unless the pipeline declares ``LateData.DROP``
     watermark ``within`` behind the newest event time, unless the rows have a watermark already:
               then that one, which several sources have (``Source.watermark``)
     state     a count for each open window and combination: ``count_windows_state_rows``, with the
@@ -70,6 +71,13 @@ class count_windows(Transform):  # noqa: N801  a verb, as the steps of users are
             "rising for ever: event time stands still; fewer columns in `by`, or a shorter"
             " `within`, need less memory",
         ),
+        Metric(
+            "count_windows_null_time_rows",
+            "rows",
+            "rows that `count_windows` dropped because they have no event time, so no window",
+            "not 0: a step makes the event time null; `filter_rows` before it can name the reason",
+            is_counter=True,
+        ),
     )
 
     @property
@@ -82,7 +90,10 @@ class count_windows(Transform):  # noqa: N801  a verb, as the steps of users are
         from pyspark.sql import functions as F  # noqa: N812
 
         event_time = self.event_time or EVENT_TIME
-        timed = with_watermark(rows, event_time, self.within)
+        timed = self.count(
+            with_watermark(rows, event_time, self.within),
+            count_windows_null_time_rows=F.col(quoted(event_time)).isNull(),
+        )
         window = F.window(quoted(event_time), interval(self.every))
         counts = timed.groupBy(window, *map(quoted, self.by)).count()
         start = F.col("window.start").alias("window_start")

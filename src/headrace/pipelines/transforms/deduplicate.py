@@ -42,16 +42,17 @@ class deduplicate(Transform):  # noqa: N801  a verb, as the steps of users are
     keeps     the first row of each combination of ``by``, in the order in which Spark reads; and
               every row with a null in one of ``by``, or without an event time: nothing can be said
               of what it equals. These are counted as ``deduplicate_null_key_rows``
-    drops     duplicates, counted as ``duplicate_rows``; and rows older than the watermark, counted
-              as ``dropped_by_watermark_rows``
+    drops     duplicates, counted as ``duplicate_rows``
+    rejects   rows older than the watermark, duplicates or not: dead letters ``behind-watermark``,
+              unless the pipeline declares ``LateData.DROP``
     remembers the first row until the watermark has passed its event time by ``within``. So a
               duplicate whose event time is at most ``within`` after that of the first is never
               kept. A later one is dropped too, unless rows that are newer than the first by
               ``within`` and the watermark's delay came at least two batches before it
     watermark ``within`` behind the newest event time, unless the rows have a watermark already:
               then that one. ``Source.watermark`` sets it: a short one ends the memory soon after
-              ``within``, and drops rows that are later than it
-    ledger    duplicates have the fate *deduplicated*, rows behind the watermark *dropped*
+              ``within``, and takes no rows that are later than it
+    ledger    duplicates have the fate *deduplicated*, rows behind the watermark *behind watermark*
     state     the key of each row until the watermark has passed it: ``deduplicate_state_rows``
     a crash   repeats nothing: the state is in the checkpoint. A reset begins with an empty state
     ========= ==================================================================================

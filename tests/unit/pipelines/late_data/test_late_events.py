@@ -11,6 +11,7 @@ from headrace.model import EpochMillis, Metadata, OffsetRange, TopicPartition, e
 from headrace.pipelines.late_data.rule import LATE_EVENT, LateRule
 from headrace.pipelines.source import bad_records
 from headrace.pipelines.source.reader import RangeReader
+from headrace.pipelines.source.report import LateCounts
 from headrace.sinks.api import RejectedRow
 from headrace.testing.memory import MemoryCluster
 
@@ -94,6 +95,13 @@ def test_a_late_record_is_a_dead_letter_with_its_bytes_and_not_a_bad_record(tmp_
     assert "allowed lateness is 1:00:00" in letter.detail
     assert (report.late.events, report.late.dead, report.bad) == (1, 1, 0)
     assert report.bad_runs.longest == 0
+
+
+def test_a_late_event_that_is_dropped_is_counted_and_in_no_other_place(tmp_path):
+    rows, reader = read(tmp_path, TIMES, LateRule(HOUR_US, drops=True))
+    report = reader.report()
+    assert rows == [(0, 0), (1, 1), (3, 3)]
+    assert (report.dead, report.late) == ((), LateCounts(events=1))
 
 
 def test_a_late_record_that_was_replayed_for_the_pipeline_is_kept(tmp_path):

@@ -1,7 +1,7 @@
-from headrace.model import OffsetRange, TopicPartition
+from headrace.model import DeadLetter, OffsetRange, TopicPartition
 from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, LedgerLine, Sums
 from headrace.pipelines.source.report import RangeReport
-from headrace.pipelines.source.staging import Staging, driver_staging
+from headrace.pipelines.source.staging import Staging, StepReport, driver_staging
 from headrace.runtime import storage
 
 CLICKS = TopicPartition("clicks", 0)
@@ -43,21 +43,26 @@ def test_a_project_folder_whose_id_is_torn_has_a_new_one(tmp_path):
     assert driver_staging(lake, "p", state) == mine
 
 
-def test_lines_of_steps_are_those_of_their_batch_and_of_the_last_attempt(tmp_path):
+def test_reports_of_steps_are_those_of_their_batch_and_of_the_last_attempt(tmp_path):
     staging = Staging(str(tmp_path))
 
-    def lines(number):
+    def left(number):
         place = LedgerKey(Hop.STEPS, Fate.FILTERED, 0, "clicks", 0)
-        return [LedgerLine(place, Sums(number, number, 2**64 - number))]
+        lines = (LedgerLine(place, Sums(number, number, 2**64 - number)),)
+        letter = DeadLetter(TopicPartition("clicks", -1), -1, "old", str(number), None, b"{}")
+        return StepReport(lines, (letter,), number)
 
     staging.put(report(20, 30))
-    staging.put_lines(1, "0-4-0", lines(3))
-    staging.put_lines(1, "0-4-0", lines(5))
-    staging.put_lines(1, "0-4-1", lines(7))
-    staging.put_lines(11, "0-4-0", lines(9))
-    assert sorted(line.sums.number for line in staging.take_lines(1)) == [5, 7]
-    assert staging.take_lines(11) == lines(9)
+    staging.put_step(1, "0-4-0", left(3))
+    staging.put_step(1, "0-4-0", left(5))
+    staging.put_step(1, "0-4-1", left(7))
+    staging.put_step(11, "0-4-0", left(9))
+    steps = staging.take_steps(1)
+    assert sorted(line.sums.number for line in steps.lines) == [5, 7]
+    assert sorted(letter.detail for letter in steps.behind) == ["5", "7"]
+    assert steps.omitted == 5 + 7
+    assert staging.take_steps(11) == left(9)
     assert staging.take([OffsetRange(CLICKS, 20, 30)]) == [report(20, 30)]
     staging.clear()
-    assert staging.take_lines(1) == []
+    assert staging.take_steps(1) == StepReport()
     assert list(tmp_path.iterdir()) == []

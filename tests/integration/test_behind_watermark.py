@@ -1,0 +1,122 @@
+"""Rows behind the watermark of steps with state leave by a door, on the real broker and Spark."""
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812
+from tests.integration.flow import NOW_MS, Flow, click
+
+from headrace import Lake, Source
+from headrace.pipelines.progress import PipelineState
+
+HOUR_MS = 3_600_000
+START_MS = NOW_MS // HOUR_MS * HOUR_MS - 20 * HOUR_MS
+MINUTE = timedelta(minutes=1)
+COUNTED = "event_id string, n long"
+
+
+def at(n, hours, **changes):
+    return click(n, event_time=START_MS + int(hours * HOUR_MS), **changes)
+
+
+def unique(rows):
+    return rows.dropDuplicates(["event_id", "event_time"])
+
+
+def unique_within(rows):
+    return rows.dropDuplicatesWithinWatermark(["event_id"])
+
+
+def summed(rows):
+    by_hour = rows.groupBy(F.window("event_time", "1 hour").alias("hour"), "category")
+    return by_hour.agg(F.sum("n").alias("n")).select("hour.start", "category", "n")
+
+
+def by_time(rows):
+    return rows.groupBy(F.col("event_time").alias("at")).count()
+
+
+def sliding(rows):
+    hours = F.window("event_time", "2 hours", "1 hour").alias("hours")
+    return rows.groupBy(hours).count().select("hours.start", "count")
+
+
+def joined(left, right):
+    """A join of two topics; columns of both sides have one name."""
+    condition = F.expr("l.event_id = r.event_id AND l.event_time = r.event_time")
+    return left.alias("l").join(right.alias("r"), condition).select("l.*")
+
+
+def remembered(rows):
+    def count(key, frames, state):
+        import pandas as pd
+
+        (before,) = state.get if state.exists else (0,)
+        state.update((before + sum(map(len, frames)),))
+        yield pd.DataFrame({"event_id": [key[0]], "n": list(state.get)})
+
+    by_id = rows.groupBy("event_id")
+    return by_id.applyInPandasWithState(count, COUNTED, "n long", "append", "EventTimeTimeout")
+
+
+# By the step, the events that come behind: of a window only if it is over, of two windows or two
+# topics twice.
+BEHIND = {
+    unique: ["e7", "e8", "e9"],
+    unique_within: ["e7", "e8", "e9"],
+    by_time: ["e7", "e8", "e9"],
+    remembered: ["e7", "e8", "e9"],
+    summed: ["e7", "e8"],
+    sliding: ["e7", "e7", "e8", "e8"],
+    joined: ["e7", "e7", "e8", "e8", "e9", "e9"],
+}
+
+
+@pytest.fixture
+def flow(broker, spark, tmp_path):
+    return Flow(broker, spark, tmp_path, partitions=1)
+
+
+def finished(flow, *pipelines):
+    outcomes = flow.run(*pipelines)
+    for outcome in outcomes.values():
+        assert outcome.state is PipelineState.FINISHED, outcome.reason
+    return outcomes
+
+
+def letters(flow, pipeline):
+    """The ids of the events in its dead letters, which all have one reason."""
+    mine = [stored for stored in flow.dead() if stored.pipeline == pipeline]
+    assert {stored.letter.reason for stored in mine} <= {"behind-watermark"}
+    return sorted(json.loads(stored.letter.value)["event_id"] for stored in mine)
+
+
+def test_no_step_with_state_drops_a_row(flow):
+    source = Source(flow.topic, watermark=MINUTE)
+    other = replace(flow.topic, name=f"{flow.name}-other")
+    for topic in (other.name, other.dead_letters):
+        flow.create(topic, 1)
+    sources = {joined: [source, replace(source, topic=other)]}
+    pipelines = [
+        flow.pipeline(
+            step.__name__,
+            source=sources.get(step, source),
+            sink=Lake(step.__name__),
+            steps=[step],
+        )
+        for step in BEHIND
+    ]
+    for events in (
+        [at(n, n) for n in range(6)],
+        [at(7, 0.5), at(8, 1.5), at(9, 4.9), at(10, 6)],
+    ):
+        for topic in (flow.name, other.name):
+            flow.send(events, topic=topic)
+        outcomes = finished(flow, *pipelines)
+    expected = {step.__name__: ids for step, ids in BEHIND.items()}
+    assert {name: letters(flow, name) for name in expected} == expected
+    for name, outcome in outcomes.items():
+        assert outcome.dropped_by_watermark_rows == 0
+        assert outcome.behind_watermark_rows == outcome.dead_letters == len(expected[name])
