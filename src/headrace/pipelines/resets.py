@@ -68,17 +68,11 @@ class Resets:
             reason = f"its sink, {self.pipeline.sink.kind}, records no offsets"
             raise NothingCommittedError(self.pipeline.name, reason)
         expected = self._last_commit(self.positions)
-<<<<<<< HEAD
-        store = self.positions.restored(CheckpointIds(self.pipeline.name, 0).writer)
-        begins = self._begins(store or self.positions, accept_loss=accept_loss)
-        whole = [self._with_added(offset) for offset in begins]
-        return self._begun_at(whole, self.following(), expected)
-=======
         restored = self.positions.restored(CheckpointIds(self.pipeline.name, 0).writer)
         store = self.positions if restored is None else restored.to
         begins = self._begins(store, accept_loss=accept_loss)
-        return self._begun_at(begins, self.following(), expected)
->>>>>>> 7e9c40a0 (Ledger: right after restores, resets and pauses of its own; rows that filled a gap must be there)
+        whole = [self._with_added(offset) for offset in begins]
+        return self._begun_at(whole, self.following(), expected)
 
     def take_over(self, number: int, sink: SinkDriver) -> CurrentCheckpoint:
         """Begins where the sink stands, and shuts out every driver that began before.
