@@ -1,22 +1,18 @@
 """A log that an unclean election cut and that grew again: three brokers, a copy left behind."""
 
-import asyncio
 import contextlib
 
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import NewTopic
 from tests.contracts.source import drained, event, read, spec
-from tests.integration.instances import drill
-from tests.waiting import FLUSH_SECONDS, until, wait_for
+from tests.waiting import FLUSH_SECONDS, wait_for
 
-from headrace import Topic, Worker
-from headrace.errors import BrokerUnreachableError, TopicTruncatedError, WorkerTruncatedError
+from headrace.errors import BrokerUnreachableError, TopicTruncatedError
 from headrace.kafka.client import admin, commit_offsets
 from headrace.kafka.cluster import KafkaCluster
 from headrace.model import Start, TopicPartition
 from headrace.pipelines.source.planner import Planner
-from headrace.workers import WorkerInstance, WorkerTask
 
 TOPIC = "cut"
 SOON_OUT_OF_SYNC = {"broker.session.timeout.ms": "3000", "replica.lag.time.max.ms": "3000"}
@@ -82,9 +78,6 @@ def test_a_log_that_was_cut_and_grew_again_is_refused_and_read_from_the_cut(runn
     assert end.partitions == {0: 150}
     group, position = found.consumer_group, TopicPartition(TOPIC, 0)
     in_time(commit_offsets, client, group, {position: 150}, {position: end.epochs[0]})
-    done = []
-    worker = Worker("cut", Topic(TOPIC), lambda: Noting(done))
-    work(client, worker, lambda: len(done) == 150)
 
     running.cluster.pause(1)
     running.cluster.resume(2)
@@ -98,29 +91,3 @@ def test_a_log_that_was_cut_and_grew_again_is_refused_and_read_from_the_cut(runn
     start = in_time(planner.initial_offset)
     rows = read(again, start, drained(planner, start))
     assert [n for _, _, n in rows] == list(range(1_000, 1_080))
-    with pytest.raises(WorkerTruncatedError) as refused:
-        work(client, worker, lambda: len(done) > 150)
-    assert refused.value.cut_offset == 100
-
-
-class Noting(WorkerTask):
-    """Notes offsets."""
-
-    def __init__(self, done):
-        self.done = done
-
-    async def process(self, record):
-        self.done.append(record.offset)
-
-
-def work(client, worker, has_worked):
-    """Runs an instance of a worker until it has worked, or ends by itself."""
-
-    async def run():
-        instance = WorkerInstance(worker, client)
-        running = asyncio.create_task(instance.run())
-        await until(lambda: running.done() or has_worked())
-        instance.stop()
-        await running
-
-    drill(run())
