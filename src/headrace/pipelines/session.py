@@ -158,8 +158,8 @@ def jvm_environ(log: Path) -> dict[str, str]:
     rolled = str(log).replace("%", "%%").replace("${", "$${")
     return {
         "LC_ALL": FILE_NAMES_LOCALE,
-        "HEADRACE_SPARK_LOG": str(log),
-        "HEADRACE_ROLLED_SPARK_LOG": rolled,
+        "_HEADRACE_SPARK_LOG": str(log),
+        "_HEADRACE_ROLLED_SPARK_LOG": rolled,
     }
 
 
