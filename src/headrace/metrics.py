@@ -32,7 +32,7 @@ METRICS = (
     Metric(
         "rows_in",
         "records",
-        "records read from the topics, the bad ones included",
+        "records read from the topics, bad ones and tombstones included",
         "standing still with a backlog: see `state` and `reason`",
         is_counter=True,
     ),
@@ -97,6 +97,13 @@ METRICS = (
         "records",
         "records that could not be processed and went to the dead-letter topic",
         "above 0: `headrace dead-letters list`, then correct the producer or the event class",
+        is_counter=True,
+    ),
+    Metric(
+        "tombstones",
+        "records",
+        "records without a value, left out of a topic with `compaction`; `rows_in` counts them too",
+        "rises as keys are deleted; nothing to do: rows that are there stay",
         is_counter=True,
     ),
     Metric(
@@ -196,6 +203,13 @@ WORKER_METRICS = (
         "records",
         "records that failed for good and went to the dead-letter topic",
         "above 0: `headrace dead-letters list`, then correct the task or the producer",
+        is_counter=True,
+    ),
+    Metric(
+        "tombstones",
+        "records",
+        "records without a value, left out of a topic with `compaction` as the task takes events",
+        "rises as keys are deleted; a task that takes the `record` alone is given them",
         is_counter=True,
     ),
     Metric(

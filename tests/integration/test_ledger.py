@@ -80,6 +80,19 @@ def test_every_record_is_in_one_fate_and_windows_balance_with_the_table(flow):
     assert START_MS + HOUR_MS < complete.timestamp() * 1000 < START_MS + 3 * HOUR_MS
 
 
+def test_a_compacted_topic_is_read_whatever_number_of_tombstones_it_has(broker, spark, tmp_path):
+    flow = Flow(broker, spark, tmp_path, partitions=1, event_id="event_id", compaction=True)
+    pipeline = flow.pipeline()
+    flow.send([value for n in range(400) for value in (at(n, 0), None)], keys=[b"key"] * 800)
+    flow.send([None] * 300, keys=[b"key"] * 300)
+    outcome = run(flow, pipeline)
+    assert (outcome.rows_in, outcome.rows_out, outcome.tombstones) == (1100, 400, 700)
+    assert (outcome.dead_letters, flow.dead()) == (0, [])
+    result = balance(flow, pipeline)
+    assert totals(result) == {"read": 1100, Fate.OUT: 400, Fate.TOMBSTONE: 700}
+    assert WindowState.UNBALANCED not in states(result)
+
+
 def test_a_pipeline_that_began_with_an_empty_topic_knows_all_rows(flow):
     pipeline = flow.pipeline()
     flow.send([])

@@ -61,6 +61,8 @@ def notes(progress: PipelineProgress) -> list[str]:
     for name, value in progress.figures.items():
         if isinstance(value, str) and value:
             remarks.append(f"{name.replace('_', ' ')}: {value}")
+    if progress.tombstones:
+        remarks.append(f"{progress.tombstones:,} tombstone(s) left out")
     if progress.restarts:
         remarks.append(f"restarted {progress.restarts} time(s)")
     if progress.paused_partitions:

@@ -56,6 +56,8 @@ def notes(progress: WorkerProgress) -> list[str]:
     remarks = [progress.reason] if progress.reason else []
     if progress.skipped:
         remarks.append(f"skipped {progress.skipped:,}")
+    if progress.tombstones:
+        remarks.append(f"{progress.tombstones:,} tombstone(s) left out")
     if progress.blocked or progress.starved:
         remarks.append(f"{progress.blocked:,} lane(s) blocked, {progress.starved:,} starved")
     if progress.paused_partitions:

@@ -144,7 +144,9 @@ def newest_events(
     values: list[bytes | None] = []
     if live is not None:
         ranges = newest_ranges(watermarks(config, live.all_partitions), max_events)
-        values = [record.value() for record in read_records(config, "headrace.explain", ranges)]
+        read = [record.value() for record in read_records(config, "headrace.explain", ranges)]
+        without = topic.leaves_out_tombstones
+        values = [value for value in read if not (without and value is None)]
     decoded = _row_checks(topic).applied(decoder.decode(values), len(values))
     return decoded.rows, len(decoded.rejected)
 

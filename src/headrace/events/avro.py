@@ -18,6 +18,7 @@ from headrace.events.avro_bounds import BoundedWalk, MalformedError, bounded_wal
 from headrace.events.avro_schemas import parsed_schema, prepared, skipped
 from headrace.events.avro_types import MismatchError, fitted
 from headrace.events.parser import event_parser, slots
+from headrace.events.rejection import NULL_VALUE
 from headrace.events.values import reader_of, without_null
 from headrace.model import EventField, EventSchema, FieldType
 
@@ -244,7 +245,7 @@ class AvroTexts:
             RegistryUnreachableError: if its schema is not known, and the registry does not answer.
         """
         if value is None:
-            return "null-value", "the record has no value: a tombstone, which is not an event"
+            return NULL_VALUE
         if len(value) < HEADER.size or value[0] != 0:
             return "no-schema-id", _NO_SCHEMA_ID
         _, schema_id = HEADER.unpack_from(value)

@@ -25,6 +25,11 @@ The sentence names the path of the field, such as ``click.impression.id`` or ``i
 shows no value of the event, and of a map the first characters of a key.
 """
 
+NULL_VALUE: Rejection = (
+    "null-value",
+    "the record has no value: it is no event but a tombstone, which compaction=True leaves out",
+)
+
 # Python refuses to convert more than 4,300 digits, and takes quadratic time up to there.
 _MAX_INTEGER_DIGITS = 400
 _CONSTANTS = ("NaN", "Infinity", "-Infinity")
@@ -85,7 +90,7 @@ def rejection(
 def fault_of(value: bytes | None, schema: EventSchema) -> Rejection | None:
     """Returns why a record is no event; ``None`` if nothing is wrong with the values that count."""
     if value is None:
-        return "null-value", "the record has no value: a tombstone, which is not an event"
+        return NULL_VALUE
     if not value.strip(b" \t\r\n"):
         return "empty", "the value is empty" if not value else "the value is only white space"
     try:

@@ -44,7 +44,8 @@ class Topic(DeclaredValue):
         partitions: how many; can grow later, never shrink.
         replication: copies of each partition; must not exceed the number of brokers.
         retention: how long records are kept; ``None`` keeps the broker's default.
-        compaction: keep the last record of each key instead of deleting by age.
+        compaction: keep the last record of each key instead of deleting by age. A null value says
+            that its key was deleted: it is left out and counted as a tombstone.
         earliest_event_time: events before it are rejected.
         latest_ahead: events further than this ahead of the clock are rejected.
         config: further topic settings by Kafka's own names, as strings.
@@ -79,6 +80,16 @@ class Topic(DeclaredValue):
     def is_keyed_elsewhere(self) -> bool:
         """Whether its records have keys that its events do not hold: other programs write it."""
         return self.compaction and self.key is None
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether Kafka compacts it, as ``compaction`` or ``config`` say."""
+        return "compact" in self.kafka_config["cleanup.policy"]
+
+    @property
+    def leaves_out_tombstones(self) -> bool:
+        """Whether a null value is a tombstone, not a bad record; of raw bytes it is a value."""
+        return self.is_compacted and not isinstance(self.record_format, Raw)
 
     @property
     def record_format(self) -> Format:

@@ -80,6 +80,7 @@ class BatchResult:
     late: LateCounts
     behind: int
     dead_letters: int
+    tombstones: int
     replays_skipped: int
     figures: Mapping[str, int]
     seconds: float
@@ -188,9 +189,10 @@ class BatchCommitter:
         # After the commit: offsets ahead of the table would hide records from a reset to them.
         self._group.show(planned.positions, planned.epochs)
         self._staging.clear()
+        tombstones = sum(report.tombstones for report in reports)
         result = BatchResult(
             batch_id=batch_id,
-            records=sum(report.records for report in reports),
+            records=sum(report.records for report in reports) + tombstones,
             rows=committed.result.rows,
             late=_late(reports, committed.rejected_late),
             behind=committed.behind,
@@ -198,6 +200,7 @@ class BatchCommitter:
             + len(manifest.dead)
             + committed.rejected
             + committed.behind,
+            tombstones=tombstones,
             replays_skipped=sum(report.replays_skipped for report in reports),
             figures=committed.result.figures,
             seconds=time.monotonic() - began,

@@ -273,6 +273,7 @@ def source_spec(
         schema=topic.schema,
         format=topic.record_format,
         envelope=topic.envelope,
+        leaves_out_tombstones=topic.leaves_out_tombstones,
         registry=context.registry,
         event_time=topic.event_time,
         earliest_event_us=int(topic.earliest_event_time.timestamp() * 1e6),

@@ -69,6 +69,7 @@ class PipelineProgress:
     behind_watermark_rows: int = 0
     dropped_by_watermark_rows: int = 0
     dead_letters: int = 0
+    tombstones: int = 0
     replays_skipped: int = 0
     records_per_second: float = 0.0
     batch_seconds: float = 0.0

@@ -56,6 +56,7 @@ class RunFigures:
                 late_dead_letters=result.late.dead,
                 behind_watermark_rows=result.behind,
                 dead_letters=result.dead_letters,
+                tombstones=result.tombstones,
                 replays_skipped=result.replays_skipped,
             )
             self._of_sink.update(result.figures)

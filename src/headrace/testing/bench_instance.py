@@ -16,6 +16,7 @@ from headrace.runtime.clock import Clock
 from headrace.workers.counts import Counts
 from headrace.workers.failures.failure_log import FailureLog
 from headrace.workers.failures.failures import Failures
+from headrace.workers.function_task import is_tombstone
 from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.lanes.attempt import RecordAttempt
 from headrace.workers.lanes.partition_set import LaneContext, PartitionSet
@@ -36,12 +37,16 @@ _AWAITED_STATES = frozenset({LaneState.STARTING, LaneState.DRAINING})
 
 
 class Outcome(enum.StrEnum):
-    """What became of a record. ``pending``: it waits, is in process, or between two attempts."""
+    """What became of a record. ``pending``: it waits, is in process, or between two attempts.
+
+    ``tombstone``: it has no value, and its topic leaves such records out.
+    """
 
     PENDING = "pending"
     PROCESSED = "processed"
     SKIPPED = "skipped"
     DEAD_LETTER = "dead letter"
+    TOMBSTONE = "tombstone"
 
 
 _OUTCOMES = {
@@ -211,6 +216,8 @@ class BenchInstance:
         self._offsets[partition] += 1
         consumed = received(message, self._origins)
         fed = self._fed.setdefault(_position(consumed.record), FedRecord(consumed.record))
+        if is_tombstone(self._worker.task, consumed.record):
+            fed.outcome = Outcome.TOMBSTONE
         self.assignments.deliver(consumed)
         return fed
 

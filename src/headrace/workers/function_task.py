@@ -132,6 +132,15 @@ class FunctionTask(WorkerTask):
         return {name: getattr(self, name) for name in (SEND, SHARED) if name in self._takes.others}
 
 
+def is_tombstone(task: Callable[[], WorkerTask], record: WorkerRecord) -> bool:
+    """Returns whether a record only says that its key was deleted, and ``task`` takes events."""
+    return (
+        record.value is None
+        and isinstance(task, FunctionFactory)
+        and record.topic in task.topics_without_tombstones
+    )
+
+
 @dataclass(frozen=True)
 class FunctionFactory:
     """Makes the tasks of a function that is given events of ``topics``.
@@ -162,6 +171,12 @@ class FunctionFactory:
         """Whether the function is given events of an Avro topic."""
         is_avro = any(isinstance(topic.record_format, Avro) for topic in self.topics)
         return is_avro and bool(self._takes.event)
+
+    @functools.cached_property
+    def topics_without_tombstones(self) -> frozenset[str]:
+        """Names of the topics whose tombstones the function is not given, as it takes events."""
+        topics = self.topics if self._takes.event else ()
+        return frozenset(topic.name for topic in topics if topic.leaves_out_tombstones)
 
     @functools.cached_property
     def _takes(self) -> Parameters:

@@ -34,6 +34,7 @@ def result(batch_id, **changes):
         "late": LateCounts(),
         "behind": 0,
         "dead_letters": 1,
+        "tombstones": 0,
         "replays_skipped": 0,
         "figures": {"files_written": 3},
         "seconds": 2.0,

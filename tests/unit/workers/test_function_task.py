@@ -35,6 +35,7 @@ class Refund:
 ORDERS = Topic("orders", event=Order, key="customer")
 REFUNDS = Topic("refunds", event=Refund)
 RAW = Topic("raw")
+COMPACTED = Topic("accounts", event=Order, key="customer", compaction=True)
 
 
 @worker(topic=ORDERS, on_failure=DeadLetters())
@@ -67,6 +68,45 @@ def test_a_function_is_given_the_event_of_an_avro_record_and_bad_ones_meet_the_p
     [letter] = bench.dead_letters
     assert (sent.value, sent.key) == (b"ann: 7", b"ann")
     assert (letter.reason, letter.value) == ("no-schema-id", b"not Avro")
+
+
+def test_tombstones_of_a_compacted_topic_are_left_out_of_its_events_and_counted():
+    seen = []
+
+    @worker(topic=[COMPACTED, RAW])
+    def keep(value, record):
+        seen.append(value)
+
+    with WorkerBench(keep) as bench:
+        [event, *tombstones] = bench.feed({"customer": "ann", "price": 7}, *[None] * 200, key="ann")
+        [raw] = bench.feed(None, topic=RAW.name)
+        bench.feed({"customer": "bob", "price": 8})
+        assert bench.committable() == 202
+    assert seen == [Order("ann", 7), None, Order("bob", 8)]
+    assert (event.outcome, raw.outcome) == (Outcome.PROCESSED, Outcome.PROCESSED)
+    assert {record.outcome for record in tombstones} == {Outcome.TOMBSTONE}
+    assert (bench.counts["tombstones"], bench.counts["processed"]) == (200, 3)
+
+
+def test_a_function_that_takes_no_event_is_given_tombstones():
+    seen = []
+
+    @worker(topic=COMPACTED)
+    def keep(record):
+        seen.append(record.key)
+
+    with WorkerBench(keep) as bench:
+        bench.feed(None, key="ann")
+    assert seen == [b"ann"]
+    assert "tombstones" not in bench.counts
+
+
+def test_a_null_value_of_a_topic_that_is_not_compacted_meets_the_policy():
+    with WorkerBench(charge) as bench:
+        [fed] = bench.feed(None)
+    [letter] = bench.dead_letters
+    assert (fed.outcome, letter.reason) == (Outcome.DEAD_LETTER, "null-value")
+    assert "compaction=True" in letter.detail
 
 
 def test_a_registry_that_does_not_answer_ends_the_instance_and_makes_no_dead_letter():

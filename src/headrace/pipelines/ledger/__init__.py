@@ -10,7 +10,7 @@ hop       what it is                           what must hold
 ========= ==================================== ===============================================
 offsets   the ranges of the batches            they follow one another: a gap is a range that
                                                was never read, an overlap one read twice
-read      read tasks: decode, checks, lateness in = out + late + dead
+read      read tasks: decode, checks, lateness in = out + late + dead + tombstone
 join      events through a join                out of ``read`` = the fates of
                                                :mod:`headrace.pipelines.join.tally`
 steps     rows through steps of Spark          out of ``read``, or ``join`` = what steps say

@@ -44,7 +44,8 @@ class Fate(enum.StrEnum):
     OUT went on to the next hop. FILTERED and DEDUPLICATED were dropped, by a step or by a
     unique table. LATE went where the declaration sends late events, and BEHIND, too: it came to a
     step with state behind Spark's watermark. DROPPED was one of both, and the declaration drops
-    them. DEAD is a dead letter.
+    them. DEAD is a dead letter. TOMBSTONE: a record without a value, of a topic whose tombstones
+    are left out.
     COPIED: rows that a step made of it beyond the first, as a negative number: they were not read.
     UNKNOWN: it went into a step that does not count what it drops, or makes other rows of it.
     KEPT, EXPIRED, UNMATCHED and WAITING are those of :mod:`headrace.pipelines.join.tally`. LEFT_OUT
@@ -63,6 +64,7 @@ class Fate(enum.StrEnum):
     LATE = "late"
     BEHIND = "behind watermark"
     DEAD = "dead"
+    TOMBSTONE = "tombstone"
     COPIED = "copied"
     UNKNOWN = "unknown"
     LEFT_OUT = "left out"

@@ -148,7 +148,7 @@ class RangeTally:
         return LedgerColumns(event_windows(self._rule, rows), bytes_, hashes)
 
     def rejected(self, fate: Fate, bytes_: Integers) -> None:
-        """Counts records that came in and could not be read: they have no id and no event time."""
+        """Counts records that came in and are no events: they have no id and no event time."""
         hashes = np.zeros(len(bytes_), np.uint64)
         columns = LedgerColumns(np.full(len(bytes_), _NO_WINDOW), bytes_, hashes)
         self.add(Hop.READ, Fate.IN, columns)

@@ -39,7 +39,7 @@ def refuse_inexact(pipeline: Pipeline, others: Sequence[str]) -> None:
         topics = ", ".join(source.topic.name for source in pipeline.sources)
         raise _refused(pipeline, f"it has several sources ({topics}), which were read side by side")
     [source] = pipeline.sources
-    if "compact" in source.topic.kafka_config["cleanup.policy"]:
+    if source.topic.is_compacted:
         reason = f"topic {source.topic.name} is compacted, so records of the range may be gone"
         raise _refused(pipeline, reason)
     transforms = [step for step in pipeline.steps_for_topic if isinstance(step, Transform)]

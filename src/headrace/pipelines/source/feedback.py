@@ -94,7 +94,8 @@ class Feedback:
             place = report.range.partition.topic, report.range.partition.partition
             bytes_, records = read.get(place, (0, 0))
             # Offsets are planned: of a topic with envelopes, the size of an envelope counts.
-            read[place] = bytes_ + report.bytes, records + (report.envelopes or report.records)
+            offsets = (report.envelopes or report.records) + report.tombstones
+            read[place] = bytes_ + report.bytes, records + offsets
         sizes = {topic: dict(partitions) for topic, partitions in self.sizes.items()}
         for (topic, partition), (bytes_, records) in read.items():
             if records:

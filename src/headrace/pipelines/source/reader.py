@@ -148,6 +148,7 @@ class RangeReader:
         )
         self._envelopes = None if spec.envelope is None else EnvelopeReader(spec.envelope)
         self._records = 0
+        self._tombstones = 0
         self._envelope_count = 0
         self._bytes = 0
         self._last_timestamp_ms = -1
@@ -198,6 +199,9 @@ class RangeReader:
     def take_records(self, chunk: Chunk) -> Iterator[tuple[pa.Table, Sequence[Record]]]:
         """Decodes one chunk to rows, with the records that they are of."""
         records = self._addressed.of(chunk.records)
+        if records:
+            self._last_timestamp_ms = timestamp_ms(records[-1]) or self._last_timestamp_ms
+        records = self._without_tombstones(records)
         if self._envelopes is not None:
             yield from self._events_decoded(records, self._envelopes, chunk.position)
             return
@@ -226,6 +230,7 @@ class RangeReader:
             late=LateCounts(self._late.count, self._late.written, self._late.dead),
             side_pieces=self._late.close(),
             envelopes=self._envelope_count,
+            tombstones=self._tombstones,
             ledger=self._tally.lines() if self._tally else (),
         )
 
@@ -255,6 +260,16 @@ class RangeReader:
         if events:
             yield self._decoded(events, undivided)
 
+    def _without_tombstones(self, records: Sequence[Record]) -> Sequence[Record]:
+        if not self._spec.leaves_out_tombstones:
+            return records
+        with_value = [record for record in records if record.value() is not None]
+        if tombstones := len(records) - len(with_value):
+            self._tombstones += tombstones
+            if self._tally:
+                self._tally.rejected(Fate.TOMBSTONE, np.zeros(tombstones, np.int64))
+        return with_value
+
     def _without_left_out(self, records: Sequence[Record]) -> Sequence[Record]:
         left_out, partition = self._spec.left_out, self._range.partition
         if not left_out:
@@ -275,7 +290,6 @@ class RangeReader:
         self._records += len(records)
         sizes = value_bytes(values)
         self._bytes += int(sizes.sum())
-        self._last_timestamp_ms = timestamp_ms(records[-1]) or self._last_timestamp_ms
         unread = list(decoded.rejected)
         events: Sequence[Record] = records
         places: Sequence[int] = range(len(records))

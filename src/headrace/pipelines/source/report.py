@@ -62,6 +62,7 @@ class RangeReport:
         position: the next offset to read; the end of the range once it was read whole.
         records: records in it, good and bad; of a topic with envelopes, events, and envelopes that
             can't be divided.
+        tombstones: records beside these that are left out because they have no value.
         envelopes: how many envelopes these came in; 0: the topic has none.
         bytes: of their values.
         last_timestamp_ms: Kafka's timestamp of the last record; -1 if there was none.
@@ -95,6 +96,7 @@ class RangeReport:
     join: JoinCounts | None = None
     waiting: Waiting | None = None
     envelopes: int = 0
+    tombstones: int = 0
 
     @property
     def bad(self) -> int:

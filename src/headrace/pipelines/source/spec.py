@@ -63,6 +63,8 @@ class SourceSpec:
             that they were made of are read once more.
         left_out: records that are left out: partition, offset and, of an event of an envelope, its
             index, else -1.
+        leaves_out_tombstones: whether records without a value are left out and counted, instead of
+            being bad ones.
         adds_lineage: whether rows have that column, :data:`LINEAGE`, for the steps that follow.
     """
 
@@ -98,6 +100,7 @@ class SourceSpec:
     adds_lineage: bool = False
     needs_same_partitions: bool = False
     leaves_out_replays: bool = False
+    leaves_out_tombstones: bool = False
     left_out: frozenset[tuple[TopicPartition, int, int]] = frozenset()
 
     def with_needed_columns(self) -> SourceSpec:

@@ -16,6 +16,7 @@ from headrace.model import TopicPartition
 from headrace.runtime.clock import Clock, now_in_ms
 from headrace.runtime.error_text import bounded_text, error_text
 from headrace.workers.counts import Counts
+from headrace.workers.function_task import is_tombstone
 from headrace.workers.lanes.assigned_partition import AssignedPartition, check_topic
 from headrace.workers.lanes.attempt import RecordAttempt
 from headrace.workers.lanes.backpressure import Backpressure, Switch
@@ -174,12 +175,13 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
             return  # revoked meanwhile
         if not assignment.consume(received):
             return
-        if is_for(self._worker.name, assignment.place, received.replay):
+        if not is_for(self._worker.name, assignment.place, received.replay):
+            self._leave_out(assignment, received, "replays_skipped")
+        elif is_tombstone(self._worker.task, received.record):
+            self._leave_out(assignment, received, "tombstones")
+        else:
             self.backpressure.on_enqueued(assignment, *assignment.put(received))
             self.blocked.recheck()
-        else:
-            assignment.finish(received.offset)
-            self._context.counts.increment("replays_skipped")
 
     def reach(self, partition: TopicPartition, offset: int) -> None:
         """Notes that the end of a partition was reached: no record before ``offset`` is to come."""
@@ -198,6 +200,12 @@ class PartitionSet(Mapping[TopicPartition, AssignedPartition]):
         if not attempt.is_given_up:
             self._context.failures.succeeded(attempt)
         self.blocked.recheck()
+
+    def _leave_out(
+        self, assignment: AssignedPartition, received: ConsumedRecord, metric: str
+    ) -> None:
+        assignment.finish(received.offset)
+        self._context.counts.increment(metric)
 
     def _new_lanes(self, assignment: AssignedPartition) -> list[Lane]:
         read, partitioner = assignment.partition, self._worker.partitioner

@@ -42,6 +42,7 @@ class WorkerProgress:
     timed_out: int = 0
     skipped: int = 0
     dead_letters: int = 0
+    tombstones: int = 0
     replays_skipped: int = 0
     commits: int = 0
     rebalances: int = 0

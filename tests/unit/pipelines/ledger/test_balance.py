@@ -55,6 +55,11 @@ def test_a_window_that_is_over_and_whose_events_are_accounted_for_is_balanced():
     assert (only.read, only.fates) == (10, {Fate.OUT: 8, Fate.LATE: 1, Fate.DEAD: 1})
 
 
+def test_tombstones_are_accounted_for_as_records_without_an_event_time():
+    only = window([line(Hop.READ, fate, (3, 0, 0), None) for fate in (Fate.IN, Fate.TOMBSTONE)])
+    assert (only.state, only.fates) == (WindowState.BALANCED, {Fate.TOMBSTONE: 3})
+
+
 @pytest.mark.parametrize(
     ("clock", "state"),
     [

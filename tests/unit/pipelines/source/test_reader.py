@@ -1,17 +1,24 @@
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.contracts.source import event, spec
 
 from headrace.errors import RecordsDeletedError
+from headrace.kafka.dead_letter_limiter import BadRuns
 from headrace.kafka.range_reader import Chunk
 from headrace.model import Metadata, OffsetRange, TopicPartition
+from headrace.pipelines.ledger.sums import Fate
+from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.source.reader import RangeReader, ReadRange, TaskReader
 from headrace.testing.memory import MemoryCluster, MemoryRecord
 
 NUMBERS = TopicPartition("numbers", 0)
 NANOSECONDS = 1_763_000_000_000_000_000
+VALUES = {"event": event(1), "bad": b"not json", "tombstone": None}
 
 
 class UnreadableHeaders(MemoryRecord):
@@ -62,6 +69,47 @@ def test_records_that_are_left_out_give_neither_rows_nor_dead_letters(reader):
     assert len(rows(found)) == 1
     report = found.report()
     assert (report.dead, report.position) == ((), 3)
+
+
+@given(kinds=st.lists(st.sampled_from([*VALUES]), min_size=1, max_size=12))
+def test_of_a_compacted_topic_each_record_is_a_row_a_dead_letter_or_a_tombstone(kinds):
+    records = tuple(MemoryRecord(n, VALUES[kind]) for n, kind in enumerate(kinds))
+    rule = LedgerRule(3600, None, None)
+    found = spec(
+        Records(records), "numbers", Path("unused"), leaves_out_tombstones=True, ledger=rule
+    )
+    reader = RangeReader(found, OffsetRange(NUMBERS, 0, len(kinds)), 0, topic_id="id")
+    offsets = [row["_offset"] for row in rows(reader)]
+    report = reader.report()
+    assert offsets == [n for n, kind in enumerate(kinds) if kind == "event"]
+    assert [letter.offset for letter in report.dead] == [
+        n for n, kind in enumerate(kinds) if kind == "bad"
+    ]
+    assert (report.tombstones, report.position) == (kinds.count("tombstone"), len(kinds))
+    judged = [kind for kind in kinds if kind != "tombstone"]
+    bad = [n for n, kind in enumerate(judged) if kind == "bad"]
+    assert (report.records, report.bad_runs) == (len(judged), BadRuns.of(bad, len(judged)))
+    doors = {Fate.OUT: "event", Fate.DEAD: "bad", Fate.TOMBSTONE: "tombstone"}
+    expected = {fate: kinds.count(kind) for fate, kind in doors.items() if kind in kinds}
+    assert {line.key.fate: line.sums.number for line in report.ledger} == {
+        Fate.IN: len(kinds),
+        **expected,
+    }
+
+
+def test_the_time_of_a_tombstone_counts_as_that_of_the_newest_record(reader):
+    records = (MemoryRecord(0, event(0), timestamp_ms=1), MemoryRecord(1, None, timestamp_ms=2))
+    found = reader(*records, leaves_out_tombstones=True)
+    assert len(rows(found)) == 1
+    assert found.report().last_timestamp_ms == 2
+
+
+def test_a_dead_letter_of_a_null_value_names_the_declaration_that_leaves_it_out(reader):
+    found = reader(MemoryRecord(0, None))
+    assert rows(found) == []
+    (letter,) = found.report().dead
+    assert letter.reason == "null-value"
+    assert "compaction=True" in letter.detail
 
 
 def test_a_dead_letter_whose_headers_can_not_be_read_says_so(reader):
