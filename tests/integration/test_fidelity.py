@@ -36,6 +36,7 @@ from tests.contracts.fidelity import (
     any_sending,
     parsed,
 )
+from tests.integration.flow import Flow
 from tests.kafka_topics import make_topic
 from tests.mock_registry import MockRegistry
 from tests.waiting import FLUSH_SECONDS
@@ -67,6 +68,7 @@ from headrace.pipelines.graph import RunContext, source_spec
 from headrace.pipelines.late_data.rule import LateRule
 from headrace.pipelines.ledger.sums import Fate, Hop
 from headrace.pipelines.manifest import Manifest
+from headrace.pipelines.progress import PipelineState
 from headrace.pipelines.source.datasource import RangesReader, row_schema, spark_schema
 from headrace.pipelines.source.reader import ReadRange
 from headrace.settings import Secret
@@ -433,3 +435,42 @@ def test_every_record_is_in_the_sink_as_it_was_or_where_its_reason_says(site, dr
         for check in CHECKS:
             check(site, sending, topic, range_, rng)
     drill_run.report(records=records)
+
+
+TAKEN = {"", "late-event", "event-time-out-of-bounds"}
+
+
+def unchanged(rows):
+    return rows
+
+
+def test_events_go_through_spark_as_they_are(broker, spark, tmp_path, drill_run):
+    flow = Flow(broker, spark, tmp_path)
+    chosen = [
+        replace(any_sending(drill_run.random, NOW, EVENTS_OF_A_CLASS), rejects_late=False)
+        for _ in range(4)
+    ]
+    with MockRegistry().running() as registry:
+        flow.more_settings = {"schema_registry": registry.settings}
+        pipelines = []
+        for number, sending in enumerate(chosen):
+            topic = topic_of(
+                sending, f"{flow.name}-{number}", latest_ahead=timedelta(days=3_000_000)
+            )
+            flow.create(topic.name, 1)
+            flow.create(topic.dead_letters, 1)
+            flow.send(list(values_of(sending, registry)), topic=topic.name)
+            source, sink = Source(topic, metadata=(Metadata.OFFSET,)), Lake(f"t{number}")
+            steps = [unchanged] if number % 2 else []
+            pipelines.append(Pipeline(sink.table, source, sink, steps=steps))
+        outcomes = flow.run(*pipelines)
+    for pipeline, sending in zip(pipelines, chosen, strict=True):
+        assert outcomes[pipeline.name].state is PipelineState.FINISHED, outcomes[pipeline.name]
+        reasons = {n: sent.reason for n, sent in enumerate(sending.sent)}
+        # No time is too far ahead here, nor late.
+        reasons = {n: r for n, r in reasons.items() if r not in TAKEN}
+        letters = [stored.letter for stored in flow.dead(pipeline.sources[0].topic.name)]
+        assert {letter.offset: letter.reason for letter in letters} == reasons
+        events = {n: sent.event for n, sent in enumerate(sending.sent) if n not in reasons}
+        if events:
+            check_rows(sending, f"{flow.lake}/{pipeline.name}", events)
