@@ -215,6 +215,23 @@ def test_without_within_nothing_is_forgotten(database):
     }
 
 
+@pytest.mark.parametrize("within", [None, DAY, 30 * DAY])
+def test_what_was_forgotten_stays_too_old_whatever_within_becomes(database, within):
+    commits = Commits(REVENUE, database)
+    assert commits([sale("a"), sale("b", days=10)], days=20) == {"counted": 2}
+    other = replace(REVENUE, unique=replace(REVENUE.unique, within=within))
+    again = Commits(other, database, "another")
+    later = [sale("b", days=10), sale("b", days=10.5), sale("c", days=13), sale("d", days=30)]
+    expected = {"too-old-to-compare": 1, "duplicate": 1, "conflicting-key": 1, "counted": 2}
+    assert again([sale("a"), *later], days=21) == expected
+    assert revenue(database) == {"s": (4, Decimal("4.00"), 4)}
+    # By any `within`, the event of day 0 is never counted again.
+    assert commits([sale("a"), sale("d", days=30)], days=22) == {
+        "too-old-to-compare": 1,
+        "duplicate": 1,
+    }
+
+
 @pytest.mark.parametrize("statement", ["TRUNCATE revenue", "DELETE FROM revenue"])
 def test_a_table_that_was_emptied_counts_from_the_start(database, statement):
     Commits(REVENUE, database)([sale("a"), sale("b")])
@@ -308,13 +325,13 @@ class Reference:
 
     def _door(self, event, before):
         known = [other for other in before if self._is_near(event, other)]
+        if not known and self.begin is not None and event["at"] < self.begin + self.within:
+            return "too-old-to-compare"
         first = next((o for o in self.counted if self._is_near(event, o)), None)
         same = [(o["price"], o["at"]) for o in known or ([first] if first else [])]
         if same:
             is_same = (event["price"], event["at"]) in same
             return "duplicate" if is_same else "conflicting-key"
-        if self.begin is not None and event["at"] < self.begin + self.within:
-            return "too-old-to-compare"
         self.counted.append(event)
         self.is_empty = False
         return "counted"

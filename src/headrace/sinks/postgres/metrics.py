@@ -27,7 +27,8 @@ UNIQUE_METRICS = (
         "rows",
         "events of a time whose keys a table of `Stats` with `unique` no longer remembers: dead"
         " letters",
-        "above 0: a longer `Unique.within`, or none",
+        "above 0: events come later than `Unique.within` allows, or a topic was reset; a longer"
+        " one, or none, helps with events that come after it: what is forgotten stays so",
         is_counter=True,
     ),
 )

@@ -242,7 +242,7 @@ class UniqueStatsDriver(PostgresDriver):
             return RejectedValues(row_json(event), CONFLICTING_KEY, detail)
         detail = (
             f"{self._rule.event_time} of the event with {key} is so early that it may be counted:"
-            f" keys of more than {self._unique.within} before the event clock are not remembered"
+            " the keys of its time are no longer remembered"
         )
         return RejectedValues(row_json(event), "too-old-to-compare", detail)
 

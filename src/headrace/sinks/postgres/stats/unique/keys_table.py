@@ -29,7 +29,8 @@ _CREATE = """
 CREATE TABLE {} (key_hash bigint, values_hash bigint NOT NULL, event_time timestamptz,
 PRIMARY KEY (key_hash, event_time))
 """
-# The row of key 0, which no event has, says since when no key is missing.
+# The row of key 0, which no event has, says since when no key is missing, and in place of a hash
+# by which `within` the earlier ones were forgotten, in microseconds; 0: none was.
 _BEGIN = "DELETE FROM {0}; INSERT INTO {0} VALUES (0, 0, '-infinity')"
 _IS_BEGUN = "SELECT EXISTS (SELECT FROM {} WHERE key_hash = 0)"
 _NUMBER = """
@@ -51,9 +52,13 @@ _NEAR = """
 counted.event_time
     BETWEEN undecided.event_time - $1 AND undecided.event_time + $1
 """
+# What was forgotten is known as far apart as the `within` of then; least() leaves nulls out.
 _TAKE_OLD = """
-DELETE FROM {undecided} WHERE event_time < $1 + (
-    SELECT event_time FROM {keys} WHERE key_hash = 0
+DELETE FROM {undecided} WHERE event_time < (
+    SELECT event_time + coalesce(
+        least(nullif(values_hash, 0) * interval '1 microsecond', $1::interval), '0'
+    )
+    FROM {keys} WHERE key_hash = 0
 ) RETURNING task, place
 """
 _COUNT_FIRST = """
@@ -66,7 +71,8 @@ WITH first AS (
 INSERT INTO {keys} SELECT * FROM counted
 """
 _MOVE_BEGIN = """
-UPDATE {keys} SET event_time = $1 WHERE key_hash = 0 AND event_time + $2 <= $1
+UPDATE {keys} SET event_time = $1, values_hash = $2
+WHERE key_hash = 0 AND event_time + $3 <= $1
 """
 _FORGET = "DELETE FROM {keys} WHERE event_time < $1 AND key_hash <> 0"
 # The table is searched for what it may forget when the time has moved by such a part of `within`.
@@ -183,7 +189,7 @@ def count_new(
     parameters = () if within is None else (within,)
     near = sql.SQL("true" if within is None else _NEAR)
     take_known = sql.SQL(_TAKE_KNOWN).format(**names, near=near)
-    take_old = None if within is None else sql.SQL(_TAKE_OLD).format(**names)
+    take_old = sql.SQL(_TAKE_OLD).format(**names)
     count_first = sql.SQL(_COUNT_FIRST).format(**names)
 
     def rounds() -> Iterator[JudgedEvent]:
@@ -193,9 +199,8 @@ def count_new(
             for task, place, is_same in execute_numbered(connection, take_known, parameters):
                 reason = UncountedReason.DUPLICATE if is_same else UncountedReason.CONFLICT
                 yield JudgedEvent(task, place, reason)
-            if take_old is not None:
-                for task, place in execute_numbered(connection, take_old, parameters):
-                    yield JudgedEvent(task, place, UncountedReason.TOO_OLD)
+            for task, place in execute_numbered(connection, take_old, (within,)):
+                yield JudgedEvent(task, place, UncountedReason.TOO_OLD)
             counted = connection.execute(count_first).rowcount
 
     judged = list(rounds())
@@ -209,7 +214,8 @@ def forget(connection: Connection, table: str, reached: datetime, within: timede
 
     begin = reached - 2 * within
     move = sql.SQL(_MOVE_BEGIN).format(keys=_keys(table))
-    if execute_numbered(connection, move, (begin, within / _STEPS)).rowcount:
+    parameters = begin, within // timedelta(microseconds=1), within / _STEPS
+    if execute_numbered(connection, move, parameters).rowcount:
         execute_numbered(connection, sql.SQL(_FORGET).format(keys=_keys(table)), (begin,))
 
 
