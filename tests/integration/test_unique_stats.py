@@ -152,6 +152,15 @@ def test_any_character_may_be_in_the_name_of_the_table(database, unique):
     assert database.execute('SELECT sales FROM "%s of ""all"" $1"') == [(1,)]
 
 
+def test_many_duplicates_are_handed_back_in_the_parts_that_were_staged(database):
+    commits = Commits(REVENUE, database)
+    sales = [sale(f"i{n}") for n in range(200)]
+    commits(sales)
+    pieces, _ = written(commits.driver, sales, [*sales, sale("new")])
+    rejection = commits.driver.commit(pieces, commits.transaction(), 0)
+    assert (rejection.repeats.num_rows, rejection.repeats["id"].num_chunks) == (400, 2)
+
+
 def test_an_event_without_a_key_is_a_dead_letter(database):
     commits = Commits(REVENUE, database)
     assert commits([sale(None), sale(""), sale("a")]) == {"missing-value": 2, "counted": 1}

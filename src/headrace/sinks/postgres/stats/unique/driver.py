@@ -207,6 +207,8 @@ class UniqueStatsDriver(PostgresDriver):
 
         staged, writer = StagedEvents(piece.events), self._sums(uuid4().hex)
         dropped = [*reasons]
+        known = [place for place, reason in reasons.items() if reason is UncountedReason.DUPLICATE]
+        others = np.setdiff1d(dropped, known)
         repeats: list[pa.Table] = []
         rejected: list[RejectedValues] = []
         with (
@@ -222,12 +224,10 @@ class UniqueStatsDriver(PostgresDriver):
                     dropped.append(int(places[is_counted][row.index]))
                     values = row_json(kept.slice(row.index, 1))
                     rejected.append(RejectedValues(values, row.reason, row.detail))
-                for index in np.flatnonzero(np.isin(places, [*reasons])).tolist():
-                    event, reason = rows.slice(index, 1), reasons[int(places[index])]
-                    if reason is UncountedReason.DUPLICATE:
-                        repeats.append(event)
-                    else:
-                        rejected.append(self._rejected(event, reason))
+                repeats.append(rows.filter(pa.array(np.isin(places, known))))
+                for index in np.flatnonzero(np.isin(places, others)).tolist():
+                    event = rows.slice(index, 1)
+                    rejected.append(self._rejected(event, reasons[int(places[index])]))
             sums = writer.close()
             staged.remove(connection, dropped)
             drop_tables(connection, [piece.sums.table])
