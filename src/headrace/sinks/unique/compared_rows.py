@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from headrace.model import EventField, Metadata
+from headrace.model import EventField
+from headrace.model.source import RECORD_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,7 +80,7 @@ class ComparedRows:
 
 def compared_columns(schema: pa.Schema, others: Iterable[str]) -> tuple[str, ...]:
     """Returns the columns in which a duplicate equals the first row: those that are no others."""
-    left_out = {*others, *(each.value for each in Metadata)}
+    left_out = {*others, *RECORD_COLUMNS}
     return tuple(name for name in schema.names if name not in left_out)
 
 
