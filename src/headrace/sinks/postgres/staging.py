@@ -88,9 +88,8 @@ def delete_staged(staging: str) -> Composed:
     """Deletes rows of a staging table by their order."""
     from psycopg import sql
 
-    return sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(
-        own_identifier(staging), sql.Identifier(ORDER)
-    )
+    statement = "DELETE FROM {0} USING unnest(%s::bigint[]) AS gone (number) WHERE {0}.{1} = number"
+    return sql.SQL(statement).format(own_identifier(staging), sql.Identifier(ORDER))
 
 
 def drop_tables(connection: Connection, names: Sequence[str]) -> None:

@@ -32,7 +32,7 @@ _STAGE_EVENTS = "INSERT INTO {events} VALUES (%s, %s)"
 _FIRST_PLACES = "SELECT first_place FROM {events} ORDER BY 1"
 _CONTENT = "SELECT content FROM {events} WHERE first_place = %s"
 _PLACES = "SELECT place FROM {keys}"
-_REMOVE = "DELETE FROM {keys} WHERE place = ANY(%s)"
+_REMOVE = "DELETE FROM {keys} USING unnest(%s::bigint[]) AS gone (number) WHERE place = number"
 _MAX_CONTENT_BYTES = 1 << 24
 
 
