@@ -29,6 +29,12 @@ class Unique:
     within: timedelta | None = None
     ignore: Sequence[str] = ()
 
+    def __post_init__(self) -> None:
+        """Lists and tuples of the same names are the same declaration."""
+        for name in ("by", "ignore"):
+            if isinstance(names := getattr(self, name), list):
+                object.__setattr__(self, name, tuple(names))
+
     def faults(self, sink: str, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:
         """Yields everything wrong with it.
 
