@@ -3,10 +3,11 @@
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.errors import WorkerTruncatedError
+from headrace.kafka.commits import OffsetCommit
 from headrace.kafka.log_cuts import Seen
 from headrace.kafka.start_positions import StartPosition
 from headrace.model import TopicPartition
@@ -86,6 +87,45 @@ def test_of_a_log_that_was_cut_and_has_grown_no_record_is_skipped(made, cut, mor
     others = written([(True, True)] * (len(log) - cut + more), log[-1][1], cut)
     regrown = log[:cut] + others
     is_met = end_of(regrown, commit.epoch) < commit.offset
+    if not is_met:
+        try:
+            new = read(assigned_at(commit), regrown)
+        except WorkerTruncatedError:
+            is_met = True
+    assert is_met or new >= {offset for offset, _, _ in others}
+
+
+MOVES = st.lists(st.tuples(st.integers(1, 12), st.sets(st.integers(0, 11))), max_size=4)
+
+
+def moved(log, moves):
+    """The last commit of owners that follow one another: how many each reads, and which it does."""
+    commit = OffsetCommit(HERE, 0, "", -1)
+    for records, done in moves:
+        assigned = assigned_at(commit)
+        new = read(assigned, log[: assigned.committed + records])
+        for offset in sorted(new & done):
+            assigned.finish(offset)
+        commit = assigned.commit() or commit
+    return commit
+
+
+@given(ENTRIES, MOVES)
+@example([(True, False), *[(True, True)] * 2], [(3, {1, 2}), (1, set())])
+def test_moves_of_a_log_that_was_not_cut_meet_no_cut(entries, moves):
+    log = written(entries)
+    read(assigned_at(moved(log, moves)), log)
+
+
+@given(ENTRIES, MOVES, st.integers(0, 11), st.integers(0, 12))
+@example([(True, False)] * 3, [(3, {1, 2}), (1, set())], 1, 1)
+def test_after_moves_no_record_of_a_log_that_was_cut_is_skipped(entries, moves, cut, more):
+    log = written([(True, is_new) for _, is_new in entries])
+    commit = moved(log, moves)
+    cut = min(cut, len(log) - 1)
+    others = written([(True, True)] * (len(log) - cut + more), log[-1][1], cut)
+    regrown = log[:cut] + others
+    is_met = 0 <= commit.epoch and end_of(regrown, commit.epoch) < commit.offset
     if not is_met:
         try:
             new = read(assigned_at(commit), regrown)

@@ -40,7 +40,7 @@ class AssignedPartition:
         times: of the records read.
         committed: the offset that was committed last.
         seen: an offset, and the epoch of a leader that had all before it: the last record's, or
-            later the end's.
+            later the end's; until all is read that was done before a restart, the committed one.
     """
 
     def __init__(self, start: StartPosition, partitioner: WorkerPartitioner) -> None:
@@ -89,7 +89,7 @@ class AssignedPartition:
             topic, number = self.partition.topic, self.partition.partition
             raise WorkerTruncatedError(topic, number, received.offset)
         if received.offset >= self.position:
-            self.seen = Seen(received.offset + 1, received.epoch)
+            self._see(received.offset + 1, received.epoch)
         self.times.read(received.offset, received.record.timestamp_ms)
         return self._offsets.consume(received.offset)
 
@@ -157,8 +157,13 @@ class AssignedPartition:
         The last record does not say which leader wrote the markers of transactions behind it.
         """
         if end.offset >= self.position and end.epoch >= 0:
-            self.seen = Seen(self.position, end.epoch)
+            self._see(self.position, end.epoch)
             self._changed = True
+
+    def _see(self, offset: int, epoch: int) -> None:
+        # A commit keeps what was done before beyond it: its epoch is of a leader that had that.
+        is_behind = offset < self._done_before.offset
+        self.seen = Seen(offset, self._done_before.epoch if is_behind else epoch)
 
     def not_committed(self) -> None:
         """Notes that the last commit failed, so that it is repeated."""
