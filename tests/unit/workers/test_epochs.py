@@ -125,7 +125,7 @@ def test_after_moves_no_record_of_a_log_that_was_cut_is_skipped(entries, moves, 
     cut = min(cut, len(log) - 1)
     others = written([(True, True)] * (len(log) - cut + more), log[-1][1], cut)
     regrown = log[:cut] + others
-    is_met = 0 <= commit.epoch and end_of(regrown, commit.epoch) < commit.offset
+    is_met = commit.epoch >= 0 and end_of(regrown, commit.epoch) < commit.offset
     if not is_met:
         try:
             new = read(assigned_at(commit), regrown)
