@@ -24,7 +24,7 @@ from headrace.pipelines.ledger.entry import LedgerEntry
 from headrace.pipelines.ledger.history import LedgerHistory, answering, read_history
 from headrace.pipelines.ledger.letters import LetterRecount, recount_letters
 from headrace.pipelines.ledger.recount import added_counts, recount
-from headrace.pipelines.ledger.reprocessed import ReprocessedEntry
+from headrace.pipelines.ledger.reprocessed import ReprocessedEntry, ReprocessedFolder
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.ledger.windows import (
     Break,
@@ -292,11 +292,18 @@ class _PipelineReconciliation:
         return self._ended(names) if self._recorded is None else self._recorded.versions(names)
 
     def _ended(self, names: Collection[str]) -> Mapping[str, int]:
-        """Returns the last batches that Spark has noted, by the ids that a sink would record."""
+        """Returns the last batches that Spark has noted, by the ids that a sink would record.
+
+        And the last part of a reprocessing that has an entry: without a sink's record, all count.
+        """
         folder = CheckpointFolder(checkpoint_root(self._lake, self._settings), self._pipeline.name)
-        start = f"{CheckpointIds(self._pipeline.name, 0).newest}/"
-        numbers = {name: name.removeprefix(start) for name in names}
-        return {name: _last_ended(folder, int(n)) for name, n in numbers.items() if n.isdigit()}
+        ids = CheckpointIds(self._pipeline.name, 0)
+        numbers = {name: name.removeprefix(f"{ids.newest}/") for name in names}
+        ended = {name: _last_ended(folder, int(n)) for name, n in numbers.items() if n.isdigit()}
+        if ids.reprocess not in names:
+            return ended
+        parts = ReprocessedFolder(self._lake, self._pipeline.name, self._settings.storage).numbers()
+        return ended | {ids.reprocess: max(parts, default=0)}
 
     def _bounds(self) -> CompletenessBounds:
         allowed_us = microseconds(self._pipeline.allowed_lateness)

@@ -74,7 +74,7 @@ class _Held:
 
     def __init__(self, pipeline: str, numbers: Iterable[int], versions: Versions) -> None:
         name = CheckpointIds(pipeline, 0).reprocess
-        self._parts = versions([name]).get(name)
+        self._parts = versions([name]).get(name, 0)
         self._ids = {number: CheckpointIds(pipeline, number) for number in sorted(numbers)}
         self._sources = dict.fromkeys(self._ids, versions)
         self.done = self._done(versions, self._ids)
@@ -112,8 +112,8 @@ class _Held:
         known = {entry.number for entry in counted} | self._ended_parts
         # Where the ledger began later than the pipeline, parts may have been done before it.
         began_late = any(entry.unknown_before for entry in entries)
-        first = min(known, default=(self._parts or 0) + 1) if began_late else 1
-        numbers = range(first, (self._parts or 0) + 1)
+        first = min(known, default=self._parts + 1) if began_late else 1
+        numbers = range(first, self._parts + 1)
         return counted, [number for number in numbers if number not in known]
 
     def _positions(

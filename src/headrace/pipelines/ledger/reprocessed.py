@@ -107,16 +107,16 @@ class ReprocessedFolder:
         names = storage.list_files(self.uri, self._options)
         return sorted(int(name[:-5]) for name in names if name[:-5].isdigit())
 
-    def counted(self, newest: int | None) -> list[ReprocessedEntry]:
+    def counted(self, newest: int) -> list[ReprocessedEntry]:
         """Returns the entries that count, in order.
 
         Args:
-            newest: number that the sink records; None: it records none, and all count.
+            newest: number that the sink records; 0: it records none.
 
         Raises:
             SinkError: if one can't be read.
         """
-        return [self._read(n) for n in self.numbers() if newest is None or n <= newest]
+        return [self._read(n) for n in self.numbers() if n <= newest]
 
     def _read(self, number: int) -> ReprocessedEntry:
         uri = storage.join(self.uri, f"{number}.json")

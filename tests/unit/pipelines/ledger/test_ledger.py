@@ -5,6 +5,7 @@ import tempfile
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -30,12 +31,14 @@ from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.ledger import recording
 from headrace.pipelines.ledger.balance import Balance
 from headrace.pipelines.ledger.completeness import CompletenessBounds
+from headrace.pipelines.ledger.entry import EntryRange
 from headrace.pipelines.ledger.history import read_history
 from headrace.pipelines.ledger.recording import (
     CountedRows,
     Ledger,
     RecordedBatch,
 )
+from headrace.pipelines.ledger.reprocessed import ReprocessedEntry, ReprocessedFolder
 from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, LedgerLine, Sums, added
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.ledger.waiting import Waiting
@@ -333,6 +336,17 @@ def test_a_restore_that_is_undone_before_anything_was_written_changes_nothing(si
     table.restore(newest)
     batches(site, 1)
     assert_ledger_is_true(site)
+
+
+def test_the_first_reprocessing_does_not_count_before_its_commit(site):
+    """The entry is written before, and a kill may come between."""
+    batches(site, 1)
+    times = datetime(2026, 11, 21, tzinfo=UTC), datetime(2026, 11, 22, tzinfo=UTC)
+    beyond = EntryRange("clicks", "id", 0, 3, 9)
+    part = ReprocessedEntry(1, *times, (beyond,), 6, 0, 60, checkpoint=1)
+    ReprocessedFolder(site.lake, site.pipeline.name).write(part)
+    known = history(site)
+    assert (known.reprocessed, known.unrecorded_parts) == ([], [])
 
 
 def test_a_reset_that_reads_records_again_is_an_overlap(site):

@@ -31,12 +31,13 @@ def offsets(start, end, id_="id"):
 
 def test_an_entry_counts_once_the_sink_records_its_number(tmp_path):
     folder = ReprocessedFolder(str(tmp_path), "p")
-    assert folder.counted(None) == []
+    assert folder.counted(3) == []
     entries = [entry(n, changes_of({0: A}, {None: B}), [offsets(0, 5)]) for n in (1, 2, 3)]
     for each in entries:
         folder.write(each)
+    assert folder.counted(0) == []
     assert folder.counted(2) == entries[:2]
-    assert folder.counted(None) == entries
+    assert folder.counted(3) == entries
     assert (entries[0].added, entries[0].removed) == (2, 1)
     (tmp_path / "_headrace" / "ledger" / "p" / "reprocessed" / "2.json").write_text("{")
     with pytest.raises(SinkError, match=r"2\.json"):
