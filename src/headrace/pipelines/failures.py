@@ -71,18 +71,22 @@ _BUSY = re.compile(
     r"|Executor heartbeat timed out after"
     r"|org\.apache\.spark\.rpc\.RpcTimeoutException: "
 )
-# Of the classes of SQLSTATEs below, these may pass: the query that runs under the name ends, and a
-# start finds where the partitions go on whose records Kafka has deleted.
-_TRANSIENT = re.compile(r"\[(?:CONCURRENT_QUERY|KAFKA_DATA_LOSS)\b")
+# Of what is permanent below, these may pass: the query that runs under the name ends, a start finds
+# where the partitions go on whose records Kafka has deleted, and a host gets an address again, which
+# Hadoop says as an IllegalArgumentException.
+_TRANSIENT = re.compile(
+    r"\[(?:CONCURRENT_QUERY|KAFKA_DATA_LOSS)\b|\bjava\.net\.UnknownHostException\b"
+)
 # By their names, as Spark passes on the text of an error alone, and exactly these: what a library
-# makes of one, such as an error of its connection, may pass.
+# makes of one, such as an error of its connection, may pass. So may what it can't decode: a server
+# may have answered with a page of an error.
 _PERMANENT_TYPES = frozenset(
     {
         *("AttributeError", "ImportError", "IndexError", "KeyError", "ModuleNotFoundError"),
         *("NameError", "NotImplementedError", "OverflowError", "RecursionError", "SyntaxError"),
-        *("TypeError", "UnboundLocalError", "UnicodeDecodeError", "UnicodeEncodeError"),
+        *("TypeError", "UnboundLocalError", "UnicodeEncodeError"),
         *("ValueError", "ZeroDivisionError"),
-        *("InvalidOperation", "JSONDecodeError", "PicklingError"),
+        *("InvalidOperation", "PicklingError"),
         *("ArrowInvalid", "ArrowKeyError", "ArrowNotImplementedError", "ArrowTypeError"),
         *("AnalysisException", "ParseException", "IllegalArgumentException"),
         *("PySparkAttributeError", "PySparkImportError", "PySparkNotImplementedError"),

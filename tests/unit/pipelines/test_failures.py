@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from pyspark.errors import AnalysisException, PySparkRuntimeError, PySparkTypeError
+from pyspark.errors import (
+    AnalysisException,
+    IllegalArgumentException,
+    PySparkRuntimeError,
+    PySparkTypeError,
+)
 
 from headrace.errors import (
     AuthorizationError,
@@ -181,7 +186,6 @@ def test_a_machine_without_time_for_a_process_of_spark_is_busy(error):
         aborted("java.lang.ClassCastException: class java.lang.Long cannot be cast to class"),
         aborted(in_python("TypeError: 'NoneType' object is not subscriptable")),
         aborted(in_python("ValueError: time data '1' does not match", "/usr/lib/python3.11/a.py")),
-        aborted(in_python("json.decoder.JSONDecodeError: Expecting value: line 1 column 1")),
         aborted(in_python("pyarrow.lib.ArrowTypeError: Expected bytes, got a 'int' object")),
         aborted(in_python("pyspark.errors.base.PySparkTypeError: [ARROW_TYPE_MISMATCH]")),
         streaming("java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext"),
@@ -223,6 +227,13 @@ def test_a_server_that_does_not_answer_is_unavailable(error):
             + "\nDuring handling of the above exception, another exception occurred:\n\n"
             + in_python("redis.exceptions.ConnectionError: Connection refused")
         ),
+        # What a server answered with, while it could not answer.
+        json.JSONDecodeError("Expecting value", "<html>", 0),
+        aborted(in_python("json.decoder.JSONDecodeError: Expecting value: line 1 column 1")),
+        aborted(in_python("requests.exceptions.JSONDecodeError: Expecting value: line 1 column 1")),
+        aborted(in_python("UnicodeDecodeError: 'utf-8' codec can't decode byte 0x8b")),
+        streaming("java.lang.IllegalArgumentException: java.net.UnknownHostException: namenode"),
+        IllegalArgumentException("java.net.UnknownHostException: namenode"),
         aborted("org.apache.spark.SparkException: [CANNOT_LOAD_STATE_STORE] x SQLSTATE: 58030"),
     ],
 )
