@@ -28,8 +28,11 @@ if TYPE_CHECKING:
     from headrace.settings import RestartSettings
 
 BUDGET_WINDOW_SECONDS = 3600.0
-MAX_BUSY_STARTS = 60
-"""So many starts an hour may meet a busy machine: with the default delays, all of an hour."""
+MAX_BUSY_STARTS = 20
+"""So many starts an hour may meet a busy machine.
+
+With the default delays and the longest of Spark's own waits, they fit into the hour.
+"""
 
 
 class FailureKind(enum.Enum):

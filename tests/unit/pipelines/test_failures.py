@@ -273,6 +273,17 @@ def test_a_busy_machine_uses_up_no_restart_and_is_not_waited_for_for_ever():
     assert budget.delay_after(FailureKind.BUSY, 3700.0) == 1.0
 
 
+@pytest.mark.parametrize("attempt_seconds", [0.0, 12.0, 130.0])
+def test_a_machine_that_stays_busy_ends_a_run(attempt_seconds):
+    """However long Spark waits: for a process of its own, or two minutes for an executor."""
+    budget, now = RestartBudget(RestartSettings()), attempt_seconds
+    for _ in range(MAX_BUSY_STARTS):
+        delay = budget.delay_after(FailureKind.BUSY, now)
+        assert delay is not None
+        now += delay + attempt_seconds
+    assert budget.delay_after(FailureKind.BUSY, now) is None
+
+
 def test_a_server_is_waited_for_and_what_cannot_pass_is_not_tried_again():
     budget = RestartBudget(RestartSettings(budget=1))
     assert {budget.delay_after(FailureKind.UNAVAILABLE, 0.0) for _ in range(100)} == {1.0}
