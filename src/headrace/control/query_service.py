@@ -306,10 +306,13 @@ class _Page:
             return True
         registered_at = _registered(result)
         is_own = registered_at == self._key.registered_at
-        is_later = registered_at > self._key.registered_at
         if is_own:
-            is_later = result.revision > self.revision
-        self.is_over = is_later and self._registration() != self._key
+            # A query that was deleted after an update keeps the results that it had until then.
+            key = self._registration() if result.revision > self.revision else None
+            self.is_over = key is not None and key.topic != self._key.topic
+        else:
+            is_later = registered_at > self._key.registered_at
+            self.is_over = is_later and self._registration() != self._key
         if is_own and not self.is_over:
             self.revision = max(self.revision, result.revision)
             self.results.append((record.offset(), msgspec.json.encode(result)))

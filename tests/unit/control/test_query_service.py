@@ -362,6 +362,15 @@ def test_no_result_of_another_topic_follows_when_another_program_changes_it(read
     assert (minutes(page), page.is_over) == ([(0, 1)], True)
 
 
+@pytest.mark.parametrize("now", [None, RegistrationKey(NOW + timedelta(seconds=1), "clicks")])
+def test_the_last_results_of_a_query_that_was_deleted_after_an_update_are_read(reader, now):
+    """Also where its id is registered anew."""
+    reader.add("a", 1)
+    reader.add("a", 2, revision=2)
+    page = cursor(reader, registration=lambda: now).read()
+    assert (minutes(page), page.is_over) == ([(0, 1), (1, 2)], False)
+
+
 def test_a_later_revision_about_the_same_topic_is_read_on(reader):
     asks = []
     for revision in (1, 2, 2, 3):
