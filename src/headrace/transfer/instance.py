@@ -477,6 +477,13 @@ class TransferInstance(Generic[Start]):
             self._refused_records.pop(partition, None)
             self.progress.refused.pop(partition, None)
             self.progress.hanging.pop(partition, None)
+        kept = {
+            source: rejection
+            for source, rejection in (self._rejections or {}).items()
+            if self._transfer.moved_by(source) not in partitions
+        }
+        # Those that are not known yet are found anew, by another batch that the target refuses.
+        self._rejections = kept or None
         if not self._waiting:
             self._unknown_since = None
 

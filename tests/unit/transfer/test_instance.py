@@ -217,6 +217,19 @@ def test_refused_records_are_sent_alone_until_each_has_refused_its_partition(two
     assert progress.refused == {COPY: TOO_LARGE, OTHER_COPY: another}
 
 
+def test_a_record_of_a_partition_that_another_instance_takes_is_not_waited_for(two):
+    """Else all records would be sent alone until the process ends."""
+    one = RejectedBatchError("x", {SOURCE: Rejection(5, "too large")})
+    run(two, one, lambda: two.revoke({COPY}), TransactionUnsettledError("no answer"))
+    assert two.rejections == [None, one.records, None]
+
+
+def test_a_record_of_a_partition_that_stays_is_still_known_after_a_rebalance(two):
+    one = RejectedBatchError("x", {SOURCE: Rejection(5, "too large")})
+    run(two, one, lambda: two.revoke({OTHER_COPY}), TransactionUnsettledError("no answer"))
+    assert two.rejections == [None, one.records, one.records]
+
+
 def test_a_partition_that_waits_is_looked_at_again(world):
     refusal = MirrorTopicMissingError("m", "waw", "a/0")
     later = TopicPartition("a", 1)
