@@ -161,16 +161,72 @@ def test_of_rows_that_are_equally_new_the_first_stays_and_others_are_dead_letter
     assert commits(*tied) == {"counted": 4, "conflicting-key": 1}
     assert rows(database) == {"a": 1.5, "b": 1.5, "c": 1.5}
     older = [sale("a", "5.00", hours=-1), sale("c", "6.00", hours=1), sale("c")]
-    assert commits(older, [sale("b", "7.00", hours=None), sale("a", tags=[("x", 1)])]) == {
-        "counted": 3,
-        "conflicting-key": 2,
+    untimed = [sale("b", price, hours=None) for price in ("6.00", "7.00")]
+    assert commits(older, [*untimed, sale("a", tags=[("x", 1)])]) == {
+        "counted": 5,
+        "conflicting-key": 1,
     }
-    assert rows(database) == {"a": 1.5, "b": 1.5, "c": 6.0}
-    assert [letter["id"] for letter in commits.letters] == ["a", "b", "a"]
-    assert commits.figures == {CONFLICTS: 3}
+    assert rows(database) == {"a": 1.5, "b": 7.0, "c": 6.0}
+    assert [letter["id"] for letter in commits.letters] == ["a", "a"]
+    assert commits.figures == {CONFLICTS: 2}
     assert commits([sale("b", "8.00"), sale("a", "0.50", hours=2)]) == {"counted": 2}
     assert rows(database) == {"a": 0.5, "b": 8.0, "c": 6.0}
     assert database.staged() == []
+
+
+def test_what_a_trigger_changes_is_no_tie(database):
+    database.execute(
+        "CREATE FUNCTION loud() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN NEW.seller := upper(NEW.seller); RETURN NEW; END $$;"
+        " CREATE TRIGGER loud BEFORE INSERT OR UPDATE ON sales FOR EACH ROW EXECUTE FUNCTION loud()"
+    )
+    commits = Commits(NEWEST, database, schema=SCHEMA)
+    batch = [sale("a"), sale("b"), sale("b"), sale("a", hours=-1), sale("c"), sale("c", "9.00")]
+    assert commits(batch) == {"counted": 5, "conflicting-key": 1}
+    assert rows(database, "id, seller") == {"a": "S", "b": "S", "c": "S"}
+
+
+def test_a_row_that_is_as_new_fills_in_what_the_table_lacks(database):
+    without = pa.schema([field for field in SCHEMA if field.name != "price"])
+    names = Commits(NEWEST, database, "names", schema=without)
+    prices = pa.schema([field for field in SCHEMA if field.name in {"id", "at", "price"}])
+    numbers = Commits(NEWEST, database, "numbers", schema=prices)
+    assert names([sale("a"), sale("b")]) == {"counted": 2}
+    assert numbers([sale("a"), sale("b", "7.00")]) == {"counted": 2}
+    assert rows(database) == {"a": 1.5, "b": 7.0}
+    assert rows(database, "id, seller") == {"a": "s", "b": "s"}
+    assert numbers([sale("a", "9.00"), sale("b", "7.00")]) == {"counted": 1, "conflicting-key": 1}
+    assert names([sale("a"), sale("b", seller="t")]) == {"counted": 1, "conflicting-key": 1}
+    assert rows(database) == {"a": 1.5, "b": 7.0}
+
+
+ODD = [
+    ("json", r'{"a": "\u0000"}', r'{"a":"\u0000"}'),
+    ("json", r'["\ud800"]', "[]"),
+    ("json", "[1e400000]", "[1]"),
+    ("varchar(3)[]", "{a,b}", "{a}"),
+    ("numeric(9, 2)[]", "{1.5}", "{1.6}"),
+    ("json[]", '{"[1]"}', "{}"),
+    ("point[]", '{"(1,2)"}', "{}"),
+    ("jsonpath", "$.a", "$.b"),
+    ("odd_parts", "([1],x)", "([2],x)"),
+    ("timestamptz", "infinity", "-infinity"),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "other"), ODD)
+@pytest.mark.parametrize("sink", [SALES, NEWEST], ids=["unique", "newest"])
+def test_values_of_any_type_are_compared(empty, sink, kind, value, other):
+    ddl = DDL.replace("seller text", f"seller {kind}")
+    database = Database(empty, f"CREATE TYPE odd_parts AS (a json, b text); {ddl}")
+    commits = Commits(sink, database, schema=SCHEMA)
+    first, tied = sale("a", seller=value), sale("a", seller=other)
+    is_dropped = sink is SALES
+    doors = {"duplicate": 1, "counted": 1} if is_dropped else {"counted": 2}
+    assert commits([first, first, tied]) == {**doors, "conflicting-key": 1}
+    doors = {"duplicate": 1} if is_dropped else {"counted": 1}
+    assert commits([first]) == doors
+    assert commits([tied]) == {"conflicting-key": 1}
 
 
 def test_any_character_may_be_in_the_names_of_columns(empty):

@@ -23,8 +23,9 @@ Guarantees:
   those rows (:mod:`headrace.sinks.postgres.isolation`).
 - ``UPSERT``: of several rows of one key the newest one wins by ``newest_by``. Without it, which
   only one topic that is partitioned by the key allows, the last one wins. A row that is older by
-  ``newest_by`` than the one in the table is left out; one that is as new, and has other values, is
-  a dead letter, ``conflicting-key``, but for a reprocessing, whose rows replace those that are.
+  ``newest_by`` than the one in the table is left out; one that is as new fills in what is null
+  there. If it has other values, it is a dead letter, ``conflicting-key``, but for a reprocessing,
+  whose rows replace those that are.
 - ``ADD``: every column that is not in the key is a number, and is added to the table's. Null adds
   nothing.
 - ``unique``, of append: the INSERT leaves out rows whose key the table has, as its unique index

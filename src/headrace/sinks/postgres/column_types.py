@@ -35,7 +35,8 @@ WITH RECURSIVE columns AS (
     SELECT attnum, attname, declared, attcollation, typbasetype, greatest(modifier, typtypmod)
     FROM columns JOIN pg_catalog.pg_type ON pg_type.oid = type AND typtype = 'd'
 )
-SELECT attnum, attname, declared, typname, modifier, nspname, collname, collisdeterministic
+SELECT attnum, attname, declared, typname, modifier, nspname, collname, collisdeterministic,
+    typtype = 'c'
 FROM columns
 JOIN pg_catalog.pg_type ON pg_type.oid = type AND typtype <> 'd'
 LEFT JOIN pg_catalog.pg_collation AS c ON c.oid = attcollation
@@ -94,6 +95,19 @@ _REFUSED = {
 }
 
 
+# Types without an equality, those whose equality compares areas or lengths, and texts, whose
+# collation may take others for equal.
+_AREAS = frozenset(("point", "line", "lseg", "box", "circle", "path", "polygon"))
+_COMPARED_TEXTS = _AREAS | {"text", "varchar", "bpchar", "citext", "json", "jsonpath", "xml"}
+# Without an order of names; a value that jsonb does not hold, as it is written: a NUL, half of a
+# character beyond the first plane, a number without bounds.
+_COMPARED_JSON = r"""
+CASE WHEN {0}::text ~ '\\u0000|\\u[dD][89a-fA-F]'
+    OR regexp_replace({0}::text, '"([^"\\]|\\.)*"', '', 'g') ~ '[eE][-+]?[0-9]{{4}}|[0-9]{{250}}'
+THEN to_jsonb({0}::text) ELSE {0}::text::jsonb END
+"""
+
+
 @dataclass(frozen=True)
 class ColumnType:
     """The type of a column.
@@ -106,6 +120,7 @@ class ColumnType:
         modifier: PostgreSQL's number for length or scale; -1: there is none.
         collation: schema and name; None: the type has none.
         takes_texts_for_one: whether texts that differ may be equal.
+        is_composite: whether it has parts.
     """
 
     number: int
@@ -115,6 +130,7 @@ class ColumnType:
     modifier: int
     collation: tuple[str, str] | None
     takes_texts_for_one: bool
+    is_composite: bool
 
     def fault(self, kind: Kind | None) -> str | None:
         """Returns why values of a kind would be changed in the column; None: each may fit."""
@@ -140,6 +156,27 @@ class ColumnType:
         # A double has 15 digits as a number, and all that it needs as a text.
         digits = f"text{array}::" if wider == "numeric" and self.element in _FLOATS else ""
         return f"{wider}{array}", f"{{0}} = {{0}}::{{1}}::{digits}{wider}{array}"
+
+    @property
+    def compared_as(self) -> str:
+        """Expression of SQL by which values are compared: ``{0}`` is the column, ``{1}`` its type.
+
+        The type has no equality, or one that takes others for equal; a staging table may have a
+        wider type, whose value is the same in the column.
+        """
+        if self.base == "json":
+            return _COMPARED_JSON
+        if self.element in _COMPARED_TEXTS or self.is_composite:
+            return '{0}::{1}::text COLLATE "C"'
+        return "{0}::{1}" if self.base.startswith("_") else "{0}"
+
+    def is_same(self, own: str, its: str) -> Composable:
+        """Returns the condition that the column has one value in two rows, by their aliases."""
+        from psycopg import sql
+
+        form, declared = sql.SQL(" ".join(self.compared_as.split())), sql.SQL(self.declared)
+        values = (form.format(sql.Identifier(row, self.name), declared) for row in (own, its))
+        return sql.SQL("{} IS NOT DISTINCT FROM {}").format(*values)
 
     @property
     def element(self) -> str:
@@ -170,8 +207,19 @@ def column_types(connection: Connection, name: str) -> list[ColumnType]:
             modifier,
             None if collation is None else (schema, collation),
             base == "citext" or is_deterministic is False,
+            is_composite,
         )
-        for number, column, declared, base, modifier, schema, collation, is_deterministic in rows
+        for (
+            number,
+            column,
+            declared,
+            base,
+            modifier,
+            schema,
+            collation,
+            is_deterministic,
+            is_composite,
+        ) in rows
     ]
 
 

@@ -43,12 +43,13 @@ from headrace.sinks.postgres.staging import (
     drop_tables,
 )
 from headrace.sinks.postgres.taken_out import TakenOut
-from headrace.sinks.postgres.target import TargetSpec, check_table
+from headrace.sinks.postgres.target import TargetSpec, check_table, with_compared_types
 from headrace.sinks.postgres.unique_rows import (
     LeftOutRows,
     remove_known,
     remove_tied,
     tied_rows,
+    try_comparison,
 )
 from headrace.sinks.postgres.writer import StagedRows, StagingWriter
 
@@ -100,11 +101,12 @@ class PostgresDriver(SinkDriver):
         declaration: TableDeclaration,
         beside: Callable[[Connection, RecordedTable, Transaction], None] | None = None,
     ) -> None:
-        self._url, self._spec, self._beside = url, spec, beside
+        self._url, self._beside = url, beside
         self._declaration = declaration
         self._taken_out = TakenOut()
         with translated_errors(), connect(url) as connection:
             check_table(connection, spec)
+            self._spec = spec = with_compared_types(connection, spec)
             set_up(connection)
             with connection.transaction():
                 connection.execute(LOCK, (SETUP_LOCK,))
@@ -278,6 +280,7 @@ def _try_without_rows(connection: Connection, spec: TargetSpec, staging: str) ->
         with connection.transaction(force_rollback=True):
             create_staging_table(connection, spec, staging)
             connection.execute(insert_from(spec, [staging]))
+            try_comparison(connection, spec, staging)
     except psycopg.Error as error:
         state = error.sqlstate or ""
         is_mismatch = state[:2] in _MISMATCHES or state in _MISMATCH_STATES

@@ -33,7 +33,7 @@ def insert_selected(spec: TargetSpec, source: Composed) -> Composed:
     """Inserts what ``source`` selects: rows of staging tables, with their task and order."""
     from psycopg import sql
 
-    rows = {"append": _appended, "upsert": _newest, "add": _summed}[spec.mode](spec, source)
+    rows = {"append": _appended, "upsert": newest_rows, "add": _summed}[spec.mode](spec, source)
     insert = sql.SQL("INSERT INTO {} AS target ({}) {}").format(
         table_identifier(spec.table), listed_names(spec.written), rows
     )
@@ -56,18 +56,39 @@ def _appended(spec: TargetSpec, source: Composed) -> Composed:
     )
 
 
-def _newest(spec: TargetSpec, source: Composed) -> Composed:
+def newest_rows(spec: TargetSpec, source: Composable) -> Composed:
+    """Selects the newest row of each key; of those that are equally new the first one.
+
+    Where ties are not refused, or no order of them is known, it is the last one.
+    """
     from psycopg import sql
 
-    by = [spec.newest_by] if spec.newest_by else []
-    newest = [sql.SQL("{} DESC NULLS LAST").format(sql.Identifier(name)) for name in by]
-    order = "{}" if spec.refuses_ties else "{} DESC"
-    newest += [sql.SQL(order).format(sql.Identifier(name)) for name in (TASK, ORDER)]
+    order = []
+    if spec.newest_by is not None:
+        order.append(sql.SQL("{} DESC NULLS LAST").format(sql.Identifier(spec.newest_by)))
+    if spec.refuses_ties:
+        first = "CASE WHEN {} IS NOT NULL THEN {} END"
+        order += [
+            sql.SQL(first).format(sql.Identifier(spec.newest_by or ""), sql.Identifier(name))
+            for name in (TASK, ORDER)
+        ]
+    order += [sql.SQL("{} DESC").format(sql.Identifier(name)) for name in (TASK, ORDER)]
     # DISTINCT ON takes the first row of each key, in the order below.
     key = listed_names(spec.key)
     return sql.SQL("SELECT DISTINCT ON ({}) {} FROM ({}) AS rows ORDER BY {}").format(
-        key, listed_names(spec.columns), source, sql.SQL(", ").join([key, *newest])
+        key, listed_names(spec.columns), source, sql.SQL(", ").join([key, *order])
     )
+
+
+def fits(spec: TargetSpec, own: str) -> Composable:
+    """Returns the condition that a row has all values which that of its key in the table has."""
+    from psycopg import sql
+
+    pairs = (
+        sql.SQL("({} IS NULL OR {})").format(_target(column.name), column.is_same(own, "target"))
+        for column in spec.compared_types
+    )
+    return sql.SQL(" AND ").join([sql.SQL("true"), *pairs])
 
 
 def _summed(spec: TargetSpec, source: Composed) -> Composed:
@@ -113,12 +134,12 @@ def _on_conflict(spec: TargetSpec) -> Composable:
     )
     if spec.newest_by is None:
         return update
-    newer = " WHERE target.{0} IS NULL OR excluded.{0} >= target.{0}"
-    if spec.refuses_ties:
-        newer = (
-            " WHERE target.{0} IS NULL AND excluded.{0} IS NOT NULL OR excluded.{0} > target.{0}"
-        )
-    return update + sql.SQL(newer).format(sql.Identifier(spec.newest_by))
+    tied = fits(spec, "excluded") if spec.refuses_ties else sql.SQL("true")
+    newer = (
+        " WHERE target.{0} IS NULL OR excluded.{0} > target.{0}"
+        " OR excluded.{0} = target.{0} AND {1}"
+    )
+    return update + sql.SQL(newer).format(sql.Identifier(spec.newest_by), tied)
 
 
 def _target(name: str) -> Composed:

@@ -31,7 +31,9 @@ _TEXTS = ("text", "character varying")
 _INTEGERS = ("smallint", "integer", "bigint")
 # A timestamp without a zone holds what the sink has sent, which is UTC. A comparison of windows
 # needs microseconds, not the form in which a session shows times.
-_MICROSECONDS = "(extract(epoch FROM {column}) * 1000000)::bigint"
+_MICROSECONDS = (
+    "CASE WHEN isfinite({column}) THEN (extract(epoch FROM {column}) * 1000000)::bigint END"
+)
 
 
 @dataclass(frozen=True)

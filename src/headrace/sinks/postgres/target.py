@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headrace.errors import TableMismatchError
@@ -89,6 +89,7 @@ class TargetSpec:
         compared: where rows are unique or ties refused, the columns in which rows of a key differ.
         refuses_ties: for upsert by ``newest_by``: whether of two rows that are equally new, and
             differ, only the first is taken; or else the one that is written last.
+        compared_types: types of the columns of ``compared``, which the table has.
     """
 
     table: str
@@ -102,6 +103,7 @@ class TargetSpec:
     any_fields: Mapping[str, EventField] = field(default_factory=dict)
     compared: tuple[str, ...] = ()
     refuses_ties: bool = False
+    compared_types: tuple[ColumnType, ...] = ()
 
     @property
     def is_unique(self) -> bool:
@@ -117,6 +119,13 @@ class TargetSpec:
     def sketches(self) -> tuple[str, ...]:
         """Columns of the sketches, in the order of ``distinct``."""
         return tuple(map(sketch_column, self.distinct))
+
+
+def with_compared_types(connection: Connection, spec: TargetSpec) -> TargetSpec:
+    """Returns the spec with the types of what is compared, as the table has them now."""
+    columns = column_types(connection, spec.table) if spec.compared else ()
+    types = tuple(column for column in columns if column.name in spec.compared)
+    return replace(spec, compared_types=types)
 
 
 def sketch_column(name: str) -> str:

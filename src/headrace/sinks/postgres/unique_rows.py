@@ -5,9 +5,10 @@ out rows whose key is there; where it has left out any, the transaction is taken
 rows are looked for: those with equal values are duplicates, the others dead letters. Of equal keys
 in a batch the row that was read first is inserted.
 
-**Ties of an upsert.** A row that is as new as the row of its key by ``newest_by``, and differs from
-it, is a dead letter. The INSERT does not take it, nor rows that are older; where it has taken fewer
-rows than came, ties are looked for within its transaction.
+**Ties of an upsert.** A row that is as new as the row of its key by ``newest_by``, and has another
+value where that has one, is a dead letter; so is one that differs from a row of its batch that is
+as new, and written. The INSERT does not take them, nor rows that are older; where it has taken
+fewer rows than came, ties are looked for within its transaction.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from headrace.errors import SinkError
 from headrace.model import CONFLICTING_KEY
 from headrace.sinks.api import RejectedValues
 from headrace.sinks.postgres import taken_out
-from headrace.sinks.postgres.column_types import ColumnType, column_types
 from headrace.sinks.postgres.connection import find_table
 from headrace.sinks.postgres.identifiers import ORDER, TASK, listed, listed_names, table_identifier
+from headrace.sinks.postgres.insert import fits, newest_rows
 from headrace.sinks.postgres.snapshot import ReadableColumns
 from headrace.sinks.postgres.staging import delete_staged, staged_rows
 from headrace.sinks.postgres.target import TargetSpec
@@ -53,21 +54,18 @@ SELECT {task}, {order}, headrace_is_same, CASE WHEN NOT headrace_is_same THEN (
 ) END, {readable}
 FROM known ORDER BY headrace_number
 """
+# What this transaction has written is looked at in the batch: a trigger may have changed it.
 _TIED = """
+WITH rows AS MATERIALIZED ({staged}), newest AS ({newest})
 SELECT {task}, {order}, (SELECT row_to_json(shown)::text FROM (SELECT {columns}) AS shown)
-FROM ({staged}) AS rows JOIN {table} AS target ON {is_key}
-WHERE target.{newest_by} IS NOT DISTINCT FROM rows.{newest_by} AND NOT ({equal})
+FROM rows JOIN newest ON {is_key_of_newest} LEFT JOIN {table} AS target ON {is_key_of_target}
+WHERE CASE
+    WHEN target.xmin::text::bigint <> txid_current() % (1::bigint << 32)
+    THEN target.{newest_by} = rows.{newest_by} AND NOT ({fits_target})
+    ELSE newest.{newest_by} = rows.{newest_by} AND NOT ({equals_newest})
+END
 ORDER BY {task}, {order} LIMIT {limit}
 """
-# As which type values are compared: the type has no equality, or one that takes others for equal.
-_COMPARED_AS = {
-    "json": "{}::jsonb",
-    **dict.fromkeys(("text", "varchar", "bpchar", "citext"), '{}::text COLLATE "C"'),
-    # Those that have an equality compare areas or lengths.
-    **dict.fromkeys(
-        ("xml", "point", "line", "lseg", "box", "circle", "path", "polygon"), "{}::text"
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ def remove_known(connection: Connection, spec: TargetSpec, staging: Sequence[str
 
     tables = sorted(staging)
     readable = _readable(connection, spec)
-    statement = _selection(connection, spec, tables, readable)
+    statement = _selection(spec, tables, readable)
     orders: dict[str, list[int]] = defaultdict(list)
     rejected: list[RejectedValues] = []
     repeats = [readable.batch([])]
@@ -121,6 +119,18 @@ def remove_known(connection: Connection, spec: TargetSpec, staging: Sequence[str
     return LeftOutRows(rejected, duplicates, counts, figures)
 
 
+def try_comparison(connection: Connection, spec: TargetSpec, staging: str) -> None:
+    """Looks for the rows of a staging table that has none: PostgreSQL says whether it can.
+
+    Raises:
+        psycopg.Error: if a type has no equality.
+    """
+    if spec.is_unique:
+        remove_known(connection, spec, [staging])
+    elif spec.refuses_ties:
+        tied_rows(connection, spec, [staging])
+
+
 def tied_rows(
     connection: Connection, spec: TargetSpec, staging: Sequence[str]
 ) -> list[tuple[str, int, str]]:
@@ -140,10 +150,13 @@ def tied_rows(
         order=sql.Identifier(ORDER),
         columns=listed(sql.Identifier("rows", name) for name in spec.columns),
         staged=staged_rows(spec, tables),
+        newest=newest_rows(spec, sql.SQL("SELECT * FROM rows")),
+        is_key_of_newest=_is_key(spec, "newest"),
+        is_key_of_target=_is_key(spec, "target"),
         table=table_identifier(spec.table),
-        is_key=_is_key(spec, "target"),
         newest_by=sql.Identifier(spec.newest_by or ""),
-        equal=_are_equal(connection, spec, "target"),
+        fits_target=fits(spec, "rows"),
+        equals_newest=_are_equal(spec, "rows", "newest"),
         limit=taken_out.MAX_DEAD_LETTERS + 1,
     )
     rows = connection.execute(statement).fetchall()
@@ -186,9 +199,7 @@ def _check_limit(spec: TargetSpec, conflicts: int) -> None:
         raise SinkError(f"table {spec.table}", reason)
 
 
-def _selection(
-    connection: Connection, spec: TargetSpec, tables: Sequence[str], readable: ReadableColumns
-) -> Composed:
+def _selection(spec: TargetSpec, tables: Sequence[str], readable: ReadableColumns) -> Composed:
     """Selects task, order, whether the values are equal, the row as JSON, what can be read back."""
     from psycopg import sql
 
@@ -198,8 +209,8 @@ def _selection(
         staged=staged_rows(spec, tables),
         key=listed_names(spec.key),
         is_in_table=sql.SQL("target.{} IS NOT NULL").format(sql.Identifier(spec.key[0])),
-        equals_target=_are_equal(connection, spec, "target"),
-        equals_first=_are_equal(connection, spec, "first"),
+        equals_target=_are_equal(spec, "rows", "target"),
+        equals_first=_are_equal(spec, "rows", "first"),
         is_key_of_first=_is_key(spec, "first"),
         is_key_of_target=_is_key(spec, "target"),
         table=table_identifier(spec.table),
@@ -215,19 +226,8 @@ def _is_key(spec: TargetSpec, other: str) -> Composable:
     return sql.SQL(" AND ").join(sql.SQL(pair).format(sql.Identifier(name)) for name in spec.key)
 
 
-def _are_equal(connection: Connection, spec: TargetSpec, other: str) -> Composable:
+def _are_equal(spec: TargetSpec, own: str, its: str) -> Composable:
     from psycopg import sql
 
-    types = {column.name: column for column in column_types(connection, spec.table)}
-    pairs = (_equal(other, types[name]) for name in spec.compared)
+    pairs = (column.is_same(own, its) for column in spec.compared_types)
     return sql.SQL(" AND ").join([sql.SQL("true"), *pairs])
-
-
-def _equal(other: str, column: ColumnType) -> Composable:
-    from psycopg import sql
-
-    form = _COMPARED_AS.get(column.base, "{}")
-    own, its = (
-        sql.SQL(form).format(sql.Identifier(table, column.name)) for table in ("rows", other)
-    )
-    return sql.SQL("{} IS NOT DISTINCT FROM {}").format(own, its)
