@@ -297,6 +297,20 @@ def test_plan_shows_the_statements_and_another_table_of_that_name_is_refused(dat
         replace(REVENUE, unique=Unique(["number"])).open(database.context, SCHEMA)
 
 
+def test_the_keys_are_beside_the_table_wherever_the_search_path_finds_it(database):
+    database.execute(
+        "CREATE SCHEMA stats; CREATE TABLE stats.revenue (window_start timestamptz, seller text,"
+        " sales bigint, total numeric, prices bigint, prices_sketch bytea,"
+        " UNIQUE (window_start, seller));"
+        " DO $$ BEGIN EXECUTE format("
+        "'ALTER DATABASE %I SET search_path = public, stats', current_database()); END $$"
+    )
+    Commits(REVENUE, database)([sale("a")])
+    assert database.execute("SELECT count(*) FROM stats.revenue_keys") == [(2,)]
+    again = Commits(replace(REVENUE, table="stats.revenue"), database, "again")
+    assert again([sale("a"), sale("b")]) == {"duplicate": 1, "counted": 1}
+
+
 def test_conflicts_without_end_are_not_held_in_memory(database, monkeypatch):
     monkeypatch.setattr(taken_out, "MAX_DEAD_LETTERS", 2)
     commits = Commits(REVENUE, database)

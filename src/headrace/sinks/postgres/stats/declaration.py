@@ -218,7 +218,7 @@ class Stats(Sink, CountsEvents):
                 declaration = TableDeclaration(grouping.row_meaning, context.pipeline)
                 check_declaration(connection, recorded, declaration)
             if self.unique is not None and not has_keys(connection, self.table):
-                statements.append(keys_creation(self.table))
+                statements.append(keys_creation(connection, self.table))
             texts = [statement.as_string(connection) for statement in statements]
         return tuple(f"is made by the first start: {text}" for text in texts)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from headrace.errors import TableMismatchError
-from headrace.sinks.postgres.connection import execute_numbered, find_table
+from headrace.sinks.postgres.connection import execute_numbered, find_table, quoted
 from headrace.sinks.postgres.identifiers import own_identifier, table_identifier
 from headrace.sinks.postgres.positions import LOCK
 from headrace.sinks.postgres.recorded_table import has_rows
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from headrace.sinks.postgres.connection import Connection
 
 SUFFIX = "_keys"
+# The schema of a table whose name has none, as the search path finds it.
+_SCHEMA = """
+SELECT nspname FROM pg_catalog.pg_class AS c
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.oid = to_regclass(%s) AND strpos(nspname, '.') = 0
+"""
 _COLUMNS = {
     "key_hash": "bigint",
     "values_hash": "bigint",
@@ -110,11 +116,11 @@ def lock_keys(connection: Connection, target: str) -> None:
     connection.execute(LOCK, (f"{target} keys",))
 
 
-def keys_creation(table: str) -> Composed:
+def keys_creation(connection: Connection, table: str) -> Composed:
     """Returns the statement that makes the table of keys."""
     from psycopg import sql
 
-    return sql.SQL(" ".join(_CREATE.split())).format(_keys(table))
+    return sql.SQL(" ".join(_CREATE.split())).format(_keys(connection, table))
 
 
 def has_keys(connection: Connection, table: str) -> bool:
@@ -123,7 +129,7 @@ def has_keys(connection: Connection, table: str) -> bool:
     Raises:
         TableMismatchError: if another table has its name.
     """
-    known = find_table(connection, keys_name(table))
+    known = find_table(connection, _beside(connection, table))
     if known is not None and known.columns != _COLUMNS:
         reason = f"its name is that of the keys which Stats.unique of {table!r} needs: rename one"
         raise TableMismatchError(keys_name(table), reason)
@@ -137,7 +143,7 @@ def make_keys(connection: Connection, table: str) -> None:
         TableMismatchError: if another table has its name, or as :func:`begin_keys`.
     """
     if not has_keys(connection, table):
-        connection.execute(keys_creation(table))
+        connection.execute(keys_creation(connection, table))
     begin_keys(connection, table)
 
 
@@ -150,9 +156,11 @@ def begin_keys(connection: Connection, table: str) -> None:
     from psycopg import sql
 
     if not has_rows(connection, table):
-        connection.execute(sql.SQL(_BEGIN).format(_keys(table)))
+        connection.execute(sql.SQL(_BEGIN).format(_keys(connection, table)))
         return
-    [(is_begun,)] = connection.execute(sql.SQL(_IS_BEGUN).format(_keys(table))).fetchall()
+    [(is_begun,)] = connection.execute(
+        sql.SQL(_IS_BEGUN).format(_keys(connection, table))
+    ).fetchall()
     if not is_begun:
         reason = (
             f"it has rows, and the keys of their events are not in {keys_name(table)!r}: restore"
@@ -185,7 +193,7 @@ def count_new(
         sql.SQL(_OF_TASK).format(task, own_identifier(name)) for task, name in enumerate(staged)
     )
     connection.execute(sql.SQL(_NUMBER).format(undecided, tasks))
-    names = {"undecided": undecided, "keys": _keys(table)}
+    names = {"undecided": undecided, "keys": _keys(connection, table)}
     parameters = () if within is None else (within,)
     near = sql.SQL("true" if within is None else _NEAR)
     take_known = sql.SQL(_TAKE_KNOWN).format(**names, near=near)
@@ -213,13 +221,24 @@ def forget(connection: Connection, table: str, reached: datetime, within: timede
     from psycopg import sql
 
     begin = reached - 2 * within
-    move = sql.SQL(_MOVE_BEGIN).format(keys=_keys(table))
+    move = sql.SQL(_MOVE_BEGIN).format(keys=_keys(connection, table))
     parameters = begin, within // timedelta(microseconds=1), within / _STEPS
     if execute_numbered(connection, move, parameters).rowcount:
-        execute_numbered(connection, sql.SQL(_FORGET).format(keys=_keys(table)), (begin,))
+        execute_numbered(
+            connection, sql.SQL(_FORGET).format(keys=_keys(connection, table)), (begin,)
+        )
 
 
-def _keys(table: str) -> Composed:
+def _beside(connection: Connection, table: str) -> str:
+    """Returns the name of the table of keys, in the schema of the table."""
+    name = keys_name(table)
+    if "." in table:
+        return name
+    found = connection.execute(_SCHEMA, (quoted(connection, table),)).fetchall()
+    return ".".join([*(schema for (schema,) in found), name])
+
+
+def _keys(connection: Connection, table: str) -> Composed:
     from psycopg import sql
 
-    return sql.Composed([table_identifier(keys_name(table))])
+    return sql.Composed([table_identifier(_beside(connection, table))])
