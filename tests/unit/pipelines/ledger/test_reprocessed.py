@@ -6,6 +6,7 @@ import pytest
 
 from headrace.errors import SinkError
 from headrace.pipelines.ledger.entry import EntryRange
+from headrace.pipelines.ledger.history import answering, read_history
 from headrace.pipelines.ledger.reprocessed import (
     ReprocessedEntry,
     ReprocessedFolder,
@@ -42,6 +43,23 @@ def test_an_entry_counts_once_the_sink_records_its_number(tmp_path):
     (tmp_path / "_headrace" / "ledger" / "p" / "reprocessed" / "2.json").write_text("{")
     with pytest.raises(SinkError, match=r"2\.json"):
         folder.counted(2)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "counts"),
+    [
+        pytest.param({"headrace.p": 1, "headrace.p/reprocess": 1}, True, id="recorded"),
+        pytest.param({"headrace.p": 1}, False, id="of an older copy of the sink"),
+        pytest.param({}, True, id="of a sink that records nothing"),
+    ],
+)
+def test_an_entry_does_not_count_where_the_sink_records_checkpoints_and_no_part(
+    tmp_path, recorded, counts
+):
+    written = entry(ranges=[offsets(0, 5)])
+    ReprocessedFolder(str(tmp_path), "p").write(written)
+    found = read_history(str(tmp_path), "p", answering(recorded)).reprocessed
+    assert found == [written] * counts
 
 
 def test_changes_of_shorter_windows_add_up_and_none_is_left_out():
