@@ -50,7 +50,6 @@ def test_an_entry_counts_once_the_sink_records_its_number(tmp_path):
     [
         pytest.param({"headrace.p": 1, "headrace.p/reprocess": 1}, True, id="recorded"),
         pytest.param({"headrace.p": 1}, False, id="of an older copy of the sink"),
-        pytest.param({}, True, id="of a sink that records nothing"),
     ],
 )
 def test_an_entry_does_not_count_where_the_sink_records_checkpoints_and_no_part(
