@@ -31,6 +31,7 @@ PARTS = (
         "acceptance/test_pipelines_killed.py",
         "acceptance/test_worker_drills.py",
         "integration/test_embedded_hdfs.py",
+        "unit/pipelines/ledger/test_histories.py",
     ),
     (
         "acceptance/test_demo.py",
