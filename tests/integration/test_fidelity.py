@@ -218,6 +218,23 @@ def events_of(
     return {n: sent.event for n, sent in enumerate(sending.sent) if not reasons[n]}
 
 
+def first_of_ids(
+    events: Mapping[int, Mapping[str, Any]],
+) -> tuple[dict[int, Mapping[str, Any]], list[Mapping[str, Any]], int]:
+    """Returns the first event of each id, those that differ from it, and how many repeat it."""
+    kept: dict[int, Mapping[str, Any]] = {}
+    changed, repeats = [], 0
+    first: dict[str, Mapping[str, Any]] = {}
+    for place, event in events.items():
+        if event["id"] not in first:
+            first[event["id"]] = kept[place] = event
+        elif event == first[event["id"]]:
+            repeats += 1
+        else:
+            changed.append(event)
+    return kept, changed, repeats
+
+
 def ids(events: Iterable[Mapping[str, Any]]) -> list[str]:
     return sorted(event["id"] for event in events)
 
@@ -244,14 +261,7 @@ def check_lake(
     sink = Lake(site.name(), partition_by=by, unique=unique)
     outcome = site.written(sending, topic, range_, sink)
     events = events_of(sending, outcome, lambda event: unsafe(event, by))
-    kept, changed, repeats = dict(events), [], 0
-    first: dict[str, Mapping[str, Any]] = {}
-    for place, event in events.items() if unique else ():
-        if event["id"] in first:
-            del kept[place]
-            repeats += event == first[event["id"]]
-            changed += [event] if event != first[event["id"]] else []
-        first.setdefault(event["id"], event)
+    kept, changed, repeats = first_of_ids(events) if unique else (events, [], 0)
     assert outcome.repeats == repeats
     assert {reason for reason, _ in outcome.rows} <= {"conflicting-key"}
     assert ids(event for _, event in outcome.rows) == ids(changed)
@@ -300,12 +310,11 @@ def check_postgres(
         rows = {offset - range_.start: values for offset, *values in connection.execute(query)}
     events = events_of(sending, outcome)
     refused = [event for event in events.values() if sending.record.holds_nul(event)]
-    assert {reason for reason, _ in outcome.rows} <= {"nul-character"}
-    assert ids(event for _, event in outcome.rows) == ids(refused)
     kept = {n: event for n, event in events.items() if not sending.record.holds_nul(event)}
-    if by_id:
-        newest = {event["id"]: (event["at"], n) for n, event in kept.items()}
-        kept = {n: kept[n] for _, n in newest.values()}
+    # All events of an id have one time.
+    kept, changed, _ = first_of_ids(kept) if by_id else (kept, [], 0)
+    assert {reason for reason, _ in outcome.rows} <= {"nul-character", "conflicting-key"}
+    assert ids(event for _, event in outcome.rows) == ids([*refused, *changed])
     assert rows.keys() == kept.keys()
     for place, values in rows.items():
         for (name, held), value in zip(fields.items(), values, strict=True):
