@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from headrace.errors.base import FactsError
@@ -46,17 +46,22 @@ class UnreadRangesError(FactsError):
 
 @dataclass(eq=False)
 class DeadLetterLimitError(FactsError):
-    """Too many bad records: it stops before it empties the topic into dead letters."""
+    """Too many bad records: it stops before it empties the topic into dead letters.
+
+    Attributes:
+        way_out: what helps instead of a correction of the records; empty: nothing else does.
+    """
 
     # Its own: the records have to be corrected, and a restart would meet them again.
     exit_code = 4
     code: ClassVar[str] = "DEAD_LETTER_LIMIT"
     pipeline: str
     reason: str
+    way_out: str = field(default="", repr=False)
 
     @property
     def remedy(self) -> str:
-        return (
+        return self.way_out or (
             "Correct what makes or reads the records and run again, or raise the limit: "
             "`dead_letter_limit` of a pipeline, whose batch was not written, or "
             "`DeadLetters(limit=...)` of a worker."

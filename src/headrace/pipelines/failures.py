@@ -75,8 +75,8 @@ _BUSY = re.compile(
     r"|org\.apache\.spark\.rpc\.RpcTimeoutException: "
 )
 # Of what is permanent below, these may pass: the query that runs under the name ends, a start finds
-# where the partitions go on whose records Kafka has deleted, and a host gets an address again, which
-# Hadoop says as an IllegalArgumentException.
+# where the partitions go on whose records Kafka has deleted, and a host gets an address again, of
+# which Hadoop makes an IllegalArgumentException.
 _TRANSIENT = re.compile(
     r"\[(?:CONCURRENT_QUERY|KAFKA_DATA_LOSS)\b|\bjava\.net\.UnknownHostException\b"
 )

@@ -13,6 +13,11 @@ from headrace.pipelines.source.report import RangeReport
 from headrace.pipelines.source.staging import StepReport
 from headrace.sinks.api import RejectedValues
 
+_LESS_BEHIND = (
+    "Declare `late_data=LateData.DROP` if these rows are worth nothing, or a longer `within`, or "
+    "`Source(watermark=...)`, so that fewer come behind."
+)
+
 
 class LimitCheck:
     """Holds the batches of one run against its pipeline's dead-letter limit, in their order."""
@@ -55,7 +60,9 @@ class LimitCheck:
         """
         if steps.omitted:
             rows = f"the {len(steps.behind) + steps.omitted} rows behind the watermark"
-            raise self._too_many_bytes(rows, "a task of one batch", _first((), steps.behind))
+            size = f"{MAX_BYTES >> 20} MiB in a task, or {MAX_BATCH_BYTES >> 20} MiB in one batch"
+            reason = f"{rows} hold more than {size}; for example: {_first((), steps.behind)}"
+            raise DeadLetterLimitError(self._pipeline, reason, _LESS_BEHIND)
 
     def _too_many_bytes(self, what: str, where: str, example: str) -> DeadLetterLimitError:
         size = f"{MAX_BYTES >> 20} MiB in {where}, or their share of {MAX_BATCH_BYTES >> 20} MiB"

@@ -86,6 +86,14 @@ def test_rows_behind_the_watermark_stop_the_batch_only_if_they_could_not_be_carr
         check.check_steps(StepReport(behind=(ROW,), omitted=2))
 
 
+def test_the_way_out_of_too_many_rows_behind_the_watermark_is_not_the_limit(check):
+    """It does not count them."""
+    with pytest.raises(DeadLetterLimitError) as raised:
+        check.check_steps(StepReport(behind=(ROW,), omitted=2))
+    assert "LateData.DROP" in raised.value.remedy
+    assert "dead_letter_limit" not in str(raised.value)
+
+
 def test_rows_that_the_commit_rejects_are_a_share_of_the_batch(check):
     check.check([report(5_000)], derived=())
     check.count_rejected([REJECTED] * 400, 5_000)

@@ -22,11 +22,14 @@ class BadRecords:
     Args:
         limit: of the pipeline.
         ranges: how many ranges or tasks of the batch share the driver's room.
+        max_bytes: of this one; None: as many as one range or task may keep.
     """
 
-    def __init__(self, limit: DeadLetterLimit, ranges: int = 1) -> None:
+    def __init__(
+        self, limit: DeadLetterLimit, ranges: int = 1, max_bytes: int | None = None
+    ) -> None:
         self._limit = limit
-        self._max_bytes = min(MAX_BYTES, MAX_BATCH_BYTES // ranges)
+        self._max_bytes = min(max_bytes or MAX_BYTES, MAX_BATCH_BYTES // ranges)
         self._bytes = 0
         self.kept: list[DeadLetter] = []
         self.omitted = 0

@@ -15,8 +15,9 @@ from uuid import uuid4
 
 import msgspec
 
-from headrace.model import DeadLetter, OffsetRange
+from headrace.model import DeadLetter, DeadLetterLimit, OffsetRange
 from headrace.pipelines.ledger.sums import LedgerLine
+from headrace.pipelines.source.bad_records import MAX_BATCH_BYTES, BadRecords
 from headrace.pipelines.source.report import RangeReport
 from headrace.runtime import storage
 from headrace.runtime.storage import NO_OPTIONS, Options
@@ -107,15 +108,20 @@ class Staging:
         storage.write_bytes_atomic(path, msgspec.json.encode(report), self._options)
 
     def take_steps(self, batch_id: int) -> StepReport:
-        """Returns what the tasks of the steps of a batch have left, as one report."""
-        names = [name for name in self._names(_STEP) if name.startswith(f"{batch_id}-")]
-        paths = (storage.join(self._folder, name) for name in names)
-        reports = [_STEP_DECODER.decode(storage.read_bytes(p, self._options)) for p in paths]
-        return StepReport(
-            tuple(line for report in reports for line in report.lines),
-            tuple(letter for report in reports for letter in report.behind),
-            sum(report.omitted for report in reports),
-        )
+        """Returns what the tasks of the steps of a batch have left, as one report.
+
+        Letters beyond what the driver has room for are omitted.
+        """
+        lines, omitted = list[LedgerLine](), 0
+        behind = BadRecords(DeadLetterLimit(), max_bytes=MAX_BATCH_BYTES)
+        for name in self._names(_STEP):
+            if name.startswith(f"{batch_id}-"):
+                content = storage.read_bytes(storage.join(self._folder, name), self._options)
+                report = _STEP_DECODER.decode(content)
+                lines += report.lines
+                behind.take(report.behind, longest_run=0)
+                omitted += report.omitted
+        return StepReport(tuple(lines), tuple(behind.kept), behind.omitted + omitted)
 
     def clear(self) -> None:
         """Empties the folder after the batch."""

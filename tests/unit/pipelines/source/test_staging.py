@@ -1,5 +1,6 @@
 from headrace.model import DeadLetter, OffsetRange, TopicPartition
 from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, LedgerLine, Sums
+from headrace.pipelines.source import staging as staging_module
 from headrace.pipelines.source.report import RangeReport
 from headrace.pipelines.source.staging import Staging, StepReport, driver_staging
 from headrace.runtime import storage
@@ -66,3 +67,14 @@ def test_reports_of_steps_are_those_of_their_batch_and_of_the_last_attempt(tmp_p
     staging.clear()
     assert staging.take_steps(1) == StepReport()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_letters_of_steps_beyond_the_room_of_the_driver_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(staging_module, "MAX_BATCH_BYTES", 100)
+    staging = Staging(str(tmp_path))
+    letter = DeadLetter(TopicPartition("clicks", -1), -1, "old", "", None, b"x" * 30)
+    for task in range(4):
+        staging.put_step(1, f"0-4-{task}", StepReport(behind=(letter,) * 2))
+    steps = staging.take_steps(1)
+    assert sum(len(each.value) for each in steps.behind) <= 100 + 30
+    assert len(steps.behind) + steps.omitted == 8
