@@ -97,6 +97,8 @@ def _time_column(node: Any, child: Any) -> int | None:
             return None
         case "FlatMapGroupsInPandasWithState" if node.timeout().toString() != "EventTimeTimeout":
             return None
+        case "TransformWithStateInPySpark" if node.timeMode().toString() != "EventTime":
+            return None
         case _:
             columns = output
     ids = [column.exprId().id() for column in output]
