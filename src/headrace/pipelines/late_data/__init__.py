@@ -33,8 +33,9 @@ What went elsewhere is not in the main table, and steps do not see it. Spark's o
 and a step that keeps state takes no row behind it. Such a row can't be kept. It is taken out before
 the step (:mod:`headrace.pipelines.late_data.behind_watermark`) and becomes a dead letter
 ``behind-watermark`` with the row as JSON, counted as ``behind_watermark_rows``. As of late events,
-such letters do not count against ``dead_letter_limit``, and more than 16 MiB in one task of a batch
-stop the pipeline. With ``LateData.DROP`` Spark drops it, as ``dropped_by_watermark_rows``.
+such letters do not count against ``dead_letter_limit``, and more than 16 MiB in one task, or
+256 MiB in a batch, stop the pipeline. With ``LateData.DROP`` Spark drops it, as
+``dropped_by_watermark_rows``.
 
 **Replay and restart.** The event clocks that decide about a batch are in its offset in Spark's
 checkpoint. A batch that is repeated sends each event to where it went before, on any machine. A
