@@ -174,6 +174,13 @@ def test_of_rows_that_are_equally_new_the_first_stays_and_others_are_dead_letter
     assert database.staged() == []
 
 
+def test_ties_without_end_are_not_held_in_memory(database, monkeypatch):
+    monkeypatch.setattr(taken_out, "MAX_DEAD_LETTERS", 2)
+    commits = Commits(NEWEST, database, schema=SCHEMA)
+    with pytest.raises(SinkError, match="newest_by that differs, unlike at"):
+        commits([sale("a", f"{n}.00") for n in range(4)])
+
+
 def test_what_a_trigger_changes_is_no_tie(database):
     database.execute(
         "CREATE FUNCTION loud() RETURNS trigger LANGUAGE plpgsql AS"

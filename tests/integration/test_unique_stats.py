@@ -23,6 +23,7 @@ from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.ledger.windows import WindowState
 from headrace.sinks.api import CommitRejection, Transaction
 from headrace.sinks.postgres import taken_out
+from headrace.sinks.postgres.stats.unique.staged_events import StagedEvents
 from headrace.testing import SinkContract, SinkLab
 from headrace.testing.sink_lab import row
 
@@ -315,8 +316,26 @@ def test_conflicts_without_end_are_not_held_in_memory(database, monkeypatch):
     monkeypatch.setattr(taken_out, "MAX_DEAD_LETTERS", 2)
     commits = Commits(REVENUE, database)
     commits([sale(f"i{n}") for n in range(3)])
-    with pytest.raises(SinkError, match="3 events of a batch have a key"):
+    with pytest.raises(SinkError, match=r"3 events of a batch have a key.*Unique\.ignore"):
         commits([sale(f"i{n}", "7.00") for n in range(3)])
+    commits([sale("new", days=50)], days=50)
+    with pytest.raises(SinkError, match=r"3 events of a batch are of a time.*empty the table"):
+        commits([sale(f"i{n}") for n in range(3)])
+
+
+def test_staged_events_that_a_crash_of_the_server_took_are_missed(database, monkeypatch):
+    commits = Commits(REVENUE, database)
+    commits([sale("a")])
+    pieces, _ = written(commits.driver, [sale("a"), sale("b")])
+    places = StagedEvents.places
+
+    def crashed(staged, connection):
+        connection.execute(f'TRUNCATE headrace."{staged.keys}"')
+        return places(staged, connection)
+
+    monkeypatch.setattr(StagedEvents, "places", crashed)
+    with pytest.raises(SinkError, match="has 0 of 2 events"):
+        commits.driver.commit(pieces, commits.transaction(), 0)
 
 
 def test_a_sum_that_the_table_does_not_take_ends_the_batch(database):

@@ -191,10 +191,14 @@ def _readable(connection: Connection, spec: TargetSpec) -> ReadableColumns:
 
 def _check_limit(spec: TargetSpec, conflicts: int) -> None:
     if conflicts > taken_out.MAX_DEAD_LETTERS:
-        by = ", ".join(spec.key)
+        advice = (
+            "name columns that differ in each duplicate in Unique.ignore"
+            if spec.is_unique
+            else f"choose a column for newest_by that differs, unlike {spec.newest_by}"
+        )
         reason = (
-            f"more than {taken_out.MAX_DEAD_LETTERS} rows of a batch have a key ({by}) that is"
-            " there with other values; name columns that differ in each duplicate in Unique.ignore"
+            f"more than {taken_out.MAX_DEAD_LETTERS} rows of a batch have a key"
+            f" ({', '.join(spec.key)}) that is there with other values; {advice}"
         )
         raise SinkError(f"table {spec.table}", reason)
 

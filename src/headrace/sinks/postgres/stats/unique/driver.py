@@ -175,7 +175,8 @@ class UniqueStatsDriver(PostgresDriver):
         """Takes events out of the batch, and makes the sums of their tasks again.
 
         Raises:
-            SinkError: if more than :data:`~.taken_out.MAX_DEAD_LETTERS` of them are no duplicates.
+            SinkError: if more than :data:`~.taken_out.MAX_DEAD_LETTERS` conflict, or are too old;
+                or if staged events are gone.
         """
         import pyarrow as pa
 
@@ -183,14 +184,9 @@ class UniqueStatsDriver(PostgresDriver):
         for event in judged:
             reasons.setdefault(event.task, {})[event.place] = event.reason
         counts = Counter(event.reason for event in judged)
-        others = counts.total() - counts[UncountedReason.DUPLICATE]
-        if others > taken_out.MAX_DEAD_LETTERS:
-            by = ", ".join(self._unique.by)
-            reason = (
-                f"{others} events of a batch have a key ({by}) that is counted with other values,"
-                " or are too old; name columns that differ in each duplicate in Unique.ignore"
-            )
-            raise SinkError(f"table {self._spec.table}", reason)
+        for reason, advice in self._advice().items():
+            if counts[reason] > taken_out.MAX_DEAD_LETTERS:
+                raise SinkError(f"table {self._spec.table}", f"{counts[reason]} {advice}")
         parts = [self._divided(staged[task], reasons[task]) for task in sorted(reasons)]
         left = [piece for task, piece in enumerate(staged) if task not in reasons]
         left += [piece for part in parts for piece in part.left]
@@ -201,8 +197,26 @@ class UniqueStatsDriver(PostgresDriver):
         repeats = [event for part in parts for event in part.repeats]
         return CommitRejection(rejected, texts, pa.concat_tables(repeats) if repeats else None)
 
+    def _advice(self) -> Mapping[UncountedReason, str]:
+        """Returns what to do where too many events of a batch are dead letters for a reason."""
+        by = ", ".join(self._unique.by)
+        return {
+            UncountedReason.CONFLICT: (
+                f"events of a batch have a key ({by}) that is counted with other values: name"
+                " columns that differ in each duplicate in Unique.ignore"
+            ),
+            UncountedReason.TOO_OLD: (
+                "events of a batch are of a time whose keys are no longer remembered: to count a"
+                " topic anew, empty the table, and reset its pipelines to the earliest record"
+            ),
+        }
+
     def _divided(self, piece: CountedPiece, reasons: Mapping[int, UncountedReason]) -> _Part:
-        """Makes the sums of a task again, without the events at some places."""
+        """Makes the sums of a task again, without the events at some places.
+
+        Raises:
+            SinkError: if staged events are gone.
+        """
         import pyarrow as pa
 
         staged, writer = StagedEvents(piece.events), self._sums(uuid4().hex)
@@ -216,7 +230,14 @@ class UniqueStatsDriver(PostgresDriver):
             connect(self._url) as connection,
             cleaning_up_after_failure(writer.abort),
         ):
-            counted = np.setdiff1d(staged.places(connection), dropped)
+            every_place = staged.places(connection)
+            if len(every_place) != piece.count:
+                # A crash of the server empties tables that are not logged.
+                reason = (
+                    f"staging table {staged.keys} has {len(every_place)} of {piece.count} events"
+                )
+                raise SinkError(f"table {self._spec.table}", reason)
+            counted = np.setdiff1d(every_place, dropped)
             for places, rows in staged.events(connection):
                 is_counted = np.isin(places, counted)
                 kept = rows.filter(pa.array(is_counted))
@@ -233,7 +254,9 @@ class UniqueStatsDriver(PostgresDriver):
             drop_tables(connection, [piece.sums.table])
             if not sums:
                 staged.drop(connection)
-        return _Part([counted_piece(text, piece.events) for text in sums], repeats, rejected)
+        count = piece.count - len(dropped)
+        left = [counted_piece(text, piece.events, count) for text in sums]
+        return _Part(left, repeats, rejected)
 
     def _rejected(self, event: pa.Table, reason: UncountedReason) -> RejectedValues:
         key = self._rule.shown_key(event)

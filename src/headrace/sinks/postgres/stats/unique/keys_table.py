@@ -234,8 +234,8 @@ def _beside(connection: Connection, table: str) -> str:
     name = keys_name(table)
     if "." in table:
         return name
-    found = connection.execute(_SCHEMA, (quoted(connection, table),)).fetchall()
-    return ".".join([*(schema for (schema,) in found), name])
+    schemas = connection.execute(_SCHEMA, (quoted(connection, table),)).fetchall()
+    return ".".join([*(schema for (schema,) in schemas), name])
 
 
 def _keys(connection: Connection, table: str) -> Composed:

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 
 class CountedPiece(msgspec.Struct, frozen=True):
-    """A piece: that of the sums, and the name by which keys and events are staged."""
+    """A piece: that of the sums, and the name by which keys and events are staged, and how many."""
 
     sums: StagedRows
     events: str
+    count: int
 
 
 # Made at import: msgspec crashes where several threads are the first to decode a class.
@@ -34,9 +35,9 @@ PIECE = msgspec.json.Decoder(CountedPiece)
 _SUMS = msgspec.json.Decoder(StagedRows)
 
 
-def counted_piece(sums: str, events: str) -> CountedPiece:
+def counted_piece(sums: str, events: str, count: int) -> CountedPiece:
     """Returns the piece of events whose sums have a piece of their own."""
-    return CountedPiece(_SUMS.decode(sums), events)
+    return CountedPiece(_SUMS.decode(sums), events, count)
 
 
 class UniqueStatsWriter:
@@ -85,7 +86,7 @@ class UniqueStatsWriter:
 
     def close(self) -> Sequence[str]:
         """Returns the piece, if anything is staged."""
-        pieces = (counted_piece(piece, self._name) for piece in self._sums.close())
+        pieces = (counted_piece(piece, self._name, self._rows) for piece in self._sums.close())
         return [msgspec.json.encode(piece).decode() for piece in pieces]
 
     def abort(self) -> None:
