@@ -55,7 +55,7 @@ STATS = Stats("t", by=("name",), every=timedelta(minutes=1), measures={"rows": C
         ({"event_time": 5}, "Stats.event_time is 5", "event_time="),
         ({"unique": ["name"]}, "Stats.unique is ['name']", "Unique(by="),
         ({"unique": Unique(["x"])}, "Stats.unique: 'x' is not a column", "columns: at, name"),
-        ({"unique": Unique([])}, "Unique.by is []", 'by=["event_id"]'),
+        ({"unique": Unique([])}, "Unique.by is ()", 'by=["event_id"]'),
         (
             {"unique": Unique(["n"], timedelta(days=10_001))},
             f"Unique.within is {timedelta(days=10_001)!r}",

@@ -324,7 +324,7 @@ FIELDS = {"id": FieldType.STRING, "at": FieldType.TIMESTAMP}
     ("declared", "message"),
     [
         ({"unique": Unique("id", timedelta(days=1))}, "Unique.by is 'id'"),
-        ({"unique": Unique([], timedelta(days=1))}, "Unique.by is []"),
+        ({"unique": Unique([], timedelta(days=1))}, "Unique.by is ()"),
         ({"unique": Unique(["key"], timedelta(days=1))}, "Lake.unique: 'key' is not a column"),
         (
             {"unique": Unique(["id"], timedelta(days=1), ["x"])},
