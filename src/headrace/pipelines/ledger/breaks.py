@@ -24,10 +24,22 @@ def breaks_of(
         by_partition.setdefault(range_.partition_id, []).append(range_)
     result = []
     for partition_id, of_partition in by_partition.items():
-        for fault in _between(of_partition):
+        for fault in _joined(_between(of_partition)):
             gap = EntryRange(*partition_id, fault.start, fault.end)
             left = unread(known_otherwise, gap) if fault.is_gap else [gap]
             result += [replace(fault, start=part.start, end=part.end) for part in left]
+    return result
+
+
+def _joined(breaks: Iterable[Break]) -> list[Break]:
+    """Joins breaks of one partition and kind that follow one another."""
+    result: list[Break] = []
+    for fault in breaks:
+        before = result[-1] if result else None
+        if before and (before.end, before.is_gap) == (fault.start, fault.is_gap):
+            result[-1] = replace(before, end=fault.end)
+        else:
+            result.append(fault)
     return result
 
 
