@@ -236,6 +236,22 @@ def test_values_of_any_type_are_compared(empty, sink, kind, value, other):
     assert commits([tied]) == {"conflicting-key": 1}
 
 
+@pytest.mark.parametrize("name", ["rows", "first", "known", "newest", "target"])
+def test_a_table_may_have_the_name_of_a_part_of_a_statement(empty, name):
+    database = Database(
+        empty, f'CREATE TABLE "{name}" (id text PRIMARY KEY, at timestamptz, n int)'
+    )
+    schema = pa.schema([("id", pa.string()), ("at", pa.timestamp("us", "UTC")), ("n", pa.int32())])
+    first, tied = ({"id": "a", "at": NOON, "n": n} for n in (1, 2))
+    unique = Postgres(name, unique=Unique(by=["id"]))
+    doors = Commits(unique, database, schema=schema)([first, first, tied])
+    assert doors == {"counted": 1, "duplicate": 1, "conflicting-key": 1}
+    database.execute(f'TRUNCATE "{name}"; DROP SCHEMA headrace CASCADE')
+    newest = Postgres(name, WriteMode.UPSERT, ("id",), newest_by="at")
+    doors = Commits(newest, database, schema=schema)([first, tied])
+    assert doors == {"counted": 1, "conflicting-key": 1}
+
+
 def test_any_character_may_be_in_the_names_of_columns(empty):
     ddl = 'CREATE TABLE sales ("% id" text PRIMARY KEY, "at %s" timestamptz, "$1" text)'
     schema = pa.schema(

@@ -37,28 +37,31 @@ if TYPE_CHECKING:
 
 DUPLICATES, CONFLICTS = "postgres_duplicate_rows", "postgres_conflicting_rows"
 _ROWS_AT_ONCE = 50_000
+# A table of the user's may have any other name than those of its common table expressions.
 _KNOWN = """
-WITH rows AS MATERIALIZED (
+WITH headrace_rows AS MATERIALIZED (
     SELECT *, row_number() OVER (ORDER BY {task}, {order}) AS headrace_number
     FROM ({staged}) AS staged
-), first AS (
-    SELECT DISTINCT ON ({key}) * FROM rows ORDER BY {key}, headrace_number
-), known AS (
+), headrace_first AS (
+    SELECT DISTINCT ON ({key}) * FROM headrace_rows ORDER BY {key}, headrace_number
+), headrace_known AS (
     SELECT rows.*,
         CASE WHEN {is_in_table} THEN {equals_target} ELSE {equals_first} END AS headrace_is_same
-    FROM rows JOIN first ON {is_key_of_first} LEFT JOIN {table} AS target ON {is_key_of_target}
+    FROM headrace_rows AS rows JOIN headrace_first AS first ON {is_key_of_first}
+        LEFT JOIN {table} AS target ON {is_key_of_target}
     WHERE {is_in_table} OR first.headrace_number < rows.headrace_number
 )
 SELECT {task}, {order}, headrace_is_same, CASE WHEN NOT headrace_is_same THEN (
     SELECT row_to_json(shown)::text FROM (SELECT {columns}) AS shown
 ) END, {readable}
-FROM known ORDER BY headrace_number
+FROM headrace_known ORDER BY headrace_number
 """
 # What this transaction has written is looked at in the batch: a trigger may have changed it.
 _TIED = """
-WITH rows AS MATERIALIZED ({staged}), newest AS ({newest})
+WITH headrace_rows AS MATERIALIZED ({staged}), headrace_newest AS ({newest})
 SELECT {task}, {order}, (SELECT row_to_json(shown)::text FROM (SELECT {columns}) AS shown)
-FROM rows JOIN newest ON {is_key_of_newest} LEFT JOIN {table} AS target ON {is_key_of_target}
+FROM headrace_rows AS rows JOIN headrace_newest AS newest ON {is_key_of_newest}
+    LEFT JOIN {table} AS target ON {is_key_of_target}
 WHERE CASE
     WHEN target.xmin::text::bigint <> txid_current() % (1::bigint << 32)
     THEN target.{newest_by} = rows.{newest_by} AND NOT ({fits_target})
@@ -150,7 +153,7 @@ def tied_rows(
         order=sql.Identifier(ORDER),
         columns=listed(sql.Identifier("rows", name) for name in spec.columns),
         staged=staged_rows(spec, tables),
-        newest=newest_rows(spec, sql.SQL("SELECT * FROM rows")),
+        newest=newest_rows(spec, sql.SQL("SELECT * FROM headrace_rows")),
         is_key_of_newest=_is_key(spec, "newest"),
         is_key_of_target=_is_key(spec, "target"),
         table=table_identifier(spec.table),
