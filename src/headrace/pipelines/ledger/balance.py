@@ -65,6 +65,7 @@ class Balance:
         """
         total = merged(entries)
         self._coverage = coverage_of(entries, recorded)
+        self._lacks_parts = bool(unrecorded_parts)
         for number in unrecorded_parts:
             self._coverage.note(f"part {number} of what was reprocessed is not in the ledger")
         self.uncounted = tuple(self._coverage.uncounted)
@@ -82,9 +83,13 @@ class Balance:
         self.window_seconds = seconds
 
     def breaks(self) -> list[Break]:
-        """Returns gaps and overlaps of the ranges that were read."""
+        """Returns gaps and overlaps of the ranges that were read.
+
+        A reprocessed part that has no entry may have read what batches have not: no gap is known.
+        """
         read = [*chain.from_iterable(self._coverage.ranges.values()), *self._first_read_again]
-        return breaks_of(read, [*self._coverage.possible, *self._read_again])
+        breaks = breaks_of(read, [*self._coverage.possible, *self._read_again])
+        return [fault for fault in breaks if not (fault.is_gap and self._lacks_parts)]
 
     def dead_letters(self) -> dict[TopicPartition | None, int]:
         """Returns how many records became dead letters by partition; None: rows at the sink."""

@@ -343,6 +343,9 @@ def test_a_gap_that_reprocessing_has_read_is_none():
     again = [reprocessed(ranges=[EntryRange("clicks", "id", 0, 5, 25)])]
     [gap] = Balance(batches, ALLOWED, again, has_steps=False).breaks()
     assert (gap.start, gap.end, gap.is_gap) == (25, 30, True)
+    balance = Balance(batches, ALLOWED, again, has_steps=False, unrecorded_parts=[2])
+    assert balance.breaks() == []  # the part without an entry may have read it
+    assert balance.uncounted
 
 
 def test_rows_of_a_gap_that_reprocessing_has_filled_must_be_there():
