@@ -53,7 +53,7 @@ def good(broker, spark, tmp_path_factory):
     send_hours(flow, range(4))
     run(flow, pipeline)
     late = [at(n, 0) for n in range(900, 907)]
-    flow.send([b"no event", *late, *(at(n, 3) for n in range(1000, 1020))], partition=0)
+    flow.send([*late, b"no event", *(at(n, 3) for n in range(1000, 1020))], partition=0)
     run(flow, pipeline)
     assert found(balance(flow, pipeline)) == set()
     return flow

@@ -88,7 +88,8 @@ class Balance:
         A reprocessed part that has no entry may have read what batches have not: no gap is known.
         """
         read = [*chain.from_iterable(self._coverage.ranges.values()), *self._first_read_again]
-        breaks = breaks_of(read, [*self._coverage.possible, *self._read_again])
+        known = [*self._coverage.possible, *self._read_again]
+        breaks = breaks_of(read, known, self._coverage.unread)
         return [fault for fault in breaks if not (fault.is_gap and self._lacks_parts)]
 
     def dead_letters(self) -> dict[TopicPartition | None, int]:

@@ -11,13 +11,16 @@ from headrace.pipelines.ledger.windows import Break
 
 
 def breaks_of(
-    ranges: Iterable[EntryRange], known_otherwise: Sequence[EntryRange] = ()
+    ranges: Sequence[EntryRange],
+    known_otherwise: Sequence[EntryRange] = (),
+    planned: Iterable[EntryRange] = (),
 ) -> list[Break]:
     """Returns the offsets that no batch has read, or more than one.
 
     Args:
         ranges: that batches have read.
         known_otherwise: ranges that are no gap, such as those that reprocessings have read.
+        planned: ranges that a last batch has not read, though it was to.
     """
     by_partition: dict[tuple[str, str, int], list[EntryRange]] = {}
     for range_ in joined(range_ for range_ in ranges if range_.start < range_.end):
@@ -28,6 +31,10 @@ def breaks_of(
             gap = EntryRange(*partition_id, fault.start, fault.end)
             left = unread(known_otherwise, gap) if fault.is_gap else [gap]
             result += [replace(fault, start=part.start, end=part.end) for part in left]
+    for gap in planned:
+        name = f"{gap.topic}/{gap.partition}"
+        left = unread([*ranges, *known_otherwise], gap)
+        result += [Break(name, part.start, part.end, is_gap=True) for part in left]
     return result
 
 

@@ -35,6 +35,7 @@ class Coverage:
     Attributes:
         ranges: that batches have read, by number of their checkpoint.
         possible: that checkpoints without entries have read, or may have.
+        unread: that the last batch of a checkpoint planned, and has not read.
         uncounted: what is not in the ledger, and why, as sentences.
         unknown_before: windows that begin before it, in seconds since 1970, may hold rows of
             uncounted offsets; 0: there are none.
@@ -42,6 +43,7 @@ class Coverage:
 
     ranges: dict[int, list[EntryRange]] = field(default_factory=dict)
     possible: list[EntryRange] = field(default_factory=list)
+    unread: list[EntryRange] = field(default_factory=list)
     uncounted: list[str] = field(default_factory=list)
     unknown_before: int = 0
 
@@ -106,7 +108,11 @@ class _Checkpoint:
         for id_, at in recorded.items():
             read_to = self._stands(id_, last.positions)
             if read_to is not None and at > read_to:
-                self._miss(EntryRange(*id_, read_to, at), horizon)
+                beyond, planned = EntryRange(*id_, read_to, at), last.positions.get(id_[0], {})
+                if planned.get(id_[2]) == at:
+                    self._coverage.unread.append(beyond)
+                else:
+                    self._miss(beyond, horizon)
             elif read_to is not None and at < read_to:
                 self._note(EntryRange(*id_, at, read_to), "are in the ledger and not in the sink")
                 self._cut(id_, at)
