@@ -283,8 +283,10 @@ ACTIONS = st.one_of(
 def test_after_any_history_a_verdict_is_true_or_unknown(drill_run):
     examples = drill_run.size(short=50, long=1_000)
     verdicts = Counter()
+    # `make test` tries the same histories each time: a new one that fails is for a drill to find.
+    chosen = drill_run.random.randrange(2**32) if drill_run.long else 11
 
-    @seed(drill_run.random.randrange(2**32))
+    @seed(chosen)
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(ACTIONS, min_size=4, max_size=14))
     def a_verdict_is_true_or_unknown(history):
