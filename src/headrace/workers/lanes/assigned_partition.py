@@ -161,9 +161,10 @@ class AssignedPartition:
             self._changed = True
 
     def _see(self, offset: int, epoch: int) -> None:
-        # A commit keeps what was done before beyond it: its epoch is of a leader that had that.
+        # A commit keeps what was done before beyond it, or reaches it without reading it again: its
+        # epoch is of a leader that had that.
         is_behind = offset < self._done_before.offset
-        self.seen = Seen(offset, self._done_before.epoch if is_behind else epoch)
+        self.seen = self._done_before if is_behind else Seen(offset, epoch)
 
     def not_committed(self) -> None:
         """Notes that the last commit failed, so that it is repeated."""
