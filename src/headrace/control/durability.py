@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from headrace.control.join_rules import join_warnings
-from headrace.kafka.record_sizes import MAX_MESSAGE_BYTES
+from headrace.kafka.record_limits import MAX_MESSAGE_BYTES
 from headrace.model import ByField, ByKey, Topic
 from headrace.model.fault import Fault
 from headrace.pipelines.late_data.declaration import LateData
@@ -92,9 +92,8 @@ def _lateness_of_steps(pipeline: Pipeline) -> Iterator[Fault]:
             f"pipeline {pipeline.name!r}: late_data keeps late events, and {name} does not take "
             "those that come behind its watermark: they become dead letters (behind-watermark)",
             "against duplicates, Lake or Stats with unique=... in place of the step, or UPSERT; "
-            "where the source "
-            "is no Join, late_data=LateData.DEAD_LETTER or a sink, with an allowed_lateness that "
-            "is shorter than `within`; otherwise a longer `within`",
+            "where the source is no Join, late_data=LateData.DEAD_LETTER or a sink, with an "
+            "allowed_lateness that is shorter than `within`; otherwise a longer `within`",
         )
         return
     first, *others = pipeline.sources

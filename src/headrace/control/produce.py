@@ -20,7 +20,7 @@ from headrace.ingest.events.validation import Accepted, largest_message
 from headrace.ingest.http.problem import ProblemDetails
 from headrace.kafka.client import describe
 from headrace.kafka.counting_producer import CountingProducer
-from headrace.kafka.record_sizes import MAX_MESSAGE_BYTES
+from headrace.kafka.record_limits import MAX_MESSAGE_BYTES
 from headrace.merger.declaration import Merger
 from headrace.mirror.declaration import Mirror
 

@@ -20,7 +20,7 @@ from headrace.control.site_clusters import cluster_of
 from headrace.errors import BrokerUnreachableError, HeadraceError
 from headrace.kafka.brokers import Brokers
 from headrace.kafka.client import LiveTopic
-from headrace.kafka.record_sizes import ANY_TIME, TIMES_AHEAD, TIMES_BEHIND
+from headrace.kafka.record_limits import ANY_TIME, TIMES_AHEAD, TIMES_BEHIND
 from headrace.kafka.topics import TopicState, topic_states
 from headrace.model import Topic
 from headrace.model.fault import Fault

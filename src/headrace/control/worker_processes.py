@@ -13,7 +13,7 @@ from multiprocessing.context import SpawnProcess
 from headrace.control.status_folders import worker_folder
 from headrace.control.workers import Observe
 from headrace.errors import PlacedRunError
-from headrace.pipelines.failures import BUDGET_WINDOW_SECONDS, RestartBudget
+from headrace.pipelines.failures import BUDGET_WINDOW_SECONDS, FailureKind, RestartBudget
 from headrace.runtime.prometheus import MetricsServer, serving
 from headrace.settings import Settings
 from headrace.workers.monitoring.progress import (
@@ -134,7 +134,7 @@ class WorkerProcesses:
             self._start_again(child, failure.reason or "it ended without being stopped")
 
     def _start_again(self, child: _Child, reason: str) -> None:
-        delay = self._budget.next_delay(time.monotonic())
+        delay = self._budget.delay_after(FailureKind.TRANSIENT, time.monotonic())
         if delay is None:
             hours = BUDGET_WINDOW_SECONDS / 3600
             self._give_up(f"{reason} (and the budget of restarts in {hours:.0f} h is spent)")

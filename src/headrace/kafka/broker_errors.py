@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from headrace.errors import AuthorizationError
-from headrace.kafka.record_sizes import TIMES_AHEAD, TIMES_BEHIND
+from headrace.kafka.record_limits import TIMES_AHEAD, TIMES_BEHIND
 from headrace.runtime.clock import now_in_ms
 
 

@@ -37,7 +37,7 @@ from headrace.kafka.broker_errors import (
     needs,
     principal,
 )
-from headrace.kafka.record_sizes import MAX_MESSAGE_BYTES
+from headrace.kafka.record_limits import MAX_MESSAGE_BYTES
 from headrace.model import TopicPartition
 from headrace.settings import PRODUCER_SETTINGS, KafkaSettings
 

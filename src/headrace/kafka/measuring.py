@@ -23,7 +23,7 @@ from headrace.kafka.client import (
     watermarks,
 )
 from headrace.kafka.range_reader import read_ranges
-from headrace.kafka.record_sizes import MAX_MESSAGE_BYTES
+from headrace.kafka.record_limits import MAX_MESSAGE_BYTES
 from headrace.kafka.topics import apply_changes, delete_topic, plan_topics
 from headrace.model import OffsetRange, Topic
 

@@ -1,4 +1,4 @@
-"""How large records and batches of records may be, and which settings limit their times."""
+"""The limits of records: how large they may be, and which settings of a topic limit their times."""
 
 from headrace.model import Topic
 

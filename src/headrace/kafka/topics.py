@@ -33,7 +33,7 @@ from headrace.kafka.client import (
     describe,
     watermarks,
 )
-from headrace.kafka.record_sizes import max_batch_bytes
+from headrace.kafka.record_limits import max_batch_bytes
 from headrace.model import Topic, TopicPartition
 
 DEAD_LETTERS_RETENTION = timedelta(days=30)  # time to find the cause and to replay

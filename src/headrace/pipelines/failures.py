@@ -151,10 +151,6 @@ class RestartBudget:
             return self._settings.first_delay_seconds
         if kind is FailureKind.BUSY:
             return self._next_delay(self._busy, MAX_BUSY_STARTS, now)
-        return self.next_delay(now)
-
-    def next_delay(self, now: float) -> float | None:
-        """Seconds to wait before the next start; ``None`` when the budget is spent."""
         return self._next_delay(self._spent, self._settings.budget, now)
 
     def _next_delay(self, spent: list[float], budget: int, now: float) -> float | None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from headrace.errors import TopicChangeError
 from headrace.kafka.changelog import changelog_topic, possible_replication
 from headrace.kafka.client import ClientConfig, LiveTopic, describe
-from headrace.kafka.record_sizes import MAX_MESSAGE_BYTES
+from headrace.kafka.record_limits import MAX_MESSAGE_BYTES
 from headrace.kafka.topics import Action, TopicChange, TopicState, ensure_topics, plan_topics
 from headrace.model import Topic
 from headrace.queries.declaration import StandingQueries

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.java_client import java_config
-from headrace.kafka.record_sizes import MAX_MESSAGE_BYTES
+from headrace.kafka.record_limits import MAX_MESSAGE_BYTES
 from headrace.model import TopicPartition
 from headrace.runtime.spark_checkpoints import start_query
 

@@ -40,14 +40,15 @@ from headrace.settings.model import RestartSettings
 
 def test_restarts_wait_twice_as_long_each_time_and_end_with_the_budget():
     budget = RestartBudget(RestartSettings(budget=3, first_delay_seconds=1.0))
-    assert [budget.next_delay(now) for now in (0, 1, 2, 3)] == [1.0, 2.0, 4.0, None]
+    delays = [budget.delay_after(FailureKind.TRANSIENT, now) for now in (0, 1, 2, 3)]
+    assert delays == [1.0, 2.0, 4.0, None]
 
 
 def test_the_budget_is_for_an_hour():
     budget = RestartBudget(RestartSettings(budget=1))
-    assert budget.next_delay(0) is not None
-    assert budget.next_delay(10) is None
-    assert budget.next_delay(3700) is not None
+    assert budget.delay_after(FailureKind.TRANSIENT, 0) is not None
+    assert budget.delay_after(FailureKind.TRANSIENT, 10) is None
+    assert budget.delay_after(FailureKind.TRANSIENT, 3700) is not None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from headrace.ingest.events.validation import largest_message
 from headrace.ingest.spool import SendResult, SpoolRecord
 from headrace.kafka.broker_errors import Meaning, delivery_failure, is_of_record, meaning
 from headrace.kafka.client import ClientConfig, producer
-from headrace.kafka.record_sizes import MAX_MESSAGE_BYTES
+from headrace.kafka.record_limits import MAX_MESSAGE_BYTES
 from headrace.model import Topic
 
 _POLL_SECONDS = 0.1

@@ -54,7 +54,7 @@ class TopicWriter:
     """
 
     def __init__(self, topic: Topic, client: Mapping[str, str], task_id: str) -> None:  # noqa: ARG002
-        from headrace.kafka.record_sizes import max_batch_bytes
+        from headrace.kafka.record_limits import max_batch_bytes
 
         self._client = client
         self._records = RecordsOf(topic)
