@@ -11,7 +11,7 @@ import pytest
 from tests.integration.flow import Flow, click
 from tests.integration.test_sinks import records
 
-from headrace import Kafka, Metadata, Postgres, Source, Topic, WriteMode
+from headrace import Kafka, Metadata, OnNull, Postgres, Source, Topic, WriteMode
 from headrace.errors import NothingCommittedError
 from headrace.pipelines.progress import PipelineState
 from headrace.settings import Secret
@@ -105,6 +105,28 @@ def test_the_last_change_of_a_key_wins_however_many_tasks_read_its_partition(flo
     found = dict(rows.execute("SELECT event_id, n FROM clicks"))
     assert found == {f"k{key}": 990 + key for key in range(10)}
     assert [stored.letter.reason for stored in flow.dead()] == ["check-violated"]
+
+
+def test_tombstones_delete_rows_however_many_tasks_read_their_partition(flow, database):
+    rows = database(
+        f"{COLUMNS.replace('n int', 'n int NOT NULL CHECK (n < 999)')}, PRIMARY KEY (event_id)"
+    )
+    sink = Postgres("clicks", WriteMode.UPSERT, ("event_id",), on_null=OnNull.DELETE)
+    pipeline = flow.pipeline("fused", source=Source(flow.topic, min_tasks=4), sink=sink)
+    changes = [(f"k{n % 10}", None if n % 7 == 3 else n) for n in range(1_000)]
+    for first in (0, 500):
+        part = changes[first : first + 500]
+        values = [n if n is None else click(n, event_id=key) for key, n in part]
+        flow.send([*values, None], partition=0, keys=[*(key.encode() for key, _ in part), b"\xff"])
+        outcome = flow.run(pipeline)["fused"]
+        assert outcome.state is PipelineState.FINISHED, outcome.reason
+        last = {key: n for key, n in changes[: first + 500] if n != 999}
+        left = {key: n for key, n in last.items() if n is not None}
+        assert dict(rows.execute("SELECT event_id, n FROM clicks")) == left
+        assert 0 < len(left) < 10
+        flow.forget_newest_commit("fused")
+    reasons = Counter(stored.letter.reason for stored in flow.dead())
+    assert reasons == {"check-violated": 1, "bad-key": 2}
 
 
 @pytest.mark.parametrize("path", PATHS)

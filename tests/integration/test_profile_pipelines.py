@@ -5,6 +5,7 @@ import signal
 import threading
 import uuid
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,7 +13,7 @@ from tests.integration.cassandra_server import CREATE_KEYSPACE
 from tests.integration.flow import NOW_MS, Flow, click
 from tests.integration.redis_server import RedisServer
 
-from headrace import BatchLimits, Latest, Profiles
+from headrace import BatchLimits, Latest, OnNull, Profiles
 from headrace.control.project import LoadedProject
 from headrace.control.reconcile import ReconcileRequest, reconcile
 from headrace.pipelines.ledger.windows import WindowState
@@ -104,6 +105,23 @@ def test_profiles_are_those_of_the_topic_also_when_it_is_read_again(flow, path, 
     outcome = flow.run(pipeline)[path]
     assert (outcome.state, outcome.rows_out) == (PipelineState.FINISHED, 1_200)
     assert profiles(url) == before
+
+
+def test_a_tombstone_forgets_the_user_of_its_key_up_to_its_own_time(flow, url):
+    flow.sinks = {"profiles": {"url": url}}
+    pipeline = flow.pipeline("fused", sink=replace(PROFILES, on_null=OnNull.DELETE))
+    flow.send([*(click(n) for n in range(60)), None], keys=[*[b"x"] * 60, b"c1"])
+    outcome = flow.run(pipeline)["fused"]
+    assert (outcome.state, outcome.rows_out) == (PipelineState.FINISHED, 61), outcome.reason
+    assert (outcome.dead_letters, outcome.figures["profile_forget_rows"]) == (0, 1)
+    with closing(open_store(url, "users", TTL)) as store:
+        gone = store.read("c1")
+    assert (gone.fields, gone.lists) == ({}, {})
+    assert gone.forgotten.timestamp() * 1_000 >= NOW_MS
+    assert [bool(profile) for profile in profiles(url)] == [True, True, True]
+    flow.send([click(10), click(70, event_time=NOW_MS + 7_200_000)])
+    assert flow.run(pipeline)["fused"].state is PipelineState.FINISHED
+    assert latest(url) == [[57, 54, 51], [70], [59, 56, 53]]
 
 
 def test_a_server_that_hangs_is_waited_for_and_uses_up_no_restart(flow, server):

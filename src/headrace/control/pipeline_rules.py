@@ -231,7 +231,7 @@ def _sink_faults(pipeline: Pipeline) -> Iterator[Fault]:
     event_time = pipeline.event_time if pipeline.sources else None
     known = columns(pipeline) if pipeline.sources else None
     values = source_values(pipeline.sources[0]) if known is not None else {}
-    rows = DeclaredRows(known, event_time, values, _ordered_by(pipeline))
+    rows = DeclaredRows(known, event_time, values, _ordered_by(pipeline), _record_key(pipeline))
     for fault in pipeline.sink.faults(rows):
         yield replace(fault, message=f"{_label(pipeline)}: {fault.message}")
     for topic in (source.topic for source in pipeline.sources):
@@ -250,6 +250,14 @@ def _ordered_by(pipeline: Pipeline) -> str | None:
         case ByField(name) if topic.envelope is None:
             return name
     return None
+
+
+def _record_key(pipeline: Pipeline) -> str | None:
+    """Returns the field whose text is the key of the record that a row is of."""
+    if len(pipeline.sources) != 1 or not pipeline.is_fused:
+        return None
+    topic = pipeline.sources[0].topic
+    return topic.key if topic.envelope is None else None
 
 
 def _label(pipeline: Pipeline) -> str:

@@ -277,6 +277,7 @@ def source_spec(
         registry=context.registry,
         event_time=topic.event_time,
         earliest_event_us=int(topic.earliest_event_time.timestamp() * 1e6),
+        null_key=pipeline.sink.null_key,
         latest_ahead_us=microseconds(topic.latest_ahead),
         cluster=KafkaCluster(context.client),
         consumer_group=pipeline.consumer_group,

@@ -72,6 +72,21 @@ class Guarantee(enum.StrEnum):
     AT_LEAST_ONCE = "at least once"
 
 
+class OnNull(enum.StrEnum):
+    """What a record without a value, a tombstone, does to the target of a sink.
+
+    LEAVE_OUT: nothing. It is counted where its topic is compacted, and a dead letter elsewhere.
+    DELETE: what its key names is deleted, whatever the cleanup policy of its topic is.
+    """
+
+    LEAVE_OUT = "leave out"
+    DELETE = "delete"
+
+
+DELETED = "_headrace_deleted"
+"""Column of rows for a sink with :attr:`Sink.null_key`: whether the row of their key is deleted."""
+
+
 @dataclass(frozen=True)
 class DeclaredRows:
     """What is known of a sink's rows before anything runs.
@@ -82,12 +97,37 @@ class DeclaredRows:
         values: the only texts that a column can hold, as its event class declares them.
         ordered_by: column whose equal values come in the order in which their events were sent;
             None: no order is known, as behind steps and of several sources.
+        record_key: column that has the key of the row's record; None: none has it, as behind steps
+            and of envelopes.
     """
 
     columns: Mapping[str, FieldType] | None
     event_time: str | None
     values: Mapping[str, Collection[str]] = field(default_factory=dict)
     ordered_by: str | None = None
+    record_key: str | None = None
+
+
+def on_null_faults(sink: str, on_null: object, key: str, rows: DeclaredRows) -> Iterator[Fault]:
+    """Yields what is wrong with a field ``on_null``.
+
+    Args:
+        sink: name of the class that declares it.
+        on_null: its value.
+        key: column that tells what is deleted.
+        rows: of the sink.
+    """
+    if not isinstance(on_null, OnNull):
+        yield Fault(f"{sink}.on_null is {on_null!r}", "OnNull.LEAVE_OUT or OnNull.DELETE")
+    elif on_null is OnNull.DELETE and rows.record_key != key:
+        message = f"{sink}.on_null is DELETE, and column {key!r} has not the key of the records"
+        remedy = f"one topic with key={key!r}, without steps, join, envelope and subpartitions"
+        yield Fault(message, remedy)
+    elif on_null is OnNull.DELETE and rows.columns is not None:
+        kind = rows.columns.get(key, FieldType.JSON)
+        if kind not in (FieldType.STRING, FieldType.LONG):
+            message = f"{sink}.on_null is DELETE, and column {key!r} is {kind.value}"
+            yield Fault(message, "a key that is a str or an int")
 
 
 @dataclass(frozen=True)
@@ -425,6 +465,17 @@ class Sink(abc.ABC):
         Keys move then, and a later record may be read before an earlier one.
         """
         return False
+
+    @property
+    def null_key(self) -> str | None:
+        """Column by which records without a value delete; None: they do not reach the sink.
+
+        Where it is named, rows have the column :data:`DELETED`. It is true in the row of a record
+        without a value: this has the record's key in that column, and the record's timestamp as its
+        event time, and its other fields are null. Rows of one key come in the order of their
+        records. :func:`on_null_faults` finds what can't be declared.
+        """
+        return None
 
     @property
     def topics(self) -> tuple[Topic, ...]:

@@ -34,6 +34,7 @@ from headrace.pipelines.source.reader import (
 )
 from headrace.pipelines.source.record_columns import row_columns
 from headrace.pipelines.source.staging import Staging
+from headrace.sinks.api import DELETED
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,6 +85,8 @@ def row_schema(spec: SourceSpec) -> pa.Schema:
         schema = schema.append(pa.field("_subpartition", pa.int32()))
     if spec.heartbeat_after_us:
         schema = schema.append(pa.field(HEARTBEAT, pa.bool_()))
+    if spec.null_key is not None:
+        schema = schema.append(pa.field(DELETED, pa.bool_()))
     if spec.adds_lineage:
         schema = schema.append(pa.field(LINEAGE, lineage_type()))
     return pa.schema([field.with_nullable(True) for field in schema])

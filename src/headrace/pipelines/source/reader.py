@@ -35,10 +35,12 @@ from headrace.pipelines.source.bad_records import BadRecords
 from headrace.pipelines.source.decode import Decoded, decoder_for
 from headrace.pipelines.source.decode.checks import EventTimeBounds, RowChecks
 from headrace.pipelines.source.decode.decoder import decode_others
+from headrace.pipelines.source.deletions import Deletions, Parted
 from headrace.pipelines.source.envelopes import EnvelopeReader, event_index
 from headrace.pipelines.source.record_columns import timestamp_ms, with_record_columns
 from headrace.pipelines.source.report import LateCounts, RangeReport
 from headrace.runtime.cleanup import cleaning_up_after_failure
+from headrace.sinks.api import DELETED
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -147,6 +149,7 @@ class RangeReader:
             leaves_out_replays=spec.leaves_out_replays,
         )
         self._envelopes = None if spec.envelope is None else EnvelopeReader(spec.envelope)
+        self._deletions = _deletions(spec)
         self._records = 0
         self._tombstones = 0
         self._envelope_count = 0
@@ -201,13 +204,14 @@ class RangeReader:
         records = self._addressed.of(chunk.records)
         if records:
             self._last_timestamp_ms = timestamp_ms(records[-1]) or self._last_timestamp_ms
-        records = self._without_tombstones(records)
         if self._envelopes is not None:
-            yield from self._events_decoded(records, self._envelopes, chunk.position)
+            with_value = self._parted(records).records
+            yield from self._events_decoded(with_value, self._envelopes, chunk.position)
             return
         self._position = chunk.position
-        if records := self._without_left_out(records):
-            yield self._decoded(records)
+        records, rejected, deletions = self._parted(self._without_left_out(records))
+        if records or deletions:
+            yield self._decoded(records, rejected, deletions)
 
     def reject(self, record: Record, reason: str, detail: str) -> None:
         """Makes a dead letter of a record that was decoded."""
@@ -260,15 +264,18 @@ class RangeReader:
         if events:
             yield self._decoded(events, undivided)
 
-    def _without_tombstones(self, records: Sequence[Record]) -> Sequence[Record]:
+    def _parted(self, records: Sequence[Record]) -> Parted:
+        """Parts records from tombstones, which delete rows of the sink or are left out."""
+        if self._deletions is not None:
+            return self._deletions.parted(records)
         if not self._spec.leaves_out_tombstones:
-            return records
+            return Parted(records, {}, ())
         with_value = [record for record in records if record.value() is not None]
         if tombstones := len(records) - len(with_value):
             self._tombstones += tombstones
             if self._tally:
                 self._tally.rejected(Fate.TOMBSTONE, np.zeros(tombstones, np.int64))
-        return with_value
+        return Parted(with_value, {}, ())
 
     def _without_left_out(self, records: Sequence[Record]) -> Sequence[Record]:
         left_out, partition = self._spec.left_out, self._range.partition
@@ -282,12 +289,15 @@ class RangeReader:
         ]
 
     def _decoded(
-        self, records: Sequence[Record], undivided: Mapping[int, Rejection] | None = None
+        self,
+        records: Sequence[Record],
+        undivided: Mapping[int, Rejection] | None = None,
+        deletions: Sequence[Record] = (),
     ) -> tuple[pa.Table, Sequence[Record]]:
         values = [record.value() for record in records]
         decoded = decode_others(self._decoder, values, undivided or {})
         decoded = self._time_checks.applied(decoded, len(values))
-        self._records += len(records)
+        self._records += len(records) + len(deletions)
         sizes = value_bytes(values)
         self._bytes += int(sizes.sum())
         unread = list(decoded.rejected)
@@ -308,6 +318,13 @@ class RangeReader:
         rejected = decoded.rejected | {places[i]: why for i, why in on_time.rejected.items()}
         letters = (_dead_letter(records[i], self._range, *why) for i, why in rejected.items())
         self._bad.take(letters, self._bad_runs.longest)
+        if self._deletions is not None and deletions:
+            deleted = self._deletions.rows(deletions)
+            if self._tally:
+                no_bytes = np.zeros(len(deletions), np.int64)
+                came_in = self._tally.columns(deleted, deletions, no_bytes)
+                self._tally.add(Hop.READ, Fate.IN, came_in)
+            on_time = self._deletions.merged(on_time, deleted, deletions)
         rows = _with_source_columns(on_time.rows, on_time.records, self._range, self._spec)
         if self._tally:
             columns = self._count(self._tally, decoded.rows, events, sizes, on_time)
@@ -339,7 +356,7 @@ class RangeReader:
             tally.add(Hop.READ, Fate.DEAD, columns.take(np.array(dead, np.int64)))
             tally.add(Hop.READ, self._spec.late.fate, columns.take(np.array(late, np.int64)))
         # By what goes on, not by what is said to be late: else one that is lost would not be seen.
-        if len(on_time.records) != len(records):
+        if on_time.records is not records:
             staying = value_bytes([record.value() for record in on_time.records])
             going_on = tally.columns(on_time.rows, on_time.records, staying)
         tally.add(Hop.READ, Fate.OUT, going_on)
@@ -386,6 +403,12 @@ def _bounds(spec: SourceSpec, planned_ms: int) -> EventTimeBounds | None:
     return EventTimeBounds(spec.event_time, spec.earliest_event_us, latest)
 
 
+def _deletions(spec: SourceSpec) -> Deletions | None:
+    if spec.null_key is None or spec.schema is None:
+        return None
+    return Deletions(spec.schema, spec.null_key, spec.event_time)
+
+
 def _dead_letter(record: Record, range_: OffsetRange, reason: str, detail: str) -> DeadLetter:
     headers, index = headers_of(record), event_index(record)
     return DeadLetter(
@@ -412,6 +435,9 @@ def _with_source_columns(
         rows = rows.append_column("_subpartition", pa.array(lanes, pa.int32()))
     if spec.heartbeat_after_us:
         rows = rows.append_column(HEARTBEAT, pa.array([False] * len(records), pa.bool_()))
+    if spec.null_key is not None:
+        is_deleted = [record.value() is None for record in records]
+        rows = rows.append_column(DELETED, pa.array(is_deleted, pa.bool_()))
     return rows
 
 

@@ -65,6 +65,8 @@ class SourceSpec:
             index, else -1.
         leaves_out_tombstones: whether records without a value are left out and counted, instead of
             being bad ones.
+        null_key: field of the records' key, where records without a value are rows that delete, see
+            :attr:`.Sink.null_key`; ``None``: they are not.
         adds_lineage: whether rows have that column, :data:`LINEAGE`, for the steps that follow.
     """
 
@@ -101,6 +103,7 @@ class SourceSpec:
     needs_same_partitions: bool = False
     leaves_out_replays: bool = False
     leaves_out_tombstones: bool = False
+    null_key: str | None = None
     left_out: frozenset[tuple[TopicPartition, int, int]] = frozenset()
 
     def with_needed_columns(self) -> SourceSpec:

@@ -26,6 +26,9 @@ Guarantees:
   ``newest_by`` than the one in the table is left out; one that is as new fills in what is null
   there. If it has other values, it is a dead letter, ``conflicting-key``, but for a reprocessing,
   whose rows replace those that are.
+- With ``on_null=OnNull.DELETE``, a record without a value deletes the row of its key, in the same
+  transaction. Staging tables lack the table's CHECK and NOT NULL then: rows that break them are
+  found by the transaction, unless a later row of their key takes their place.
 - ``ADD``: every column that is not in the key is a number, and is added to the table's. Null adds
   nothing.
 - ``unique``, of append: the INSERT leaves out rows whose key the table has, as its unique index
@@ -38,7 +41,7 @@ Guarantees:
   it first records that in ``headrace.tables``; one with another declaration is refused.
 - A table that was made again since a pipeline wrote to it is refused: its rows are gone.
 
-What it does not do: make tables, delete rows, or keep an order between rows that are appended. A
+What it does not do: make tables, or keep an order between rows that are appended. A
 task or driver that dies leaves staging tables in the schema ``headrace``; the pipeline's next start
 drops them. The role needs ``CREATE`` on the database where that schema is not there yet.
 

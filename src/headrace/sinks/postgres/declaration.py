@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, ClassVar
 from headrace.model import FieldType
 from headrace.model.fault import Fault, is_a
 from headrace.sinks.api import (
+    DELETED,
     DeclaredRows,
     Guarantee,
+    OnNull,
     PositionStore,
     Recountable,
     Reprocessable,
@@ -19,6 +21,7 @@ from headrace.sinks.api import (
     SinkContext,
     SinkDriver,
     Snapshot,
+    on_null_faults,
 )
 from headrace.sinks.postgres.metrics import UNIQUE_METRICS
 from headrace.sinks.unique.declaration import Unique
@@ -58,6 +61,8 @@ class Postgres(Sink, Recountable, Reprocessable):
         newest_by: for UPSERT: a column that tells which of two rows of a key is the newer one.
         unique: for APPEND: which rows are one, by the columns of a unique index of the table;
             without ``within``. None: a row whose key is there is a dead letter.
+        on_null: what a record without a value does. DELETE is for UPSERT without ``newest_by``: it
+            deletes the row whose ``key`` is the record's.
     """
 
     table: str
@@ -65,6 +70,7 @@ class Postgres(Sink, Recountable, Reprocessable):
     key: tuple[str, ...] = ()
     newest_by: str | None = None
     unique: Unique | None = None
+    on_null: OnNull = OnNull.LEAVE_OUT
 
     kind: ClassVar[str] = "postgres"
     extra: ClassVar[str] = "postgres"
@@ -91,6 +97,11 @@ class Postgres(Sink, Recountable, Reprocessable):
         """Whether the mode is UPSERT, without ``newest_by``."""
         return self.mode is WriteMode.UPSERT and self.newest_by is None
 
+    @property
+    def null_key(self) -> str | None:
+        """The column of the key, where ``on_null`` is DELETE."""
+        return self.key[0] if self.on_null is OnNull.DELETE else None
+
     def faults(self, rows: DeclaredRows) -> Iterator[Fault]:
         """Yields everything wrong with the declaration."""
         if not is_a(self.table, str) or not self.table.strip("."):
@@ -105,6 +116,7 @@ class Postgres(Sink, Recountable, Reprocessable):
             yield from self._mode_faults()
             yield from self._unique_faults(rows.columns) if self.unique is not None else ()
             yield from self._order_faults(rows.ordered_by)
+            yield from self._on_null_faults(rows)
             yield from self._column_faults(rows.columns) if rows.columns is not None else ()
 
     def _mode_faults(self) -> Iterator[Fault]:
@@ -137,6 +149,13 @@ class Postgres(Sink, Recountable, Reprocessable):
                 " without steps"
             )
             yield Fault(message, 'newest_by="updated_at", a column that says which row is newer')
+
+    def _on_null_faults(self, rows: DeclaredRows) -> Iterator[Fault]:
+        if self.on_null is OnNull.DELETE and (not self.keeps_last_read or len(self.key) != 1):
+            message = "Postgres.on_null is DELETE, which is for UPSERT by one column"
+            yield Fault(message, 'mode=WriteMode.UPSERT, key=("id",), without newest_by')
+            return
+        yield from on_null_faults("Postgres", self.on_null, "".join(self.key[:1]), rows)
 
     def _column_faults(self, columns: Mapping[str, FieldType]) -> Iterator[Fault]:
         """Yields a fault for each column that is missing, or can't be added."""
@@ -175,7 +194,7 @@ class Postgres(Sink, Recountable, Reprocessable):
         from headrace.sinks.postgres.recorded_table import TableDeclaration
 
         meaning = {"mode": self.mode.value, "key": sorted(self.key), "newest_by": self.newest_by}
-        updated = () if self.mode is WriteMode.APPEND else tuple(schema.names)
+        updated = () if self.mode is WriteMode.APPEND else _columns(schema)
         return TableDeclaration(meaning, pipeline, updated)
 
     def _spec(self, context: SinkContext, schema: pa.Schema) -> TargetSpec:
@@ -189,7 +208,7 @@ class Postgres(Sink, Recountable, Reprocessable):
             key, own = tuple(self.unique.by), (*self.unique.by, *self.unique.ignore)
         return TargetSpec(
             self.table,
-            tuple(schema.names),
+            _columns(schema),
             self.mode.value,
             key,
             self.newest_by,
@@ -197,6 +216,7 @@ class Postgres(Sink, Recountable, Reprocessable):
             any_fields=fields_with_any(context.fields, schema),
             compared=compared_columns(schema, own),
             refuses_ties=self.newest_by is not None,
+            deletes=self.on_null is OnNull.DELETE,
         )
 
     def faults_beside(self, other: Sink) -> Iterator[Fault]:
@@ -291,3 +311,8 @@ class Postgres(Sink, Recountable, Reprocessable):
         from headrace.sinks.postgres.driver import PostgresDriver
 
         return PostgresDriver(context.settings[URL], owner, spec, declaration)
+
+
+def _columns(schema: pa.Schema) -> tuple[str, ...]:
+    """Returns the columns that the table has."""
+    return tuple(name for name in schema.names if name != DELETED)

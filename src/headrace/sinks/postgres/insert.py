@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from headrace.sinks.api import DELETED
 from headrace.sinks.postgres.identifiers import ORDER, TASK, listed, listed_names, table_identifier
 from headrace.sinks.postgres.staging import staged_rows
 from headrace.sinks.postgres.target import TargetSpec
 
 if TYPE_CHECKING:
     from psycopg.sql import Composable, Composed
+
+# No key is in both: the newest row of each is deleted, or it is inserted.
+_DELETE_AND_INSERT = """
+WITH headrace_newest AS MATERIALIZED ({rows}), headrace_deleted AS (
+    DELETE FROM {table} AS target USING headrace_newest AS newest
+    WHERE newest.{deleted} AND {is_key}
+)
+INSERT INTO {table} AS target ({columns})
+SELECT {columns} FROM headrace_newest WHERE NOT {deleted}
+"""
 
 
 def insert_from(spec: TargetSpec, staging: Sequence[str]) -> Composed:
@@ -34,10 +45,25 @@ def insert_selected(spec: TargetSpec, source: Composed) -> Composed:
     from psycopg import sql
 
     rows = {"append": _appended, "upsert": newest_rows, "add": _summed}[spec.mode](spec, source)
-    insert = sql.SQL("INSERT INTO {} AS target ({}) {}").format(
-        table_identifier(spec.table), listed_names(spec.written), rows
+    statement = sql.SQL("INSERT INTO {table} AS target ({columns}) {rows}")
+    if spec.deletes:
+        statement = sql.SQL(_DELETE_AND_INSERT)
+    insert = statement.format(
+        table=table_identifier(spec.table),
+        columns=listed_names(spec.written),
+        rows=rows,
+        deleted=sql.Identifier(DELETED),
+        is_key=is_key(spec, "newest", "target"),
     )
     return insert + _on_conflict(spec)
+
+
+def is_key(spec: TargetSpec, own: str, its: str) -> Composable:
+    """Returns the condition that two rows have one key."""
+    from psycopg import sql
+
+    pair = f"{own}.{{0}} = {its}.{{0}}"
+    return sql.SQL(" AND ").join(sql.SQL(pair).format(sql.Identifier(name)) for name in spec.key)
 
 
 def group_number(spec: TargetSpec) -> Composed:
@@ -76,7 +102,7 @@ def newest_rows(spec: TargetSpec, source: Composable) -> Composed:
     # DISTINCT ON takes the first row of each key, in the order below.
     key = listed_names(spec.key)
     return sql.SQL("SELECT DISTINCT ON ({}) {} FROM ({}) AS rows ORDER BY {}").format(
-        key, listed_names(spec.columns), source, sql.SQL(", ").join([key, *order])
+        key, listed_names(spec.staged), source, sql.SQL(", ").join([key, *order])
     )
 
 

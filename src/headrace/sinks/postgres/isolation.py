@@ -204,7 +204,7 @@ def _show_numbered(spec: TargetSpec, numbered: str) -> Composed:
         " FROM {} WHERE {} = $1"
     ).format(
         listed_names((TASK, ORDER)),
-        listed_names(spec.columns),
+        listed_names(spec.staged),
         own_identifier(numbered),
         sql.Identifier(_NUMBER),
     )

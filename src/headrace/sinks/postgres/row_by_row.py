@@ -112,7 +112,7 @@ def _create_function(spec: TargetSpec, staging: str, function: str) -> Composed:
     from psycopg import sql
 
     parameters = [sql.SQL("{} bytea[]").format(name) for name in _values(spec)]
-    fields = [sql.SQL("headrace_row.{}").format(sql.Identifier(name)) for name in spec.columns]
+    fields = [sql.SQL("headrace_row.{}").format(sql.Identifier(name)) for name in spec.staged]
     assignments = [
         sql.SQL("{} := convert_from({}[headrace_place], 'UTF8');").format(field, value)
         for field, value in zip(fields, _values(spec), strict=True)
@@ -121,7 +121,7 @@ def _create_function(spec: TargetSpec, staging: str, function: str) -> Composed:
         staging=own_identifier(staging),
         first=_values(spec)[0],
         assignments=sql.SQL(" ").join(assignments),
-        columns=listed_names(spec.columns),
+        columns=listed_names(spec.staged),
         values=sql.SQL(", ").join(fields),
     )
     return sql.SQL(_FUNCTION).format(
@@ -135,7 +135,7 @@ def _call_function(spec: TargetSpec, function: str) -> Composed:
     """Inserts rows, an array of values for each column; selects the errors by index from 0."""
     from psycopg import sql
 
-    arrays = sql.SQL(", ").join([sql.SQL("%s::bytea[]")] * len(spec.columns))
+    arrays = sql.SQL(", ").join([sql.SQL("%s::bytea[]")] * len(spec.staged))
     return sql.SQL("SELECT * FROM {}({})").format(own_identifier(function), arrays)
 
 
@@ -149,4 +149,4 @@ def _drop_function(function: str) -> Composed:
 def _values(spec: TargetSpec) -> list[Identifier]:
     from psycopg import sql
 
-    return [sql.Identifier(f"headrace_value_{place}") for place in range(len(spec.columns))]
+    return [sql.Identifier(f"headrace_value_{place}") for place in range(len(spec.staged))]

@@ -56,7 +56,7 @@ def copy_into(spec: TargetSpec, staging: str) -> Composed:
     from psycopg import sql
 
     return sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
-        own_identifier(staging), listed_names(spec.columns)
+        own_identifier(staging), listed_names(spec.staged)
     )
 
 
@@ -73,7 +73,7 @@ def staged_rows(spec: TargetSpec, staging: Sequence[str]) -> Composed:
 
     return sql.SQL(" UNION ALL ").join(
         sql.SQL("SELECT {}, {}, {} AS {} FROM {}").format(
-            listed_names(spec.columns),
+            listed_names(spec.staged),
             sql.Identifier(ORDER),
             task,
             sql.Identifier(TASK),
@@ -112,25 +112,25 @@ def _creation(spec: TargetSpec, staging: str, unused: Sequence[str]) -> Composed
     What a column of it takes, the target takes, and without a change once it has the statements of
     ``make_exact``. It is not logged: a crash of the server empties it, which the commit notices.
     A key with a null in it would be another row's each time: a unique index takes any number of
-    them.
+    them. Rows that delete have nothing but the key, so then the table's constraints are left to it.
     """
     from psycopg import sql
 
-    name = own_identifier(staging)
-    statements = [
-        sql.SQL("CREATE UNLOGGED TABLE {} (LIKE {} INCLUDING CONSTRAINTS)").format(
-            name, table_identifier(spec.table)
-        ),
-        *(
-            sql.SQL("ALTER TABLE {} DROP COLUMN {} CASCADE").format(name, sql.Identifier(column))
-            for column in unused
-        ),
-        *(
-            sql.SQL("ALTER TABLE {} ALTER COLUMN {} SET NOT NULL").format(
-                name, sql.Identifier(column)
-            )
-            for column in (() if spec.takes_null_keys else spec.key)
-        ),
-        sql.SQL("ALTER TABLE {} ADD COLUMN {} bigserial").format(name, sql.Identifier(ORDER)),
+    copied = "" if spec.deletes else "INCLUDING CONSTRAINTS"
+    nullable = [name for name in spec.columns if name not in spec.key] if spec.deletes else []
+    changes = [
+        *(("DROP COLUMN {} CASCADE", name) for name in unused),
+        *(("ALTER COLUMN {} DROP NOT NULL", name) for name in nullable),
+        *(("ALTER COLUMN {} SET NOT NULL", name) for name in spec.key if not spec.takes_null_keys),
+        *(("ADD COLUMN {} boolean NOT NULL", name) for name in spec.staged[len(spec.columns) :]),
+        ("ADD COLUMN {} bigserial", ORDER),
     ]
-    return sql.SQL("; ").join(statements)
+    table = own_identifier(staging)
+    create = sql.SQL("CREATE UNLOGGED TABLE {} (LIKE {} {})").format(
+        table, table_identifier(spec.table), sql.SQL(copied)
+    )
+    alter = (
+        sql.SQL("ALTER TABLE {} " + change).format(table, sql.Identifier(name))
+        for change, name in changes
+    )
+    return sql.SQL("; ").join([create, *alter])

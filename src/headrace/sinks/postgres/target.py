@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headrace.errors import TableMismatchError
+from headrace.sinks.api import DELETED
 from headrace.sinks.postgres.column_types import ColumnType, Kind, column_types, rounded_within
 from headrace.sinks.postgres.connection import find_table, quoted
 from headrace.sinks.postgres.identifiers import listed_names, table_identifier
@@ -89,6 +90,8 @@ class TargetSpec:
         compared: where rows are unique or ties refused, the columns in which rows of a key differ.
         refuses_ties: for upsert by ``newest_by``: whether of two rows that are equally new, and
             differ, only the first is taken; or else the one that is written last.
+        deletes: for upsert: whether rows with :data:`~headrace.sinks.api.DELETED` delete those of
+            their key.
         compared_types: types of the columns of ``compared``, which the table has.
     """
 
@@ -103,12 +106,18 @@ class TargetSpec:
     any_fields: Mapping[str, EventField] = field(default_factory=dict)
     compared: tuple[str, ...] = ()
     refuses_ties: bool = False
+    deletes: bool = False
     compared_types: tuple[ColumnType, ...] = ()
 
     @property
     def is_unique(self) -> bool:
         """Whether rows are added, and those whose key is there are left out."""
         return self.mode == "append" and bool(self.key)
+
+    @property
+    def staged(self) -> tuple[str, ...]:
+        """Columns of the rows in staging tables, beside those of their order."""
+        return (*self.columns, DELETED) if self.deletes else self.columns
 
     @property
     def written(self) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from headrace.sinks.api import RejectedValues
 from headrace.sinks.postgres import taken_out
 from headrace.sinks.postgres.connection import find_table
 from headrace.sinks.postgres.identifiers import ORDER, TASK, listed, listed_names, table_identifier
-from headrace.sinks.postgres.insert import fits, newest_rows
+from headrace.sinks.postgres.insert import fits, is_key, newest_rows
 from headrace.sinks.postgres.snapshot import ReadableColumns
 from headrace.sinks.postgres.staging import delete_staged, staged_rows
 from headrace.sinks.postgres.target import TargetSpec
@@ -154,8 +154,8 @@ def tied_rows(
         columns=listed(sql.Identifier("rows", name) for name in spec.columns),
         staged=staged_rows(spec, tables),
         newest=newest_rows(spec, sql.SQL("SELECT * FROM headrace_rows")),
-        is_key_of_newest=_is_key(spec, "newest"),
-        is_key_of_target=_is_key(spec, "target"),
+        is_key_of_newest=is_key(spec, "rows", "newest"),
+        is_key_of_target=is_key(spec, "rows", "target"),
         table=table_identifier(spec.table),
         newest_by=sql.Identifier(spec.newest_by or ""),
         fits_target=fits(spec, "rows"),
@@ -218,19 +218,12 @@ def _selection(spec: TargetSpec, tables: Sequence[str], readable: ReadableColumn
         is_in_table=sql.SQL("target.{} IS NOT NULL").format(sql.Identifier(spec.key[0])),
         equals_target=_are_equal(spec, "rows", "target"),
         equals_first=_are_equal(spec, "rows", "first"),
-        is_key_of_first=_is_key(spec, "first"),
-        is_key_of_target=_is_key(spec, "target"),
+        is_key_of_first=is_key(spec, "rows", "first"),
+        is_key_of_target=is_key(spec, "rows", "target"),
         table=table_identifier(spec.table),
         columns=listed_names(spec.columns),
         readable=readable.selected(),
     )
-
-
-def _is_key(spec: TargetSpec, other: str) -> Composable:
-    from psycopg import sql
-
-    pair = f"rows.{{0}} = {other}.{{0}}"
-    return sql.SQL(" AND ").join(sql.SQL(pair).format(sql.Identifier(name)) for name in spec.key)
 
 
 def _are_equal(spec: TargetSpec, own: str, its: str) -> Composable:

@@ -35,7 +35,9 @@ a list                     the ``max_entries`` live events with the greatest eve
                            times, those with the greater id, as bytes. It holds an event once: of
                            several rows with one id the one with the greatest event time; of equal
                            times, the greater JSON
-a row that forgets         removes the rows of its user up to its own event time, of every
+a row that forgets         meets ``forget``; or, with ``on_null``, is of a record without a value,
+                           with its key as the user and its timestamp as the event time. It
+                           removes the rows of its user up to its own event time, of every
                            pipeline, whenever they come; it sets no field and is in no list
 the end of a profile       ``ttl`` after the newest event time of its fields, its entries and the
                            rows that forget

@@ -15,7 +15,7 @@ import msgspec
 from headrace.errors import TableMismatchError
 from headrace.model import FieldType
 from headrace.model.source import RECORD_COLUMNS
-from headrace.sinks.api import RejectedRow
+from headrace.sinks.api import DELETED, RejectedRow
 from headrace.sinks.profiles.latest import Latest, Where
 from headrace.sinks.profiles.rules import ProfileRules
 from headrace.sinks.profiles.store import (
@@ -74,7 +74,7 @@ class RowsSpec:
             raise TableMismatchError(sink.label, f"{fault.message} ({fault.remedy})")
         at = sink.event_time or event_time or ""
         own = {sink.key, at, sink.event_id}
-        rest = tuple(name for name in columns if name not in own | RECORD_COLUMNS)
+        rest = tuple(name for name in columns if name not in {*own, *RECORD_COLUMNS, DELETED})
         lists = {
             name: Latest(latest.max_entries, tuple(latest.columns) or rest, latest.where)
             for name, latest in sink.lists.items()
@@ -139,6 +139,8 @@ class RowMerger:
         self._users = _values(rows[spec.key])
         self._times = _times_us(rows[spec.event_time])
         self._ids = None if spec.event_id is None else _values(rows[spec.event_id])
+        has_deletions = DELETED in rows.column_names
+        self._deleted = _values(rows[DELETED]) if has_deletions else [False] * self._count
         self._encoder = msgspec.json.Encoder(enc_hook=_json_value)
         self._changes: dict[str, ProfileChange] = {}
 
@@ -175,7 +177,7 @@ class RowMerger:
         return _Row(user, at, self._event_id(index), index)
 
     def _event_id(self, index: int) -> str:
-        if self._ids is None:
+        if self._ids is None or self._deleted[index]:
             return ""
         event_id = self._ids[index]
         if event_id is None or event_id == "":
@@ -193,7 +195,9 @@ class RowMerger:
 
     def _forgets(self, index: int) -> bool:
         forget = self._spec.forget
-        return forget if isinstance(forget, bool) else bool(forget) and self._meets(forget, index)
+        if self._deleted[index] or isinstance(forget, bool):
+            return bool(self._deleted[index] or forget)
+        return bool(forget) and self._meets(forget, index)
 
     def _meets(self, where: Where, index: int) -> bool:
         return all(self._columns[name][index] == value for name, value in where.items())

@@ -16,10 +16,12 @@ from headrace.settings import Secret
 from headrace.sinks.api import (
     DeclaredRows,
     Guarantee,
+    OnNull,
     Reprocessable,
     Sink,
     SinkContext,
     SinkDriver,
+    on_null_faults,
 )
 from headrace.sinks.profiles.latest import Latest, Where
 from headrace.sinks.profiles.metrics import PROFILE_METRICS
@@ -65,6 +67,8 @@ class Profiles(Sink, Reprocessable):
         event_id: column of the event id, a text or an integer; None: events are known by their
             event time and their values.
         event_time: column of the event time; None: the one that the first topic declares.
+        on_null: what a record without a value does. DELETE: it removes all that is known of the
+            user whom its key names, up to the record's timestamp.
     """
 
     store: str
@@ -76,6 +80,7 @@ class Profiles(Sink, Reprocessable):
     forget: Where | bool = False
     event_id: str | None = None
     event_time: str | None = None
+    on_null: OnNull = OnNull.LEAVE_OUT
 
     kind: ClassVar[str] = "profiles"
     required_settings: ClassVar[tuple[str, ...]] = (URL,)
@@ -86,6 +91,11 @@ class Profiles(Sink, Reprocessable):
     def target(self) -> str:
         """Name of the store."""
         return self.store
+
+    @property
+    def null_key(self) -> str | None:
+        """The column of the user, where ``on_null`` is DELETE."""
+        return self.key if self.on_null is OnNull.DELETE else None
 
     def extra_for(self, settings: Mapping[str, Secret]) -> str:
         """Returns the extra of the database that ``url`` names."""
@@ -101,6 +111,11 @@ class Profiles(Sink, Reprocessable):
     def faults(self, rows: DeclaredRows) -> Iterator[Fault]:
         """Yields everything wrong with the declaration."""
         yield from ProfileRules(self, rows.columns, rows.event_time, rows.values).faults()
+        yield from on_null_faults("Profiles", self.on_null, self.key, rows)
+        own = self.event_time
+        if self.on_null is OnNull.DELETE and own is not None and own != rows.event_time:
+            message = f"Profiles.on_null is DELETE, and event_time {own!r} is not the topic's"
+            yield Fault(message, f"Topic(event_time={own!r}): no other is known without a value")
 
     def faults_beside(self, other: Sink) -> Iterator[Fault]:
         """Yields a fault for what both declare, in two ways, of one store."""

@@ -7,13 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.contracts.source import event, spec
 
+from headrace import EpochMillis
 from headrace.errors import RecordsDeletedError
 from headrace.kafka.dead_letter_limiter import BadRuns
 from headrace.kafka.range_reader import Chunk
-from headrace.model import Metadata, OffsetRange, TopicPartition
+from headrace.model import Metadata, OffsetRange, TopicPartition, event_schema
 from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.source.reader import RangeReader, ReadRange, TaskReader
+from headrace.sinks.api import DELETED
 from headrace.testing.memory import MemoryCluster, MemoryRecord
 
 NUMBERS = TopicPartition("numbers", 0)
@@ -95,6 +97,72 @@ def test_of_a_compacted_topic_each_record_is_a_row_a_dead_letter_or_a_tombstone(
         Fate.IN: len(kinds),
         **expected,
     }
+
+
+KEYS = {"text": "ä".encode(), "empty": b"", "not-utf8": b"\xff", "none": None}
+NUMBERS_AS_KEYS = {
+    "7": b"7", "-9223372036854775808": str(-(2**63)).encode(), "too-large": str(2**63).encode(),
+    "zeros": b"007", "blank": b" 7", "text": b"x", "none": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "keys", "good"),
+    [
+        ("name", KEYS, {"text": "ä", "empty": ""}),
+        ("n", NUMBERS_AS_KEYS, {"7": 7, "-9223372036854775808": -(2**63)}),
+    ],
+)
+@given(data=st.data())
+def test_where_tombstones_delete_each_record_is_a_row_in_its_order_or_a_dead_letter(
+    data, key, keys, good
+):
+    kinds = data.draw(st.lists(st.sampled_from([*keys, "event", "bad"]), min_size=1, max_size=12))
+    records = tuple(
+        MemoryRecord(n, VALUES.get(kind), keys.get(kind, b"k"), timestamp_ms=n)
+        for n, kind in enumerate(kinds)
+    )
+    rule = LedgerRule(3600, None, None)
+    found = spec(Records(records), "numbers", Path("unused"), null_key=key, ledger=rule)
+    reader = RangeReader(found, OffsetRange(NUMBERS, 0, len(kinds)), 0, topic_id="id")
+    read = [(row["_offset"], row[key], row[DELETED]) for row in rows(reader)]
+    fields = {"n": 1, "name": "name 1"}
+    assert read == [
+        (n, good.get(kind, fields[key]), kind != "event")
+        for n, kind in enumerate(kinds)
+        if kind in good or kind == "event"
+    ]
+    report = reader.report()
+    dead = [
+        (n, "not-json" if kind == "bad" else "bad-key")
+        for n, kind in enumerate(kinds)
+        if kind not in good and kind != "event"
+    ]
+    assert [(letter.offset, letter.reason) for letter in report.dead] == dead
+    assert (report.tombstones, report.records) == (0, len(kinds))
+    sums = {line.key.fate: line.sums for line in report.ledger}
+    came = {Fate.IN: len(kinds), Fate.OUT: len(read), Fate.DEAD: len(dead)}
+    assert {fate: sum_.number for fate, sum_ in sums.items()} == {
+        fate: number for fate, number in came.items() if number
+    }
+
+
+def test_the_event_time_of_a_row_that_deletes_is_the_timestamp_of_its_record(tmp_path):
+    class Visit:
+        user: str
+        at: EpochMillis
+
+    found = spec(
+        Records((MemoryRecord(0, None, b"u", timestamp_ms=1_763_000_000_123),)),
+        "numbers",
+        tmp_path,
+        schema=event_schema(Visit),
+        event_time="at",
+        null_key="user",
+    )
+    reader = RangeReader(found, OffsetRange(NUMBERS, 0, 1), 0, topic_id="id")
+    [row] = rows(reader)
+    assert (row["user"], row["at"].timestamp(), row[DELETED]) == ("u", 1_763_000_000.123, True)
 
 
 def test_the_time_of_a_tombstone_counts_as_that_of_the_newest_record(reader):

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from headrace import Postgres, Unique, WriteMode
+from headrace import OnNull, Postgres, Unique, WriteMode
 from headrace.model import FieldType
 from headrace.sinks.api import DeclaredRows
 
@@ -13,7 +13,8 @@ UNORDERED = (
     "Postgres.mode upsert by n needs newest_by: rows of a key come in the order of their events"
     " only from one topic that is partitioned by the key, without steps"
 )
-ROWS = DeclaredRows(COLUMNS, "at", ordered_by="id")
+ROWS = DeclaredRows(COLUMNS, "at", ordered_by="id", record_key="id")
+NO_DELETES = "Postgres.on_null is DELETE, which is for UPSERT by one column"
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,11 @@ ROWS = DeclaredRows(COLUMNS, "at", ordered_by="id")
             Postgres("t", WriteMode.UPSERT, ("id",), unique=Unique(["id"])),
             ["Postgres.unique is for APPEND"],
         ),
+        (Postgres("t", WriteMode.UPSERT, ("id",), on_null=OnNull.DELETE), []),
+        (Postgres("t", on_null="delete"), ["Postgres.on_null is 'delete'"]),
+        (Postgres("t", on_null=OnNull.DELETE), [NO_DELETES]),
+        (Postgres("t", WriteMode.UPSERT, ("id",), "at", on_null=OnNull.DELETE), [NO_DELETES]),
+        (Postgres("t", WriteMode.UPSERT, ("id", "n"), on_null=OnNull.DELETE), [NO_DELETES]),
         (Postgres("t", WriteMode.ADD, ("id",)), ["Postgres.mode add: 'at' is no number"]),
     ],
 )
@@ -66,6 +72,22 @@ def test_each_mistake_is_a_fault(sink, messages):
 def test_columns_that_steps_hide_are_not_checked():
     sink = Postgres("t", WriteMode.UPSERT, ("ip",), "seen")
     assert list(sink.faults(DeclaredRows(None, None))) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "record_key", "message"),
+    [
+        (COLUMNS, None, "Postgres.on_null is DELETE, and column 'id' has not the key of the"),
+        (COLUMNS, "n", "Postgres.on_null is DELETE, and column 'id' has not the key of the"),
+        ({"id": FieldType.DOUBLE}, "id", "Postgres.on_null is DELETE, and column 'id' is double"),
+    ],
+)
+def test_a_key_that_records_do_not_name_deletes_nothing(columns, record_key, message):
+    sink = Postgres("t", WriteMode.UPSERT, ("id",), on_null=OnNull.DELETE)
+    rows = DeclaredRows(columns, "at", ordered_by="id", record_key=record_key)
+    [fault] = sink.faults(rows)
+    assert fault.message.startswith(message)
+    assert fault.remedy
 
 
 @pytest.mark.parametrize(("name", "resolved"), [("t", "public.t"), ("app.t", "app.t")])

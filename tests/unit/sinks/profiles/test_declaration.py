@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from headrace import Guarantee, Latest, Postgres, Profiles
+from headrace import Guarantee, Latest, OnNull, Postgres, Profiles
 from headrace.model import FieldType
 from headrace.settings import Secret
 from headrace.sinks.api import DeclaredRows
@@ -21,7 +21,7 @@ COLUMNS = {
     "@at": FieldType.STRING,
     "at": FieldType.MILLIS,
 }
-ROWS = DeclaredRows(COLUMNS, "at", {"kind": ("view", "click", "forget")})
+ROWS = DeclaredRows(COLUMNS, "at", {"kind": ("view", "click", "forget")}, record_key="user")
 PROFILES = Profiles(
     "users",
     key="user",
@@ -91,6 +91,12 @@ def views(*arguments, **changes):
         ({"forget": {}}, "Profiles.forget is {}", "True for every row"),
         ({"forget": "kind"}, "Profiles.forget is 'kind'", '{"kind": "view"}'),
         ({"fields": (), "lists": {}, "forget": False}, "Profiles keeps nothing", "fields=("),
+        ({"on_null": True}, "Profiles.on_null is True", "OnNull.DELETE"),
+        (
+            {"on_null": OnNull.DELETE, "key": "number"},
+            "Profiles.on_null is DELETE, and column 'number' has not the key of the records",
+            "one topic with key='number', without steps",
+        ),
     ],
 )
 def test_each_mistake_is_a_fault_with_its_field_and_a_remedy(changes, message, remedy):
@@ -122,6 +128,13 @@ def test_a_topic_without_an_event_time_is_a_fault():
     [fault] = PROFILES.faults(DeclaredRows(COLUMNS, None))
     assert fault.message == "Profiles needs an event time, and the topic declares none"
     assert list(replace(PROFILES, event_time="at").faults(DeclaredRows(COLUMNS, None))) == []
+
+
+def test_a_tombstone_has_no_event_time_but_that_of_its_topic():
+    sink = replace(PROFILES, event_time="seen", on_null=OnNull.DELETE)
+    columns = {**COLUMNS, "seen": FieldType.MILLIS}
+    [fault] = sink.faults(DeclaredRows(columns, "at", record_key="user"))
+    assert fault.message == "Profiles.on_null is DELETE, and event_time 'seen' is not the topic's"
 
 
 def test_two_pipelines_write_a_store_in_one_way():
