@@ -120,3 +120,32 @@ def test_no_step_with_state_drops_a_row(flow):
     for name, outcome in outcomes.items():
         assert outcome.dropped_by_watermark_rows == 0
         assert outcome.behind_watermark_rows == outcome.dead_letters == len(expected[name])
+
+
+def test_a_side_table_takes_what_is_behind_the_watermark_of_event_times(flow):
+    steps = [unique, unique_within, summed]
+    pipelines = [
+        flow.pipeline(
+            step.__name__,
+            source=Source(flow.topic, watermark=timedelta(hours=2)),
+            sink=Lake(step.__name__),
+            steps=[step],
+            late_data=Lake(f"late_{step.__name__}"),
+            allowed_lateness=timedelta(hours=2),
+        )
+        for step in steps
+    ]
+    # The newest event moves Spark's watermark, and not the event clock.
+    for events in (
+        [at(0, 0), at(1, 0.5), at(2, 6)],
+        [at(3, 1), at(4, 2), at(5, 4.5)],
+    ):
+        flow.send(events)
+        outcomes = finished(flow, *pipelines)
+    for step in (unique, unique_within):
+        outcome = outcomes[step.__name__]
+        assert (outcome.late_side_rows, outcome.behind_watermark_rows) == (2, 0)
+        assert letters(flow, step.__name__) == []
+        assert sorted(flow.ids(f"late_{step.__name__}")) == ["e3", "e4"]
+        assert sorted(flow.ids(step.__name__)) == ["e0", "e1", "e2", "e5"]
+    assert letters(flow, summed.__name__) == ["e3", "e4"]

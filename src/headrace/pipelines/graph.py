@@ -21,7 +21,7 @@ from headrace.pipelines.derived_letters import DerivedLetters
 from headrace.pipelines.join.datasource import join_source
 from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.reader import JoinSpec
-from headrace.pipelines.late_data.behind_watermark import take_out_behind
+from headrace.pipelines.late_data.behind_watermark import holds_times_of_sources, take_out_behind
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.late_data.rule import LateRule
 from headrace.pipelines.late_data.side_table import SideTable
@@ -188,6 +188,9 @@ def build(
         state=SourceState(context.state),
         derived=context.derived,
         on_batch=on_batch,
+        is_late_behind=(
+            side_driver is not None and stepped is not None and holds_times_of_sources(stepped.rows)
+        ),
     )
     if stepped is not None:
         counts_rows = LINEAGE in stepped.rows.columns
@@ -274,10 +277,10 @@ def source_spec(
         format=topic.record_format,
         envelope=topic.envelope,
         leaves_out_tombstones=topic.leaves_out_tombstones,
+        null_key=pipeline.sink.null_key,
         registry=context.registry,
         event_time=topic.event_time,
         earliest_event_us=int(topic.earliest_event_time.timestamp() * 1e6),
-        null_key=pipeline.sink.null_key,
         latest_ahead_us=microseconds(topic.latest_ahead),
         cluster=KafkaCluster(context.client),
         consumer_group=pipeline.consumer_group,

@@ -52,6 +52,29 @@ def take_out_behind(rows: DataFrame, staging: Staging, topics: Sequence[str]) ->
     return frame_of(_Guard(rows, staging, tuple(topics)).guarded(plan), rows)
 
 
+def holds_times_of_sources(rows: DataFrame) -> bool:
+    """Whether operators hold event times as sources give them against the watermark.
+
+    They are the first ones with state. Then what is behind it is known where a record is read.
+    """
+    plan = analyzed(rows)
+    nodes = list(streaming_nodes(plan))
+    read = {
+        column.exprId().id()
+        for node in nodes
+        if node.children().isEmpty()
+        for column in items(node.output())
+    }
+    held = [
+        items(child.output())[time].exprId().id()
+        for node in nodes
+        if _is_first_with_state(node)
+        for child in items(node.children())
+        if (time := _time_column(node, child)) is not None
+    ]
+    return bool(held) and read.issuperset(held)
+
+
 class _Guard:
     """Puts filters below the operators with state."""
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _BATCH_ID = "streaming.sql.batchId"
 _KEPT = "_headrace_kept"
 _WATERMARK_MS = "headrace.watermark_ms"
+_IS_LATE_BEHIND = "headrace.is_late_behind"
 
 
 @dataclass(frozen=True)
@@ -162,12 +163,21 @@ def put_step(staging: Staging, part: str, report: StepReport) -> None:
     staging.put_step(int(batch_id), f"{part}-{task.stageId()}-{task.partitionId()}", report)
 
 
-def announce_watermark(spark: SparkSession, watermark_ms: int) -> None:
+def announce_watermark(
+    spark: SparkSession, watermark_ms: int, *, is_late_behind: bool = False
+) -> None:
     """Tells the tasks of the jobs that this thread starts from now on the watermark of their batch.
 
     Called on the thread that runs the batch, before it starts any job.
+
+    Args:
+        spark: the session.
+        watermark_ms: in milliseconds since 1970; 0: there is none.
+        is_late_behind: whether events behind it are late where they are read.
     """
-    spark.sparkContext.setLocalProperty(_WATERMARK_MS, str(watermark_ms))
+    context = spark.sparkContext
+    context.setLocalProperty(_WATERMARK_MS, str(watermark_ms))
+    context.setLocalProperty(_IS_LATE_BEHIND, str(is_late_behind))
 
 
 def behind(times: pa.Array, watermark_us: int) -> NDArray[np.bool_]:
@@ -188,11 +198,19 @@ def behind(times: pa.Array, watermark_us: int) -> NDArray[np.bool_]:
 
 def watermark_us() -> int:
     """Returns the watermark of the batch, in a task of it: in microseconds since 1970; 0: none."""
+    return 1000 * int(_property(_WATERMARK_MS) or 0)
+
+
+def late_watermark_us() -> int:
+    """Returns :func:`watermark_us` where events behind it are late as they are read; else 0."""
+    return watermark_us() if _property(_IS_LATE_BEHIND) == str(True) else 0
+
+
+def _property(name: str) -> str | None:
     from pyspark import TaskContext
 
     task = TaskContext.get()
-    value = None if task is None else task.getLocalProperty(_WATERMARK_MS)
-    return 1000 * int(value or 0)
+    return None if task is None else task.getLocalProperty(name)
 
 
 def kept_rows(rows: DataFrame, value: Column, is_kept: Keep) -> DataFrame:

@@ -21,6 +21,7 @@ from headrace.pipelines.late_data.event_clock import EventTimeSamples
 from headrace.pipelines.late_data.late_events import LateEvents, OnTime
 from headrace.pipelines.late_data.rule import LATE_EVENT
 from headrace.pipelines.ledger.row_lineage import LINEAGE, lineage_column
+from headrace.pipelines.ledger.step_ledger import late_watermark_us
 from headrace.pipelines.ledger.sums import Fate, Hop
 from headrace.pipelines.ledger.tally import (
     Integers,
@@ -161,7 +162,7 @@ class RangeReader:
         self._late = LateEvents(
             spec.late,
             spec.event_time,
-            spec.late.watermark_us(event_us),
+            _late_before_us(spec, event_us),
             is_replayed=self._addressed.is_replayed,
             side_rows=self._side_rows,
         )
@@ -401,6 +402,18 @@ def _bounds(spec: SourceSpec, planned_ms: int) -> EventTimeBounds | None:
         return None
     latest = planned_ms * 1000 + spec.latest_ahead_us
     return EventTimeBounds(spec.event_time, spec.earliest_event_us, latest)
+
+
+def _late_before_us(spec: SourceSpec, event_us: int | None) -> int | None:
+    """Returns the event time before which events are late; None: none is.
+
+    With a side table it takes what a step with state would not, too.
+    """
+    late_us = spec.late.watermark_us(event_us)
+    behind_us = late_watermark_us() if spec.late.writers is not None else 0
+    if not behind_us:
+        return late_us
+    return behind_us + 1 if late_us is None else max(late_us, behind_us + 1)
 
 
 def _deletions(spec: SourceSpec) -> Deletions | None:
