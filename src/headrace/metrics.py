@@ -48,7 +48,8 @@ METRICS = (
         "late_rows",
         "rows",
         "events behind the watermark of their partition, wherever they went: longer ago than"
-        " `allowed_lateness` before what earlier batches had reached",
+        " `allowed_lateness` before what earlier batches had reached; with a side table also"
+        " those behind the watermark of a step with state",
         "rising: find the producer that is behind, or raise `allowed_lateness`",
         is_counter=True,
     ),
