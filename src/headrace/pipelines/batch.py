@@ -31,9 +31,9 @@ from headrace.pipelines.commit_rows import Reject, commit_rows
 from headrace.pipelines.complete_until import complete_until, event_time_reached
 from headrace.pipelines.derived_letters import DerivedLetters
 from headrace.pipelines.group_offsets import GroupOffsets
+from headrace.pipelines.late_data.batch_watermark import announce_watermark
 from headrace.pipelines.late_data.side_table import SideTable
 from headrace.pipelines.ledger.recording import Ledger, RecordedBatch
-from headrace.pipelines.ledger.step_ledger import announce_watermark
 from headrace.pipelines.ledger.sums import LedgerLine
 from headrace.pipelines.lifecycle_log import log_batch, log_dead_letters
 from headrace.pipelines.limit_check import LimitCheck

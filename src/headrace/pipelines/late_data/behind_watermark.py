@@ -17,9 +17,10 @@ import numpy as np
 
 from headrace.model import DeadLetter, DeadLetterLimit
 from headrace.pipelines.analyzed_plans import analyzed, frame_of, with_children
+from headrace.pipelines.late_data.batch_watermark import rows_behind, watermark_us
 from headrace.pipelines.late_data.rule import BEHIND_WATERMARK, time_text
 from headrace.pipelines.ledger.row_lineage import LINEAGE, RowLineage, RowTally
-from headrace.pipelines.ledger.step_ledger import behind, kept_rows, put_step, watermark_us
+from headrace.pipelines.ledger.step_ledger import kept_rows, put_step
 from headrace.pipelines.ledger.sums import Fate, Hop
 from headrace.pipelines.manifest import derived_row_letter
 from headrace.pipelines.plan_expressions import items
@@ -42,7 +43,7 @@ def take_out_behind(rows: DataFrame, staging: Staging, topics: Sequence[str]) ->
     """Returns ``rows`` of a query whose operators with state get none behind the watermark.
 
     Args:
-        rows: behind all steps.
+        rows: as all steps have made them.
         staging: the folder of the run, where tasks leave what they take out.
         topics: names of the pipeline's sources; the first one is named by dead letters.
     """
@@ -96,14 +97,14 @@ class _Guard:
         if time is None:
             return child
         self._filters += 1
-        taking = _Taking(self._staging, self._topics, f"behind{self._filters}", time)
-        return analyzed(taking.applied(frame_of(child, self._rows)))
+        behind = _BehindFilter(self._staging, self._topics, f"behind{self._filters}", time)
+        return analyzed(behind.applied(frame_of(child, self._rows)))
 
 
 def _is_first_with_state(node: Any) -> bool:
     if not node.isStreaming() or not is_known_to_have_state(node):
         return False
-    below = (each for child in items(node.children()) for each in streaming_nodes(child))
+    below = (inner for child in items(node.children()) for inner in streaming_nodes(child))
     return not any(map(is_known_to_have_state, below))
 
 
@@ -137,7 +138,7 @@ def _time_column(node: Any, child: Any) -> int | None:
 
 
 @dataclass(frozen=True)
-class _Taking:
+class _BehindFilter:
     """The filter below one operator; picklable, as it travels to the tasks.
 
     Attributes:
@@ -176,7 +177,7 @@ class _Taking:
         return keep
 
     def _is_behind(self, rows: pa.StructArray) -> NDArray[np.bool_]:
-        return behind(_ends(rows.field(self.time)), watermark_us())
+        return rows_behind(_ends(rows.field(self.time)), watermark_us())
 
     def _letters(self, rows: pa.StructArray) -> Iterator[DeadLetter]:
         import pyarrow as pa

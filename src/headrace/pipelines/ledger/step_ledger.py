@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from headrace.pipelines.late_data.batch_watermark import rows_behind, watermark_us
 from headrace.pipelines.ledger.row_lineage import LINEAGE, RowLineage, RowTally
 from headrace.pipelines.ledger.sums import Fate, Hop, LedgerLine, Sums
 from headrace.pipelines.remote_errors import raising_remote_errors
@@ -16,14 +16,12 @@ from headrace.pipelines.source.staging import Staging, StepReport
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
     Keep = Callable[[Iterator[pa.Array]], Iterator[pa.Array]]
 
 _BATCH_ID = "streaming.sql.batchId"
 _KEPT = "_headrace_kept"
-_WATERMARK_MS = "headrace.watermark_ms"
-_IS_LATE_BEHIND = "headrace.is_late_behind"
 
 
 @dataclass(frozen=True)
@@ -89,8 +87,8 @@ class StepLedger:
         if LINEAGE not in rows.columns:
             return step(rows)
         time = F.lit(None).cast("timestamp") if event_time is None else F.col(event_time)
-        passed = kept_rows(rows, F.struct(F.col(LINEAGE), time), self._coming(fate))
-        return kept_rows(step(passed), F.col(LINEAGE), self._passing(fate))
+        passed = kept_rows(rows, F.struct(F.col(LINEAGE), time), self._entering(fate))
+        return kept_rows(step(passed), F.col(LINEAGE), self._leaving(fate))
 
     def put(self, lines: Sequence[LedgerLine], side: str = "") -> None:
         """Leaves the sums of this task; called in it once, when it has seen its last row.
@@ -113,7 +111,7 @@ class StepLedger:
 
         return count
 
-    def _coming(self, fate: Fate) -> Keep:
+    def _entering(self, fate: Fate) -> Keep:
         """Counts what goes into a step: lineage and event time, as a struct."""
 
         def count(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
@@ -121,7 +119,7 @@ class StepLedger:
             with raising_remote_errors():
                 for batch in batches:
                     lineage, times = batch.flatten()
-                    rows, is_behind = RowLineage.of(lineage), behind(times, watermark_us())
+                    rows, is_behind = RowLineage.of(lineage), rows_behind(times, watermark_us())
                     tally.add(Hop.STEPS, fate, rows.take(np.flatnonzero(~is_behind)))
                     if self.drops_behind:
                         tally.add(Hop.STEPS, Fate.DROPPED, rows.take(np.flatnonzero(is_behind)))
@@ -130,8 +128,8 @@ class StepLedger:
 
         return count
 
-    def _passing(self, fate: Fate) -> Keep:
-        """Takes off what comes out of a step."""
+    def _leaving(self, fate: Fate) -> Keep:
+        """Subtracts what comes out of a step."""
 
         def count(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
             tally = RowTally(self.topics)
@@ -140,7 +138,7 @@ class StepLedger:
                     tally.add(Hop.STEPS, fate, RowLineage.of(lineage))
                     yield lineage.is_valid()
                 self.put(
-                    [LedgerLine(line.key, Sums() - line.sums) for line in tally.lines()], "behind"
+                    [LedgerLine(line.key, Sums() - line.sums) for line in tally.lines()], "after"
                 )
 
         return count
@@ -161,56 +159,6 @@ def put_step(staging: Staging, part: str, report: StepReport) -> None:
     if task is None or batch_id is None:
         raise RuntimeError("rows are counted in a batch of a pipeline, and not otherwise")
     staging.put_step(int(batch_id), f"{part}-{task.stageId()}-{task.partitionId()}", report)
-
-
-def announce_watermark(
-    spark: SparkSession, watermark_ms: int, *, is_late_behind: bool = False
-) -> None:
-    """Tells the tasks of the jobs that this thread starts from now on the watermark of their batch.
-
-    Called on the thread that runs the batch, before it starts any job.
-
-    Args:
-        spark: the session.
-        watermark_ms: in milliseconds since 1970; 0: there is none.
-        is_late_behind: whether events behind it are late where they are read.
-    """
-    context = spark.sparkContext
-    context.setLocalProperty(_WATERMARK_MS, str(watermark_ms))
-    context.setLocalProperty(_IS_LATE_BEHIND, str(is_late_behind))
-
-
-def behind(times: pa.Array, watermark_us: int) -> NDArray[np.bool_]:
-    """Returns which rows an operator with state drops, as Spark's condition says.
-
-    Args:
-        times: timestamps in microseconds; a row without one is not dropped.
-        watermark_us: in microseconds since 1970; 0: there is none.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not watermark_us:
-        return np.zeros(len(times), np.bool_)
-    is_behind = pc.less_equal(times.cast(pa.int64()), watermark_us).fill_null(fill_value=False)
-    return np.asarray(is_behind, np.bool_)
-
-
-def watermark_us() -> int:
-    """Returns the watermark of the batch, in a task of it: in microseconds since 1970; 0: none."""
-    return 1000 * int(_property(_WATERMARK_MS) or 0)
-
-
-def late_watermark_us() -> int:
-    """Returns :func:`watermark_us` where events behind it are late as they are read; else 0."""
-    return watermark_us() if _property(_IS_LATE_BEHIND) == str(True) else 0
-
-
-def _property(name: str) -> str | None:
-    from pyspark import TaskContext
-
-    task = TaskContext.get()
-    return None if task is None else task.getLocalProperty(name)
 
 
 def kept_rows(rows: DataFrame, value: Column, is_kept: Keep) -> DataFrame:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import array, timestamp
 
-from headrace.pipelines.ledger.step_ledger import behind
+from headrace.pipelines.late_data.batch_watermark import rows_behind
 
 TIMES_US = st.integers(-(10**16), 10**16)
 
@@ -14,6 +14,6 @@ TIMES_US = st.integers(-(10**16), 10**16)
 )
 def test_a_row_is_behind_if_its_time_is_not_after_the_watermark(times, watermark_us, zone):
     times = [*times, watermark_us, watermark_us + 1]
-    found = behind(array(times, timestamp("us", zone)), watermark_us)
+    found = rows_behind(array(times, timestamp("us", zone)), watermark_us)
     is_set = watermark_us != 0
     assert found.tolist() == [is_set and at is not None and at <= watermark_us for at in times]
