@@ -10,11 +10,12 @@ hop       what it is                           what must hold
 ========= ==================================== ===============================================
 offsets   the ranges of the batches            they follow one another: a gap is a range that
                                                was never read, an overlap one read twice
-read      read tasks: decode, checks, lateness in = out + late + dead + tombstone
+read      read tasks: decode, checks, lateness in = out + late + dropped + dead + tombstone
 join      events through a join                out of ``read`` = the fates of
                                                :mod:`headrace.pipelines.join.tally`
 steps     rows through steps of Spark          out of ``read``, or ``join`` = what steps say
-                                               that they dropped + in of ``sink``
+                                               that they dropped + rows behind the watermark +
+                                               in of ``sink``
 sink      rows to the sink                     in = out + dead + deduplicated; without
                                                steps, in = out of ``read``, or ``join``
 table     a recount of the rows in the sink    rows = out of ``sink``

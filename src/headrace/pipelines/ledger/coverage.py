@@ -1,9 +1,9 @@
 """Which offsets batches have read, also those that have no entry in the ledger.
 
-Batches of one checkpoint follow one another: what lies between the entries of two that do not was
-read by batches without an entry, since the ledger was turned off or files of it are gone. So does
-what lies between where a checkpoint began and its first entry, and between its last one and the
-position that the sink records. These offsets are *uncounted*: nothing is lost, and nothing is
+Batches of one checkpoint follow one another. So offsets that two entries leave out between them
+were read by batches without an entry: the ledger was turned off, or files of it are gone. The same
+holds for those between where a checkpoint began and its first entry, and between its last entry and
+the position that the sink records. These offsets are *uncounted*: nothing is lost, and nothing is
 known of their rows.
 """
 
@@ -66,7 +66,8 @@ def coverage_of(entries: Iterable[LedgerEntry], recorded: RecordedPositions) -> 
         recorded: what the sink records.
     """
     ordered = sorted(entries, key=lambda entry: (entry.checkpoint, entry.first))
-    by_number = {n: list(each) for n, each in groupby(ordered, lambda entry: entry.checkpoint)}
+    by_checkpoint = groupby(ordered, lambda entry: entry.checkpoint)
+    by_number = {number: list(of_checkpoint) for number, of_checkpoint in by_checkpoint}
     numbers = sorted({*by_number, *recorded})
     if ordered[0].unknown_before:  # the ledger began with it, later than the pipeline
         numbers = numbers[numbers.index(ordered[0].checkpoint) :]
@@ -106,7 +107,7 @@ class _Checkpoint:
         for before, entry in pairwise(self._entries):
             self._take(entry, before.positions, is_next=before.last + 1 == entry.first)
         for id_, at in recorded.items():
-            read_to = self._stands(id_, last.positions)
+            read_to = self._next_offset(id_, last.positions)
             if read_to is not None and at > read_to:
                 beyond, planned = EntryRange(*id_, read_to, at), last.positions.get(id_[0], {})
                 if planned.get(id_[2]) == at:
@@ -120,7 +121,7 @@ class _Checkpoint:
 
     def _take(self, entry: LedgerEntry, known: Positions, *, is_next: bool) -> None:
         for range_ in sorted(entry.ranges):
-            read_to = self._stands(range_.partition_id, known)
+            read_to = self._next_offset(range_.partition_id, known)
             if read_to is None:
                 read_to = range_.start
                 if not is_next or entry.unknown_before:
@@ -136,13 +137,13 @@ class _Checkpoint:
             self._ranges.append(range_)
             self._read_to[range_.partition_id] = max(read_to, range_.end)
 
-    def _stands(self, id_: PartitionId, known: Positions) -> int | None:
-        """Returns the next record of a partition; None: it is not known."""
+    def _next_offset(self, id_: PartitionId, known: Positions) -> int | None:
+        """Returns the next offset to read of a partition; None: it is not known."""
         topic, topic_id, partition = id_
         if id_ in self._read_to:
             return self._read_to[id_]
         if any(name == topic and other != topic_id for name, other, _ in self._read_to):
-            return None  # the topic was made again
+            return None  # the topic was created again
         return known.get(topic, {}).get(partition)
 
     def _miss(self, range_: EntryRange, horizon: int) -> None:

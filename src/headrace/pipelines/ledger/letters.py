@@ -32,9 +32,9 @@ def recount_letters(letters: Iterable[StoredDeadLetter], balance: Balance) -> Le
     """Compares letters with the records that became one since the ledger began.
 
     Letters of late events and of rows behind the watermark do not count: the ledger has them as
-    late and as behind. A letter of a record or event
-    counts once, however often it was written. Those that belong to no record may be there more
-    often than once, after a crash, so only those that are missing are told.
+    late and as behind. A letter of a record or event counts once, however often it was written.
+    Those that belong to no record may be there more often than once, after a crash, so only those
+    that are missing are reported.
 
     Args:
         letters: that the pipeline has written.

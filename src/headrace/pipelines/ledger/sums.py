@@ -42,10 +42,10 @@ class Fate(enum.StrEnum):
 
     IN is not a fate, but what the others add up to at READ and at SINK. No other hop counts it.
     OUT went on to the next hop. FILTERED and DEDUPLICATED were dropped, by a step or by a
-    unique table. LATE went where the declaration sends late events, and BEHIND, too: it came to a
-    step with state behind Spark's watermark. DROPPED was one of both, and the declaration drops
-    them. DEAD is a dead letter. TOMBSTONE: a record without a value, of a topic whose tombstones
-    are left out.
+    unique table. LATE went where the declaration sends late events. BEHIND was taken out before a
+    step with state, since it was behind Spark's watermark: a dead letter. DROPPED was late or
+    behind, and the declaration drops both. DEAD is a dead letter of another reason. TOMBSTONE: a
+    record without a value, of a topic whose tombstones are left out.
     COPIED: rows that a step made of it beyond the first, as a negative number: they were not read.
     UNKNOWN: it went into a step that does not count what it drops, or makes other rows of it.
     KEPT, EXPIRED, UNMATCHED and WAITING are those of :mod:`headrace.pipelines.join.tally`. LEFT_OUT
