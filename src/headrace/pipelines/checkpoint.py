@@ -18,6 +18,7 @@ from headrace.pipelines.join.offsets import offsets_of
 from headrace.pipelines.references.positions import ReferencePosition
 from headrace.pipelines.source.initial import initial_path, read_initial
 from headrace.pipelines.source.offsets import SourceOffset, ranges_between
+from headrace.pipelines.state_operators import SEVERAL_OPERATORS
 from headrace.runtime import storage
 from headrace.runtime.s3 import is_s3
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 # What Spark renames when it is whole, and the checksum beside it.
 _TEMPORARY = re.compile(r"\.{1,2}\d+\.[0-9a-f-]{36}\.tmp(\.crc)?")
-_SEVERAL_OPERATORS = "spark.sql.streaming.statefulOperator.allowMultiple"
 FROM_TABLE = "table"
 """Where a checkpoint begins that was reset to its table: its first positions are files in it."""
 
@@ -224,7 +224,7 @@ class Checkpoint:
         before, starts = self._offsets(batch_id - 1) if batch_id else ({}, {})
         # Spark holds rows against the watermark of the batch before, unless it is told that a query
         # has one operator with state.
-        is_only_one = log.get("conf", {}).get(_SEVERAL_OPERATORS) == "false"
+        is_only_one = log.get("conf", {}).get(SEVERAL_OPERATORS) == "false"
         watermark_ms = (log if is_only_one else before).get("batchWatermarkMs", 0)
         return PlannedBatch(batch_id, initial, initial | starts, ends, watermark_ms)
 

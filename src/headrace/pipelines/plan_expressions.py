@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from headrace.pipelines.analyzed_plans import analyzed
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -24,7 +26,7 @@ def items(sequence: Any) -> list[Any]:
 
 def changed_columns(rows: DataFrame, names: Iterable[str]) -> tuple[str, ...]:
     """Returns those of ``names`` that ``rows`` do not have as the source gave them."""
-    plan: Any = rows._jdf.queryExecution().analyzed()  # noqa: SLF001  there is no public way
+    plan = analyzed(rows)
     texts = PlanExpressions(plan)
     columns = {column.name(): texts.text(column) for column in items(plan.output())}
     return tuple(name for name in names if columns.get(name) != name)

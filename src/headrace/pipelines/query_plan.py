@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from headrace.pipelines.analyzed_plans import analyzed
 from headrace.pipelines.plan_expressions import PlanExpressions, items
 from headrace.pipelines.query_record import Description, QueryRecord, described_transforms
 from headrace.pipelines.source.datasource import source_name
@@ -20,7 +21,7 @@ _SOURCE = "StreamingRelationV2"
 
 def query_record(pipeline: Pipeline, rows: DataFrame) -> QueryRecord:
     """Returns what is to be recorded of a query that makes ``rows``."""
-    plan: Any = rows._jdf.queryExecution().analyzed()  # noqa: SLF001  no public way
+    plan = analyzed(rows)
     names = [source.topic.name for source in pipeline.sources]
     reader = _PlanReader(plan, {source_name(pipeline.name, name): name for name in names})
     return QueryRecord(

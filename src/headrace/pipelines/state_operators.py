@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from headrace.pipelines.analyzed_plans import analyzed
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+SEVERAL_OPERATORS = "spark.sql.streaming.statefulOperator.allowMultiple"
+"""Spark's setting by which a query may have several operators with state; "true" by default."""
 
 # Spark's logical operators that take each row by itself. What is not listed counts as one with
 # state: to refuse a start that would have been safe is better than to lose a window.
@@ -49,7 +54,7 @@ _STATEFUL = frozenset(
 
 def keeps_state(rows: DataFrame) -> bool:
     """Whether Spark remembers anything of earlier batches to make ``rows``."""
-    plan: Any = rows._jdf.queryExecution().analyzed()  # noqa: SLF001  there is no public way
+    plan = analyzed(rows)
     return any(has_state(node) for node in streaming_nodes(plan))
 
 

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.errors import StepError
+from headrace.pipelines.analyzed_plans import analyzed
 from headrace.pipelines.carried_lineage import carried_past
 from headrace.pipelines.ledger.row_lineage import LINEAGE
+from headrace.pipelines.state_operators import SEVERAL_OPERATORS
 from headrace.pipelines.step_columns import untaken_columns
 from headrace.pipelines.stream_joins import unsafe_operator
 from headrace.pipelines.transforms.transform import Transform
@@ -148,9 +150,8 @@ def _applied(step: Step, frames: Iterable[DataFrame]) -> DataFrame:
 
 def _check_watermark(step: Step, rows: DataFrame) -> None:
     """Spark takes a watermark on rows that have one, and fails in the second batch."""
-    plan: Any = rows._jdf.queryExecution().analyzed()  # noqa: SLF001  there is no other way to it
-    several_are_allowed = "spark.sql.streaming.statefulOperator.allowMultiple"
-    is_old_rule = rows.sparkSession.conf.get(several_are_allowed, "true") == "false"
+    plan = analyzed(rows)
+    is_old_rule = rows.sparkSession.conf.get(SEVERAL_OPERATORS, "true") == "false"
     if is_old_rule or not _has_second_watermark(plan, above=False):
         return
     problem = (

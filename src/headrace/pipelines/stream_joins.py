@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from headrace.pipelines.analyzed_plans import analyzed
 from headrace.pipelines.plan_expressions import items
 from headrace.pipelines.state_operators import has_state, streaming_nodes
 from headrace.pipelines.transforms.transform import WATERMARK_DELAY
@@ -42,7 +43,7 @@ def unsafe_operator(rows: DataFrame) -> str:
 
     The text is a sentence about the step, with the remedy; empty if nothing is wrong. Nothing runs.
     """
-    plan: Any = rows._jdf.queryExecution().analyzed()  # noqa: SLF001  there is no public way
+    plan = analyzed(rows)
     jvm: Any = rows.sparkSession._jvm  # noqa: SLF001  there is no public way
     return next(filter(None, (_problem(node, jvm) for node in streaming_nodes(plan))), "")
 

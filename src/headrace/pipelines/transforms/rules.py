@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model.fault import Fault
+from headrace.pipelines.analyzed_plans import analyzed
 from headrace.pipelines.plan_expressions import items
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def with_every_rule(rows: DataFrame, column: str, rules: Mapping[str, str]) -> D
 
 def _repeatable(rows: DataFrame, rules: Mapping[str, str]) -> DataFrame:
     """Returns ``rows`` unless their last column is another one each time."""
-    plan: Any = rows._jdf.queryExecution().analyzed()  # noqa: SLF001  there is no other way to it
+    plan = analyzed(rows)
     # Of the last operator alone: those below may hold functions that only Spark must not move.
     if not all(expression.deterministic() for expression in items(plan.expressions())):
         conditions = ", ".join(rules.values())
