@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from headrace.metrics import Metric
 
+DUPLICATES = "postgres_duplicate_rows"
+CONFLICTS = "postgres_conflicting_rows"
+TOO_OLD = "postgres_too_old_rows"
+
 UNIQUE_METRICS = (
     Metric(
-        "postgres_duplicate_rows",
+        DUPLICATES,
         "rows",
         "rows that a table with `unique` had already, or events that it had counted, and that were"
         " dropped",
@@ -14,16 +18,17 @@ UNIQUE_METRICS = (
         is_counter=True,
     ),
     Metric(
-        "postgres_conflicting_rows",
+        CONFLICTS,
         "rows",
         "rows whose key a table with `unique` had, or events whose key it had counted, with other"
-        " values: dead letters",
+        " values; of `UPSERT`, rows that are as new as that of their key, with other values: dead"
+        " letters",
         "above 0: `headrace dead-letters list`; a column that differs in each duplicate belongs"
-        " into `Unique.ignore`",
+        " into `Unique.ignore`; of `UPSERT`, choose a column for `newest_by` that differs",
         is_counter=True,
     ),
     Metric(
-        "postgres_too_old_rows",
+        TOO_OLD,
         "rows",
         "events of a time whose keys a table of `Stats` with `unique` no longer remembers: dead"
         " letters",

@@ -25,6 +25,7 @@ from headrace.sinks.postgres import taken_out
 from headrace.sinks.postgres.connection import find_table
 from headrace.sinks.postgres.identifiers import ORDER, TASK, listed, listed_names, table_identifier
 from headrace.sinks.postgres.insert import fits, is_key, newest_rows
+from headrace.sinks.postgres.metrics import CONFLICTS, DUPLICATES
 from headrace.sinks.postgres.snapshot import ReadableColumns
 from headrace.sinks.postgres.staging import delete_staged, staged_rows
 from headrace.sinks.postgres.target import TargetSpec
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
     from headrace.sinks.postgres.connection import Connection
 
-DUPLICATES, CONFLICTS = "postgres_duplicate_rows", "postgres_conflicting_rows"
 _ROWS_AT_ONCE = 50_000
 # A table of the user's may have any other name than those of its common table expressions.
 _KNOWN = """

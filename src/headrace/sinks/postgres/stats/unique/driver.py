@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from headrace.errors import SinkError
+from headrace.events.times import time_of
 from headrace.model import CONFLICTING_KEY
 from headrace.runtime.cleanup import cleaning_up_after_failure
 from headrace.settings import Secret
@@ -27,6 +28,7 @@ from headrace.sinks.api import (
 from headrace.sinks.postgres import taken_out
 from headrace.sinks.postgres.connection import connect, translated_errors
 from headrace.sinks.postgres.driver import PostgresDriver
+from headrace.sinks.postgres.metrics import CONFLICTS, DUPLICATES, TOO_OLD
 from headrace.sinks.postgres.recorded_table import RecordedTable, TableDeclaration
 from headrace.sinks.postgres.staging import drop_tables
 from headrace.sinks.postgres.stats.grouping import StatsGrouping
@@ -58,11 +60,10 @@ if TYPE_CHECKING:
 
     Beside = Callable[[Connection, RecordedTable, Transaction], None]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIGURES = {
-    UncountedReason.DUPLICATE: "postgres_duplicate_rows",
-    UncountedReason.CONFLICT: "postgres_conflicting_rows",
-    UncountedReason.TOO_OLD: "postgres_too_old_rows",
+    UncountedReason.DUPLICATE: DUPLICATES,
+    UncountedReason.CONFLICT: CONFLICTS,
+    UncountedReason.TOO_OLD: TOO_OLD,
 }
 
 
@@ -274,4 +275,4 @@ def _reached(transaction: Transaction, watermark_us: int) -> datetime | None:
     """Returns how far the event time of a pipeline is; None: it is not known."""
     if until := transaction.metadata.get("complete_until"):
         return datetime.fromisoformat(str(until))
-    return _EPOCH + timedelta(microseconds=watermark_us) if watermark_us else None
+    return time_of(watermark_us) if watermark_us else None
