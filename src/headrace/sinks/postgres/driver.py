@@ -141,7 +141,7 @@ class PostgresDriver(SinkDriver):
             done = self._committed_at_last(staged, transaction)
             return replace(done, figures=self._taken_out.committed())
         except _KeysTakenError as error:
-            return self._without_known(staged, error.remove)
+            return self._without_left_out(staged, error.remove)
         except SinkError as error:
             cause = error.__cause__
             if not (isinstance(cause, psycopg.Error) and may_be_of_row(cause)):
@@ -157,7 +157,7 @@ class PostgresDriver(SinkDriver):
             rejected, counts = remove_rejected(connection, self._spec, tables)
         return CommitRejection(rejected, _left(staged, counts))
 
-    def _without_known(
+    def _without_left_out(
         self, staged: Sequence[StagedRows], remove: Callable[[Connection], LeftOutRows]
     ) -> CommitRejection:
         """Takes the rows out of a batch that have keys of others.
@@ -166,13 +166,13 @@ class PostgresDriver(SinkDriver):
             SinkError: if there are none.
         """
         with translated_errors(), connect(self._url) as connection:
-            known = remove(connection)
-        if not known.counts:
+            left_out = remove(connection)
+        if not left_out.counts:
             reason = "it has left out rows whose keys it does not have: does a trigger skip rows?"
             raise SinkError(f"table {self._spec.table}", reason)
-        left = _left(staged, known.counts)
-        self._taken_out.add(known.figures, left)
-        return CommitRejection(known.rejected, left, known.repeats)
+        left = _left(staged, left_out.counts)
+        self._taken_out.add(left_out.figures, left)
+        return CommitRejection(left_out.rejected, left, left_out.repeats)
 
     def _committed_at_last(
         self, staged: Sequence[StagedRows], transaction: Transaction
@@ -245,11 +245,11 @@ class PostgresDriver(SinkDriver):
         else:
             inserted = connection.execute(insert_from(self._spec, tables)).rowcount
             if inserted != sum(piece.rows for piece in staged):
-                self._check_others(connection, tables)
+                self._raise_if_keys_taken(connection, tables)
         drop_tables(connection, tables)
 
-    def _check_others(self, connection: Connection, tables: Sequence[str]) -> None:
-        """Looks why the INSERT did not take some rows.
+    def _raise_if_keys_taken(self, connection: Connection, tables: Sequence[str]) -> None:
+        """Ends the transaction if the INSERT left out rows that are no older than the table's.
 
         Raises:
             _KeysTakenError: if the table is unique, or some rows differ from others as new.
