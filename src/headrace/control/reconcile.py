@@ -21,7 +21,7 @@ from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint, c
 from headrace.pipelines.ledger.balance import Balance
 from headrace.pipelines.ledger.completeness import CompletenessBounds
 from headrace.pipelines.ledger.entry import LedgerEntry
-from headrace.pipelines.ledger.history import LedgerHistory, answering, read_history
+from headrace.pipelines.ledger.history import LedgerHistory, read_history, versions_in
 from headrace.pipelines.ledger.letters import LetterRecount, recount_letters
 from headrace.pipelines.ledger.recount import added_counts, recount
 from headrace.pipelines.ledger.reprocessed import ReprocessedEntry, ReprocessedFolder
@@ -286,7 +286,7 @@ class _PipelineReconciliation:
 
         read_history(*place, noting, options)
         # An entry is written before its batch is committed.
-        return read_history(*place, answering(self._versions(known)), options)
+        return read_history(*place, versions_in(self._versions(known)), options)
 
     def _versions(self, names: Collection[str]) -> Mapping[str, int]:
         return self._ended(names) if self._recorded is None else self._recorded.versions(names)

@@ -154,7 +154,7 @@ class Balance:
         )
 
     def _missing_in_table(self, start: int | None, recount: Recount | None) -> Iterable[Imbalance]:
-        is_comparable = not self._uncounted(start) and not self._may_hold_others(start)
+        is_comparable = not self._uncounted(start) and not self._other_rows_reason(start)
         if recount is None or recount.failure or not is_comparable:
             return
         expected = self._sums.of(Hop.SINK, Fate.OUT, start) + self._filled.get(start, Sums())
@@ -165,7 +165,7 @@ class Balance:
     def _missing_in_side_table(
         self, start: int | None, recount: Recount | None
     ) -> Iterable[Imbalance]:
-        if recount is None or recount.failure or self._may_hold_others(start):
+        if recount is None or recount.failure or self._other_rows_reason(start):
             return
         yield from _missing_rows(
             Hop.SIDE_TABLE, _missing(self._sent_to_side_table(start), recount, start)
@@ -182,8 +182,8 @@ class Balance:
             changes = [replace(change, hash=0) for change in changes]
         return explains(changes, replace(missing, bytes=0))
 
-    def _may_hold_others(self, start: int | None) -> str:
-        """Why the table may hold rows of a window that are not counted; empty: it holds none."""
+    def _other_rows_reason(self, start: int | None) -> str:
+        """Returns why the table may hold uncounted rows of a window; empty: it holds none."""
         reasons = {
             self._total.unknown_before: "the table may hold rows from before the ledger began",
             self._coverage.unknown_before: "the table may hold rows that are not in the ledger",
@@ -201,7 +201,7 @@ class Balance:
         """Why it is not known whether a window balances, as a sentence; empty: it is."""
         if self._uncounted(start):
             return self._total.uncounted
-        others = self._may_hold_others(start)
+        others = self._other_rows_reason(start)
         if others and (recount is not None or side_recount is not None):
             return others
         if recount is not None and recount.failure:

@@ -90,7 +90,7 @@ class _Held:
 
     def _end_before(self, number: int, held: Mapping[str, int]) -> None:
         older = [before for before in self._ids if before < number]
-        as_of = answering(held)
+        as_of = versions_in(held)
         self._sources |= dict.fromkeys(older, as_of)
         self.done = {n: at for n, at in self.done.items() if n >= number}
         self.done |= self._done(as_of, older)
@@ -138,6 +138,6 @@ def _partitions(entries: Iterable[LedgerEntry]) -> set[PartitionId]:
     return named | {range_.partition_id for range_ in ranges}
 
 
-def answering(recorded: Mapping[str, int]) -> Versions:
-    """Returns what answers with what was recorded once."""
+def versions_in(recorded: Mapping[str, int]) -> Versions:
+    """Returns a function that looks ids up in what was recorded at one moment."""
     return lambda names: {name: recorded[name] for name in names if name in recorded}

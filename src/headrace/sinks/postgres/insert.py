@@ -92,6 +92,7 @@ def newest_rows(spec: TargetSpec, source: Composable) -> Composed:
     order = []
     if spec.newest_by is not None:
         order.append(sql.SQL("{} DESC NULLS LAST").format(sql.Identifier(spec.newest_by)))
+    # Of equally new rows the first one. Rows without a time are all equal here: the last one stays.
     if spec.refuses_ties:
         first = "CASE WHEN {} IS NOT NULL THEN {} END"
         order += [
@@ -107,7 +108,7 @@ def newest_rows(spec: TargetSpec, source: Composable) -> Composed:
 
 
 def fits(spec: TargetSpec, own: str) -> Composable:
-    """Returns the condition that a row has all values which that of its key in the table has."""
+    """Returns the condition that a row equals the table's row of its key where that is not null."""
     from psycopg import sql
 
     pairs = (

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.errors import SinkError
 from headrace.pipelines.ledger.entry import EntryRange
-from headrace.pipelines.ledger.history import answering, read_history
+from headrace.pipelines.ledger.history import read_history, versions_in
 from headrace.pipelines.ledger.reprocessed import (
     ReprocessedEntry,
     ReprocessedFolder,
@@ -57,7 +57,7 @@ def test_an_entry_does_not_count_where_the_sink_records_checkpoints_and_no_part(
 ):
     written = entry(ranges=[offsets(0, 5)])
     ReprocessedFolder(str(tmp_path), "p").write(written)
-    found = read_history(str(tmp_path), "p", answering(recorded)).reprocessed
+    found = read_history(str(tmp_path), "p", versions_in(recorded)).reprocessed
     assert found == [written] * counts
 
 
