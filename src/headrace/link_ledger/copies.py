@@ -89,9 +89,9 @@ class _Counting:
         self._positions: dict[int, int] = {}
         self._target: dict[int, OffsetRange] = {}
         self._source: dict[int, OffsetRange] = {}
-        self._first_copies: dict[
-            int, int
-        ] = {}  # offsets at the source, of partitions that were cut
+        # Of partitions whose copy has lost its beginning: offset at the source of the first record
+        # that still has a copy.
+        self._first_copies: dict[int, int] = {}
         self._accepted: list[AcceptedRange] = []
 
     def count(self) -> LinkCount:
@@ -165,14 +165,14 @@ class _Counting:
         return TopicPartition(self._link.copy, source.partition)
 
     def _begin_behind_accepted(self) -> None:
-        """Moves the beginnings behind offsets that were used before."""
+        """Moves the beginnings behind accepted losses after which offsets were used again."""
         for each in self._accepted:
             if each.target_end is not None:
                 self._begin(self._source, each.partition, each.end)
                 self._begin(self._target, each.partition, each.target_end)
 
     def _find_first_copies(self) -> None:
-        """Finds, where the target has removed records, of which record the first copy is left."""
+        """Finds the first record that still has a copy, where the target has removed copies."""
         cut = {n: range_ for n, range_ in self._target.items() if range_.start > 0}
         if not (first_offsets := heads(cut.values())):
             first = {}
