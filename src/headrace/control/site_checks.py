@@ -280,7 +280,7 @@ def _times(link: TopicLink, source: TopicState, target: TopicState) -> Iterator[
                     f"{link.source} at {link.source_site} takes records that are further {side} "
                     f"the clock than {taken} ms, and {link.target} at {link.target_site} does not",
                     f'config={{"{setting}": "{allowed}"}} for {link.target}: a record that a copy '
-                    "does not take ends its mirror",
+                    "does not take stops its partition",
                 )
 
 
