@@ -20,7 +20,12 @@ from headrace.control.site_clusters import cluster_of
 from headrace.errors import BrokerUnreachableError, HeadraceError
 from headrace.kafka.brokers import Brokers
 from headrace.kafka.client import LiveTopic
-from headrace.kafka.record_limits import ANY_TIME, TIMES_AHEAD, TIMES_BEHIND
+from headrace.kafka.record_limits import (
+    ANY_TIME,
+    BROKERS_MAX_MESSAGE_BYTES,
+    TIMES_AHEAD,
+    TIMES_BEHIND,
+)
 from headrace.kafka.topics import TopicState, topic_states
 from headrace.model import Topic
 from headrace.model.fault import Fault
@@ -144,7 +149,7 @@ def link_warnings(project: LoadedProject, brokers: Brokers) -> Iterator[Fault]:
 def _planned(topic: Topic, brokers: Brokers) -> TopicState:
     """Returns a topic as `apply` would make it, with the settings that links are compared by."""
     defaults = {
-        "max.message.bytes": brokers.config.get("message.max.bytes", "1048588"),
+        "max.message.bytes": brokers.config.get("message.max.bytes", str(BROKERS_MAX_MESSAGE_BYTES)),
         _TIME_TYPE: brokers.config.get(f"log.{_TIME_TYPE}", "CreateTime"),
         TIMES_AHEAD: brokers.config.get(f"log.{TIMES_AHEAD}", str(ANY_TIME)),
         TIMES_BEHIND: brokers.config.get(f"log.{TIMES_BEHIND}", str(ANY_TIME)),
