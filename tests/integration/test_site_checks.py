@@ -16,12 +16,14 @@ from headrace.control.site_checks import (
     check_links,
     link_faults,
     link_warnings,
+    planned_topic,
     topic_links,
 )
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.brokers import Brokers
 from headrace.kafka.client import LiveTopic, client_config
 from headrace.kafka.topics import TopicState
+from headrace.model import Topic
 from headrace.settings import load_settings
 from headrace.settings.model import KafkaSettings
 
@@ -118,6 +120,13 @@ def test_what_does_not_fit_is_named(settings, link, source, target, message):
 )
 def test_what_harms_nothing_is_no_fault(settings, link, source, target):
     assert list(link_faults(settings, link, source, target)) == []
+
+
+def test_a_topic_that_apply_would_make_is_kept_as_the_brokers_say(settings):
+    brokers = Brokers(1, {"log.retention.hours": "1"})
+    source = planned_topic(Topic("clicks", partitions=4), brokers)
+    [fault] = link_faults(settings, SENT, source, state())
+    assert "clicks at central keeps records for 1 hours" in fault.message
 
 
 def test_the_command_compares_what_is_there(tmp_path, broker, topic):

@@ -73,7 +73,7 @@ def live_horizon_warnings(
         if declared_retention(topic) is not None:
             continue
         state = live.get(topic.name)
-        millis = _default_millis(brokers) if state is None else _millis(state.config)
+        millis = default_retention_ms(brokers) if state is None else _millis(state.config)
         if millis is not None:
             yield from _fault(pipeline, horizon, timedelta(milliseconds=millis))
 
@@ -105,8 +105,11 @@ def _millis(config: Mapping[str, str]) -> int | None:
     return int(value) if value.isdecimal() else None  # -1: for ever
 
 
-def _default_millis(brokers: Mapping[str, str]) -> int | None:
-    """The retention of a new topic: as in Kafka, the finest unit that is set wins."""
+def default_retention_ms(brokers: Mapping[str, str]) -> int | None:
+    """Returns the retention of a topic that declares none; None: for ever, or not known.
+
+    As in Kafka, the finest unit that is set wins.
+    """
     for name, unit in _DEFAULTS.items():
         value = brokers.get(name, "")
         if value:

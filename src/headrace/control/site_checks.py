@@ -16,6 +16,7 @@ from typing import TypeAlias
 from confluent_kafka import KafkaException
 
 from headrace.control.project import LoadedProject
+from headrace.control.retention_rules import default_retention_ms
 from headrace.control.site_clusters import cluster_of
 from headrace.errors import BrokerUnreachableError, HeadraceError
 from headrace.kafka.brokers import Brokers
@@ -125,7 +126,7 @@ def link_warnings(project: LoadedProject, brokers: Brokers) -> Iterator[Fault]:
         project: whose links are compared, as far as their sites answer.
         brokers: of the project's own site, which choose what is not declared.
     """
-    planned = {topic.name: _planned(topic, brokers) for topic in project.topics.values()}
+    planned = {topic.name: planned_topic(topic, brokers) for topic in project.topics.values()}
     links, own = topic_links(project), project.settings.site
     answers = _ask_sites(project.settings, links)
     known = {
@@ -146,14 +147,15 @@ def link_warnings(project: LoadedProject, brokers: Brokers) -> Iterator[Fault]:
             yield Fault(message, "`headrace sites check` compares them")
 
 
-def _planned(topic: Topic, brokers: Brokers) -> TopicState:
+def planned_topic(topic: Topic, brokers: Brokers) -> TopicState:
     """Returns a topic as `apply` would make it, with the settings that links are compared by."""
+    retention_ms = default_retention_ms(brokers.config)
     defaults = {
         "max.message.bytes": brokers.config.get("message.max.bytes", str(BROKERS_MAX_MESSAGE_BYTES)),
         _TIME_TYPE: brokers.config.get(f"log.{_TIME_TYPE}", "CreateTime"),
         TIMES_AHEAD: brokers.config.get(f"log.{TIMES_AHEAD}", str(ANY_TIME)),
         TIMES_BEHIND: brokers.config.get(f"log.{TIMES_BEHIND}", str(ANY_TIME)),
-        "retention.ms": brokers.config.get("log.retention.ms", str(_FOR_EVER)),
+        "retention.ms": str(_FOR_EVER if retention_ms is None else retention_ms),
     }
     live = LiveTopic(topic.name, "", topic.partitions, topic.replication)
     return TopicState(live, defaults | topic.kafka_config, frozenset(topic.kafka_config))
