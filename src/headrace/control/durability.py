@@ -80,7 +80,7 @@ def _horizons(pipeline: Pipeline) -> Iterator[Fault]:
 
 
 def _lateness_of_steps(pipeline: Pipeline) -> Iterator[Fault]:
-    """Warns if a step may not take events that late data does not: they are dead letters."""
+    """Warns of events that a step with state may not take: they are dead letters, or dropped."""
     transforms = (step for step in pipeline.steps if isinstance(step, Transform))
     # The first one sets the watermark of all.
     step = next((each for each in transforms if each.watermark_delay is not None), None)

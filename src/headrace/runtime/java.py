@@ -19,8 +19,8 @@ from headrace.runtime.cache import cache_folder
 USABLE_VERSIONS = (17, 21)
 SPARK_MODULE = "--add-modules=jdk.incubator.vector"
 
-# Spark asks for a module that the bundled Java was built without, of which every other Java warns
-# at each start, and runs well without it.
+# Spark asks for an incubator module and runs well without it. The bundled Java was built without
+# that module, and every other Java warns of it at each start.
 _WRAPPER = """\
 #!/bin/sh
 # headrace: Spark asks for an incubator module that it does not need.

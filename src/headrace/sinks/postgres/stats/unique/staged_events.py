@@ -43,7 +43,7 @@ class StagedEvents:
     are not counted.
 
     Args:
-        name: of the staging table with the sums of these events.
+        name: that the task's staging tables begin with.
     """
 
     def __init__(self, name: str) -> None:
