@@ -33,6 +33,9 @@ without using up a restart, and :class:`~headrace.errors.SinkError` for the rest
 after within its budget. What :meth:`TaskWriter.abort` and :meth:`SinkDriver.discard` raise after
 another error is logged, and the other error counts.
 
+Records of a topic of events that have no value do not reach a sink, unless :attr:`Sink.null_key`
+names a column: then their rows have true in the column :data:`DELETED`.
+
 ``headrace.testing.SinkContract`` is the suite of tests that every sink must pass.
 """
 
