@@ -226,6 +226,16 @@ def test_a_record_that_is_too_large_for_the_target_is_named_and_not_lost(project
     assert sorted(project.numbers("waw")) == [1, 2, 3]
 
 
+def test_a_record_without_a_key_is_named_where_the_target_is_compacted(project):
+    delete_topic(project.configs["waw"], project.target)
+    make_topic(project.configs["waw"], project.target, 2, config={"cleanup.policy": "compact"})
+    writer = connected_producer(project.configs["central"])
+    writer.produce(project.name, b'{"n": 1}', None, 0, timestamp=BEGAN_MS)
+    assert writer.flush(FLUSH_SECONDS) == 0
+    said = " ".join(project.once(exit_code=3).split())
+    assert f"let {project.target} at waw not be compacted" in said
+
+
 def make_larger(project):
     entry = ConfigEntry("max.message.bytes", "1000000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(
