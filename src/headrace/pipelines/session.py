@@ -112,7 +112,7 @@ def _ended_if_interrupted() -> Iterator[None]:
     """Kills the JVM whose start is interrupted: it would stay for ever.
 
     Spark removes the file in which the JVM is about to write where it listens, and the JVM does not
-    end by that. Where the system does not tell a thread's children, it stays.
+    end by that. Where the system does not list the children of a thread, it stays.
     """
     before = _children()
     try:

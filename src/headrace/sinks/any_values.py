@@ -39,7 +39,7 @@ def any_converter(field: EventField, of_any: Convert) -> Convert:
 
 
 def _converter(field: EventField, of_any: Convert) -> Convert | None:
-    """Returns the same, or None if the field is no ``Any`` or struct, and holds none."""
+    """Returns what converts a value; None if the field is no ``Any`` or struct, and holds none."""
     if field.type is FieldType.JSON:
         return _nullable(of_any)
     if field.type is FieldType.STRUCT:

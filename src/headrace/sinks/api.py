@@ -463,9 +463,9 @@ class Sink(abc.ABC):
 
     @property
     def keeps_last_read(self) -> bool:
-        """Whether of a key's rows the one that is read last stays: its topic may get no partitions.
+        """Whether the row of a key that is read last stays; then its topic may get no partitions.
 
-        Keys move then, and a later record may be read before an earlier one.
+        Keys would move, and a later record could be read before an earlier one.
         """
         return False
 

@@ -56,7 +56,7 @@ class TransferTiming:
         start_seconds: the interval of requests where partitions begin, while no broker answers.
         check_seconds: the interval of checks of topics, of transactions that stay open, and of
             partitions that are refused or not there yet.
-        most_retry_seconds: a record that the target does not take is tried again after
+        max_retry_seconds: a record that the target does not take is tried again after
             ``check_seconds``, and then after twice the time before, at most this: each try makes
             all partitions begin anew.
         hung_seconds: a target that returns no positions for this time is reported: brokers end a
@@ -67,7 +67,7 @@ class TransferTiming:
     take_seconds: float = 0.1
     start_seconds: float = 1.0
     check_seconds: float = 30.0
-    most_retry_seconds: float = 900.0
+    max_retry_seconds: float = 900.0
     hung_seconds: float = 60.0
     restart_seconds: float = 1.0
 
@@ -318,7 +318,7 @@ class TransferInstance(Generic[Start]):
         before = self._refused_records.get(partition)
         delay = timing.check_seconds
         if before is not None:
-            delay = min(2 * before.delay, max(timing.most_retry_seconds, delay))
+            delay = min(2 * before.delay, max(timing.max_retry_seconds, delay))
         retry_at = time.monotonic() + delay
         self._refused_records[partition] = _RefusedRecord(error, retry_at, delay)
         # Records of several partitions may be known; without any, they are sent in batches again.

@@ -65,7 +65,7 @@ class TransferStatus:
 
     @property
     def has_ended(self) -> bool:
-        """Returns whether the instance runs no more."""
+        """Returns whether the instance has ended."""
         return self.state in _ENDED
 
     @property

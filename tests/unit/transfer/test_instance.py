@@ -186,7 +186,7 @@ def test_a_record_that_stays_refused_is_tried_less_and_less_often(two, monkeypat
             clock.now += 1.0
             return instance.stop if clock.now > 1000 else lambda: None
 
-    instance = MirrorInstance(LINK, replace(AT_ONCE, check_seconds=10, most_retry_seconds=40))
+    instance = MirrorInstance(LINK, replace(AT_ONCE, check_seconds=10, max_retry_seconds=40))
     two.copies = Refusing()
     two.assign({COPY, OTHER_COPY})
     instance.run(lambda _: None)

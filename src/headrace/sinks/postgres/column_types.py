@@ -224,7 +224,7 @@ def column_types(connection: Connection, name: str) -> list[ColumnType]:
 
 
 def rounded_within(connection: Connection, name: str, columns: Sequence[ColumnType]) -> list[str]:
-    """Returns the columns whose types have parts that round, where nothing would tell."""
+    """Returns the columns whose types have parts that round, of which no error would come."""
     parameters = quoted(connection, name), list(_ROUNDED)
     rounded = {column for (column,) in connection.execute(_ROUNDED_PARTS, parameters).fetchall()}
     return [
@@ -258,7 +258,7 @@ def make_exact(
     columns: Sequence[ColumnType],
     kinds: Mapping[str, Kind],
 ) -> None:
-    """Lets the columns of a staging table, made like the table, take what the table keeps."""
+    """Widens columns of a staging table, with a CHECK that the table keeps each value as it is."""
     from psycopg import sql
 
     for column in columns:

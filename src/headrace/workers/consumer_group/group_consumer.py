@@ -285,7 +285,7 @@ class GroupConsumer:
             self._committed()
 
     def _ask_ends(self, partitions: list[AssignedPartition]) -> None:
-        """Asks leaders for the epoch of a commit, where the last record does not tell it."""
+        """Asks leaders for the epoch of a commit, where the last record does not have it."""
         if partitions and self._ends_request is None:
             self._ends_request = self._loop.create_task(self._fetch_ends(partitions))
 
