@@ -95,7 +95,7 @@ def _target_faults(dispatcher: Dispatcher, settings: Settings) -> Iterator[Fault
             yield from _unknown_site(label, "targets", site, settings)
         for fault in name_faults(topic):
             yield Fault(f"{label}: {fault.message}", fault.remedy)
-    if dispatcher.source.compaction:
+    if dispatcher.source.is_compacted:
         yield Fault(
             f"{label}: source {dispatcher.source.name!r} is compacted",
             "a record may be gone before it is dispatched; mirror the topic instead",

@@ -229,7 +229,7 @@ def _copies(topic: Topic) -> Iterator[Fault]:
 def _segments(topic: Topic) -> Iterator[Fault]:
     segment = _duration(topic, "segment.ms") or DEFAULT_SEGMENT
     retention = declared_retention(topic)
-    if topic.compaction and _number(topic, "segment.ms") is None:
+    if topic.is_compacted and _number(topic, "segment.ms") is None:
         yield Fault(
             f"topic {topic.name!r} is compacted, but its open segment is not, for "
             f"{DEFAULT_SEGMENT.days} days: a reader from the beginning reads every change",

@@ -123,7 +123,7 @@ def _side_faults(source: Source, field: str) -> Iterator[Fault]:
             f"a Join reads topic {topic.name!r} in whole partitions",
             "a Source without subpartitions and min_tasks",
         )
-    if topic.compaction:
+    if topic.is_compacted:
         yield Fault(
             f"topic {topic.name!r} of a Join is compacted: of each key only the last event stays",
             "a topic without compaction",

@@ -139,7 +139,7 @@ class _Comparison:
         rules = self._queries.rules(queries.values())
         if rules is None:
             return None
-        if self._matched.topic.compaction:
+        if self._matched.topic.is_compacted:
             raise UnknownBalanceError(
                 f"{self._matched.topic.name} is compacted: events are gone that have been sent"
             )

@@ -85,7 +85,7 @@ def _topic_faults(merger: Merger) -> Iterator[Fault]:
                 "CreateTime: records keep their own times",
             )
     for topic in (*merger.sources, merger.target, merger.late):
-        if topic.compaction:
+        if topic.is_compacted:
             yield Fault(
                 f"{_label(merger)}: topic {topic.name!r} is compacted",
                 "a key's record may be gone before it is merged, or before it is read in order",

@@ -84,7 +84,9 @@ class Topic(DeclaredValue):
     @property
     def is_compacted(self) -> bool:
         """Whether Kafka compacts it, as ``compaction`` or ``config`` say."""
-        return "compact" in self.kafka_config["cleanup.policy"]
+        # Asked of declarations that are not checked yet, too.
+        config = self.config if isinstance(self.config, Mapping) else {}
+        return bool(self.compaction) or "compact" in str(config.get("cleanup.policy", ""))
 
     @property
     def leaves_out_tombstones(self) -> bool:

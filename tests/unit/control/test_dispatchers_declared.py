@@ -60,6 +60,10 @@ def test_a_dispatcher_to_declared_sites_is_right(settings):
         ({"name": "a b"}, "'a b' is not a dispatcher name"),
         ({"source": "clicks"}, "source is 'clicks'"),
         ({"source": Topic("c", partitions=4, compaction=True)}, "source 'c' is compacted"),
+        (
+            {"source": Topic("c", partitions=4, config={"cleanup.policy": "compact"})},
+            "source 'c' is compacted",
+        ),
         ({"targets": ["waw"]}, "targets is ['waw']"),
         ({"targets": {"waw": CLICKS}}, "targets is {'waw'"),
         ({"targets": {}}, "has no targets"),

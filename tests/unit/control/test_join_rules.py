@@ -66,6 +66,10 @@ def test_pipelines_without_a_join_have_no_faults_of_one():
             ["topic 'impressions' of a Join is compacted"],
         ),
         (
+            of(earlier=replace(IMPRESSIONS, config={"cleanup.policy": "compact"})),
+            ["topic 'impressions' of a Join is compacted"],
+        ),
+        (
             of(earlier=replace(IMPRESSIONS, event_time=None)),
             ["needs the event class and the event time of topic 'impressions'"],
         ),

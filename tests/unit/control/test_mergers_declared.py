@@ -54,6 +54,10 @@ def test_a_merger_of_topics_with_one_partition_count_is_right():
             "topic 'par.clicks' is compacted",
         ),
         (
+            {"target": Topic("clicks", partitions=4, config={"cleanup.policy": "compact,delete"})},
+            "topic 'clicks' is compacted",
+        ),
+        (
             {"sources": [WAW, Topic("p", partitions=4, config={"max.message.bytes": "5000000"})]},
             "topic 'clicks' takes 1048588 bytes, and a source 5000000",
         ),
