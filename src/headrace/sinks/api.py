@@ -476,7 +476,8 @@ class Sink(abc.ABC):
         Where it is named, rows have the column :data:`DELETED`. It is true in the row of a record
         without a value: this has the record's key in that column, and the record's timestamp as its
         event time, and its other fields are null. Rows of one key come in the order of their
-        records. :func:`on_null_faults` finds what can't be declared.
+        records within a task, and tasks sort as :data:`WriterFactory` says. What can't be declared
+        is found by :func:`on_null_faults`.
         """
         return None
 
