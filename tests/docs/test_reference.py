@@ -18,7 +18,7 @@ from headrace.ingest.figures.service_metrics import (
     SPOOL_METRICS,
 )
 from headrace.kafka.broker_errors import Meaning, names
-from headrace.model import envelope
+from headrace.model import CONFLICTING_KEY, envelope
 from headrace.pipelines.source.decode.avro import AvroDecoder
 from headrace.pipelines.source.decode.checks import RowChecks
 from headrace.pipelines.source.decode.json_events import JsonDecoder
@@ -26,6 +26,9 @@ from headrace.settings import load_settings
 from headrace.settings.document import Document
 
 _REASON = re.compile(r"^ +([a-z0-9]+(?:-[a-z0-9]+)*)  +\S", re.MULTILINE)
+_REASON_OF_ROW = re.compile(
+    r'(?:RejectedRow|RejectedValues|_RejectedError|_rejected)\((?:[^"\n]+, )?"([a-z-]+)"'
+)
 _ROW = re.compile(r"^\| `(?P<name>[^`]+)`", re.MULTILINE)
 
 
@@ -79,6 +82,17 @@ def test_every_reason_of_a_dead_letter_is_documented(pages: dict[str, str]) -> N
     reasons = set(_REASON.findall(f"{JsonDecoder.__doc__}{AvroDecoder.__doc__}{RowChecks.__doc__}"))
     documented = set(_rows(_section(pages["docs/guarantees.md"], "What a record is rejected for")))
     assert documented == reasons
+
+
+def test_every_reason_of_a_rejected_row_is_documented(pages: dict[str, str], root: Path) -> None:
+    sinks = root / "src" / "headrace" / "sinks"
+    source = "".join(file.read_text() for file in sinks.rglob("*.py"))
+    states = (sinks / "postgres" / "sqlstates.py").read_text()
+    reasons = {CONFLICTING_KEY, *_REASON_OF_ROW.findall(source)}
+    reasons |= set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', states))
+    assert {"too-old-to-compare", "bad-key", "rejected-by-kafka", "foreign-key"} <= reasons
+    documented = _section(pages["docs/sinks.md"], "Rejected rows")
+    assert {reason for reason in reasons if f"`{reason}`" not in documented} == set()
 
 
 def test_every_reason_of_a_bad_envelope_is_documented(pages: dict[str, str]) -> None:
