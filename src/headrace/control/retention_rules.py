@@ -4,16 +4,16 @@ What a pipeline remembers is in its checkpoint. When the checkpoint is lost, or 
 change of the declaration, the state is filled by reading the topic again, and what retention has
 removed by then can't be remembered: clicks come out as unmatched, and duplicates are kept.
 
-===================== ================================= ==============================================
+===================== ================================= ============================================
 declared              topic                             must keep records for
-===================== ================================= ==============================================
+===================== ================================= ============================================
 ``Join``              the earlier one                   ``within`` and two times ``wait``
 ``Join``              the later one                     ``wait``
 ``deduplicate``       every source                      ``within``
 ``Lake(unique=)``     none: the table is what is known
 ``Postgres(unique=)`` none: the index is what is known
 ``Stats(unique=)``    none: its keys are what is known
-===================== ================================= ==============================================
+===================== ================================= ============================================
 
 A compacted topic has no retention. A topic that declares none has that of the brokers, which only
 :func:`live_horizon_warnings` knows.

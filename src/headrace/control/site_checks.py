@@ -151,7 +151,9 @@ def planned_topic(topic: Topic, brokers: Brokers) -> TopicState:
     """Returns a topic as `apply` would make it, with the settings that links are compared by."""
     retention_ms = default_retention_ms(brokers.config)
     defaults = {
-        "max.message.bytes": brokers.config.get("message.max.bytes", str(BROKERS_MAX_MESSAGE_BYTES)),
+        "max.message.bytes": brokers.config.get(
+            "message.max.bytes", str(BROKERS_MAX_MESSAGE_BYTES)
+        ),
         _TIME_TYPE: brokers.config.get(f"log.{_TIME_TYPE}", "CreateTime"),
         TIMES_AHEAD: brokers.config.get(f"log.{TIMES_AHEAD}", str(ANY_TIME)),
         TIMES_BEHIND: brokers.config.get(f"log.{TIMES_BEHIND}", str(ANY_TIME)),
