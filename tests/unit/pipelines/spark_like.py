@@ -236,6 +236,7 @@ class Driver:
             state=SourceState(site.folder / "state"),
             derived=site.derived,
             on_batch=self.ended,
+            is_late_behind=False,
         )
         self.put("metadata", b"{}")
         self.end.check_start()
