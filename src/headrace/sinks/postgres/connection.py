@@ -28,6 +28,7 @@ _CONNECTING: dict[str, Any] = {
     "client_encoding": "utf8",
     "application_name": "headrace",
 }
+_UTC = "SET TimeZone TO 'UTC'"
 _COLUMNS = """
 SELECT attname, atttypid::regtype::text
 FROM pg_catalog.pg_attribute
@@ -48,6 +49,9 @@ class PostgresTable:
 def connect(url: Secret) -> Connection:
     """A connection that commits each statement unless it stands in a transaction.
 
+    Its transactions see what others have committed when a lock was waited for, and times without a
+    zone are UTC, whatever the role and the database have by default.
+
     Raises:
         ExtraMissingError: if psycopg is not installed.
         SinkUnavailableError: if the server does not answer, or does not let us in.
@@ -62,13 +66,16 @@ def connect(url: Secret) -> Connection:
     except psycopg.ProgrammingError:
         raise SinkError(NAME, "the URL is not valid") from None  # its message quotes the URL
     try:
-        return psycopg.connect(url.reveal(), autocommit=True, **_connecting(parameters))
+        connection = psycopg.connect(url.reveal(), autocommit=True, **_connecting(parameters))
+        connection.execute(_UTC)
     except psycopg.Error as error:
         password = str(parameters.get("password") or "")
         text = str(error).strip()
         raise SinkUnavailableError(
             NAME, text.replace(password, "***") if password else text
         ) from None
+    connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+    return connection
 
 
 def execute_numbered(

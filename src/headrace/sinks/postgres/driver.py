@@ -30,6 +30,7 @@ from headrace.sinks.postgres.positions import (
 from headrace.sinks.postgres.recorded_table import (
     RecordedTable,
     TableDeclaration,
+    are_columns_shared,
     declare,
     keep_declaration,
 )
@@ -257,7 +258,10 @@ class PostgresDriver(SinkDriver):
         spec = self._spec
         if spec.is_unique:
             raise _KeysTakenError(functools.partial(remove_known, spec=spec, staging=tables))
-        if spec.refuses_ties and (rows := tied_rows(connection, spec, tables)):
+        # Of a row that several events have made, it is not known which columns are as new.
+        if spec.refuses_ties and are_columns_shared(connection, self._table, self._declaration):
+            connection.execute(insert_from(replace(spec, refuses_ties=False), tables))
+        elif spec.refuses_ties and (rows := tied_rows(connection, spec, tables)):
             raise _KeysTakenError(functools.partial(remove_tied, spec=spec, rows=rows))
 
 

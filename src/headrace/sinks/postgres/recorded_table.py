@@ -89,6 +89,13 @@ ON CONFLICT (target) DO UPDATE SET target_oid = excluded.target_oid,
         THEN excluded.columns ELSE known.columns || excluded.columns
     END
 """
+_ARE_SHARED = """
+SELECT EXISTS (
+    SELECT FROM headrace.tables CROSS JOIN jsonb_each(columns) AS writers (pipeline, written)
+    WHERE target = %(target)s AND pipeline <> %(pipeline)s
+      AND NOT (written <@ %(own)s::jsonb AND written @> %(own)s::jsonb)
+)
+"""
 _HAS_ROWS = "SELECT EXISTS (SELECT FROM {})"
 # Held by the transactions of batches together, and by one that declares an empty table alone.
 _KEEP_DECLARATION = "SELECT pg_advisory_xact_lock_shared(hashtextextended(%s, 0))"
@@ -234,6 +241,16 @@ def keep_declaration(
     """
     connection.execute(_KEEP_DECLARATION, (_lock_name(table),))
     _check_recorded_declaration(connection, table, declaration)
+
+
+def are_columns_shared(
+    connection: Connection, table: RecordedTable, declaration: TableDeclaration
+) -> bool:
+    """Whether another pipeline has written other columns of a table: a row is of several events."""
+    own = json.dumps(declaration.updated)
+    parameters = {"target": table.target, "pipeline": declaration.pipeline, "own": own}
+    [(are_shared,)] = connection.execute(_ARE_SHARED, parameters).fetchall()
+    return bool(are_shared)
 
 
 def declare(connection: Connection, name: str, declaration: TableDeclaration) -> RecordedTable:
