@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 from tests.integration.flow import NOW_MS, Flow, click
 
-from headrace import Lake, Source
+from headrace import Lake, Metadata, Source, deduplicate
 from headrace.pipelines.progress import PipelineState
 
 HOUR_MS = 3_600_000
@@ -27,6 +27,12 @@ def unique(rows):
 
 def unique_within(rows):
     return rows.dropDuplicatesWithinWatermark(["event_id"])
+
+
+def unique_by_arrival(rows):
+    """By another time of the records than that of their events."""
+    timed = rows.withWatermark("_timestamp", "10 minutes")
+    return timed.dropDuplicatesWithinWatermark(["event_id"])
 
 
 def summed(rows):
@@ -123,17 +129,24 @@ def test_no_step_with_state_drops_a_row(flow):
 
 
 def test_a_side_table_takes_what_is_behind_the_watermark_of_event_times(flow):
-    steps = [unique, unique_within, summed]
+    steps = {
+        "unique": unique,
+        "unique_within": unique_within,
+        "deduplicated": deduplicate(by=["event_id"], within=timedelta(hours=2)),
+        "by_arrival": unique_by_arrival,
+        "summed": summed,
+    }
+    hours, arrival = timedelta(hours=2), Source(flow.topic, metadata=(Metadata.TIMESTAMP,))
     pipelines = [
         flow.pipeline(
-            step.__name__,
-            source=Source(flow.topic, watermark=timedelta(hours=2)),
-            sink=Lake(step.__name__),
+            name,
+            source=arrival if step is unique_by_arrival else Source(flow.topic, watermark=hours),
+            sink=Lake(name),
             steps=[step],
-            late_data=Lake(f"late_{step.__name__}"),
-            allowed_lateness=timedelta(hours=2),
+            late_data=Lake(f"late_{name}"),
+            allowed_lateness=hours,
         )
-        for step in steps
+        for name, step in steps.items()
     ]
     # The newest event moves Spark's watermark, and not the event clock.
     for events in (
@@ -142,10 +155,11 @@ def test_a_side_table_takes_what_is_behind_the_watermark_of_event_times(flow):
     ):
         flow.send(events)
         outcomes = finished(flow, *pipelines)
-    for step in (unique, unique_within):
-        outcome = outcomes[step.__name__]
-        assert (outcome.late_side_rows, outcome.behind_watermark_rows) == (2, 0)
-        assert letters(flow, step.__name__) == []
-        assert sorted(flow.ids(f"late_{step.__name__}")) == ["e3", "e4"]
-        assert sorted(flow.ids(step.__name__)) == ["e0", "e1", "e2", "e5"]
-    assert letters(flow, summed.__name__) == ["e3", "e4"]
+    for name in ("unique", "unique_within", "deduplicated"):
+        assert (outcomes[name].late_side_rows, outcomes[name].behind_watermark_rows) == (2, 0)
+        assert letters(flow, name) == []
+        assert sorted(flow.ids(f"late_{name}")) == ["e3", "e4"]
+        assert sorted(flow.ids(name)) == ["e0", "e1", "e2", "e5"]
+    assert letters(flow, "summed") == ["e3", "e4"]
+    assert outcomes["by_arrival"].late_side_rows == 0
+    assert sorted(flow.ids("by_arrival")) == [f"e{n}" for n in range(6)]

@@ -110,16 +110,18 @@ def test_profiles_are_those_of_the_topic_also_when_it_is_read_again(flow, path, 
 def test_a_tombstone_forgets_the_user_of_its_key_up_to_its_own_time(flow, url):
     flow.sinks = {"profiles": {"url": url}}
     pipeline = flow.pipeline("fused", sink=replace(PROFILES, on_null=OnNull.DELETE))
-    flow.send([*(click(n) for n in range(60)), None], keys=[*[b"x"] * 60, b"c1"])
+    keys = [f"c{n % 3}".encode() for n in range(60)]
+    flow.send([*(click(n) for n in range(60)), None, click(0)], keys=[*keys, b"c1", b'"c0"'])
     outcome = flow.run(pipeline)["fused"]
     assert (outcome.state, outcome.rows_out) == (PipelineState.FINISHED, 61), outcome.reason
-    assert (outcome.dead_letters, outcome.figures["profile_forget_rows"]) == (0, 1)
+    assert (outcome.dead_letters, outcome.figures["profile_forget_rows"]) == (1, 1)
+    assert [stored.letter.reason for stored in flow.dead()] == ["bad-key"]
     with closing(open_store(url, "users", TTL)) as store:
         gone = store.read("c1")
     assert (gone.fields, gone.lists) == ({}, {})
     assert gone.forgotten.timestamp() * 1_000 >= NOW_MS
     assert [bool(profile) for profile in profiles(url)] == [True, True, True]
-    flow.send([click(10), click(70, event_time=NOW_MS + 7_200_000)])
+    flow.send([click(10), click(70, event_time=NOW_MS + 7_200_000)], keys=[b"c1", b"c1"])
     assert flow.run(pipeline)["fused"].state is PipelineState.FINISHED
     assert latest(url) == [[57, 54, 51], [70], [59, 56, 53]]
 

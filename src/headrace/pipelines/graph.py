@@ -21,7 +21,7 @@ from headrace.pipelines.derived_letters import DerivedLetters
 from headrace.pipelines.join.datasource import join_source
 from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.reader import JoinSpec
-from headrace.pipelines.late_data.behind_watermark import holds_times_of_sources, take_out_behind
+from headrace.pipelines.late_data.behind_watermark import holds_event_times, take_out_behind
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.late_data.rule import LateRule
 from headrace.pipelines.late_data.side_table import SideTable
@@ -188,9 +188,7 @@ def build(
         state=SourceState(context.state),
         derived=context.derived,
         on_batch=on_batch,
-        is_late_behind=(
-            side_driver is not None and stepped is not None and holds_times_of_sources(stepped.rows)
-        ),
+        is_late_behind=side_driver is not None and _is_late_behind(specs, stepped),
     )
     if stepped is not None:
         counts_rows = LINEAGE in stepped.rows.columns
@@ -203,6 +201,14 @@ def build(
         manifests = load(spark, replace(specs[0], writers=sink.writers))
     query = query_record(pipeline, manifests)
     return Graph(manifests, query, sink, side_table, committer, is_join=join is not None)
+
+
+def _is_late_behind(specs: Sequence[SourceSpec], stepped: SteppedRows | None) -> bool:
+    """Whether events that no operator with state takes are known where they are read."""
+    event_time, *others = {spec.event_time for spec in specs}
+    if stepped is None or event_time is None or others:
+        return False
+    return holds_event_times(stepped.rows, event_time)
 
 
 def _ledger(

@@ -9,7 +9,7 @@ out is a dead letter with the row as JSON.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -53,18 +53,30 @@ def take_out_behind(rows: DataFrame, staging: Staging, topics: Sequence[str]) ->
     return frame_of(_Guard(rows, staging, tuple(topics)).guarded(plan), rows)
 
 
-def holds_times_of_sources(rows: DataFrame) -> bool:
-    """Whether operators hold event times as sources give them against the watermark.
+def holds_event_times(rows: DataFrame, event_time: str) -> bool:
+    """Whether operators hold the event time as sources give it against the watermark.
 
     They are the first ones with state. Then what is behind it is known where a record is read.
+
+    Args:
+        rows: as all steps have made them.
+        event_time: column of it in every source.
     """
-    plan = analyzed(rows)
-    nodes = list(streaming_nodes(plan))
+    nodes = list(streaming_nodes(analyzed(rows)))
+    # A column that gets other metadata, as by `deduplicate`, has an id of its own.
+    copied = {
+        column.exprId().id(): column.child().exprId().id()
+        for node in nodes
+        if node.nodeName() == "Project"
+        for column in items(node.projectList())
+        if column.nodeName() == "Alias" and column.child().nodeName() == "AttributeReference"
+    }
     read = {
         column.exprId().id()
         for node in nodes
         if node.children().isEmpty()
         for column in items(node.output())
+        if column.name() == event_time
     }
     held = [
         items(child.output())[time].exprId().id()
@@ -73,7 +85,13 @@ def holds_times_of_sources(rows: DataFrame) -> bool:
         for child in items(node.children())
         if (time := _time_column(node, child)) is not None
     ]
-    return bool(held) and read.issuperset(held)
+    return bool(held) and all(_origin(column, copied) in read for column in held)
+
+
+def _origin(column: int, copied: Mapping[int, int]) -> int:
+    while column in copied:
+        column = copied[column]
+    return column
 
 
 class _Guard:

@@ -10,7 +10,7 @@ from headrace.events import Rejection
 from headrace.kafka.range_reader import Record
 from headrace.model import EventSchema, FieldType
 from headrace.pipelines.late_data.late_events import OnTime
-from headrace.pipelines.source.decode import columns_for
+from headrace.pipelines.source.decode import Decoded, columns_for
 from headrace.pipelines.source.record_columns import record_offsets, timestamp_ms
 
 if TYPE_CHECKING:
@@ -79,6 +79,20 @@ class Deletions:
             times = pa.array(map(timestamp_ms, records), pa.timestamp("ms", tz="UTC"))
             columns[self._event_time] = times.cast(self._columns.field(self._event_time).type)
         return pa.table(columns, self._columns)
+
+    def checked(self, rows: pa.Table, records: Sequence[Record]) -> Decoded:
+        """Rejects rows whose record has another key than their column: none would delete them."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        keys = pa.array([record.key() for record in records], pa.binary())
+        texts = rows.column(self._key).cast(pa.string()).cast(pa.binary())
+        is_same = pc.equal(texts, keys).fill_null(fill_value=False)
+        others = pc.indices_nonzero(pc.invert(is_same)).to_pylist()
+        if not others:
+            return Decoded(rows, {})
+        detail = f"the key of the record is not the text of field {self._key!r}"
+        return Decoded(rows.filter(is_same), dict.fromkeys(others, (BAD_KEY, detail)))
 
     def merged(self, on_time: OnTime, deletions: pa.Table, records: Sequence[Record]) -> OnTime:
         """Returns a chunk with the rows that delete, in the order of the records."""

@@ -375,7 +375,10 @@ class RangeReader:
         Returns:
             The others, and the indices of the rejected ones.
         """
-        judged = self._sink_checks.applied(Decoded(on_time.rows, {}), len(on_time.records))
+        decoded = Decoded(on_time.rows, {})
+        if self._deletions is not None:
+            decoded = self._deletions.checked(on_time.rows, on_time.records)
+        judged = self._sink_checks.applied(decoded, len(on_time.records))
         if not judged.rejected:
             return on_time, ()
         staying = [i for i in range(events) if i not in on_time.diverted]
