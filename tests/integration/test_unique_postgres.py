@@ -15,12 +15,12 @@ from tests.integration.test_pipeline_sinks import Database as FlowDatabase
 from tests.integration.test_sinks import CLICKS, Database
 from tests.integration.test_unique_stats import CONFLICTS, DUPLICATES, Commits, written
 
-from headrace import Postgres, Unique, WriteMode
+from headrace import OnNull, Postgres, Unique, WriteMode
 from headrace.errors import SinkError, TableMismatchError
 from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.ledger.windows import WindowState
 from headrace.settings import Secret
-from headrace.sinks.api import Transaction
+from headrace.sinks.api import DELETED, Transaction
 from headrace.sinks.postgres import taken_out
 from headrace.sinks.postgres.connection import connect
 from headrace.testing import SinkContract, SinkLab
@@ -319,6 +319,30 @@ def test_pipelines_that_write_different_columns_complete_rows_that_change(empty)
         for commits, name in zip(pipelines, ("a", "b"), strict=True):
             assert commits([{"id": 1, "at": at, name: 10 * at}]) == {"counted": 1}
     assert database.execute("TABLE users") == [(1, 3, 30, 30)]
+
+
+@pytest.mark.parametrize("on_null", OnNull)
+def test_a_value_of_another_unique_index_moves_between_keys_of_a_batch(empty, on_null):
+    database = Database(
+        empty, "CREATE TABLE users (id bigint PRIMARY KEY, at bigint, mail text UNIQUE)"
+    )
+    kinds = {"id": pa.int64(), "at": pa.int64(), "mail": pa.string(), DELETED: pa.bool_()}
+    newest_by = "at" if on_null is OnNull.LEAVE_OUT else None
+    sink = Postgres("users", WriteMode.UPSERT, ("id",), newest_by=newest_by, on_null=on_null)
+    names = [name for name in kinds if name != DELETED or on_null is OnNull.DELETE]
+    commits = Commits(sink, database, schema=pa.schema([(name, kinds[name]) for name in names]))
+
+    def user(id_, at, mail):
+        values = {"id": id_, "at": at, "mail": mail, DELETED: mail is None}
+        return {name: values[name] for name in names}
+
+    assert commits([user(1, 1, "a"), user(2, 1, "b"), user(3, 1, "c")]) == {"counted": 3}
+    assert commits([user(2, 2, "d"), user(1, 2, "b")]) == {"counted": 2}
+    left = [(1, 2, "b"), (2, 2, "d"), (3, 1, "c")]
+    if on_null is OnNull.DELETE:
+        assert commits([user(3, 2, None), user(0, 2, "c")]) == {"counted": 2}
+        left = [(0, 2, "c"), *left[:2]]
+    assert database.execute("SELECT * FROM users ORDER BY id") == left
 
 
 def test_defaults_of_the_database_change_no_transaction_and_no_time(empty):

@@ -18,7 +18,7 @@ from headrace.settings import Secret
 from headrace.sinks.api import CommitRejection, CommitResult, SinkDriver, Transaction
 from headrace.sinks.postgres.connection import connect, translated_errors
 from headrace.sinks.postgres.insert import insert_from
-from headrace.sinks.postgres.isolation import remove_rejected
+from headrace.sinks.postgres.isolation import insert_in_parts, remove_rejected
 from headrace.sinks.postgres.positions import (
     LOCK,
     SETUP_LOCK,
@@ -148,9 +148,13 @@ class PostgresDriver(SinkDriver):
             if not (isinstance(cause, psycopg.Error) and may_be_of_row(cause)):
                 raise
             rejection = self._without_rejected(staged)
-            if not rejection.rejected:  # the table has changed meanwhile
+            if rejection.rejected:
+                return rejection
+            # Each row can be inserted, such as where the table has changed meanwhile.
+            if self._spec.mode != "upsert":
                 raise
-            return rejection
+            done = self._committed_at_last(staged, transaction, in_parts=True)
+            return replace(done, figures=self._taken_out.committed())
 
     def _without_rejected(self, staged: Sequence[StagedRows]) -> CommitRejection:
         with translated_errors(), connect(self._url) as connection:
@@ -176,14 +180,18 @@ class PostgresDriver(SinkDriver):
         return CommitRejection(left_out.rejected, left, left_out.repeats)
 
     def _committed_at_last(
-        self, staged: Sequence[StagedRows], transaction: Transaction
+        self,
+        staged: Sequence[StagedRows],
+        transaction: Transaction,
+        *,
+        in_parts: bool = False,
     ) -> CommitResult:
         for attempt, delay in enumerate(_DELAYS_SECONDS):
             try:
-                return self._committed(staged, transaction, is_first=not attempt)
+                return self._committed(staged, transaction, is_first=not attempt, in_parts=in_parts)
             except SinkUnavailableError:
                 time.sleep(delay)
-        return self._committed(staged, transaction, is_first=False)
+        return self._committed(staged, transaction, is_first=False, in_parts=in_parts)
 
     def discard(self, pieces: Sequence[str]) -> None:
         """Drops the staging tables, if the server answers; else the next start does."""
@@ -200,6 +208,7 @@ class PostgresDriver(SinkDriver):
         transaction: Transaction,
         *,
         is_first: bool,
+        in_parts: bool,
     ) -> CommitResult:
         rows, versions = sum(piece.rows for piece in staged), transaction.versions
         with translated_errors(), connect(self._url) as connection, connection.transaction():
@@ -214,7 +223,7 @@ class PostgresDriver(SinkDriver):
             if self._beside is not None:
                 self._beside(connection, self._table, transaction)
             if staged:
-                self._move(connection, staged)
+                self._move(connection, staged, in_parts=in_parts)
             record(connection, self._table, versions)
         return CommitResult(is_new=True, rows=rows)
 
@@ -233,7 +242,9 @@ class PostgresDriver(SinkDriver):
         reason = "another writer has recorded other positions of its pipeline meanwhile"
         raise SinkError(f"table {self._spec.table}", reason)
 
-    def _move(self, connection: Connection, staged: Sequence[StagedRows]) -> None:
+    def _move(
+        self, connection: Connection, staged: Sequence[StagedRows], *, in_parts: bool
+    ) -> None:
         for piece in staged:
             [(count,)] = connection.execute(count_rows(piece.table)).fetchall()
             if count != piece.rows:
@@ -241,7 +252,10 @@ class PostgresDriver(SinkDriver):
                 reason = f"staging table {piece.table} has {count} of {piece.rows} rows"
                 raise SinkError(f"table {self._spec.table}", reason)
         tables = [piece.table for piece in staged]
-        if self._spec.distinct:
+        if in_parts:
+            insert_in_parts(connection, self._spec, tables)
+            self._raise_if_keys_taken(connection, tables)
+        elif self._spec.distinct:
             insert_with_sketches(connection, self._spec, tables)
         else:
             inserted = connection.execute(insert_from(self._spec, tables)).rowcount

@@ -13,14 +13,16 @@ from headrace.sinks.postgres.target import TargetSpec
 if TYPE_CHECKING:
     from psycopg.sql import Composable, Composed
 
-# No key is in both: the newest row of each is deleted, or it is inserted.
+# No key is in both: the newest row of each is deleted, or it is inserted. The count lets the rows
+# be deleted first, whose values of another unique index may come again.
 _DELETE_AND_INSERT = """
 WITH headrace_newest AS MATERIALIZED ({rows}), headrace_deleted AS (
     DELETE FROM {table} AS target USING headrace_newest AS newest
-    WHERE newest.{deleted} AND {is_key}
+    WHERE newest.{deleted} AND {is_key} RETURNING true
 )
 INSERT INTO {table} AS target ({columns})
-SELECT {columns} FROM headrace_newest WHERE NOT {deleted}
+SELECT {columns} FROM headrace_newest
+WHERE NOT {deleted} AND (SELECT count(*) FROM headrace_deleted) >= 0
 """
 
 

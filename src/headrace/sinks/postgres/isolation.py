@@ -17,7 +17,7 @@ from headrace.sinks.postgres.connection import execute_numbered
 from headrace.sinks.postgres.identifiers import ORDER, TASK, listed_names, own_identifier
 from headrace.sinks.postgres.insert import insert_selected
 from headrace.sinks.postgres.sqlstates import ServerError, is_of_row, may_be_of_row
-from headrace.sinks.postgres.staging import count_rows, delete_staged, staged_rows
+from headrace.sinks.postgres.staging import count_rows, delete_staged, drop_tables, staged_rows
 from headrace.sinks.postgres.target import TargetSpec
 
 if TYPE_CHECKING:
@@ -67,6 +67,21 @@ def remove_rejected(
         for table, numbers in orders.items():
             connection.execute(delete_staged(table), (numbers,))
     return rejected, {table: len(numbers) for table, numbers in orders.items()}
+
+
+def insert_in_parts(connection: Connection, spec: TargetSpec, staging: Sequence[str]) -> None:
+    """Inserts rows that the table takes by halves, in their order, and not in one statement.
+
+    So it is where a value of another unique index moves from one key of a batch to another.
+
+    Raises:
+        psycopg.Error: if a row can't be inserted all the same.
+    """
+    numbered = f"numbered_{uuid4().hex}"
+    connection.execute(_number_rows(spec, sorted(staging), numbered))
+    for error in _Isolation(connection, spec, numbered).errors().values():
+        raise error
+    drop_tables(connection, [numbered])
 
 
 class _Isolation:
