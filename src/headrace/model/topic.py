@@ -79,7 +79,7 @@ class Topic(DeclaredValue):
     @property
     def is_keyed_elsewhere(self) -> bool:
         """Whether its records have keys that its events do not hold: other programs write it."""
-        return self.compaction and self.key is None
+        return self.is_compacted and self.key is None
 
     @property
     def is_compacted(self) -> bool:
