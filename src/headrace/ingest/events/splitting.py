@@ -54,14 +54,16 @@ def split_events(body: bytes, max_events: int, *, as_lines: bool) -> tuple[list[
 def is_lines(content_type: str) -> bool:
     """Returns whether a body of this Content-Type has an event on each line; none means JSON.
 
+    So does the suffix ``+json`` (RFC 6839), as of CloudEvents: ``application/cloudevents+json``.
+
     Raises:
         RefusedRequestError: 415 for another type.
     """
-    media_type, _, parameter = content_type.lower().partition(";")
-    if parameter.strip() in _CHARSETS:
-        if media_type.strip() in JSON_TYPES:
+    media_type, _, parameter = (part.strip() for part in content_type.lower().partition(";"))
+    if parameter in _CHARSETS:
+        if media_type in JSON_TYPES or media_type.endswith("+json"):
             return False
-        if media_type.strip() in LINES_TYPES:
+        if media_type in LINES_TYPES:
             return True
     raise refused(
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE,

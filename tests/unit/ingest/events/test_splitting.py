@@ -78,7 +78,11 @@ def test_other_content_types_are_refused(content_type):
 
 
 @pytest.mark.parametrize(
-    "content_type", ["", "application/json", "Application/JSON; charset=UTF-8", NDJSON]
+    "content_type",
+    [
+        *("", "application/json", "Application/JSON; charset=UTF-8", NDJSON),
+        *("application/cloudevents+json", "application/cloudevents-batch+json; charset=UTF-8"),
+    ],
 )
 def test_known_content_types_are_taken(content_type):
     assert split(b"{}", content_type)[0] == [b"{}"]
