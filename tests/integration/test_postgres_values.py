@@ -82,6 +82,68 @@ ROUNDED = [
 ]
 
 
+TEXTS = [
+    ("date", "2026-11-24", "2026-11-24T23:34:56Z"),
+    ("date", "2026-11-24T00:00:00.000Z", "2026-11-24T23:34:56-05:00"),
+    ("date", "infinity", "today"),
+    ("date", "2026-01-02", "01/02/2026"),
+    ("time", "12:34:56.5", "2026-11-24 12:34:56"),
+    ("time(0)", "12:34:56", "12:34:56.5"),
+    ("timetz", "12:34:56+05:00", "12:34:56.1234567"),
+    ("timestamp", "2026-11-24T12:34:56Z", "2026-11-24T12:34:56+05:00"),
+    ("timestamp", "2026-11-24 12:34:56.123456", "now"),
+    ("timestamptz", "2026-11-24T12:34:56.123456000Z", "2026-11-24T12:34:56.123456789Z"),
+    ("timestamptz", "2026-11-24 12:34:56+05:30", "yesterday"),
+    ("timestamptz(3)", "2026-11-24T12:34:56.123Z", "2026-11-24T12:34:56.1234Z"),
+    ("double precision", "0.1", "0.12345678901234567890"),
+    ("real", "0.1", "0.123456789"),
+    ("interval", "1 month 00:00:01.5", "0.0000001 s"),
+    ("interval", "PT1.5S", "0.1234 months"),
+    ("point", "(1.5,2)", "(0.12345678901234567890,2)"),
+    ("date[]", "{2026-11-24,NULL}", '{2026-11-24,"2026-11-24T12:00:00Z"}'),
+    ("timestamptz[]", '{{"2026-11-24 12:00:00Z"}}', "{now}"),
+    ("real[]", "{0.1,2}", "{0.123456789}"),
+]
+
+
+@pytest.mark.parametrize("many", [1, 70])
+@pytest.mark.parametrize(("type_", "kept", "changed"), TEXTS)
+def test_a_text_that_its_column_would_change_is_a_dead_letter(database, type_, kept, changed, many):
+    found = database(f"CREATE TABLE clicks (id int, v {type_})")
+    columns = pa.schema([("id", pa.int32()), ("v", pa.string())])
+    texts = [kept, changed, None, "no such value"] * many
+    rows = pa.Table.from_pylist([{"id": n, "v": v} for n, v in enumerate(texts)], columns)
+    rejected = put(found, Postgres("clicks"), rows)
+    assert [index for index, *_ in rejected] == list(range(1, 4 * many, 2))
+    assert {reason for _, reason, _ in rejected} == {"wrong-value"}
+    expected = f"SELECT count(*) FROM clicks WHERE v::text = '{kept}'::{type_}::text OR v IS NULL"
+    assert found.execute(expected) == [(2 * many,)]
+
+
+@pytest.mark.parametrize(
+    ("type_", "text"),
+    [
+        ("text", " any\\n"),
+        ("varchar(9)", "ab "),
+        ("uuid", "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11"),
+        ("json", '{"a": 1.50}'),
+        ("jsonb", '{"a": 1.50}'),
+        ("mood", "glad"),
+        ("inet", "10.0.0.1"),
+        ("numeric", "0.12345678901234567890"),
+        ("numeric(4, 2)", "1.5"),
+        ("bigint", "7"),
+        ("boolean", "true"),
+        ("int4range", "[1,5)"),
+    ],
+)
+def test_texts_go_into_columns_that_keep_their_values(database, type_, text):
+    found = database(f"CREATE TYPE mood AS ENUM ('glad'); CREATE TABLE clicks (v {type_})")
+    assert put(found, Postgres("clicks"), pa.table({"v": [text]})) == []
+    query = "SELECT v::text = '{}'::{}::text FROM clicks"
+    assert found.execute(query.format(text, type_)) == [(True,)]
+
+
 @pytest.mark.parametrize("many", [1, 200])
 @pytest.mark.parametrize(("type_", "kind", "values"), ROUNDED)
 def test_a_value_that_its_column_would_change_is_a_dead_letter(database, type_, kind, values, many):
@@ -187,6 +249,16 @@ def test_blanks_at_the_end_of_a_char_do_not_count_in_a_key(database):
         ("real", pa.decimal128(5, 2), "numeric"),
         ("double precision", pa.decimal128(5, 2), "numeric"),
         ("time", UTC_TIME, "timestamptz"),
+        ("money", pa.decimal128(10, 3), "numeric"),
+        ("money", pa.float64(), "numeric"),
+        ("money[]", pa.string(), "numeric"),
+        ("name", pa.string(), "text"),
+        ('"char"', pa.bool_(), "text"),
+        ("oid", pa.int64(), "bigint"),
+        ("regclass", pa.string(), "text"),
+        ("bytea", pa.string(), "text"),
+        ("tsvector", pa.string(), "text"),
+        ("tstzrange", pa.string(), "text"),
         ("part", pa.string(), "jsonb"),
         ("part[]", pa.string(), "jsonb"),
         ("short[]", pa.string(), "jsonb"),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from headrace.sinks.postgres.connection import quoted
 from headrace.sinks.postgres.identifiers import EXACT
+from headrace.sinks.postgres.text_forms import text_form
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,9 +83,26 @@ class Kind(enum.Enum):
     DOUBLE = "doubles"
     SUM = "sums of doubles"
     TIME = "times"
+    TEXT = "texts"
     JSON = "values of JSON"
 
 
+_NUMBERS_OF_THE_SERVER = ("oid", "xid", "xid8", "cid", "tid", "oidvector", "int2vector")
+_NAMES_OF_THE_SERVER = (
+    *("regclass", "regcollation", "regconfig", "regdictionary", "regnamespace", "regoper"),
+    *("regoperator", "regproc", "regprocedure", "regrole", "regtype"),
+)
+# They round to cents, cut texts, take a negative number for another one, or look names up.
+_UNCLEAR = {
+    "money": "numeric",
+    **dict.fromkeys(_NUMBERS_OF_THE_SERVER, "bigint"),
+    **dict.fromkeys(("name", "char", *_NAMES_OF_THE_SERVER), "text"),
+}
+# They read escapes, make words of a text, or have a day or time that a text may be cut to.
+_UNCLEAR_OF_TEXTS = (
+    *("bytea", "tsvector", "tsquery", "daterange", "tsrange", "tstzrange"),
+    *("datemultirange", "tsmultirange", "tstzmultirange"),
+)
 _REFUSED = {
     ("float4", Kind.DOUBLE): "double precision",
     ("float4", Kind.DECIMAL): "numeric",
@@ -92,6 +110,7 @@ _REFUSED = {
     ("float8", Kind.DECIMAL): "numeric",
     ("time", Kind.TIME): "timestamptz",
     ("timetz", Kind.TIME): "timestamptz",
+    **{(name, Kind.TEXT): "text" for name in _UNCLEAR_OF_TEXTS},
 }
 
 
@@ -134,14 +153,17 @@ class ColumnType:
 
     def fault(self, kind: Kind | None) -> str | None:
         """Returns why values of a kind would be changed in the column; None: each may fit."""
-        fitting = None if kind is None else _REFUSED.get((self.base, kind))
+        fitting = _UNCLEAR.get(self.element)
+        if kind is not None:
+            fitting = fitting or _REFUSED.get((self.element, kind))
         if kind is Kind.SUM and self.base == "numeric" and self.modifier >= 0:
             fitting = "double precision"
-        if kind is None or fitting is None:
+        if fitting is None:
             return None
+        values = "values" if kind is None else kind.value
         return (
-            f"its column {self.name!r} is {self.declared}, which would change the {kind.value} of"
-            f" the rows: {fitting}"
+            f"its column {self.name!r} is {self.declared}, which would change {values} of the rows,"
+            f" or read them in several ways: make it {fitting}"
         )
 
     def exact_staging(self, kind: Kind | None) -> tuple[str, str] | None:
@@ -156,6 +178,11 @@ class ColumnType:
         # A double has 15 digits as a number, and all that it needs as a text.
         digits = f"text{array}::" if wider == "numeric" and self.element in _FLOATS else ""
         return f"{wider}{array}", f"{{0}} = {{0}}::{{1}}::{digits}{wider}{array}"
+
+    @property
+    def text_form(self) -> str | None:
+        """Regular expression of the texts that the column reads as they are; None: of any."""
+        return text_form(self.base)
 
     @property
     def compared_as(self) -> str:
@@ -189,7 +216,8 @@ class ColumnType:
         if self.modifier >= 0 and self.element in _ROUNDED:
             return self.element
         if self.element in _FLOATS:
-            return {None: None, Kind.INTEGER: "bigint", Kind.JSON: "numeric"}.get(kind)
+            wider = {Kind.INTEGER: "bigint", Kind.TEXT: "numeric", Kind.JSON: "numeric"}
+            return None if kind is None else wider.get(kind)
         if self.element == "date" and kind in {Kind.TIME, Kind.JSON}:
             return "timestamp"
         return None
@@ -243,6 +271,9 @@ def kinds_of(schema: pa.Schema) -> dict[str, Kind]:
         Kind.DECIMAL: types.is_decimal,
         Kind.DOUBLE: types.is_float64,
         Kind.TIME: types.is_timestamp,
+        Kind.TEXT: lambda kind: (
+            types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+        ),
     }
     return {
         column.name: kind

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.errors import SinkError
-from headrace.sinks.postgres.column_types import column_types, make_exact
+from headrace.sinks.postgres.column_types import Kind, column_types, make_exact
 from headrace.sinks.postgres.connection import find_table, quoted
 from headrace.sinks.postgres.identifiers import (
     ORDER,
@@ -34,8 +34,11 @@ WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
 """
 
 
-def create_staging_table(connection: Connection, spec: TargetSpec, staging: str) -> None:
+def create_staging_table(connection: Connection, spec: TargetSpec, staging: str) -> dict[str, str]:
     """Makes a staging table with the columns that the rows have.
+
+    Returns:
+        by column of texts, the form that they must have to be read as they are.
 
     Raises:
         SinkError: if the table that it is for is gone.
@@ -49,6 +52,8 @@ def create_staging_table(connection: Connection, spec: TargetSpec, staging: str)
         column for column in column_types(connection, spec.table) if column.name in spec.columns
     ]
     make_exact(connection, own_identifier(staging), used, spec.kinds)
+    texts = [column for column in used if spec.kinds.get(column.name) is Kind.TEXT]
+    return {column.name: form for column in texts if (form := column.text_form) is not None}
 
 
 def copy_into(spec: TargetSpec, staging: str) -> Composed:

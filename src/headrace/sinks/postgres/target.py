@@ -180,7 +180,8 @@ def _check_types(connection: Connection, spec: TargetSpec, columns: Sequence[Col
         TableMismatchError: if one would change most of them.
     """
     for each in columns:
-        if fault := each.fault(spec.kinds.get(each.name)):
+        is_written = each.name in spec.columns
+        if is_written and (fault := each.fault(spec.kinds.get(each.name))):
             raise TableMismatchError(spec.table, fault)
     for name in rounded_within(connection, spec.table, columns):
         if name in spec.columns:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from headrace.sinks.postgres.row_by_row import insert_each
 from headrace.sinks.postgres.sqlstates import ServerError, is_of_row, may_be_of_row
 from headrace.sinks.postgres.staging import copy_into, create_staging_table, drop_tables
 from headrace.sinks.postgres.target import TargetSpec
+from headrace.sinks.postgres.text_forms import without_form
 
 if TYPE_CHECKING:
     import psycopg
@@ -55,6 +57,7 @@ class StagingWriter:
         self._url, self._spec = url, spec
         self._staging = f"{prefix}{task_id}"
         self._is_made = False
+        self._text_forms: Mapping[str, str] = {}
         self._rows = 0
         self._one_by_one = _ONE_BY_ONE
 
@@ -67,11 +70,14 @@ class StagingWriter:
         """
         with translated_errors(), connect(self._url) as connection:
             if not self._is_made:
-                create_staging_table(connection, self._spec, self._staging)
+                self._text_forms = create_staging_table(connection, self._spec, self._staging)
                 self._is_made = True
-            rejected = self._copy(connection, rows)
+            rejected = without_form(rows, self._text_forms)
+            places = [place for place in range(rows.num_rows) if place not in rejected]
+            for row in self._copy(connection, rows.take(places) if rejected else rows):
+                rejected[places[row.index]] = replace(row, index=places[row.index])
         self._rows += rows.num_rows - len(rejected)
-        return rejected
+        return [rejected[place] for place in sorted(rejected)]
 
     def close(self) -> list[str]:
         """Returns the staging table, if there are rows in it."""
