@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from tests.contracts.names import COLUMNS
 from tests.integration.test_sinks import Database
 
-from headrace import Distinct, Pipeline, Postgres, Stats, Topic, WriteMode
+from headrace import Distinct, OnNull, Pipeline, Postgres, Stats, Topic, WriteMode
 from headrace.errors import TableMismatchError
+from headrace.sinks.api import DELETED
 from headrace.sinks.postgres.connection import find_table
 from headrace.sinks.postgres.json_rows import insert_rows
 from headrace.testing.sink_lab import batch
@@ -413,10 +414,46 @@ def test_an_index_that_compares_keys_in_another_order_only_is_taken(database, co
 def test_texts_that_are_one_key_have_no_last_row_without_newest_by(database):
     ddl = f"{CI}CREATE TABLE clicks (name text COLLATE ci PRIMARY KEY, n int); {NOT_DETERMINISTIC}"
     found = database(ddl)
-    with pytest.raises(TableMismatchError, match="'name' takes texts that differ"):
+    with pytest.raises(TableMismatchError, match=r"'name' .* takes texts that differ"):
         replace(BY_NAME, newest_by=None).open(found.context, NAMES)
     BY_NAME.open(found.context, NAMES)
     ADDED.open(database(ddl).context, NAMES)
+
+
+LAST_READ = replace(BY_NAME, newest_by=None)
+
+
+@pytest.mark.parametrize(
+    "type_",
+    ["uuid", "char(4)", "bigint", "numeric", "inet", "timestamptz", "date", "boolean", "text[]"],
+)
+@pytest.mark.parametrize("sink", [LAST_READ, replace(LAST_READ, on_null=OnNull.DELETE)])
+def test_a_text_is_no_key_of_a_type_that_takes_others_for_one_without_newest_by(
+    database, sink, type_
+):
+    found = database(f"CREATE TABLE clicks (name {type_} PRIMARY KEY, n int)")
+    columns = NAMES.append(pa.field(DELETED, pa.bool_())) if sink.null_key else NAMES
+    for look in (sink.changes, sink.open):
+        with pytest.raises(TableMismatchError, match=r"takes texts that differ.*newest_by.*text"):
+            look(found.context, columns)
+    BY_NAME.open(found.context, NAMES)
+
+
+@pytest.mark.parametrize(
+    ("type_", "kind"),
+    [
+        ("text", pa.string()),
+        ("varchar(9)", pa.string()),
+        ("short", pa.string()),
+        ("mood", pa.string()),
+        ("bigint", pa.int64()),
+        ("numeric", pa.int64()),
+    ],
+)
+def test_a_key_whose_texts_are_all_apart_needs_no_newest_by(database, type_, kind):
+    types = "CREATE DOMAIN short AS varchar(9); CREATE TYPE mood AS ENUM ('glad');"
+    found = database(f"{types} CREATE TABLE clicks (name {type_} PRIMARY KEY, n int)")
+    LAST_READ.open(found.context, pa.schema([("name", kind), ("n", pa.int64())]))
 
 
 class Part:

@@ -37,7 +37,7 @@ WITH RECURSIVE columns AS (
     FROM columns JOIN pg_catalog.pg_type ON pg_type.oid = type AND typtype = 'd'
 )
 SELECT attnum, attname, declared, typname, modifier, nspname, collname, collisdeterministic,
-    typtype = 'c'
+    typtype
 FROM columns
 JOIN pg_catalog.pg_type ON pg_type.oid = type AND typtype <> 'd'
 LEFT JOIN pg_catalog.pg_collation AS c ON c.oid = attcollation
@@ -50,6 +50,7 @@ JOIN pg_catalog.pg_attribute ON attrelid = conrelid AND attnum = ANY(conkey)
 WHERE conrelid = to_regclass(%s) AND contype = 'c' AND attname = %s
 """
 _ROUNDED = frozenset({"numeric", "time", "timetz", "timestamp", "timestamptz", "interval"})
+_PLAIN_TEXTS = frozenset({"text", "varchar"})
 # Without a length; blanks at the end of a bpchar do not count, in keys either.
 _LIMITED = {"varchar": "text", "bpchar": "bpchar"}
 # Parts of composite types, at any depth, and what else is in domains and arrays.
@@ -138,7 +139,7 @@ class ColumnType:
         base: name of the type, without length and scale; of a domain, that of its base type.
         modifier: PostgreSQL's number for length or scale; -1: there is none.
         collation: schema and name; None: the type has none.
-        takes_texts_for_one: whether texts that differ may be equal.
+        tells_texts_apart: whether texts that differ are values that differ.
         is_composite: whether it has parts.
     """
 
@@ -148,7 +149,7 @@ class ColumnType:
     base: str
     modifier: int
     collation: tuple[str, str] | None
-    takes_texts_for_one: bool
+    tells_texts_apart: bool
     is_composite: bool
 
     def fault(self, kind: Kind | None) -> str | None:
@@ -165,6 +166,10 @@ class ColumnType:
             f"its column {self.name!r} is {self.declared}, which would change {values} of the rows,"
             f" or read them in several ways: make it {fitting}"
         )
+
+    def takes_texts_for_one(self, kind: Kind | None) -> bool:
+        """Whether the values are texts, and two that differ may be one value of the column."""
+        return kind is Kind.TEXT and not self.tells_texts_apart
 
     def exact_staging(self, kind: Kind | None) -> tuple[str, str] | None:
         """Returns a wider type, and when its value is the same in the column; None: always.
@@ -234,8 +239,8 @@ def column_types(connection: Connection, name: str) -> list[ColumnType]:
             base,
             modifier,
             None if collation is None else (schema, collation),
-            base == "citext" or is_deterministic is False,
-            is_composite,
+            type_ == "e" or (base in _PLAIN_TEXTS and is_deterministic is not False),
+            type_ == "c",
         )
         for (
             number,
@@ -246,7 +251,7 @@ def column_types(connection: Connection, name: str) -> list[ColumnType]:
             schema,
             collation,
             is_deterministic,
-            is_composite,
+            type_,
         ) in rows
     ]
 

@@ -220,9 +220,11 @@ def _check_key(connection: Connection, spec: TargetSpec, columns: Sequence[Colum
         raise TableMismatchError(spec.table, reason)
     if spec.mode == "upsert" and spec.newest_by is None:
         for each in columns:
-            if each.name in spec.key and each.takes_texts_for_one:
+            is_key = each.name in spec.key
+            if is_key and each.takes_texts_for_one(spec.kinds.get(each.name)):
                 reason = (
-                    f"its column {each.name!r} takes texts that differ for one key, and they are in"
-                    " several partitions: name `newest_by`, or give it another type or collation"
+                    f"its column {each.name!r} is {each.declared}, which takes texts that differ"
+                    " for one key, and they are in several partitions: name `newest_by`, or make"
+                    " it text with a deterministic collation"
                 )
                 raise TableMismatchError(spec.table, reason)
