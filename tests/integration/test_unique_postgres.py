@@ -222,6 +222,8 @@ ODD = [
     ("jsonpath", "$.a", "$.b"),
     ("odd_parts", "([1],x)", "([2],x)"),
     ("timestamptz", "infinity", "-infinity"),
+    ("interval", "1 month", "30 days"),
+    ("interval[]", "{1 day}", "{24:00:00}"),
 ]
 
 

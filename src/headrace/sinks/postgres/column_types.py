@@ -115,10 +115,11 @@ _REFUSED = {
 }
 
 
-# Types without an equality, those whose equality compares areas or lengths, and texts, whose
-# collation may take others for equal.
+# Types without an equality, those whose equality compares areas or lengths, or takes a month for 30
+# days, and texts, whose collation may take others for equal.
 _AREAS = frozenset(("point", "line", "lseg", "box", "circle", "path", "polygon"))
-_COMPARED_TEXTS = _AREAS | {"text", "varchar", "bpchar", "citext", "json", "jsonpath", "xml"}
+_TEXTS = frozenset(("text", "varchar", "bpchar", "citext", "json", "jsonpath", "xml"))
+_COMPARED_TEXTS = _AREAS | _TEXTS | {"interval"}
 # Without an order of names; a value that jsonb does not hold, as it is written: a NUL, half of a
 # character beyond the first plane, a number without bounds.
 _COMPARED_JSON = r"""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from decimal import Decimal
+import math
+from contextlib import suppress
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
@@ -24,11 +26,24 @@ def any_texts(column: pa.Array, field: EventField) -> pa.Array:
 
 
 def _parsed(text: str) -> Any:
+    # Python takes no int of thousands of digits.
+    for integer in (int, _number):
+        with suppress(ValueError, RecursionError):
+            return json.loads(text, parse_float=_number, parse_int=integer, parse_constant=_number)
+    return text  # a step has put another text here
+
+
+def _number(text: str) -> Any:
     try:
-        return json.loads(text, parse_float=Decimal)
-    except (ValueError, RecursionError):  # a step has put another text here
-        return text
+        return Decimal(text)
+    except InvalidOperation:  # its exponent is beyond all bounds
+        return _no_json(text)
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, default=repr)
+    return json.dumps(value, sort_keys=True, default=_no_json)
+
+
+def _no_json(value: Any) -> list[Any]:
+    """Returns what no JSON is equal to: beside NaN, a text that tells values apart."""
+    return [math.nan, repr(value)]
