@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.contracts.names import COLUMNS
 from tests.integration.test_sinks import Database
+from tests.integration.test_unique_stats import Commits
 
 from headrace import Distinct, OnNull, Pipeline, Postgres, Stats, Topic, WriteMode
 from headrace.errors import TableMismatchError
@@ -454,6 +455,42 @@ def test_a_key_whose_texts_are_all_apart_needs_no_newest_by(database, type_, kin
     types = "CREATE DOMAIN short AS varchar(9); CREATE TYPE mood AS ENUM ('glad');"
     found = database(f"{types} CREATE TABLE clicks (name {type_} PRIMARY KEY, n int)")
     LAST_READ.open(found.context, pa.schema([("name", kind), ("n", pa.int64())]))
+
+
+DELETING = replace(LAST_READ, on_null=OnNull.DELETE)
+DELETABLE = pa.schema(
+    [("name", pa.string()), ("mail", pa.string()), ("price", pa.float64()), (DELETED, pa.bool_())]
+)
+
+
+@pytest.mark.parametrize(
+    "constraint", ["NOT NULL", "CHECK (VALUE IS NOT NULL)", "CHECK (VALUE ~ '@')"]
+)
+def test_a_tombstone_deletes_whatever_domains_other_columns_have(database, constraint):
+    found = database(
+        f"CREATE DOMAIN mail AS varchar(9) {constraint}; CREATE DOMAIN mine AS mail;"
+        ' CREATE DOMAIN "a {price}" AS numeric(4, 1) NOT NULL;'
+        ' CREATE TABLE clicks (name text PRIMARY KEY, mail mine, price "a {price}")'
+    )
+    rows = [("a", "a@b", 1.5), ("b", "b@c", 2.5), ("c", "c@d", 1.25), ("d", "b" * 9 + "@", 1.5)]
+    commits = Commits(DELETING, found, schema=DELETABLE)
+    sent = [{"name": n, "mail": m, "price": p, DELETED: False} for n, m, p in rows]
+    assert commits(sent) == {"counted": 2, "wrong-value": 2}
+    bad = {"name": "b", "mail": None, "price": 2.5, DELETED: False}
+    assert commits([{"name": "a", DELETED: True}, bad]).total() == 2
+    there = found.execute("SELECT name, mail::text, price::float8 FROM clicks")
+    assert there == ([("b", "b@c", 2.5)] if "~" not in constraint else [("b", None, 2.5)])
+
+
+def test_a_row_that_a_domain_refuses_is_a_dead_letter_where_rows_delete(database):
+    found = database(
+        "CREATE DOMAIN mail AS text CHECK (VALUE ~ '@');"
+        " CREATE TABLE clicks (name text PRIMARY KEY, mail mail, price float8)"
+    )
+    commits = Commits(DELETING, found, schema=DELETABLE)
+    sent = [{"name": n, "mail": m, DELETED: False} for n, m in [("a", "a@b"), ("b", "b")]]
+    assert commits(sent) == {"counted": 1, "check-violated": 1}
+    assert found.execute("SELECT name FROM clicks") == [("a",)]
 
 
 class Part:

@@ -37,7 +37,7 @@ WITH RECURSIVE columns AS (
     FROM columns JOIN pg_catalog.pg_type ON pg_type.oid = type AND typtype = 'd'
 )
 SELECT attnum, attname, declared, typname, modifier, nspname, collname, collisdeterministic,
-    typtype
+    typtype, format_type(type, modifier)
 FROM columns
 JOIN pg_catalog.pg_type ON pg_type.oid = type AND typtype <> 'd'
 LEFT JOIN pg_catalog.pg_collation AS c ON c.oid = attcollation
@@ -142,6 +142,7 @@ class ColumnType:
         collation: schema and name; None: the type has none.
         tells_texts_apart: whether texts that differ are values that differ.
         is_composite: whether it has parts.
+        plain: its type, as SQL has it; of a domain its base type.
     """
 
     number: int
@@ -152,6 +153,7 @@ class ColumnType:
     collation: tuple[str, str] | None
     tells_texts_apart: bool
     is_composite: bool
+    plain: str
 
     def fault(self, kind: Kind | None) -> str | None:
         """Returns why values of a kind would be changed in the column; None: each may fit."""
@@ -242,6 +244,7 @@ def column_types(connection: Connection, name: str) -> list[ColumnType]:
             None if collation is None else (schema, collation),
             type_ == "e" or (base in _PLAIN_TEXTS and is_deterministic is not False),
             type_ == "c",
+            plain,
         )
         for (
             number,
@@ -253,6 +256,7 @@ def column_types(connection: Connection, name: str) -> list[ColumnType]:
             collation,
             is_deterministic,
             type_,
+            plain,
         ) in rows
     ]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.errors import SinkError
-from headrace.sinks.postgres.column_types import Kind, column_types, make_exact
+from headrace.sinks.postgres.column_types import ColumnType, Kind, column_types, make_exact
 from headrace.sinks.postgres.connection import find_table, quoted
 from headrace.sinks.postgres.identifiers import (
     ORDER,
@@ -47,10 +48,12 @@ def create_staging_table(connection: Connection, spec: TargetSpec, staging: str)
         raise SinkError(f"table {spec.table}", "there is no such table any more")
     every = connection.execute(_EVERY_COLUMN, (quoted(connection, spec.table),))
     unused = [name for (name,) in every if name not in spec.columns]
-    connection.execute(_creation(spec, staging, unused))
     used = [
-        column for column in column_types(connection, spec.table) if column.name in spec.columns
+        _staged_type(spec, column)
+        for column in column_types(connection, spec.table)
+        if column.name in spec.columns
     ]
+    connection.execute(_creation(spec, staging, unused, used))
     make_exact(connection, own_identifier(staging), used, spec.kinds)
     texts = [column for column in used if spec.kinds.get(column.name) is Kind.TEXT]
     return {column.name: form for column in texts if (form := column.text_form) is not None}
@@ -111,21 +114,30 @@ def drop_left_behind(connection: Connection, prefix: str) -> None:
     drop_tables(connection, [name for (name,) in left])
 
 
-def _creation(spec: TargetSpec, staging: str, unused: Sequence[str]) -> Composed:
+def _staged_type(spec: TargetSpec, column: ColumnType) -> ColumnType:
+    """Returns a column as it is staged: of rows that delete, no domain, which may refuse null."""
+    is_plain = spec.deletes and column.name not in spec.key
+    return replace(column, declared=column.plain) if is_plain else column
+
+
+def _creation(
+    spec: TargetSpec, staging: str, unused: Sequence[str], used: Sequence[ColumnType]
+) -> Composed:
     """Makes a table like the target, with types, CHECK and NOT NULL, but for ``unused`` columns.
 
     What a column of it takes, the target takes, and without a change once it has the statements of
     ``make_exact``. It is not logged: a crash of the server empties it, which the commit notices.
     A key with a null in it would be another row's each time: a unique index takes any number of
-    them. Rows that delete have nothing but the key, so then the table's constraints are left to it.
+    them. Rows that delete have nothing but the key, so then the constraints of the table and of the
+    domains of its columns are left to it.
     """
     from psycopg import sql
 
     copied = "" if spec.deletes else "INCLUDING CONSTRAINTS"
-    nullable = [name for name in spec.columns if name not in spec.key] if spec.deletes else []
+    nullable = [each for each in used if each.name not in spec.key] if spec.deletes else []
     changes = [
         *(("DROP COLUMN {} CASCADE", name) for name in unused),
-        *(("ALTER COLUMN {} DROP NOT NULL", name) for name in nullable),
+        *(("ALTER COLUMN {} DROP NOT NULL", each.name) for each in nullable),
         *(("ALTER COLUMN {} SET NOT NULL", name) for name in spec.key if not spec.takes_null_keys),
         *(("ADD COLUMN {} boolean NOT NULL", name) for name in spec.staged[len(spec.columns) :]),
         ("ADD COLUMN {} bigserial", ORDER),
@@ -138,4 +150,10 @@ def _creation(spec: TargetSpec, staging: str, unused: Sequence[str]) -> Composed
         sql.SQL("ALTER TABLE {} " + change).format(table, sql.Identifier(name))
         for change, name in changes
     )
-    return sql.SQL("; ").join([create, *alter])
+    without_domain = (
+        sql.SQL("ALTER TABLE {} ALTER COLUMN {} TYPE {}").format(
+            table, sql.Identifier(each.name), sql.SQL(each.plain)
+        )
+        for each in nullable
+    )
+    return sql.SQL("; ").join([create, *alter, *without_domain])
