@@ -29,6 +29,10 @@ def unique_within(rows):
     return rows.dropDuplicatesWithinWatermark(["event_id"])
 
 
+def distinct(rows):
+    return rows.sparkSession.sql("SELECT DISTINCT event_id, event_time FROM {rows}", rows=rows)
+
+
 def unique_by_arrival(rows):
     """By another time of the records than that of their events."""
     timed = rows.withWatermark("_timestamp", "10 minutes")
@@ -72,6 +76,7 @@ def remembered(rows):
 BEHIND = {
     unique: ["e7", "e8", "e9"],
     unique_within: ["e7", "e8", "e9"],
+    distinct: ["e7", "e8", "e9"],
     by_time: ["e7", "e8", "e9"],
     remembered: ["e7", "e8", "e9"],
     summed: ["e7", "e8"],

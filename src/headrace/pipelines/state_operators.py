@@ -44,6 +44,7 @@ _STATEFUL = frozenset(
         "Aggregate",
         "Deduplicate",
         "DeduplicateWithinWatermark",
+        "Distinct",
         "FlatMapGroupsInPandasWithState",
         "GlobalLimit",
         "Join",

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from headrace.pipelines.ledger.step_ledger import Keep
 
 
+_OWN_COLUMNS = "_headrace_"
+"""Begins the names of columns that headrace adds to rows for its own steps."""
+
+
 def take_out_behind(rows: DataFrame, staging: Staging, topics: Sequence[str]) -> DataFrame:
     """Returns ``rows`` of a query whose operators with state get none behind the watermark.
 
@@ -205,8 +209,7 @@ class _BehindFilter:
         times = _ends(rows.field(self.time)).cast(pa.int64()).to_pylist()
         names = [field.name for field in rows.type]
         table = pa.Table.from_arrays(rows.flatten(), names)
-        if LINEAGE in names:
-            table = table.drop_columns([LINEAGE])
+        table = table.drop_columns([name for name in names if name.startswith(_OWN_COLUMNS)])
         for index, time in enumerate(times):
             detail = (
                 f"column {field.name!r} {verb} {time_text(time)}; the watermark is {passed}, and a "
