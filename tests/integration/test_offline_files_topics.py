@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import threading
 import uuid
 
@@ -195,6 +196,22 @@ def test_what_can_not_be_loaded_is_a_dead_letter_of_its_topic_once(flow):
         ("not-json", 7),
         ("not-json", 1_048_588),
     ]
+
+
+def test_dead_letters_of_a_topic_that_nothing_reads_and_of_no_table_are_listed(flow):
+    write(flow.files / "f.1", line(1, project_id="twelve"), b"no json")
+    flow.load()
+
+    def ask(*topic):
+        command = [HEADRACE, "dead-letters", "list", *topic, "--project", flow.folder, "--json"]
+        return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+
+    counts = {each["topic"]: each["count"] for each in ask()["topics"]}
+    assert counts[flow.topic] == 1
+    assert counts[PROGRESS_TOPIC] >= 1
+    [letter] = ask(flow.topic)["dead_letters"]
+    assert letter["reason"] == "wrong-type"
+    assert "not-json" in {each["reason"] for each in ask(PROGRESS_TOPIC)["dead_letters"]}
 
 
 def test_a_dry_run_writes_nothing_and_keeps_nobody_out(flow):

@@ -11,12 +11,13 @@ from functools import partial
 
 from headrace.control.project import LoadedProject
 from headrace.control.services import broker_config
-from headrace.errors import TopicMissingError
+from headrace.errors import AuthorizationError, TopicMissingError
 from headrace.events.envelopes import wrapped
 from headrace.kafka.client import ClientConfig, describe
 from headrace.kafka.dead_letters import StoredDeadLetter, dead_letters_topic, scan
 from headrace.kafka.replay import DeadLetterFilter, Replay, replay, replayed
 from headrace.model import DEAD_LETTERS_SUFFIX
+from headrace.offline_files.kafka_destination import PROGRESS_TOPIC
 
 _ORIGIN = re.compile(
     r"(?P<topic>[A-Za-z0-9._-]+)/(?P<partition>\d+):(?P<offset>\d+)(?P<event>#\d+)?"
@@ -42,6 +43,35 @@ class TopicDeadLetters:
     reasons: Mapping[str, int]
     pipelines: Mapping[str, int]
     latest_ms: int
+
+
+def listable_topics(project: LoadedProject) -> list[str]:
+    """Returns the topics that may have dead letters: those declared, and the one of offline files.
+
+    A topic that nothing reads may have letters of offline files. Those of lines that belong to no
+    topic are letters of the topic that holds the progress.
+    """
+    return [*project.topics, PROGRESS_TOPIC]
+
+
+def counted_topics(project: LoadedProject, config: ClientConfig) -> list[str]:
+    """Returns the topics that pipelines or workers read, and others that have a dead-letter topic.
+
+    Others that the user may not describe are left out.
+
+    Raises:
+        BrokerUnreachableError: if the broker does not respond within 15 seconds.
+    """
+    read = list(project.dead_lettered)
+    others = [name for name in listable_topics(project) if name not in read]
+    return [*read, *(name for name in others if _has_letters(config, name))]
+
+
+def _has_letters(config: ClientConfig, topic: str) -> bool:
+    try:
+        return bool(describe(config, [dead_letters_topic(topic)]))
+    except AuthorizationError:
+        return False
 
 
 def summarize(config: ClientConfig, topic: str, only: DeadLetterFilter) -> TopicDeadLetters:

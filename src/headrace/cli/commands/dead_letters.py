@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -62,16 +63,21 @@ def list_(
 ) -> DeadLetterCounts | DeadLetterList:
     """Count dead letters per topic, or show the latest of TOPIC."""
     from headrace.cli.views.dead_letters import DeadLetterCounts, DeadLetterList
-    from headrace.control.dead_letters import latest_dead_letters, summarize
+    from headrace.control.dead_letters import (
+        counted_topics,
+        latest_dead_letters,
+        listable_topics,
+        summarize,
+    )
     from headrace.control.services import broker_config
 
     only = _filter(reasons, pipelines, (), since)
     if topic:
-        _check_topic(session, topic)
+        _check_topic(topic, listable_topics(session.project))
         config = broker_config(session.settings)
         return DeadLetterList(tuple(latest_dead_letters(config, topic, only, limit)))
-    topics = session.project.dead_lettered
     config = broker_config(session.settings)
+    topics = counted_topics(session.project, config)
     return DeadLetterCounts(tuple(summarize(config, name, only) for name in topics))
 
 
@@ -123,7 +129,7 @@ def replay(  # noqa: PLR0913 - one for each option
     from headrace.cli.views.dead_letters import ReplayResult
     from headrace.control.dead_letters import replay_dead_letters
 
-    _check_topic(session, topic)
+    _check_topic(topic, session.project.dead_lettered)
     _check_records(records)
     only = _filter(reasons, pipelines, records, since)
     replayed = replay_dead_letters(session.project, topic, only, again=again, dry_run=dry_run)
@@ -142,10 +148,9 @@ def _filter(
     return DeadLetterFilter(frozenset(reasons), frozenset(pipelines), frozenset(records), since_ms)
 
 
-def _check_topic(session: Session, topic: str) -> None:
-    declared = session.project.dead_lettered
-    if topic not in declared:
-        raise unknown("topic with dead letters", topic, declared)
+def _check_topic(topic: str, known: Collection[str]) -> None:
+    if topic not in known:
+        raise unknown("topic with dead letters", topic, known)
 
 
 def _check_records(records: tuple[str, ...]) -> None:
