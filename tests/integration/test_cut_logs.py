@@ -22,10 +22,12 @@ from headrace.errors import (
     QueryTopicTruncatedError,
     WorkerTruncatedError,
 )
-from headrace.kafka.client import client_config
+from headrace.kafka.client import client_config, connected_producer
+from headrace.kafka.dead_letter_writer import dead_letter_records
+from headrace.kafka.replay import DeadLetterFilter, replay
 from headrace.merger.plan import ClockSource, MergePlan
 from headrace.mirror.link import Link
-from headrace.model import TopicPartition
+from headrace.model import DeadLetter, TopicPartition
 from headrace.queries.instance.instance import AggregatorInstance
 from headrace.queries.records.matched import Tick
 from headrace.queries.topics import ensure_query_topics
@@ -199,6 +201,35 @@ def test_a_merger_does_not_skip_what_follows_the_cut(own, topic):
     assert isinstance(refusal, MergerLossError)
     assert (refusal.next_offset, refusal.accepted_offset) == (150, 100)
     assert "its log was truncated at offset 100" in str(refusal)
+
+
+def test_dead_letters_behind_the_cut_are_replayed(own, topic):
+    client, name = client_of(own), topic("clicks")
+    for each in (name, f"{name}.dead"):
+        make_topic(client, each, 1)
+    origin, log = TopicPartition(name, 0), CutLog(own, f"{name}.dead")
+
+    def write(offsets):
+        letters = [DeadLetter(origin, n, "not-json", "bad", b"k", b"%d" % n) for n in offsets]
+        # A producer that has written before the cut has other numbers than the log.
+        sender = connected_producer(client)
+        for record in dead_letter_records(client, letters, "p", "1"):
+            sender.produce(record.topic, record.value, record.key, 0, headers=list(record.headers))
+        assert sender.flush(FLUSH_SECONDS) == 0
+
+    def replayed():
+        result = replay(client, name, DeadLetterFilter())
+        return result.sent, result.already
+
+    write(range(10))
+    log.remember()
+    write(range(10, 20))
+    assert (replayed(), replayed()) == ((20, 0), (0, 20))
+
+    log.cut()
+    write(range(100, 130))
+
+    assert (replayed(), replayed()) == ((30, 10), (0, 40))
 
 
 def client_of(running):

@@ -4,7 +4,8 @@ A record that several pipelines and workers refused has a dead letter of each; i
 with a header that names them, and all other readers of the topic leave it out.
 
 What was replayed is remembered by consumer group ``headrace.replay.<topic>`` on the dead-letter
-topic: its committed offset means "all before", the metadata beside it says which ones after. A
+topic: its committed offset means "all before", the metadata beside it says which ones after. The
+leader epoch of the commit says whether the log was cut since: letters behind a cut are new. A
 crash between sending and remembering sends those records again, to the same readers: at least
 once, as with every producer. Replays of a topic run one at a time: see :mod:`sole_replay`.
 """
@@ -26,7 +27,14 @@ from headrace.errors import (
     SinkError,
     TopicMissingError,
 )
-from headrace.kafka.client import ClientConfig, LiveTopic, committed, describe
+from headrace.kafka.client import (
+    ClientConfig,
+    LiveTopic,
+    committed,
+    describe,
+    latest_offsets,
+    leader_epoch,
+)
 from headrace.kafka.dead_letters import (
     Position,
     StoredDeadLetter,
@@ -35,6 +43,7 @@ from headrace.kafka.dead_letters import (
 )
 from headrace.kafka.groups import offset_metadata_bytes
 from headrace.kafka.headers import foreign_headers
+from headrace.kafka.log_cuts import Seen, find_cuts
 from headrace.kafka.replayed import (
     REPLAYS,
     PartitionId,
@@ -182,13 +191,21 @@ def replayed(
     partitions = live.all_partitions if live is not None else []
     before: dict[TopicPartition, int] = {}
     after: set[Position] = set()
+    seen: dict[int, Seen] = {}
     for stored in committed(config, replay_group(topic), partitions):
         partition = TopicPartition(stored.topic, stored.partition)
         before[partition] = stored.offset
-        after |= {(partition, offset) for offset in decode(stored.offset, stored.metadata or "")}
-    positions = {letter.position for letter in letters}
-    until = {position for position in positions if position[1] < before.get(position[0], 0)}
-    return until | (positions & after)
+        offsets = decode(stored.offset, stored.metadata or "")
+        after |= {(partition, offset) for offset in offsets}
+        end = max(offsets, default=stored.offset - 1) + 1
+        seen[stored.partition] = Seen(end, leader_epoch(stored))
+    cuts = find_cuts(config, name, seen)
+    return {
+        (partition, offset)
+        for partition, offset in {letter.position for letter in letters}
+        if (offset < before.get(partition, 0) or (partition, offset) in after)
+        and offset < cuts.get(partition.partition, offset + 1)
+    }
 
 
 def replayed_records(
@@ -233,9 +250,14 @@ def decode(first: int, text: str) -> set[int]:
 
 
 def _memory(
-    letters: Sequence[StoredDeadLetter], done: set[Position]
+    letters: Sequence[StoredDeadLetter],
+    done: set[Position],
+    ends: Mapping[TopicPartition, tuple[int, int]],
 ) -> list[confluent_kafka.TopicPartition]:
-    """Returns the offsets to commit, so that exactly ``done`` is remembered as replayed."""
+    """Returns the offsets to commit, so that exactly ``done`` is remembered as replayed.
+
+    ``ends`` has the epochs of leaders.
+    """
     memory = []
     for partition in {letter.position[0] for letter in letters}:
         offsets = [letter.position[1] for letter in letters if letter.position[0] == partition]
@@ -244,9 +266,9 @@ def _memory(
         after = encode(
             first, [offset for offset in offsets if offset > first and (partition, offset) in done]
         )
-        memory.append(
-            confluent_kafka.TopicPartition(partition.topic, partition.partition, first, after)
-        )
+        _, epoch = ends[partition]
+        name, number = partition.topic, partition.partition
+        memory.append(confluent_kafka.TopicPartition(name, number, first, after, epoch))
     return memory
 
 
@@ -279,13 +301,14 @@ class _Sending:
         if live is None:
             raise TopicMissingError(self.topic)
         max_bytes = offset_metadata_bytes(self.config) or MAX_METADATA_BYTES
-        longest = max(len(partition.metadata) for partition in self._memory(records))
+        ends = latest_offsets(self.config, {letter.position[0] for letter in self.letters})
+        longest = max(len(partition.metadata) for partition in self._memory(records, ends))
         if longest > max_bytes:
             raise ReplayRefusedError(self.topic, longest)
         self.member.commit(opened_windows(self.config, self.topic, live.all_partitions))
         failures = self._send([_original(record, live, self.wrap) for record in records])
         sent = [record for index, record in enumerate(records) if index not in failures]
-        memory = [window for window in self._memory(sent) if len(window.metadata) <= max_bytes]
+        memory = [each for each in self._memory(sent, ends) if len(each.metadata) <= max_bytes]
         if not failures:
             memory += closed_windows(self.config, self.topic, live.all_partitions)
         self.member.commit(memory)
@@ -307,10 +330,12 @@ class _Sending:
         return failures
 
     def _memory(
-        self, records: Iterable[Sequence[StoredDeadLetter]]
+        self,
+        records: Iterable[Sequence[StoredDeadLetter]],
+        ends: Mapping[TopicPartition, tuple[int, int]],
     ) -> list[confluent_kafka.TopicPartition]:
         sent = {letter.position for record in records for letter in record}
-        return _memory(self.letters, self.done | sent)
+        return _memory(self.letters, self.done | sent, ends)
 
 
 def _failure(
