@@ -503,6 +503,24 @@ def second_topic(flow):
     return topic
 
 
+def test_a_pipeline_that_spark_refuses_begins_once_it_is_corrected(flow):
+    """Its checkpoint holds no more than the query that was not to be."""
+
+    def by_row(rows):
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F  # noqa: N812
+
+        window = Window.partitionBy("category").orderBy("n")
+        return rows.withColumn("row", F.row_number().over(window)).drop("row")
+
+    flow.send([click(n) for n in range(3)])
+    refused = flow.run(flow.pipeline("corrected", sink=Lake("corrected"), steps=[by_row]))
+    assert refused["corrected"].state is PipelineState.FAILED
+    assert "NON_TIME_WINDOW_NOT_SUPPORTED" in refused["corrected"].reason
+    outcome = flow.run(flow.pipeline("corrected", sink=Lake("corrected")))["corrected"]
+    assert (outcome.state, outcome.rows_out) == (PipelineState.FINISHED, 3), outcome.reason
+
+
 def test_a_second_watermark_is_refused_before_the_first_batch(flow):
     def unique(clicks, others):
         rows = clicks.unionByName(others).withWatermark("event_time", "2 days")

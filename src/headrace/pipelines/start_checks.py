@@ -26,7 +26,6 @@ from headrace.pipelines.positions import CheckpointIds, newest_checkpoint
 from headrace.pipelines.query_record import QueryRecord, read_query, write_query
 from headrace.pipelines.resets import Resets
 from headrace.pipelines.source.initial import read_initial
-from headrace.runtime import storage
 from headrace.sinks.api import PositionStore
 
 _LOG = logging.getLogger("headrace.pipelines")
@@ -141,7 +140,9 @@ class StartChecks:
     def _refuse_lost(self, newest: int | None) -> None:
         if newest is not None:
             raise self._lost(f"the table has rows of its checkpoint {newest}", in_table=True)
-        if storage.exists(f"{self.folder.uri}/1"):
+        first = self.folder.checkpoint(CurrentCheckpoint(1, "", begun=False))
+        # Of a query that Spark has refused there is no more than what it would have been.
+        if first.exists() or first.has_batches():
             raise self._lost("current.json is gone, checkpoint 1 is there", in_table=False)
         group = self.pipeline.consumer_group
         for source in self.pipeline.sources:
