@@ -247,6 +247,20 @@ def test_copies_that_are_gone_before_their_time_are_missing(spark, linked):
     }
 
 
+def test_when_copies_of_records_without_a_timestamp_may_be_removed_is_unknown(spark, linked):
+    sender = connected_producer(linked.other)
+    for _ in range(4):
+        sender.produce(linked.name, b"v", b"k", 0, timestamp=-1)
+    assert sender.flush(FLUSH_SECONDS) == 0
+    linked.mirror_all()
+    [window] = linked.windows(spark, "waw").values()
+    assert (window.state, window.unknown) == (BALANCED, "")
+    linked.delete_before(linked.own, linked.copy, 2)
+    [window] = linked.windows(spark, "waw").values()
+    assert window.state is UNKNOWN
+    assert "without a timestamp" in window.unknown
+
+
 @pytest.mark.parametrize(
     "config", [{"retention.ms": "3600000"}, {"retention.bytes": str(2**40)}], ids=str
 )

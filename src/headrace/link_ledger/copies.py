@@ -93,6 +93,7 @@ class _Counting:
         # that still has a copy.
         self._first_copies: dict[int, int] = {}
         self._accepted: list[AcceptedRange] = []
+        self._is_limited_by_size = False
 
     def count(self) -> LinkCount:
         """Returns the count."""
@@ -100,9 +101,11 @@ class _Counting:
         self._read_ends()
         self._begin_behind_accepted()
         self._find_first_copies()
+        source = self._sums(link.source, self._source.values(), self._source_fate())
+        self._note_without_time(source)
         return LinkCount(
             {number: range_.partition.path for number, range_ in self._target.items()},
-            self._sums(link.source, self._source.values(), self._source_fate()),
+            source,
             self._sums(link.target, self._target.values(), self._target_fate()),
             is_exact=True,
             unknown=self._unknown.reasons,
@@ -193,6 +196,16 @@ class _Counting:
                 )
                 del self._source[number], self._target[number]
 
+    def _note_without_time(self, source: Mapping[LinkKey, Sums]) -> None:
+        """Notes expired records without a timestamp: retention counts from the time of copying."""
+        for number, window, fate in source:
+            if fate is Fate.EXPIRED and window == 0 and not self._is_limited_by_size:
+                self._unknown.note(
+                    self._source[number].partition,
+                    f"copies of records without a timestamp are gone from {self._link.copy}, and"
+                    " when they were made is not known: retention may have removed them early",
+                )
+
     def _begin(self, ranges: dict[int, OffsetRange], number: int, start: int) -> None:
         range_ = ranges[number]
         ranges[number] = OffsetRange(
@@ -235,7 +248,8 @@ class _Counting:
         with naming_site(link.target_site):
             config = topic_states(link.target, [link.copy])[link.copy].config
         kept_ms = int(config["retention.ms"])
-        if int(config["retention.bytes"]) >= 0:
+        self._is_limited_by_size = int(config["retention.bytes"]) >= 0
+        if self._is_limited_by_size:
             return f.lit(True)
         is_old = own_time_ms() < time.time() * 1000 - kept_ms
         return f.coalesce(is_old, f.lit(False)) if kept_ms >= 0 else f.lit(False)
