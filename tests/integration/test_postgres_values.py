@@ -122,6 +122,16 @@ def test_a_text_that_its_column_would_change_is_a_dead_letter(database, type_, k
     assert found.execute(expected) == [(2 * many,)]
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
+def test_all_texts_of_a_task_may_be_dead_letters(database, kind):
+    found = database("CREATE TABLE clicks (day date)")
+    texts = pa.table({"day": pa.array(["today"] * 2, kind)})
+    assert [index for index, *_ in put(found, Postgres("clicks"), texts)] == [0, 1]
+    assert put(found, Postgres("clicks"), texts.slice(0, 0), 1) == []
+    days = pa.table({"day": pa.array(["2026-11-24"], kind)})
+    assert put(found, Postgres("clicks"), days, 2) == []
+
+
 @pytest.mark.parametrize(
     ("type_", "text"),
     [

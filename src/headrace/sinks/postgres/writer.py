@@ -74,8 +74,10 @@ class StagingWriter:
                 self._is_made = True
             rejected = without_form(rows, self._text_forms)
             places = [place for place in range(rows.num_rows) if place not in rejected]
-            for row in self._copy(connection, rows.take(places) if rejected else rows):
-                rejected[places[row.index]] = replace(row, index=places[row.index])
+            if places:
+                taken = rows.take(places) if rejected else rows
+                for row in self._copy(connection, taken):
+                    rejected[places[row.index]] = replace(row, index=places[row.index])
         self._rows += rows.num_rows - len(rejected)
         return [rejected[place] for place in sorted(rejected)]
 
