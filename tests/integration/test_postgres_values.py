@@ -312,6 +312,51 @@ def test_a_line_of_a_file_with_a_value_that_its_column_would_change_is_left_out(
     assert found.execute("SELECT id FROM clicks ORDER BY id") == [(0,), (2,), (3,)]
 
 
+@pytest.mark.parametrize(("type_", "kept", "changed"), TEXTS)
+def test_a_text_in_a_line_of_a_file_is_kept_as_it_is_or_left_out(database, type_, kept, changed):
+    found = database(f"CREATE TABLE clicks (id int, v {type_})")
+    values = [kept, changed, None, "no such value"]
+    rows = [{"id": b"%d" % n, "v": json.dumps(v).encode()} for n, v in enumerate(values)]
+    with psycopg.connect(found.url) as connection:
+        faults = insert_rows(connection, find_table(connection, "clicks"), rows)
+    assert [(fault.index, fault.reason) for fault in faults] == [
+        (1, "wrong-value"),
+        (3, "wrong-value"),
+    ]
+    expected = f"SELECT count(*) FROM clicks WHERE v::text = '{kept}'::{type_}::text OR v IS NULL"
+    assert found.execute(expected) == [(2,)]
+
+
+@pytest.mark.parametrize(
+    ("type_", "kept", "changed"),
+    [
+        ("date[]", ["2026-11-24", None], ["2026-11-24", "today"]),
+        ("timestamp(0)[]", ["2026-11-24T12:00:00"], ["2026-11-24T12:00:00.1"]),
+        ("timestamptz[]", ["2026-11-24T12:00:00Z"], ["2026-11-24T12:00:00.123456789Z"]),
+    ],
+)
+def test_times_in_an_array_of_a_line_of_a_file_are_kept_as_they_are(database, type_, kept, changed):
+    found = database(f"CREATE TABLE clicks (v {type_})")
+    rows = [{"v": json.dumps(value).encode()} for value in (kept, changed)]
+    with psycopg.connect(found.url) as connection:
+        [fault] = insert_rows(connection, find_table(connection, "clicks"), rows)
+    assert (fault.index, fault.reason) == (1, "wrong-value")
+    assert found.execute("SELECT cardinality(v) FROM clicks") == [(len(kept),)]
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"), [("money", 1.999), ("name", "a"), ('"char"', "ab"), ("oid", -1)]
+)
+def test_a_line_of_a_file_for_a_type_that_changes_values_is_left_out(database, type_, value):
+    found = database(f"CREATE TABLE clicks (id int, v {type_})")
+    line = {"id": b"1", "v": json.dumps(value).encode()}
+    with psycopg.connect(found.url) as connection:
+        table = find_table(connection, "clicks")
+        [fault] = insert_rows(connection, table, [line, {"id": b"2"}])
+    assert (fault.index, fault.reason) == (0, "wrong-value")
+    assert found.execute("TABLE clicks") == [(2, None)]
+
+
 def test_a_line_of_a_file_for_a_column_with_parts_that_round_is_left_out(database):
     found = database("CREATE TYPE part AS (price numeric(6, 2)); CREATE TABLE clicks (v part)")
     with psycopg.connect(found.url) as connection:

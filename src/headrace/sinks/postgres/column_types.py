@@ -187,6 +187,22 @@ class ColumnType:
         digits = f"text{array}::" if wider == "numeric" and self.element in _FLOATS else ""
         return f"{wider}{array}", f"{{0}} = {{0}}::{{1}}::{digits}{wider}{array}"
 
+    def exact_json(self) -> tuple[str, str] | None:
+        """Returns a type that keeps values of JSON, and when the column does; None: always.
+
+        The condition has the column for ``{0}``, its type for ``{1}``, its form of texts for
+        ``{2}``.
+        """
+        wider = self.exact_staging(Kind.JSON)
+        if self.text_form is None:
+            return wider
+        is_array = self.base.startswith("_")
+        condition = "{0}::text ~ {2}"
+        if wider is not None:
+            type_, is_same = wider
+            condition += " AND " + is_same.replace("{0}", f"{{0}}::{type_}")
+        return "text[]" if is_array else "text", condition
+
     @property
     def text_form(self) -> str | None:
         """Regular expression of the texts that the column reads as they are; None: of any."""
@@ -226,7 +242,7 @@ class ColumnType:
         if self.element in _FLOATS:
             wider = {Kind.INTEGER: "bigint", Kind.TEXT: "numeric", Kind.JSON: "numeric"}
             return None if kind is None else wider.get(kind)
-        if self.element == "date" and kind in {Kind.TIME, Kind.JSON}:
+        if self.element == "date" and kind is Kind.TIME:
             return "timestamp"
         return None
 

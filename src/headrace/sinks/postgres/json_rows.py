@@ -71,16 +71,17 @@ def insert_rows(
     """
     faults = []
     types = column_types(connection, table.name)
-    rounded = rounded_within(connection, table.name, types)
+    faults_of_types = {each.name: each.fault(Kind.JSON) for each in types}
+    for name in rounded_within(connection, table.name, types):
+        faults_of_types[name] = f"column {name!r} has parts that would round values"
     numbered = enumerate(rows)
     for columns, run in itertools.groupby(numbered, key=lambda row: tuple(sorted(row[1]))):
         unknown = [name for name in columns if name not in table.columns]
         if unknown:
             detail = f"table {table.name!r} has no column {unknown[0]!r} that can be written"
             faults += [RowFault(index, "unknown-column", detail) for index, _ in run]
-        elif within := [name for name in columns if name in rounded]:
-            detail = f"column {within[0]!r} has parts that would round values"
-            faults += [RowFault(index, "wrong-value", detail) for index, _ in run]
+        elif details := [each for name in columns if (each := faults_of_types[name])]:
+            faults += [RowFault(index, "wrong-value", details[0]) for index, _ in run]
         else:
             used = [each for each in types if each.name in columns]
             faults += _Insertion(connection, table, columns, used).take(list(run))
@@ -130,7 +131,8 @@ class _Insertion:
             yield from self.take(rows[half:])
         else:
             for place, column in changed.items():
-                detail = f"column {column!r}: its type would round or cut the value"
+                reason = "its type would round or cut the value, or read it in several ways"
+                detail = f"column {column!r}: {reason}"
                 yield RowFault(rows[place][0], "wrong-value", detail)
 
     def _changed_columns(self, rows: list[tuple[int, Row]]) -> dict[int, str]:
@@ -158,12 +160,12 @@ def _select_changed(columns: Sequence[ColumnType]) -> Composed | None:
     """
     from psycopg import sql
 
-    wider = [(column, *exact) for column in columns if (exact := column.exact_staging(Kind.JSON))]
+    wider = [(column, *exact) for column in columns if (exact := column.exact_json())]
     if not wider:
         return None
     conditions = {
         column.name: sql.SQL(condition).format(
-            sql.Identifier(column.name), sql.SQL(column.declared)
+            sql.Identifier(column.name), sql.SQL(column.declared), sql.Literal(column.text_form)
         )
         for column, _, condition in wider
     }
