@@ -287,6 +287,21 @@ def test_a_type_that_would_change_most_values_is_refused_at_the_start(
             look(found.context, columns)
 
 
+PARTS = ["date", "timestamptz", "float8", "money", "point", "bytea", "name[]", "day"]
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("array", ["", "[]"])
+def test_a_part_that_would_change_texts_is_refused(database, part, array):
+    types = f"CREATE DOMAIN day AS date; CREATE TYPE part AS (n int, v {part});"
+    found = database(f"{types} CREATE TABLE clicks (v part{array})")
+    with pytest.raises(TableMismatchError, match=r"'v' has parts .*jsonb"):
+        Postgres("clicks").open(found.context, pa.schema([("v", pa.string())]))
+    with psycopg.connect(found.url) as connection:
+        [fault] = insert_rows(connection, find_table(connection, "clicks"), [{"v": b"{}"}])
+    assert fault.reason == "wrong-value"
+
+
 @pytest.mark.parametrize(
     ("type_", "kept", "changed"),
     [

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from headrace.sinks.postgres.connection import quoted
 from headrace.sinks.postgres.identifiers import EXACT
-from headrace.sinks.postgres.text_forms import text_form
+from headrace.sinks.postgres.text_forms import FORMS, text_form
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +69,7 @@ WITH RECURSIVE parts (name, type, modifier) AS (
     ) AS inner_types (inner_type, inner_modifier)
 )
 SELECT DISTINCT name FROM parts JOIN pg_catalog.pg_type ON oid = type
-WHERE modifier >= 0 AND typname = ANY(%s)
+WHERE (modifier >= 0 AND typname = ANY(%s)) OR typname = ANY(%s)
 """
 _FLOATS = frozenset({"float4", "float8"})
 # Every integer of so many bits is a float, too.
@@ -278,13 +278,17 @@ def column_types(connection: Connection, name: str) -> list[ColumnType]:
 
 
 def rounded_within(connection: Connection, name: str, columns: Sequence[ColumnType]) -> list[str]:
-    """Returns the columns whose types have parts that round, of which no error would come."""
-    parameters = quoted(connection, name), list(_ROUNDED)
+    """Returns the columns whose types have parts that round, or read a text in several ways.
+
+    No error would come of them.
+    """
+    unclear = {*_UNCLEAR, *_UNCLEAR_OF_TEXTS, *_FLOATS, *FORMS}
+    parameters = quoted(connection, name), list(_ROUNDED), list(unclear)
     rounded = {column for (column,) in connection.execute(_ROUNDED_PARTS, parameters).fetchall()}
     return [
         column.name
         for column in columns
-        if column.name in rounded and column.exact_staging(None) is None
+        if column.name in rounded and column.element not in unclear | _ROUNDED
     ]
 
 

@@ -73,7 +73,9 @@ def insert_rows(
     types = column_types(connection, table.name)
     faults_of_types = {each.name: each.fault(Kind.JSON) for each in types}
     for name in rounded_within(connection, table.name, types):
-        faults_of_types[name] = f"column {name!r} has parts that would round values"
+        faults_of_types[name] = (
+            f"column {name!r} has parts that would round values or read them in several ways"
+        )
     numbered = enumerate(rows)
     for columns, run in itertools.groupby(numbered, key=lambda row: tuple(sorted(row[1]))):
         unknown = [name for name in columns if name not in table.columns]

@@ -185,7 +185,10 @@ def _check_types(connection: Connection, spec: TargetSpec, columns: Sequence[Col
             raise TableMismatchError(spec.table, fault)
     for name in rounded_within(connection, spec.table, columns):
         if name in spec.columns:
-            reason = f"its column {name!r} has parts that would round values: jsonb"
+            reason = (
+                f"its column {name!r} has parts that would round values or read them in several"
+                " ways: jsonb"
+            )
             raise TableMismatchError(spec.table, reason)
 
 

@@ -26,7 +26,7 @@ _INFINITY = "-?infinity"
 _INTERVAL = r"(?:[0-9]+[^.0-9eE]|[^.0-9])*[0-9]*(?:\.[0-9]{1,6}0*[ ]*(?:[sS][a-zA-Z]*)?(?: ago)?)?"
 # A double keeps all numbers of fifteen digits.
 _AREA = "(?:[0-9.]{1,15}[^0-9.]+|[^0-9.])*[0-9.]{0,15}"
-_FORMS = {
+FORMS = {
     "date": f"{_DAY}(?:[T ]{_MIDNIGHT}{_UTC})?|{_INFINITY}",
     "time": f"{_TIME}{_UTC}",
     "timetz": f"{_TIME}{_ZONE}",
@@ -42,7 +42,7 @@ def text_form(base: str) -> str | None:
 
     The name of an array begins with ``_``.
     """
-    form = _FORMS.get(base.removeprefix("_"))
+    form = FORMS.get(base.removeprefix("_"))
     if form is None:
         return None
     if base.startswith("_"):
