@@ -89,6 +89,7 @@ def test_what_the_brokers_would_not_remember_is_not_sent(monkeypatch, broker_byt
     monkeypatch.setattr(
         replay_module, "describe", lambda *_: {"clicks": LiveTopic("clicks", "id", 1, 1)}
     )
+    monkeypatch.setattr(replay_module, "latest_offsets", ends)
     monkeypatch.setattr(replay_module, "opened_windows", lambda *_: [])
     monkeypatch.setattr(replay_module, "closed_windows", lambda *_: [])
     monkeypatch.setattr(replay_module, "sole_replay", lambda *_: nullcontext(Mock()))
@@ -100,6 +101,11 @@ def test_what_the_brokers_would_not_remember_is_not_sent(monkeypatch, broker_byt
         with pytest.raises(ReplayRefusedError, match="clicks"):
             replay_module.replay({}, "clicks", selection)
     assert len(sent) == is_sent
+
+
+def ends(_, partitions):
+    """Where logs end, and the epochs of their leaders."""
+    return dict.fromkeys(partitions, (100, 0))
 
 
 class Killed(BaseException):
@@ -138,6 +144,8 @@ def test_a_replay_that_is_killed_sends_again_to_the_same_readers_what_it_had_not
         "committed": lambda *_: memory,
         "offset_metadata_bytes": lambda _: 4096,
         "describe": lambda *_: topics,
+        "latest_offsets": ends,
+        "find_cuts": lambda *_: {},
         "opened_windows": lambda *_: [],
         "closed_windows": lambda *_: [],
         "sole_replay": lambda *_: nullcontext(SimpleNamespace(commit=commit)),
