@@ -25,8 +25,8 @@ from headrace.kafka.sending import ProducerRecord
 from headrace.kafka.topics import apply_changes, plan_topics
 from headrace.kafka.transactions import TransactionalProducer, TransactionFencedError
 from headrace.model import Topic
+from headrace.model.topic import OFFLINE_FILES_TOPIC
 from headrace.offline_files import LoadStats
-from headrace.offline_files.kafka_destination import PROGRESS_TOPIC
 from headrace.settings import KafkaSettings, load_settings
 
 FLOW = """
@@ -188,7 +188,7 @@ def test_what_can_not_be_loaded_is_a_dead_letter_of_its_topic_once(flow):
     assert outcome == Replay(0, 0, 0, without_record=3)
     homeless = [
         (one.letter.reason, len(one.letter.value or b""))
-        for one in scan(flow.config, PROGRESS_TOPIC)
+        for one in scan(flow.config, OFFLINE_FILES_TOPIC)
         if dict(one.letter.headers)["source"] == flow.source.encode()
     ]
     assert homeless == [
@@ -208,10 +208,10 @@ def test_dead_letters_of_a_topic_that_nothing_reads_and_of_no_table_are_listed(f
 
     counts = {each["topic"]: each["count"] for each in ask()["topics"]}
     assert counts[flow.topic] == 1
-    assert counts[PROGRESS_TOPIC] >= 1
+    assert counts[OFFLINE_FILES_TOPIC] >= 1
     [letter] = ask(flow.topic)["dead_letters"]
     assert letter["reason"] == "wrong-type"
-    assert "not-json" in {each["reason"] for each in ask(PROGRESS_TOPIC)["dead_letters"]}
+    assert "not-json" in {each["reason"] for each in ask(OFFLINE_FILES_TOPIC)["dead_letters"]}
 
 
 def test_a_dry_run_writes_nothing_and_keeps_nobody_out(flow):
@@ -256,7 +256,7 @@ def test_progress_is_read_past_the_open_transaction_of_another_source(flow):
     other = confluent_kafka.Producer({**flow.config, "transactional.id": f"x{flow.suffix}"})
     other.init_transactions(LIMIT_SECONDS)
     other.begin_transaction()
-    other.produce(PROGRESS_TOPIC, b"[]", b"x" + flow.suffix.encode())
+    other.produce(OFFLINE_FILES_TOPIC, b"[]", b"x" + flow.suffix.encode())
     other.flush(FLUSH_SECONDS)
     write(flow.files / "offline.2", line(2))
     begins_to_end = threading.Event()

@@ -17,7 +17,7 @@ from headrace.kafka.client import ClientConfig, describe
 from headrace.kafka.dead_letters import StoredDeadLetter, dead_letters_topic, scan
 from headrace.kafka.replay import DeadLetterFilter, Replay, replay, replayed
 from headrace.model import DEAD_LETTERS_SUFFIX
-from headrace.offline_files.kafka_destination import PROGRESS_TOPIC
+from headrace.model.topic import OFFLINE_FILES_TOPIC
 
 _ORIGIN = re.compile(
     r"(?P<topic>[A-Za-z0-9._-]+)/(?P<partition>\d+):(?P<offset>\d+)(?P<event>#\d+)?"
@@ -51,7 +51,7 @@ def listable_topics(project: LoadedProject) -> list[str]:
     A topic that nothing reads may have letters of offline files. Those of lines that belong to no
     topic are letters of the topic that holds the progress.
     """
-    return [*project.topics, PROGRESS_TOPIC]
+    return [*project.topics, OFFLINE_FILES_TOPIC]
 
 
 def counted_topics(project: LoadedProject, config: ClientConfig) -> list[str]:

@@ -16,6 +16,8 @@ from headrace.model.format import Format, Json, Raw
 from headrace.model.partitioning import ByKey, Partitioning
 
 DEAD_LETTERS_SUFFIX = ".dead"
+OFFLINE_FILES_TOPIC = "_headrace.offline-files"
+"""Name of the topic with the progress of offline files, whose letters are lines of no topic."""
 # Kafka's limit: the name and a partition's number are the name of a directory.
 MAX_TOPIC_NAME_LENGTH = 249
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+")

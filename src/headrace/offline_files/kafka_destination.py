@@ -22,6 +22,7 @@ from headrace.kafka.transactions import (
     TransactionUnsettledError,
 )
 from headrace.model import DeadLetter, Topic, TopicPartition
+from headrace.model.topic import OFFLINE_FILES_TOPIC
 from headrace.offline_files.destination import (
     UNKNOWN_TABLE,
     UnknownCommitStateError,
@@ -30,7 +31,6 @@ from headrace.offline_files.destination import (
 from headrace.offline_files.entry import Entry, RejectedEntry
 from headrace.offline_files.progress import LoadProgress
 
-PROGRESS_TOPIC = "_headrace.offline-files"
 COUNTER = "counter"
 _ID = "headrace.offline-files."
 
@@ -77,7 +77,7 @@ class KafkaDestination:
         self.close()
         try:
             if not self._dry_run:
-                ensure_changelog(self._config, PROGRESS_TOPIC)
+                ensure_changelog(self._config, OFFLINE_FILES_TOPIC)
                 self._producer = TransactionalProducer(self._config, _ID + self._source)
             return self._progress()
         except TransactionFencedError as error:
@@ -114,7 +114,7 @@ class KafkaDestination:
             self._producer = None
 
     def _progress(self) -> LoadProgress:
-        table = read_settled_changelog(self._config, PROGRESS_TOPIC)
+        table = read_settled_changelog(self._config, OFFLINE_FILES_TOPIC)
         counters = table.get(self._source.encode(), b"[]").decode()
         # A source is the key of its ranges, source/digest that of a line without a counter.
         prefix = f"{self._source}/".encode()
@@ -193,8 +193,8 @@ class KafkaDestination:
     def _topic(self, table: str) -> Topic:
         if table in self._topics:
             return self._topics[table]
-        copies = describe(self._config, [PROGRESS_TOPIC])[PROGRESS_TOPIC].replication
-        return Topic(PROGRESS_TOPIC, replication=copies)
+        copies = describe(self._config, [OFFLINE_FILES_TOPIC])[OFFLINE_FILES_TOPIC].replication
+        return Topic(OFFLINE_FILES_TOPIC, replication=copies)
 
     def _marks(self, progress: LoadProgress) -> list[ProducerRecord]:
         ranges = (self._source, progress.to_json())
@@ -204,7 +204,7 @@ class KafkaDestination:
             for digest in progress.uncounted - self._uncounted
         )
         return [
-            ProducerRecord(PROGRESS_TOPIC, key.encode(), value.encode(), ())
+            ProducerRecord(OFFLINE_FILES_TOPIC, key.encode(), value.encode(), ())
             for key, value in (ranges, *lines)
         ]
 
