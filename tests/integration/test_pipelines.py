@@ -504,7 +504,7 @@ def second_topic(flow):
 
 
 def test_a_pipeline_that_spark_refuses_begins_once_it_is_corrected(flow):
-    """Its checkpoint holds no more than the query that was not to be."""
+    """A refused start leaves a checkpoint without metadata and batches."""
 
     def by_row(rows):
         from pyspark.sql import Window

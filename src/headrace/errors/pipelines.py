@@ -49,7 +49,7 @@ class DeadLetterLimitError(FactsError):
     """Too many bad records: it stops before it empties the topic into dead letters.
 
     Attributes:
-        way_out: what helps instead of a correction of the records; empty: nothing else does.
+        advice: what helps instead of a correction of the records; empty: nothing else does.
     """
 
     # Its own: the records have to be corrected, and a restart would meet them again.
@@ -57,11 +57,11 @@ class DeadLetterLimitError(FactsError):
     code: ClassVar[str] = "DEAD_LETTER_LIMIT"
     pipeline: str
     reason: str
-    way_out: str = field(default="", repr=False)
+    advice: str = field(default="", repr=False)
 
     @property
     def remedy(self) -> str:
-        return self.way_out or (
+        return self.advice or (
             "Correct what makes or reads the records and run again, or raise the limit: "
             "`dead_letter_limit` of a pipeline, whose batch was not written, or "
             "`DeadLetters(limit=...)` of a worker."

@@ -141,7 +141,7 @@ class StartChecks:
         if newest is not None:
             raise self._lost(f"the table has rows of its checkpoint {newest}", in_table=True)
         first = self.folder.checkpoint(CurrentCheckpoint(1, "", begun=False))
-        # Of a query that Spark has refused there is no more than what it would have been.
+        # A query that Spark refuses leaves its description, and neither metadata nor batches.
         if first.exists() or first.has_batches():
             raise self._lost("current.json is gone, checkpoint 1 is there", in_table=False)
         group = self.pipeline.consumer_group

@@ -123,7 +123,9 @@ def on_null_faults(sink: str, on_null: object, key: str, rows: DeclaredRows) -> 
     if not isinstance(on_null, OnNull):
         yield Fault(f"{sink}.on_null is {on_null!r}", "OnNull.LEAVE_OUT or OnNull.DELETE")
     elif on_null is OnNull.DELETE and rows.record_key != key:
-        message = f"{sink}.on_null is DELETE, and column {key!r} has not the key of the records"
+        message = (
+            f"{sink}.on_null is DELETE, and column {key!r} does not hold the key of the records"
+        )
         remedy = f"one topic with key={key!r}, without steps, join, envelope and subpartitions"
         yield Fault(message, remedy)
     elif on_null is OnNull.DELETE and rows.columns is not None:

@@ -254,17 +254,19 @@ class PostgresDriver(SinkDriver):
         tables = [piece.table for piece in staged]
         if in_parts:
             insert_in_parts(connection, self._spec, tables)
-            self._raise_if_keys_taken(connection, tables)
+            self._settle_left_out(connection, tables)
         elif self._spec.distinct:
             insert_with_sketches(connection, self._spec, tables)
         else:
             inserted = connection.execute(insert_from(self._spec, tables)).rowcount
             if inserted != sum(piece.rows for piece in staged):
-                self._raise_if_keys_taken(connection, tables)
+                self._settle_left_out(connection, tables)
         drop_tables(connection, tables)
 
-    def _raise_if_keys_taken(self, connection: Connection, tables: Sequence[str]) -> None:
-        """Ends the transaction if the INSERT left out rows that are no older than the table's.
+    def _settle_left_out(self, connection: Connection, tables: Sequence[str]) -> None:
+        """Settles rows that the INSERT left out and that are no older than the table's.
+
+        Where pipelines write different columns of the table, they replace those of theirs.
 
         Raises:
             _KeysTakenError: if the table is unique, or some rows differ from others as new.

@@ -13,8 +13,8 @@ from headrace.sinks.postgres.target import TargetSpec
 if TYPE_CHECKING:
     from psycopg.sql import Composable, Composed
 
-# No key is in both: the newest row of each is deleted, or it is inserted. The count lets the rows
-# be deleted first, whose values of another unique index may come again.
+# delete first: a row may take over a value of another unique index from one that is deleted.
+# delete first: an inserted row may take over a value of another unique index from a deleted one.
 _DELETE_AND_INSERT = """
 WITH headrace_newest AS MATERIALIZED ({rows}), headrace_deleted AS (
     DELETE FROM {table} AS target USING headrace_newest AS newest

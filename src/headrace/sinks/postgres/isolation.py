@@ -70,9 +70,9 @@ def remove_rejected(
 
 
 def insert_in_parts(connection: Connection, spec: TargetSpec, staging: Sequence[str]) -> None:
-    """Inserts rows that the table takes by halves, in their order, and not in one statement.
+    """Inserts rows by halves, in their order, which the table does not take in one statement.
 
-    So it is where a value of another unique index moves from one key of a batch to another.
+    That is needed where a value of another unique index moves from one key of a batch to another.
 
     Raises:
         psycopg.Error: if a row can't be inserted all the same.

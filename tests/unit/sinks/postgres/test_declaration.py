@@ -77,8 +77,8 @@ def test_columns_that_steps_hide_are_not_checked():
 @pytest.mark.parametrize(
     ("columns", "record_key", "message"),
     [
-        (COLUMNS, None, "Postgres.on_null is DELETE, and column 'id' has not the key of the"),
-        (COLUMNS, "n", "Postgres.on_null is DELETE, and column 'id' has not the key of the"),
+        (COLUMNS, None, "Postgres.on_null is DELETE, and column 'id' does not hold the key of the"),
+        (COLUMNS, "n", "Postgres.on_null is DELETE, and column 'id' does not hold the key of the"),
         ({"id": FieldType.DOUBLE}, "id", "Postgres.on_null is DELETE, and column 'id' is double"),
     ],
 )

@@ -94,7 +94,7 @@ def views(*arguments, **changes):
         ({"on_null": True}, "Profiles.on_null is True", "OnNull.DELETE"),
         (
             {"on_null": OnNull.DELETE, "key": "number"},
-            "Profiles.on_null is DELETE, and column 'number' has not the key of the records",
+            "Profiles.on_null is DELETE, and column 'number' does not hold the key of the records",
             "one topic with key='number', without steps",
         ),
     ],
