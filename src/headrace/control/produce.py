@@ -193,9 +193,12 @@ def read_lines(file: int, stop: threading.Event) -> Iterator[bytes | None]:
     as a line, unless ``stop`` was set. Of a line longer than 64 MiB, which no topic takes, the rest
     is dropped.
     """
+    # select() takes no file descriptor above 1,023.
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
     line = bytearray()  # appended to: joining chunks anew for each would be quadratic
     while not stop.is_set():
-        if not select.select([file], [], [], _WAIT_SECONDS)[0]:
+        if not poll.poll(1_000 * _WAIT_SECONDS):
             yield None
             continue
         chunk = os.read(file, _CHUNK_BYTES)

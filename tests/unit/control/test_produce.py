@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import threading
@@ -216,6 +217,20 @@ def test_the_end_of_a_stream_ends_its_last_line():
     os.write(writer, b"one\n\ntwo")
     os.close(writer)
     assert list(read_lines(reader, threading.Event())) == [b"one", b"", b"two"]
+    os.close(reader)
+
+
+def test_a_stream_may_have_any_file_descriptor():
+    """``select()`` takes those below 1,024 alone."""
+    reader, writer = os.pipe()
+    high = fcntl.fcntl(reader, fcntl.F_DUPFD, 1_100)
+    lines = read_lines(high, threading.Event())
+    os.write(writer, b"one\ntwo")
+    assert next(lines) == b"one"
+    assert next(lines) is None
+    os.close(writer)
+    assert list(lines) == [b"two"]
+    os.close(high)
     os.close(reader)
 
 
