@@ -28,7 +28,8 @@ _CONNECTING: dict[str, Any] = {
     "client_encoding": "utf8",
     "application_name": "headrace",
 }
-_UTC = "SET TimeZone TO 'UTC'"
+_UTC = frozenset({"UTC", "Etc/UTC"})
+_TO_UTC = "SET TimeZone TO 'UTC'"
 _COLUMNS = """
 SELECT attname, atttypid::regtype::text
 FROM pg_catalog.pg_attribute
@@ -67,7 +68,9 @@ def connect(url: Secret) -> Connection:
         raise SinkError(NAME, "the URL is not valid") from None  # its message quotes the URL
     try:
         connection = psycopg.connect(url.reveal(), autocommit=True, **_connecting(parameters))
-        connection.execute(_UTC)
+        # The server reports it with the connection.
+        if connection.info.parameter_status("TimeZone") not in _UTC:
+            connection.execute(_TO_UTC)
     except psycopg.Error as error:
         password = str(parameters.get("password") or "")
         text = str(error).strip()

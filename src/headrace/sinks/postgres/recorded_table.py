@@ -69,26 +69,27 @@ WHERE target = %s
 """
 # TRUNCATE gives a table, and each of its partitions, a new file.
 _FILES = """
-SELECT string_agg(pg_relation_filenode(relid)::text, ' ' ORDER BY relid) FROM (
-    SELECT to_regclass(%(quoted)s)::oid
-    UNION SELECT relid::oid FROM pg_partition_tree(to_regclass(%(quoted)s))
-) AS relations (relid)
+    SELECT string_agg(pg_relation_filenode(relid)::text, ' ' ORDER BY relid) FROM (
+        SELECT to_regclass(%(quoted)s)::oid
+        UNION SELECT relid::oid FROM pg_partition_tree(to_regclass(%(quoted)s))
+    ) AS relations (relid)
 """
-_NEW_FILES = """
-UPDATE headrace.tables SET files = %(files)s WHERE target = %(target)s AND files <> %(files)s
+_NEW_FILES = f"""
+UPDATE headrace.tables AS known SET files = new.files FROM ({_FILES}) AS new (files)
+WHERE target = %(target)s AND known.files <> new.files
 RETURNING true
-"""
-_DECLARE = """
+"""  # noqa: S608  constants
+_DECLARE = f"""
 INSERT INTO headrace.tables AS known (target, target_oid, tables_oid, declaration, columns, files)
 VALUES (%(target)s, to_regclass(%(quoted)s), 'headrace.tables'::regclass, %(declaration)s,
-    %(columns)s, %(files)s)
+    %(columns)s, ({_FILES}))
 ON CONFLICT (target) DO UPDATE SET target_oid = excluded.target_oid,
     tables_oid = excluded.tables_oid, declaration = excluded.declaration,
     columns = CASE
         WHEN known.tables_oid = excluded.tables_oid AND known.target_oid <> excluded.target_oid
         THEN excluded.columns ELSE known.columns || excluded.columns
     END
-"""
+"""  # noqa: S608  constants
 _ARE_SHARED = """
 SELECT EXISTS (
     SELECT FROM headrace.tables CROSS JOIN jsonb_each(columns) AS writers (pipeline, written)
@@ -205,7 +206,8 @@ def check_declaration(
     Raises:
         TableMismatchError: if the table has rows of another declaration.
     """
-    if has_rows(connection, table.name):
+    [(has_tables,)] = connection.execute(_IS_THERE).fetchall()
+    if has_tables and has_rows(connection, table.name):
         _check_recorded_declaration(connection, table, declaration)
 
 
@@ -217,10 +219,8 @@ def _check_recorded_declaration(
     Raises:
         TableMismatchError: if they differ.
     """
-    [(has_tables,)] = connection.execute(_IS_THERE).fetchall()
     names = declaration.pipeline, table.target, quoted(connection, table.name)
-    known = connection.execute(_DECLARED, names).fetchall() if has_tables else []
-    for meaning, updated in known:
+    for meaning, updated in connection.execute(_DECLARED, names).fetchall():
         if difference := _difference(meaning, declaration.meaning):
             raise TableMismatchError(table.name, f"{difference}. {_WAYS_ON}")
         if missing := [name for name in updated if name not in declaration.updated]:
@@ -271,7 +271,6 @@ def declare(connection: Connection, name: str, declaration: TableDeclaration) ->
         "quoted": quoted(connection, name),
         "declaration": json.dumps(declaration.meaning),
         "columns": json.dumps({declaration.pipeline: declaration.updated}),
-        "files": _files(connection, name),
     }
     connection.execute(_DECLARE, parameters)
     return table
@@ -282,7 +281,7 @@ def has_new_files(connection: Connection, table: RecordedTable) -> bool:
 
     They are new after a TRUNCATE, and after a VACUUM FULL or an ALTER TABLE that keeps the rows.
     """
-    parameters = {"target": table.target, "files": _files(connection, table.name)}
+    parameters = {"target": table.target, "quoted": quoted(connection, table.name)}
     return bool(connection.execute(_NEW_FILES, parameters).fetchall())
 
 
@@ -305,12 +304,6 @@ def _records(connection: Connection) -> Iterator[_Record]:
 
 def _lock_name(table: RecordedTable) -> str:
     return f"headrace.tables {table.target}"
-
-
-def _files(connection: Connection, name: str) -> str | None:
-    names = {"quoted": quoted(connection, name)}
-    [(files,)] = connection.execute(_FILES, names).fetchall()
-    return None if files is None else str(files)
 
 
 def _oids(connection: Connection, names: list[str]) -> list[int | None]:

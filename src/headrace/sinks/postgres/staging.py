@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import SinkError
 from headrace.sinks.postgres.column_types import ColumnType, Kind, column_types, make_exact
-from headrace.sinks.postgres.connection import find_table, quoted
 from headrace.sinks.postgres.identifiers import (
     ORDER,
     SCHEMA,
@@ -29,10 +28,6 @@ _LEFT_BEHIND = """
 SELECT relname FROM pg_catalog.pg_class
 WHERE relnamespace = to_regnamespace(%s) AND relkind = 'r' AND starts_with(relname, %s)
 """
-_EVERY_COLUMN = """
-SELECT attname FROM pg_catalog.pg_attribute
-WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
-"""
 
 
 def create_staging_table(connection: Connection, spec: TargetSpec, staging: str) -> dict[str, str]:
@@ -44,15 +39,11 @@ def create_staging_table(connection: Connection, spec: TargetSpec, staging: str)
     Raises:
         SinkError: if the table that it is for is gone.
     """
-    if find_table(connection, spec.table) is None:
+    columns = column_types(connection, spec.table)
+    if not columns:
         raise SinkError(f"table {spec.table}", "there is no such table any more")
-    every = connection.execute(_EVERY_COLUMN, (quoted(connection, spec.table),))
-    unused = [name for (name,) in every if name not in spec.columns]
-    used = [
-        _staged_type(spec, column)
-        for column in column_types(connection, spec.table)
-        if column.name in spec.columns
-    ]
+    unused = [column.name for column in columns if column.name not in spec.columns]
+    used = [_staged_type(spec, column) for column in columns if column.name in spec.columns]
     connection.execute(_creation(spec, staging, unused, used))
     make_exact(connection, own_identifier(staging), used, spec.kinds)
     texts = [column for column in used if spec.kinds.get(column.name) is Kind.TEXT]
