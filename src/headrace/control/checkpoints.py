@@ -20,7 +20,7 @@ from headrace.pipelines.checkpoint import (
 )
 from headrace.pipelines.lock import CheckpointLock, lock_folder
 from headrace.pipelines.pipeline import Pipeline
-from headrace.pipelines.positions import CheckpointIds, newest_checkpoint
+from headrace.pipelines.positions import CheckpointIds, held_positions, newest_checkpoint
 from headrace.pipelines.resets import Resets
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.source.state import SourceState
@@ -192,7 +192,8 @@ def _positions(settings: Settings, pipeline: Pipeline) -> Iterator[PartitionPosi
 def _in_table(
     settings: Settings, pipeline: Pipeline, topics: Mapping[str, LiveTopic]
 ) -> Mapping[TopicPartition, int]:
-    positions = position_store(settings, pipeline)
+    recorded = position_store(settings, pipeline)
+    positions = None if recorded is None else held_positions(pipeline.name, recorded)
     number = newest_checkpoint(pipeline.name, positions)
     if positions is None or number is None:
         return {}

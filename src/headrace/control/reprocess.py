@@ -16,7 +16,7 @@ from headrace.kafka.cluster import KafkaCluster, LivePositions
 from headrace.model import Avro
 from headrace.pipelines.lock import lock_folder
 from headrace.pipelines.pipeline import Pipeline
-from headrace.pipelines.positions import CheckpointIds, newest_checkpoint
+from headrace.pipelines.positions import CheckpointIds, held_positions, newest_checkpoint
 from headrace.pipelines.reprocessing.checks import refuse_inexact
 from headrace.pipelines.reprocessing.plan import Observe, ReprocessPlan, ReprocessProgress
 from headrace.pipelines.reprocessing.ranges import TimeRange, planned_ranges
@@ -88,10 +88,12 @@ def plan_reprocessing(
     [source] = pipeline.sources
     client = broker_config(settings)
     # The positions first: records that the pipeline takes meanwhile are beyond them.
-    store = position_store(settings, pipeline)
-    checkpoint = newest_checkpoint(pipeline.name, store)
+    recorded = position_store(settings, pipeline)
+    checkpoint = newest_checkpoint(pipeline.name, recorded)
+    # What a RESTORE took back is left to the reset after it, which reads it again.
+    store = None if recorded is None else held_positions(pipeline.name, recorded)
     live = KafkaCluster(client).live(source.topic.name)
-    taken = _taken(pipeline, store, checkpoint, live, KafkaCluster(client))
+    taken = _taken(pipeline, store, live, KafkaCluster(client))
     ranges = planned_ranges(
         client, source.topic.name, live, request.times, taken, accept_loss=request.accept_loss
     )
@@ -149,7 +151,6 @@ def reprocess(
 def _taken(
     pipeline: Pipeline,
     store: PositionStore | None,
-    checkpoint: int | None,
     live: LivePositions,
     cluster: KafkaCluster,
 ) -> dict[int, int]:
@@ -160,7 +161,7 @@ def _taken(
         taken = {p: at.offset for p, at in seen.items()}
     else:
         latest = SourceOffset(topic, live.topic_id, live.latest, 0)
-        ids = CheckpointIds(pipeline.name, checkpoint or 0)
+        ids = CheckpointIds(pipeline.name, newest_checkpoint(pipeline.name, store) or 0)
         positions = ids.recorded(store, {topic: latest}).positions
         taken = {partition.partition: at for partition, at in positions.items()}
     if not taken:

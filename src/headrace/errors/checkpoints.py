@@ -88,9 +88,10 @@ class CheckpointBehindTableError(RefusedError):
 
 @dataclass(eq=False)
 class TableBehindCheckpointError(RefusedError):
-    """The table lacks batches that the checkpoint has done.
+    """The table lacks rows that the pipeline has written.
 
-    ``in_table``: whether the table records where it stands.
+    ``in_table``: whether the table records where it stands. ``reprocess``: commands
+    that bring back what was reprocessed since; empty: nothing was.
     """
 
     code = "TABLE_BEHIND_CHECKPOINT"
@@ -100,6 +101,7 @@ class TableBehindCheckpointError(RefusedError):
     table_offset: int | str
     reason: str = ""
     in_table: bool = field(default=True, repr=False)
+    reprocess: str = field(default="", repr=False)
 
     @property
     def remedy(self) -> str:
@@ -107,12 +109,18 @@ class TableBehindCheckpointError(RefusedError):
         if self.in_table:
             return (
                 "The table is an older copy, or was restored. To write again what it lacks: "
-                f"{reset} --to table` (state of stateful steps begins anew)."
+                f"{reset} --to table` (state of stateful steps begins anew).{self._then}"
             )
         return (
             "The table was deleted, or is another one. Restore it; or let all that the topics hold "
             f"land in it: {reset} --to earliest`; or only what is new: {reset} --to committed`."
         )
+
+    @property
+    def _then(self) -> str:
+        if not self.reprocess:
+            return ""
+        return f" What was reprocessed since, reprocess again after that: {self.reprocess}."
 
 
 @dataclass(eq=False)

@@ -106,6 +106,20 @@ def newest_checkpoint(pipeline: str, positions: PositionStore | None) -> int | N
     return positions.versions([name]).get(name)
 
 
+def held_positions(pipeline: str, positions: PositionStore) -> PositionStore:
+    """Returns what the sink recorded when it had the rows that it has now.
+
+    A RESTORE takes rows back and leaves what the table records, until ``pipeline`` writes again.
+    """
+    restored = positions.restored(CheckpointIds(pipeline, 0).writer)
+    return positions if restored is None else restored.to
+
+
+def reprocess_command(pipeline: str, times: str = "--from ... --to ...") -> str:
+    """Returns the command that reprocesses a time range of ``pipeline``, for messages."""
+    return f"`headrace reprocess {pipeline} {times}`"
+
+
 class TablePositions:
     """Compares the batches of one checkpoint with what its table records.
 
@@ -222,8 +236,9 @@ class TablePositions:
             if not _same(at, position, _position(planned.initial, partition)):
                 facts = (pipeline, str(partition), _fact(position), _fact(at))
                 if at is None or (position is not None and at < position):
-                    in_table = bool(recorded.positions)
-                    return TableBehindCheckpointError(*facts, in_table=in_table)
+                    in_table = recorded.newest is not None
+                    again = reprocess_command(pipeline)
+                    return TableBehindCheckpointError(*facts, in_table=in_table, reprocess=again)
                 return CheckpointBehindTableError(*facts)
         reason = (
             f"checkpoint {number} is at batch {planned.batch_id}, the table has its batch "

@@ -16,7 +16,7 @@ from headrace.pipelines.checkpoint import (
     positions_of,
 )
 from headrace.pipelines.pipeline import Pipeline
-from headrace.pipelines.positions import CheckpointIds, newest_checkpoint
+from headrace.pipelines.positions import CheckpointIds, held_positions, newest_checkpoint
 from headrace.pipelines.source.initial import write_initial
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.sinks.api import PositionStore, SinkDriver, Transaction
@@ -68,9 +68,8 @@ class Resets:
             reason = f"its sink, {self.pipeline.sink.kind}, records no offsets"
             raise NothingCommittedError(self.pipeline.name, reason)
         expected = self._last_commit(self.positions)
-        restored = self.positions.restored(CheckpointIds(self.pipeline.name, 0).writer)
-        store = self.positions if restored is None else restored.to
-        begins = self._begins(store, accept_loss=accept_loss)
+        held = held_positions(self.pipeline.name, self.positions)
+        begins = self._begins(held, accept_loss=accept_loss)
         whole = [self._with_added(offset) for offset in begins]
         return self._begun_at(whole, self.following(), expected)
 

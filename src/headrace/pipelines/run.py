@@ -38,6 +38,7 @@ from headrace.pipelines.failures import (
 )
 from headrace.pipelines.graph import Graph, RunContext, build
 from headrace.pipelines.late_data.declaration import LateData
+from headrace.pipelines.ledger.reprocessed import ReprocessedFolder
 from headrace.pipelines.lifecycle_log import log_changes
 from headrace.pipelines.lock import CheckpointLock, lock_folder
 from headrace.pipelines.pipeline import Pipeline
@@ -200,8 +201,10 @@ class PipelineRun:
         client = self._context.client
         sink = self.pipeline.sink
         positions = sink.position_store(self._context.of_sink(self.pipeline, sink))
-        root = checkpoint_root(self._context.lake, self._settings)
-        checks = StartChecks(self.pipeline, root, KafkaCluster(client), positions)
+        lake, options = self._context.lake, self._context.storage
+        root = checkpoint_root(lake, self._settings)
+        parts = ReprocessedFolder(lake, self.pipeline.name, options)
+        checks = StartChecks(self.pipeline, root, KafkaCluster(client), positions, parts)
         check_topics(client, self.pipeline)
         try:
             current = checks.checkpoint()

@@ -21,8 +21,9 @@ from headrace.pipelines.checkpoint import (
     CheckpointFolder,
     CurrentCheckpoint,
 )
+from headrace.pipelines.ledger.reprocessed import ReprocessedFolder
 from headrace.pipelines.pipeline import Pipeline
-from headrace.pipelines.positions import CheckpointIds, newest_checkpoint
+from headrace.pipelines.positions import CheckpointIds, newest_checkpoint, reprocess_command
 from headrace.pipelines.query_record import QueryRecord, read_query, write_query
 from headrace.pipelines.resets import Resets
 from headrace.pipelines.source.initial import read_initial
@@ -60,12 +61,14 @@ class StartChecks:
         root: of the checkpoints.
         cluster: where its topics are.
         positions: what its sink records of it; None: nothing.
+        reprocessed: the ledger's entries of what was reprocessed.
     """
 
     pipeline: Pipeline
     root: str
     cluster: Cluster
     positions: PositionStore | None
+    reprocessed: ReprocessedFolder
 
     @property
     def folder(self) -> CheckpointFolder:
@@ -177,10 +180,24 @@ class StartChecks:
         if restored is None:
             return
         names = (ids.batch, ids.reprocess)
-        recorded = restored.to.versions(names)
-        if recorded != restored.at.versions(names):
-            reason = "a RESTORE or replacement of the table has taken rows of its batches from it"
-            in_table = ids.batch in recorded
-            raise TableBehindCheckpointError(
-                self.pipeline.name, "", "", "", reason, in_table=in_table
-            )
+        recorded, before = restored.to.versions(names), restored.at.versions(names)
+        if recorded == before:
+            return
+        has_batches = recorded.get(ids.batch) == before.get(ids.batch)
+        rows = "rows that were reprocessed" if has_batches else "rows of its batches"
+        parts = range(recorded.get(ids.reprocess, 0) + 1, before.get(ids.reprocess, 0) + 1)
+        raise TableBehindCheckpointError(
+            self.pipeline.name,
+            *("", "", ""),
+            f"a RESTORE or replacement of the table has taken {rows} from it",
+            in_table=newest_checkpoint(self.pipeline.name, restored.to) is not None,
+            reprocess=self._commands(parts),
+        )
+
+    def _commands(self, parts: range) -> str:
+        """Returns the commands that reprocess the time ranges of ``parts`` once more."""
+        entries = [e for e in self.reprocessed.counted(parts.stop - 1) if e.number in parts]
+        ranges = {f"--from {e.start.isoformat()} --to {e.end.isoformat()}": None for e in entries}
+        if len(entries) < len(parts):
+            return reprocess_command(self.pipeline.name)
+        return ", ".join(reprocess_command(self.pipeline.name, each) for each in ranges)

@@ -5,6 +5,7 @@ import sys
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from headrace import Lake, Pipeline
 from headrace.control import checkpoints
@@ -63,19 +64,36 @@ def test_a_partition_is_topic_slash_number():
     assert parse_partition("clicks/x") is None
 
 
-def test_a_standing_shows_where_the_table_is_beside_the_group(settings, monkeypatch):
+@pytest.fixture
+def live(monkeypatch):
     topic = LiveTopic("clicks", "iI2m", 2, 1)
-    recorded = {"headrace.p": 3, "headrace.p/3": 7, "headrace.p/3/clicks/iI2m/0": 40}
-    columns = pa.schema([("n", pa.int64())])
-    spec = WriteSpec(f"{settings.lake}/clicks", columns, TableLayout())
-    LakeTable(spec).commit([], versions=recorded, expected={})
     partitions = topic.all_partitions
     monkeypatch.setattr(checkpoints, "broker_config", lambda _: {})
     monkeypatch.setattr(checkpoints, "describe", lambda *_: {"clicks": topic})
     monkeypatch.setattr(checkpoints, "group_offsets", lambda *_: {partitions[0]: 38})
     monkeypatch.setattr(checkpoints, "watermarks", lambda *_: dict.fromkeys(partitions, (5, 50)))
+
+
+def test_a_standing_shows_where_the_table_is_beside_the_group(settings, live):
+    recorded = {"headrace.p": 3, "headrace.p/3": 7, "headrace.p/3/clicks/iI2m/0": 40}
+    columns = pa.schema([("n", pa.int64())])
+    spec = WriteSpec(f"{settings.lake}/clicks", columns, TableLayout())
+    LakeTable(spec).commit([], versions=recorded, expected={})
     found = standing(settings, Pipeline("p", Topic("clicks"), Lake("clicks")))
     assert [(one.table, one.committed, one.latest) for one in found.positions] == [
         (40, 38, 50),
         (None, None, 50),
     ]
+
+
+def test_a_standing_after_a_restore_is_where_a_reset_to_the_table_begins(settings, live):
+    spec = WriteSpec(f"{settings.lake}/clicks", pa.schema([("n", pa.int64())]), TableLayout())
+    for at, before in ((40, None), (50, 40)):
+        versions = {"headrace.p": 1, "headrace.p/1": at, "headrace.p/1/clicks/iI2m/0": at}
+        metadata = {"pipeline": "p"}
+        LakeTable(spec).commit(
+            [], versions=versions, expected={"headrace.p/1": before}, metadata=metadata
+        )
+    DeltaTable(f"{settings.lake}/clicks").restore(0)
+    found = standing(settings, Pipeline("p", Topic("clicks"), Lake("clicks")))
+    assert [each.table for each in found.positions] == [40, None]

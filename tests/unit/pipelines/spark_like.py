@@ -20,6 +20,7 @@ from headrace.pipelines.derived_letters import DerivedLetters
 from headrace.pipelines.late_data.side_table import SideTable
 from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.recording import CountedRows, Ledger
+from headrace.pipelines.ledger.reprocessed import ReprocessedFolder
 from headrace.pipelines.ledger.sums import Fate, Hop
 from headrace.pipelines.ledger.tally import LedgerColumns, LedgerRule, RangeTally, SinkTally
 from headrace.pipelines.manifest import manifest_table, write_rows
@@ -169,7 +170,8 @@ class Site:
 
     @property
     def checks(self):
-        return StartChecks(self.pipeline, self.root or self.lake, self.cluster, self.table)
+        root, parts = self.root or self.lake, ReprocessedFolder(self.lake, self.pipeline.name)
+        return StartChecks(self.pipeline, root, self.cluster, self.table, parts)
 
     def started(self):
         current = self.checks.checkpoint()

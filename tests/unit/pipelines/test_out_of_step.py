@@ -6,6 +6,7 @@ from collections import Counter
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,10 @@ from headrace.errors import (
 )
 from headrace.model import TopicPartition
 from headrace.pipelines.checkpoint import CurrentCheckpoint
+from headrace.pipelines.ledger.reprocessed import ReprocessedFolder
+from headrace.pipelines.reprocessing.part import ReprocessedPart
+from headrace.pipelines.reprocessing.plan import ReprocessPlan
+from headrace.pipelines.reprocessing.ranges import TimeRange
 from headrace.pipelines.source.initial import read_initial
 from headrace.sinks.lake.data_file import WriteSpec
 from headrace.sinks.lake.layout import TableLayout
@@ -190,6 +195,62 @@ def test_a_restored_version_of_the_table_is_refused_and_filled_again(site):
     site.send(1, 1)
     site.run()
     assert site.rows() == once(32, 13)
+
+
+@pytest.mark.parametrize("way", ["backup", "RESTORE"])
+def test_a_table_as_it_was_before_a_reset_is_filled_again_from_there(site, tmp_path, way):
+    kept, version = site.keep(tmp_path / "kept"), DeltaTable(site.table.uri).version()
+    site.reset()
+    site.send(10, 3)
+    site.run()
+    if way == "backup":
+        site.restore(kept, TABLE)
+    else:
+        DeltaTable(site.table.uri).restore(version)
+    with pytest.raises(TableBehindCheckpointError, match="--to table"):
+        site.run()
+    site.reset()
+    site.run()
+    assert site.rows() == once(20, 8)
+
+
+RANGES = [
+    TimeRange(datetime(2026, 11, d, tzinfo=UTC), datetime(2026, 11, 30, tzinfo=UTC)) for d in (1, 8)
+]
+
+
+@pytest.mark.parametrize(("batches", "recorded"), [(0, 2), (1, 2), (0, 1)])
+def test_a_restore_that_took_what_was_reprocessed_names_what_brings_it_back(
+    site, batches, recorded
+):
+    version = DeltaTable(site.table.uri).version()
+    topic_id = site.cluster.live("clicks").topic_id
+    for number, times in enumerate(RANGES, 1):
+        plan = ReprocessPlan("clicks-to-lake", times, topic_id, 1, (), 1)
+        part = ReprocessedPart(number, [])
+        if number <= recorded:
+            entry = part.entry(plan, site.pipeline.sources[0].topic, 60, None)
+            ReprocessedFolder(site.lake, plan.pipeline).write(entry)
+        site.sink().commit((), part.transaction(plan), 0)
+    site.send(batches, batches)
+    site.run()
+    DeltaTable(site.table.uri).restore(version)
+    with pytest.raises(TableBehindCheckpointError) as caught:
+        site.run()
+    assert caught.value.reason.endswith(
+        "rows of its batches from it" if batches else "rows that were reprocessed from it"
+    )
+    times = ("2026-11-01T00:00:00+00:00", "2026-11-08T00:00:00+00:00")
+    remedies = [
+        f"`headrace reprocess clicks-to-lake --from {start} --to 2026-11-30T00:00:00+00:00`"
+        for start in times
+    ]
+    unknown = ["`headrace reprocess clicks-to-lake --from ... --to ...`"]
+    expected = remedies if recorded == len(RANGES) else unknown
+    assert str(caught.value).endswith(
+        "`headrace checkpoint reset clicks-to-lake --to table` (state of stateful steps begins "
+        f"anew). What was reprocessed since, reprocess again after that: {', '.join(expected)}."
+    )
 
 
 def test_a_restored_version_that_has_all_batches_is_no_loss(site):

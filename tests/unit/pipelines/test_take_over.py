@@ -26,7 +26,6 @@ from headrace.errors import (
     TableBehindCheckpointError,
 )
 from headrace.pipelines.positions import CheckpointIds
-from headrace.pipelines.start_checks import StartChecks
 from headrace.runtime import storage
 
 
@@ -238,7 +237,7 @@ def test_where_a_pipeline_began_is_recorded_before_it_has_read_anything(site, tm
 
 def test_a_sink_without_positions_has_no_place_to_go_on_from(site, tmp_path):
     site.cluster.commit(PIPELINE.consumer_group, "clicks", {0: 10})
-    checks = StartChecks(PIPELINE, str(tmp_path / "fresh"), site.cluster, None)
+    checks = replace(site.checks, root=str(tmp_path / "fresh"), positions=None)
     assert checks.number_to_take_over() is None
     with pytest.raises(CheckpointLostError, match="consumer group"):
         checks.checkpoint()
@@ -246,6 +245,6 @@ def test_a_sink_without_positions_has_no_place_to_go_on_from(site, tmp_path):
 
 def test_under_another_name_a_pipeline_begins_anew(site):
     renamed = replace(PIPELINE, name="clicks-again")
-    checks = StartChecks(renamed, site.lake, site.cluster, site.table)
+    checks = replace(site.checks, pipeline=renamed)
     current = checks.checkpoint()
     assert (current.number, current.begun, current.start) == (1, False, "")

@@ -4,7 +4,7 @@
 timestamp of at least ``start`` to before the first one with a timestamp of at least ``end``. It is
 the time at which a record came, not the event time: an event that happened in the range and came
 after it is not among them. Records that the sink has not taken yet, as its positions say, are left
-to the live pipeline.
+to the live pipeline; so are those whose batches a RESTORE has taken back.
 
 **Order.** None between rows. Ranges are divided until there are more tasks than partitions.
 

@@ -39,7 +39,7 @@ from headrace.pipelines.ledger.history import read_history
 from headrace.pipelines.ledger.reprocessed import ReprocessedFolder, changes_of
 from headrace.pipelines.ledger.sums import Sums
 from headrace.pipelines.ledger.windows import Recount
-from headrace.pipelines.positions import CheckpointIds, newest_checkpoint
+from headrace.pipelines.positions import CheckpointIds, held_positions, newest_checkpoint
 from headrace.pipelines.reprocessing.part import ReprocessedPart
 from headrace.pipelines.reprocessing.plan import ReprocessPlan
 from headrace.pipelines.reprocessing.ranges import PlannedRange, TimeRange, cut_into_parts
@@ -136,16 +136,17 @@ class Deployment:
         """Adds the rows of a range that the table lacks, part by part."""
         site = self.site
         checkpoint = newest_checkpoint(site.pipeline.name, site.table)
+        held = held_positions(site.pipeline.name, site.table)
         self.lacks_entries |= not site.keeps_ledger
         if checkpoint is None:
             return
         ranges = [
             PlannedRange(f"clicks/{p}", min(start, end), min(start + span, end))
-            for p, end in self.positions().items()
+            for p, end in self.positions(held).items()
         ]
         topic_id = site.cluster.live("clicks").topic_id
         plan = ReprocessPlan(site.pipeline.name, TIMES, topic_id, checkpoint, tuple(ranges), 1)
-        new = list(unread_offsets(plan, site.table, site.lake))
+        new = list(unread_offsets(plan, held, site.lake))
         for part in cut_into_parts(ranges, new):
             self.reprocess_part(plan, part)
 
@@ -188,13 +189,13 @@ class Deployment:
         found = read_table(self.site.table.uri)
         return Counter(zip(*(found[name].to_pylist() for name in ROWS.names), strict=True))
 
-    def positions(self):
+    def positions(self, table=None):
         """Where the sink stands, by partition."""
-        name = self.site.pipeline.name
-        ids = CheckpointIds(name, newest_checkpoint(name, self.site.table) or 0)
+        name, table = self.site.pipeline.name, table or self.site.table
+        ids = CheckpointIds(name, newest_checkpoint(name, table) or 0)
         topic_id = self.site.cluster.live("clicks").topic_id
         names = {f"{ids.batch}/clicks/{topic_id}/{p}": p for p in (0, 1)}
-        return {names[name]: at for name, at in self.site.table.versions(names).items()}
+        return {names[name]: at for name, at in table.versions(names).items()}
 
     def check(self):
         """Compares the verdict with the rows."""
