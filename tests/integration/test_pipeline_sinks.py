@@ -4,12 +4,14 @@ import json
 import shutil
 import uuid
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime
 
 import psycopg
 import pytest
 from tests.integration.flow import Flow, click
 from tests.integration.test_sinks import records
+from tests.kafka_topics import grow_topic
 
 from headrace import Kafka, Metadata, OnNull, Postgres, Source, Topic, WriteMode
 from headrace.errors import NothingCommittedError
@@ -105,6 +107,25 @@ def test_the_last_change_of_a_key_wins_however_many_tasks_read_its_partition(flo
     found = dict(rows.execute("SELECT event_id, n FROM clicks"))
     assert found == {f"k{key}": 990 + key for key in range(10)}
     assert [stored.letter.reason for stored in flow.dead()] == ["check-violated"]
+
+
+def test_keys_that_moved_before_an_upsert_began_are_refused_without_newest_by(flow, database):
+    """Each key is sent twice, and a part of them to another partition."""
+    rows = database(f"{COLUMNS}, PRIMARY KEY (event_id)")
+    keys = [f"k{n}" for n in range(60)]
+    for age in (0, 1):
+        if age:
+            grow_topic(flow.client, flow.name, 6)
+        values = [click(n, event_id=key, n=age) for n, key in enumerate(keys)]
+        flow.send(values, keys=[key.encode() for key in keys])
+    sink = Postgres("clicks", WriteMode.UPSERT, ("event_id",))
+    outcome = flow.run(flow.pipeline("fused", sink=sink))["fused"]
+    assert outcome.state is PipelineState.REFUSED
+    assert "newest_by" in outcome.reason
+    assert not rows.ids()
+    outcome = flow.run(flow.pipeline("fused", sink=replace(sink, newest_by="n")))["fused"]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert dict(rows.execute("SELECT event_id, n FROM clicks")) == dict.fromkeys(keys, 1)
 
 
 def test_tombstones_delete_rows_however_many_tasks_read_their_partition(flow, database):

@@ -30,6 +30,7 @@ HeadraceError                         base
 │   ├── ReferenceRecreatedError
 │   ├── TopicTruncatedError
 │   ├── PartitionsAddedError
+│   ├── KeyMovedError
 │   ├── RetentionPassedError
 │   ├── RecordsDeletedError
 │   ├── CommittedOffsetError

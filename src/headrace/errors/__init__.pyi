@@ -66,6 +66,7 @@ from .mirrors import (
 )
 from .offsets import (
     CommittedOffsetError,
+    KeyMovedError,
     PartitionMissingError,
     PartitionsAddedError,
     RecordsDeletedError,
@@ -199,6 +200,7 @@ __all__ = [
     "JarError",
     "JavaUnavailableError",
     "JoinStateError",
+    "KeyMovedError",
     "LaneEndedError",
     "LastCommitError",
     "LifespanEndedError",

@@ -110,6 +110,29 @@ class PartitionsAddedError(RefusedError):
 
 
 @dataclass(eq=False)
+class KeyMovedError(RefusedError):
+    """A record is not in the partition of its key, and the sink keeps the row that is read last.
+
+    ``partitions``: how many the topic has.
+    """
+
+    code = "KEY_MOVED"
+    partition: str
+    offset: int
+    partitions: int
+    pipeline: str
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "The topic has got partitions since then, or producers choose them in different ways "
+            "(librdkafka needs `partitioner=murmur2_random` beside others): later records of a key "
+            "may be read before earlier ones. Name `newest_by` in the sink, or read a topic into "
+            "which all records were sent in one way."
+        )
+
+
+@dataclass(eq=False)
 class RetentionPassedError(RefusedError):
     """Records that were not read yet have been deleted by retention."""
 

@@ -16,8 +16,8 @@ from headrace.model.event import value_at
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Constants and steps of Kafka's murmur2: a producer of any language must find the same partition.
-_SEED = 0x9747B28C
-_MULTIPLIER = 0x5BD1E995
+MURMUR2_SEED = 0x9747B28C
+MURMUR2_MULTIPLIER = 0x5BD1E995
 _32_BITS = 0xFFFFFFFF
 
 
@@ -112,16 +112,16 @@ def partition_of(strategy: Partitioning, partitions: int) -> Partition:
 
 def murmur2(data: bytes) -> int:
     """Kafka's hash of a key, as a signed 32-bit integer (``Utils.murmur2`` of its Java client)."""
-    value = (_SEED ^ len(data)) & _32_BITS
+    value = (MURMUR2_SEED ^ len(data)) & _32_BITS
     whole = len(data) & ~3
     for at in range(0, whole, 4):
-        word = int.from_bytes(data[at : at + 4], "little") * _MULTIPLIER & _32_BITS
-        word = (word ^ (word >> 24)) * _MULTIPLIER & _32_BITS
-        value = (value * _MULTIPLIER & _32_BITS) ^ word
+        word = int.from_bytes(data[at : at + 4], "little") * MURMUR2_MULTIPLIER & _32_BITS
+        word = (word ^ (word >> 24)) * MURMUR2_MULTIPLIER & _32_BITS
+        value = (value * MURMUR2_MULTIPLIER & _32_BITS) ^ word
     if whole < len(data):
         value ^= int.from_bytes(data[whole:], "little")
-        value = value * _MULTIPLIER & _32_BITS
-    value = (value ^ (value >> 13)) * _MULTIPLIER & _32_BITS
+        value = value * MURMUR2_MULTIPLIER & _32_BITS
+    value = (value ^ (value >> 13)) * MURMUR2_MULTIPLIER & _32_BITS
     value ^= value >> 15
     return value - (1 << 32) if value >= 1 << 31 else value
 

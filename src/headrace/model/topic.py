@@ -91,6 +91,11 @@ class Topic(DeclaredValue):
         return bool(self.compaction) or "compact" in str(config.get("cleanup.policy", ""))
 
     @property
+    def is_partitioned_by_key(self) -> bool:
+        """Whether the keys of its records choose their partitions."""
+        return self.key is not None and isinstance(self.partitioning, ByKey)
+
+    @property
     def leaves_out_tombstones(self) -> bool:
         """Whether a null value is a tombstone, not a bad record; of raw bytes it is a value."""
         return self.is_compacted and not isinstance(self.record_format, Raw)

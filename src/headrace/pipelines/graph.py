@@ -307,6 +307,7 @@ def source_spec(
         references=pipeline.followed_topics,
         ledger=_ledger_rule(topic, context.ledger),
         needs_same_partitions=pipeline.sink.keeps_last_read,
+        needs_key_places=pipeline.sink.keeps_last_read and topic.is_partitioned_by_key,
     )
 
 

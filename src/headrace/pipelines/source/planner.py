@@ -139,6 +139,7 @@ class Planner:
                 topic_id=end.topic_id,
                 event_us=end.event_us.get(piece.partition.partition),
                 range_count=len(pieces),
+                ends=self.latest if self._spec.needs_key_places else {},
             )
             for piece in pieces
         ]

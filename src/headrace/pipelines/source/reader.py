@@ -6,7 +6,7 @@ import gc
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,6 +38,7 @@ from headrace.pipelines.source.decode.checks import EventTimeBounds, RowChecks
 from headrace.pipelines.source.decode.decoder import decode_others
 from headrace.pipelines.source.deletions import Deletions, Parted
 from headrace.pipelines.source.envelopes import EnvelopeReader, event_index
+from headrace.pipelines.source.key_places import KeyPlaces
 from headrace.pipelines.source.record_columns import timestamp_ms, with_record_columns
 from headrace.pipelines.source.report import LateCounts, RangeReport
 from headrace.runtime.cleanup import cleaning_up_after_failure
@@ -61,7 +62,8 @@ class ReadRange:
     that were replayed to the topic of ``topic_id`` for others are looked for where
     ``may_hold_replays`` says so. With a refusal it must not be read: its offsets mean other
     records now. ``event_us`` is the event clock of the partition, by which events are late.
-    ``range_count`` is how many ranges the batch has.
+    ``range_count`` is how many ranges the batch has. ``ends`` says where each partition of the
+    topic ends, if keys must not have moved between them.
     """
 
     range: OffsetRange | None
@@ -72,6 +74,7 @@ class ReadRange:
     topic_id: str = ""
     event_us: int | None = None
     range_count: int = 1
+    ends: Mapping[int, int] = field(default_factory=dict)
 
 
 class TaskReader:
@@ -133,6 +136,7 @@ class RangeReader:
         may_hold_replays: bool = False,
         event_us: int | None = None,
         range_count: int = 1,
+        ends: Mapping[int, int] | None = None,
         read_listener: ReadListener | None = None,
     ) -> None:
         self._spec = spec
@@ -151,6 +155,7 @@ class RangeReader:
         )
         self._envelopes = None if spec.envelope is None else EnvelopeReader(spec.envelope)
         self._deletions = _deletions(spec)
+        self._key_places = KeyPlaces(range_.partition, ends, spec.pipeline) if ends else None
         self._records = 0
         self._tombstones = 0
         self._envelope_count = 0
@@ -186,6 +191,7 @@ class RangeReader:
             may_hold_replays=read.may_hold_replays,
             event_us=read.event_us,
             range_count=read.range_count,
+            ends=read.ends,
             read_listener=read_listener,
         )
 
@@ -203,6 +209,8 @@ class RangeReader:
     def take_records(self, chunk: Chunk) -> Iterator[tuple[pa.Table, Sequence[Record]]]:
         """Decodes one chunk to rows, with the records that they are of."""
         records = self._addressed.of(chunk.records)
+        if self._key_places is not None:
+            self._key_places.check(records)
         if records:
             self._last_timestamp_ms = timestamp_ms(records[-1]) or self._last_timestamp_ms
         if self._envelopes is not None:

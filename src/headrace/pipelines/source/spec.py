@@ -59,6 +59,7 @@ class SourceSpec:
         ledger: what events are counted by; ``None``: they are not.
         number: of the source in its pipeline, for the ledger's column of rows.
         needs_same_partitions: whether it is refused once the topic has got partitions.
+        needs_key_places: whether a record is refused whose key may have others in other partitions.
         leaves_out_replays: whether records that were replayed are left out, as where the records
             that they were made of are read once more.
         left_out: records that are left out: partition, offset and, of an event of an envelope, its
@@ -101,6 +102,7 @@ class SourceSpec:
     number: int = 0
     adds_lineage: bool = False
     needs_same_partitions: bool = False
+    needs_key_places: bool = False
     leaves_out_replays: bool = False
     leaves_out_tombstones: bool = False
     null_key: str | None = None

@@ -1,0 +1,91 @@
+"""Checks that no key has records in two partitions, for sinks that keep what is read last.
+
+A key moves when its topic gets partitions, or a producer chooses them in another way: its records
+are in no order then. Where a pipeline begins before that, only their places show it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.errors import KeyMovedError
+from headrace.kafka.range_reader import Record
+from headrace.model import TopicPartition
+from headrace.model.partitioning import MURMUR2_MULTIPLIER, MURMUR2_SEED
+
+Hashes: TypeAlias = NDArray[np.uint32]
+
+
+class KeyPlaces:
+    """Follows the records of one range, in order.
+
+    A record may be in the partition that Kafka's Java client chooses for its key, or librdkafka by
+    its default; all of a range by the same of the two. One that should be in a partition without
+    records may be anywhere: there is no other record that it could come before.
+
+    Args:
+        partition: of the range.
+        ends: where each partition of the topic ends.
+        pipeline: its name, for the message.
+    """
+
+    def __init__(self, partition: TopicPartition, ends: Mapping[int, int], pipeline: str) -> None:
+        self._partition, self._pipeline = partition, pipeline
+        self._has_records = np.array([ends[p] > 0 for p in sorted(ends)])
+        self._hashes: Sequence[Callable[[Sequence[bytes]], Hashes]] = (murmur2_hashes, _crc_hashes)
+
+    def check(self, records: Sequence[Record]) -> None:
+        """Raises KeyMovedError if a key may have records in another partition, too."""
+        keyed = [(key, record) for record in records if (key := record.key()) is not None]
+        if not keyed:
+            return
+        keys = [key for key, _ in keyed]
+        moved = {each: self._moved(each(keys)) for each in self._hashes}
+        self._hashes = [each for each in self._hashes if not moved[each].size]
+        if not self._hashes:
+            first = min(places[0] for places in moved.values())
+            offset, count = keyed[first][1].offset(), len(self._has_records)
+            raise KeyMovedError(str(self._partition), offset, count, self._pipeline)
+
+    def _moved(self, hashes: Hashes) -> NDArray[np.intp]:
+        places = hashes % len(self._has_records)
+        elsewhere = places != self._partition.partition
+        return np.flatnonzero(elsewhere & self._has_records[places])
+
+
+def murmur2_hashes(keys: Sequence[bytes]) -> Hashes:
+    """Returns the hash of each key by which Kafka's Java client chooses a partition.
+
+    It is that of :func:`headrace.model.partitioning.partition_of_key`, for many keys at once.
+    """
+    lengths = np.fromiter(map(len, keys), np.int64, len(keys))
+    hashes = np.empty(len(keys), np.uint32)
+    for length in np.unique(lengths):
+        places = np.flatnonzero(lengths == length).tolist()
+        joined = b"".join(keys[place].ljust(-(-length // 4) * 4, b"\0") for place in places)
+        words = np.frombuffer(joined, "<u4").reshape(len(places), -1)
+        hashes[places] = _murmur2(words, int(length))
+    return hashes & np.uint32(0x7FFFFFFF)
+
+
+def _murmur2(words: NDArray[np.uint32], length: int) -> Hashes:
+    """Returns the hashes of keys of one length, a row of padded words for each."""
+    multiplier = np.uint32(MURMUR2_MULTIPLIER)
+    hashes: Hashes = np.full(len(words), MURMUR2_SEED ^ length, np.uint32)
+    for at in range(length // 4):
+        word = words[:, at] * multiplier
+        hashes = hashes * multiplier ^ (word ^ word >> np.uint32(24)) * multiplier
+    if length % 4:
+        hashes = (hashes ^ words[:, -1]) * multiplier
+    hashes = (hashes ^ hashes >> np.uint32(13)) * multiplier
+    return hashes ^ hashes >> np.uint32(15)
+
+
+def _crc_hashes(keys: Sequence[bytes]) -> Hashes:
+    """Returns the hash of each key by which librdkafka chooses a partition, by its default."""
+    return np.fromiter(map(zlib.crc32, keys), np.uint32, len(keys))
