@@ -62,7 +62,7 @@ def pipeline_warnings(pipeline: Pipeline) -> Iterator[Fault]:
 
 def declared_retention(topic: Topic) -> timedelta | None:
     """Returns how long a topic keeps records; None: for ever, or as long as the brokers say."""
-    return topic.retention or _duration(topic, "retention.ms")
+    return (topic.retention or _duration(topic, "retention.ms")) if topic.has_retention else None
 
 
 def _horizons(pipeline: Pipeline) -> Iterator[Fault]:
@@ -70,7 +70,7 @@ def _horizons(pipeline: Pipeline) -> Iterator[Fault]:
     lateness = pipeline.allowed_lateness
     for topic in (source.topic for source in pipeline.sources):
         retention = declared_retention(topic)
-        if retention is not None and not topic.compaction and lateness > retention:
+        if retention is not None and lateness > retention:
             yield Fault(
                 f"pipeline {pipeline.name!r} waits {lateness} for late events, but topic "
                 f"{topic.name!r} keeps them for {retention}: after a stop of that length "

@@ -15,8 +15,8 @@ declared              topic                             must keep records for
 ``Stats(unique=)``    none: its keys are what is known
 ===================== ================================= ============================================
 
-A compacted topic has no retention. A topic that declares none has that of the brokers, which only
-:func:`live_horizon_warnings` knows.
+A topic whose ``cleanup.policy`` is ``compact`` alone has no retention. A topic that declares none
+has that of the brokers, which only :func:`live_horizon_warnings` knows.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def live_horizon_warnings(
     """
     for horizon in _horizons(pipeline):
         topic = horizon.topic
-        if declared_retention(topic) is not None:
+        if "retention.ms" in topic.kafka_config or not topic.has_retention:
             continue
         state = live.get(topic.name)
         millis = default_retention_ms(brokers) if state is None else _millis(state.config)
@@ -92,7 +92,7 @@ def _horizons(pipeline: Pipeline) -> Iterator[Horizon]:
 
 def _fault(pipeline: Pipeline, horizon: Horizon, retention: timedelta) -> Iterator[Fault]:
     topic, length, what = horizon
-    if length > retention and not topic.compaction:
+    if length > retention:
         yield Fault(
             f"pipeline {pipeline.name!r}: {what} is longer than topic {topic.name!r} keeps records,"
             f" {retention}: a checkpoint that begins anew could not read again what it must know",

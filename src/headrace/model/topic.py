@@ -86,9 +86,22 @@ class Topic(DeclaredValue):
     @property
     def is_compacted(self) -> bool:
         """Whether Kafka compacts it, as ``compaction`` or ``config`` say."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def has_retention(self) -> bool:
+        """Whether Kafka deletes what is older than its retention; not where it only compacts."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def cleanup_policy(self) -> str:
+        """What Kafka does with old records: ``delete``, ``compact`` or both.
+
+        Topics always get it: the brokers' default may be another, and compact what has no key.
+        """
         # Asked of declarations that are not checked yet, too.
         config = self.config if isinstance(self.config, Mapping) else {}
-        return bool(self.compaction) or "compact" in str(config.get("cleanup.policy", ""))
+        return str(config.get("cleanup.policy", "compact" if self.compaction else "delete"))
 
     @property
     def is_partitioned_by_key(self) -> bool:
@@ -115,9 +128,7 @@ class Topic(DeclaredValue):
     @property
     def kafka_config(self) -> dict[str, str]:
         """Topic-level settings as Kafka names them."""
-        # Said in any case: a broker's own default may be another, and would compact what has no
-        # key.
-        config = {"cleanup.policy": "compact" if self.compaction else "delete"}
+        config = {"cleanup.policy": self.cleanup_policy}
         if self.retention is not None:
             config["retention.ms"] = str(milliseconds(self.retention))
         return config | dict(self.config)

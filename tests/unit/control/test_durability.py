@@ -65,6 +65,14 @@ def test_what_the_brokers_make_of_a_topic_is_a_warning(topic, changed, words):
         (Topic("t"), {"min_insync_replicas": "2"}),
         (Topic("t", retention=timedelta(hours=2)), {"log_roll_ms": "3600000"}),
         (
+            Topic(
+                "t",
+                retention=timedelta(hours=2),
+                config={"cleanup.policy": "compact", "segment.ms": "86400000"},
+            ),
+            {},
+        ),
+        (
             Topic("t", replication=2, config={"unclean.leader.election.enable": "false"}),
             {"unclean_leader_election_enable": "true"},
         ),
@@ -111,6 +119,8 @@ def test_topics_read_together_are_partitioned_alike(left, right, count):
         ({"config": {"retention.ms": "60000"}}, 1),
         ({"retention": timedelta(hours=1)}, 0),
         ({"retention": timedelta(minutes=1), "compaction": True}, 0),
+        ({"config": {"retention.ms": "60000", "cleanup.policy": "compact"}}, 0),
+        ({"config": {"retention.ms": "60000", "cleanup.policy": "compact,delete"}}, 1),
         ({"config": {"retention.ms": "-1"}}, 0),
         ({}, 0),
     ],

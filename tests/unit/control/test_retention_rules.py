@@ -48,6 +48,8 @@ def test_a_join_is_refused_whose_later_topic_keeps_less_than_events_wait():
         (Topic("t", config={"retention.ms": "60000"}), True),
         (Topic("t", config={"retention.ms": "-1"}), False),
         (Topic("t", retention=MINUTE, compaction=True), False),
+        (Topic("t", retention=MINUTE, config={"cleanup.policy": "compact"}), False),
+        (Topic("t", retention=MINUTE, config={"cleanup.policy": "compact,delete"}), True),
         (Topic("t"), False),
     ],
 )
@@ -82,6 +84,21 @@ def test_a_topic_that_declares_no_retention_has_that_of_the_brokers(live, broker
     for message in found:
         assert "deduplicate.within 1 day, 0:00:00 is longer than topic 't' keeps" in message
         assert f"keeps records, {keeps}: a checkpoint" in message
+
+
+@pytest.mark.parametrize(
+    ("config", "count"),
+    [
+        ({}, 1),  # headrace declares the policy of each topic: `log.cleanup.policy` is not asked
+        ({"cleanup.policy": "compact,delete"}, 1),
+        ({"cleanup.policy": "compact"}, 0),
+        ({"retention.ms": "-1"}, 0),
+    ],
+)
+def test_brokers_delete_what_is_not_compacted_alone_nor_kept_for_ever(config, count):
+    pipeline = unique(Topic("t", config=config))
+    brokers = {"log.cleanup.policy": "compact", "log.retention.hours": "1"}
+    assert len(list(live_horizon_warnings(pipeline, {}, brokers))) == count
 
 
 def test_what_a_topic_declares_is_not_warned_of_twice():
