@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from headrace.ingest.figures.service_metrics import (
     SPOOL_METRICS,
 )
 from headrace.kafka.broker_errors import Meaning, names
-from headrace.model import CONFLICTING_KEY, envelope
+from headrace.model import CONFLICTING_KEY, DeadLetterLimit, envelope
 from headrace.pipelines.source.decode.avro import AvroDecoder
 from headrace.pipelines.source.decode.checks import RowChecks
 from headrace.pipelines.source.decode.json_events import JsonDecoder
@@ -102,6 +103,15 @@ def test_every_reason_of_a_bad_envelope_is_documented(pages: dict[str, str]) -> 
     assert set(_rows(page)) == reasons
 
 
+def test_the_default_limit_of_dead_letters_is_documented(pages: dict[str, str]) -> None:
+    limit = DeadLetterLimit()
+    arguments = ", ".join(f"{name}={value:_}" for name, value in asdict(limit).items())
+    assert f"`DeadLetterLimit({arguments})`" in _in_one_line(pages["docs/concepts.md"])
+    share = f"{limit.max_ratio:.0%} of {limit.min_records:,} records"
+    phrase = f"`DeadLetterLimit({share}, {limit.max_consecutive:,} in a row)`"
+    assert phrase in _in_one_line(pages["docs/workers.md"])
+
+
 def test_every_refusal_is_documented(pages: dict[str, str]) -> None:
     kinds = [getattr(errors, name) for name in errors.__all__]
     codes = {kind.code for kind in kinds if "code" in vars(kind)} - {errors.RefusedError.code}
@@ -146,6 +156,10 @@ def test_every_dependency_has_its_reason(pages: dict[str, str], root: Path) -> N
 def _rows(text: str) -> list[str]:
     """First cell of each table row that begins with code."""
     return [found["name"] for found in _ROW.finditer(text)]
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _section(page: str, title: str) -> str:
