@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -64,14 +64,17 @@ def counted_topics(project: LoadedProject, config: ClientConfig) -> list[str]:
     """
     read = list(project.dead_lettered)
     others = [name for name in listable_topics(project) if name not in read]
-    return [*read, *(name for name in others if _has_letters(config, name))]
+    return [*read, *_with_letters(config, others)]
 
 
-def _has_letters(config: ClientConfig, topic: str) -> bool:
+def _with_letters(config: ClientConfig, topics: Sequence[str]) -> list[str]:
     try:
-        return bool(describe(config, [dead_letters_topic(topic)]))
-    except AuthorizationError:
-        return False
+        live = describe(config, [dead_letters_topic(topic) for topic in topics])
+    except AuthorizationError:  # of one of them
+        if len(topics) == 1:
+            return []
+        return [name for topic in topics for name in _with_letters(config, [topic])]
+    return [topic for topic in topics if dead_letters_topic(topic) in live]
 
 
 def summarize(config: ClientConfig, topic: str, only: DeadLetterFilter) -> TopicDeadLetters:

@@ -1,10 +1,13 @@
 """What is named and is not there is said, by its name."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from headrace import Topic
 from headrace.control import dead_letters, workers
-from headrace.control.dead_letters import latest_dead_letters
-from headrace.errors import PartitionMissingError, TopicMissingError
+from headrace.control.dead_letters import counted_topics, latest_dead_letters
+from headrace.errors import AuthorizationError, PartitionMissingError, TopicMissingError
 from headrace.kafka.replay import DeadLetterFilter
 from headrace.model import TopicPartition
 
@@ -33,6 +36,28 @@ def test_a_misspelt_topic_has_no_empty_list_of_dead_letters():
 def test_the_dead_letters_of_a_topic_that_was_deleted_are_listed(monkeypatch):
     monkeypatch.setattr(dead_letters, "dead_letters_topic", "{}.dead-letters".format)
     assert latest_dead_letters({}, "gone", DeadLetterFilter(), 20) == []
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "requests", "counted"),
+    [(set(), 1, ["clicks", "gone", "old"]), ({"old.dead"}, 5, ["clicks", "gone"])],
+)
+def test_dead_letter_topics_are_looked_for_in_one_request_unless_one_is_forbidden(
+    forbidden, requests, counted, monkeypatch
+):
+    asked = []
+
+    def described(_, names):
+        asked.append(names)
+        if forbidden & set(names):
+            raise AuthorizationError("DESCRIBE", f"topic {names}", "User:ANONYMOUS")
+        return {name: Live for name in names if name in ("gone.dead", "old.dead")}
+
+    monkeypatch.setattr(dead_letters, "describe", described)
+    topics = {name: Topic(name) for name in ("clicks", "gone", "new", "old")}
+    project = SimpleNamespace(topics=topics, dead_lettered={"clicks": topics["clicks"]})
+    assert counted_topics(project, {}) == counted
+    assert len(asked) == requests
 
 
 def test_a_partition_that_a_topic_does_not_have_is_said():
