@@ -125,10 +125,10 @@ class BatchCommitter:
         state: SourceState,
         derived: DerivedLetters,
         on_batch: Callable[[BatchResult], None],
-        is_late_behind: bool,
+        takes_behind_as_late: bool,
     ) -> None:
         self._pipeline = pipeline
-        self._is_late_behind = is_late_behind
+        self._takes_behind_as_late = takes_behind_as_late
         self._checkpoint = checkpoint
         self._positions = positions
         self._staging = staging
@@ -178,8 +178,11 @@ class BatchCommitter:
         began = time.monotonic()
         planned = self._checkpoint.batch(batch_id)
         if not self._pipeline.is_fused:
-            spark, is_late = frame.sparkSession, self._is_late_behind
-            announce_watermark(spark, planned.watermark_ms, is_late_behind=is_late)
+            announce_watermark(
+                frame.sparkSession,
+                planned.watermark_ms,
+                takes_behind_as_late=self._takes_behind_as_late,
+            )
         if self._pipeline.followed_topics:
             announce(frame.sparkSession, self._references(planned), planned.planned_ms)
         if self._positions.holds(planned):

@@ -188,7 +188,7 @@ def build(
         state=SourceState(context.state),
         derived=context.derived,
         on_batch=on_batch,
-        is_late_behind=side_driver is not None and _is_late_behind(specs, stepped),
+        takes_behind_as_late=side_driver is not None and _takes_behind_as_late(specs, stepped),
     )
     if stepped is not None:
         counts_rows = LINEAGE in stepped.rows.columns
@@ -203,7 +203,7 @@ def build(
     return Graph(manifests, query, sink, side_table, committer, is_join=join is not None)
 
 
-def _is_late_behind(specs: Sequence[SourceSpec], stepped: SteppedRows | None) -> bool:
+def _takes_behind_as_late(specs: Sequence[SourceSpec], stepped: SteppedRows | None) -> bool:
     """Whether events that no operator with state takes are known where they are read."""
     event_time, *others = {spec.event_time for spec in specs}
     if stepped is None or event_time is None or others:

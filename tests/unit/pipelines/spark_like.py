@@ -238,7 +238,7 @@ class Driver:
             state=SourceState(site.folder / "state"),
             derived=site.derived,
             on_batch=self.ended,
-            is_late_behind=False,
+            takes_behind_as_late=False,
         )
         self.put("metadata", b"{}")
         self.end.check_start()

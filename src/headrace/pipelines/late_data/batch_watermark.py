@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _WATERMARK_MS = "headrace.watermark_ms"
-_IS_LATE_BEHIND = "headrace.is_late_behind"
+_TAKES_BEHIND_AS_LATE = "headrace.takes_behind_as_late"
 
 
 def announce_watermark(
-    spark: SparkSession, watermark_ms: int, *, is_late_behind: bool = False
+    spark: SparkSession, watermark_ms: int, *, takes_behind_as_late: bool = False
 ) -> None:
     """Passes the watermark of a batch to the tasks of jobs that this thread starts from now on.
 
@@ -25,11 +25,11 @@ def announce_watermark(
     Args:
         spark: the session.
         watermark_ms: in milliseconds since 1970; 0: there is none.
-        is_late_behind: whether events behind it are late where they are read.
+        takes_behind_as_late: whether events behind it are late where they are read.
     """
     context = spark.sparkContext
     context.setLocalProperty(_WATERMARK_MS, str(watermark_ms))
-    context.setLocalProperty(_IS_LATE_BEHIND, str(is_late_behind))
+    context.setLocalProperty(_TAKES_BEHIND_AS_LATE, str(takes_behind_as_late))
 
 
 def rows_behind(times: pa.Array, watermark_us: int) -> NDArray[np.bool_]:
@@ -55,7 +55,7 @@ def watermark_us() -> int:
 
 def late_watermark_us() -> int:
     """Returns :func:`watermark_us` where events behind it are late as they are read; else 0."""
-    return watermark_us() if _property(_IS_LATE_BEHIND) == str(True) else 0
+    return watermark_us() if _property(_TAKES_BEHIND_AS_LATE) == str(True) else 0
 
 
 def _property(name: str) -> str | None:

@@ -188,8 +188,8 @@ class ExpressionTypes:
         if field is None or field.type not in _TYPES:
             kind = "nothing" if field is None else f"a {field.type.value}"
             fields = [] if field is None else [f"{path}.{each.name}" for each in field.fields]
-            way_out = f"; its fields are {', '.join(fields)}" if fields else ""
-            raise UnfitError(path, f"{path} is {kind}, which queries can't use{way_out}")
+            known_fields = f"; its fields are {', '.join(fields)}" if fields else ""
+            raise UnfitError(path, f"{path} is {kind}, which queries can't use{known_fields}")
         return _TYPES[field.type]
 
     def _field(self, path: Path) -> EventField | None:

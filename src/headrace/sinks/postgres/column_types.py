@@ -170,7 +170,7 @@ class ColumnType:
             f" or read them in several ways: make it {fitting}"
         )
 
-    def takes_texts_for_one(self, kind: Kind | None) -> bool:
+    def has_equal_texts(self, kind: Kind | None) -> bool:
         """Whether the values are texts, and two that differ may be one value of the column."""
         return kind is Kind.TEXT and not self.tells_texts_apart
 

@@ -224,7 +224,7 @@ def _check_key(connection: Connection, spec: TargetSpec, columns: Sequence[Colum
     if spec.mode == "upsert" and spec.newest_by is None:
         for each in columns:
             is_key = each.name in spec.key
-            if is_key and each.takes_texts_for_one(spec.kinds.get(each.name)):
+            if is_key and each.has_equal_texts(spec.kinds.get(each.name)):
                 reason = (
                     f"its column {each.name!r} is {each.declared}, which takes texts that differ"
                     " for one key, and they are in several partitions: name `newest_by`, or make"
