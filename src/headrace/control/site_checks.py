@@ -259,16 +259,12 @@ def _sizes(link: TopicLink, source: TopicState, target: TopicState) -> Iterator[
 
 
 def _keys(link: TopicLink, source: TopicState, target: TopicState) -> Iterator[Fault]:
-    if _is_compacted(target) and not _is_compacted(source):
+    if target.is_compacted and not source.is_compacted:
         yield Fault(
             f"{link.target} at {link.target_site} is compacted, and {link.source} at "
             f"{link.source_site} is not: it takes no record without a key, and keeps one of each",
             f"cleanup.policy delete for {link.target}",
         )
-
-
-def _is_compacted(topic: TopicState) -> bool:
-    return "compact" in topic.config["cleanup.policy"]
 
 
 def _times(link: TopicLink, source: TopicState, target: TopicState) -> Iterator[Fault]:

@@ -79,6 +79,11 @@ class TopicState:
     overrides: frozenset[str]
     is_empty: bool = False
 
+    @property
+    def is_compacted(self) -> bool:
+        """Whether Kafka compacts it."""
+        return "compact" in self.config["cleanup.policy"]
+
 
 @dataclass(frozen=True)
 class KnownKey:
