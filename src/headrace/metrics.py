@@ -291,7 +291,7 @@ WORKER_METRICS = (
     Metric(
         "uncommitted",
         "records",
-        "records that are done, behind one that is not: not covered by the committed offset",
+        "records that are done, after one that is not: not covered by the committed offset",
         "large: a record is stuck; a restart repeats only what the commit's metadata can't hold",
     ),
     Metric(
@@ -355,7 +355,7 @@ PARTITION_METRICS = (
     Metric(
         "uncommitted",
         "records",
-        "its records that are done, behind one that is not",
+        "its records that are done, after one that is not",
         "large: a record is stuck",
     ),
     Metric(

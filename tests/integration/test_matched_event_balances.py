@@ -293,7 +293,7 @@ def test_events_that_were_sent_and_are_deleted_since_are_not_skipped(project):
     assert (position.offset, position.skipped, sent) == (10, 1, None)
     balance = project.balance()
     assert (balance.state, balance.events) == ("unknown", 5)
-    assert f"Kafka has deleted 5 offsets of {project.topic}/0 behind" in balance.unknown
+    assert f"Kafka has deleted 5 offsets of {project.topic}/0 after" in balance.unknown
 
 
 def test_an_end_before_what_was_sent_is_asked_for_again(project, monkeypatch):

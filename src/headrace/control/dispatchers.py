@@ -1,4 +1,4 @@
-"""Dispatchers of a project: what they run with, how far they are, and the way on behind a loss."""
+"""Dispatchers of a project: what they run with, how far they are, how to continue after a loss."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class DispatchedPartition:
     Attributes:
         partition: as ``topic/partition``.
         next_offset: the next to dispatch; ``None``: it was never begun.
-        end_offset: behind the last record of the source; ``None``: no broker tells it.
+        end_offset: after the last record of the source; ``None``: no broker tells it.
         lag: offsets that are to be dispatched; ``None`` where the end is not known.
         refused: why it can't be gone on with; empty: it can.
     """
@@ -206,7 +206,7 @@ def _dispatched(
 
 @dataclass(frozen=True)
 class AcceptedDispatch:
-    """A partition that goes on behind records that are not dispatched to a target.
+    """A partition that goes on after records that are not dispatched to a target.
 
     Attributes:
         site: the target.
@@ -226,7 +226,7 @@ class AcceptedDispatch:
 def accept_dispatch(
     project: LoadedProject, dispatcher: Dispatcher, site: str, partition: TopicPartition
 ) -> AcceptedDispatch:
-    """Lets a partition go on behind records that are not dispatched to a target.
+    """Lets a partition go on after records that are not dispatched to a target.
 
     The ledger keeps which. A running instance goes on with it within half a minute.
 

@@ -153,16 +153,16 @@ class _Comparison:
             known[source] = begin, max(begin, offset)
             if first > offset:
                 self._unknown.append(
-                    f"Kafka has deleted {first - offset:,} offsets of {source.path} behind the "
+                    f"Kafka has deleted {first - offset:,} offsets of {source.path} after the "
                     "committed position: the next start of `headrace query emit` counts those that "
                     "it has not looked at"
                 )
         counts = self._compared(newest_ranges(known, MAX_EVENTS), queries, rules)
         balance = self._balance_of(counts)
-        behind = {p: max(at.offset, marks[p][0]) for p, at in positions.items()}
+        starts = {p: max(at.offset, marks[p][0]) for p, at in positions.items()}
         return replace(
             balance,
-            lag=sum(max(marks[p][1] - offset, 0) for p, offset in behind.items()),
+            lag=sum(max(marks[p][1] - offset, 0) for p, offset in starts.items()),
             skipped=sum(at.skipped for at in positions.values()),
         )
 

@@ -1,4 +1,4 @@
-"""Mergers of a project: how far they are, and the way on behind a loss."""
+"""Mergers of a project: how far they are, and how to continue after a loss."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class MergedPartition:
     Attributes:
         partition: as ``topic/partition``.
         next_offset: the first that is not written; ``None``: it was never begun.
-        end_offset: behind the last record of the source; ``None``: no broker tells it.
+        end_offset: after the last record of the source; ``None``: no broker tells it.
         lag: offsets that are not written yet; ``None`` where the end is not known.
         sorted_to_ms: the time up to which its partition of the target is written, in milliseconds
             since 1970; ``None``: not known yet.
@@ -195,7 +195,7 @@ def _merged(
 
 @dataclass(frozen=True)
 class AcceptedGap:
-    """A partition of a source that is merged on behind records that are lost.
+    """A partition of a source that is merged on after records that are lost.
 
     Attributes:
         partition: as ``topic/partition``.
@@ -211,7 +211,7 @@ class AcceptedGap:
 
 
 def accept_gap(project: LoadedProject, merger: Merger, partition: TopicPartition) -> AcceptedGap:
-    """Lets a partition of a source go on behind records that it has lost; the ledger keeps that.
+    """Lets a partition of a source go on after records that it has lost; the ledger keeps that.
 
     Raises:
         MergerRunningError: if an instance runs.

@@ -1,4 +1,4 @@
-"""Mirrors of a project: how far they are, and the way on behind a loss."""
+"""Mirrors of a project: how far they are, and how to continue after a loss."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class MirroredPartition:
         partition: as ``topic/partition``.
         copy: the one it is copied to.
         next_offset: the next to copy; ``None``: it was never begun.
-        end_offset: behind the last record of the source; ``None``: no broker tells it.
+        end_offset: after the last record of the source; ``None``: no broker tells it.
         lag: offsets that are to be copied; fewer records, where there are markers or gaps. ``None``
             where the end is not known.
         refused: why it can't be copied on; empty: it can.
@@ -174,7 +174,7 @@ def _mirrored(
 
 @dataclass(frozen=True)
 class AcceptedLoss:
-    """A partition that goes on behind records that are not mirrored.
+    """A partition that goes on after records that are not mirrored.
 
     Attributes:
         partition: of the source, as ``topic/partition``.
@@ -192,7 +192,7 @@ class AcceptedLoss:
 def accept_loss(
     settings: Settings, mirror: Mirror, partition: TopicPartition, to: int | None = None
 ) -> AcceptedLoss:
-    """Lets a partition go on behind records that are not mirrored; the ledger keeps that.
+    """Lets a partition go on after records that are not mirrored; the ledger keeps that.
 
     Args:
         settings: the project's deployment.

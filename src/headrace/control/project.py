@@ -461,7 +461,7 @@ def _matched_twice(pipelines: list[Declaration]) -> Iterator[tuple[Declaration, 
 def _dispatched_twice(
     dispatchers: list[Declaration],
 ) -> Iterator[tuple[Declaration, Fault]]:
-    """A dispatcher goes on behind the last record of its source at the target: it must be its."""
+    """A dispatcher goes on after the last record of its source at the target: it must be its."""
     first: dict[tuple[str, str, str], Declaration] = {}
     for declaration in dispatchers:
         dispatcher = declaration.value

@@ -55,10 +55,10 @@ class MirrorRecordError(TransferRecordError):
     @property
     def remedy(self) -> str:
         kept = way_to_keep(self.copy, self.setting)
-        behind = f"{self.partition} --to {self.offset + 1}"
+        lost = f"{self.partition} --to {self.offset + 1}"
         left_out = (
             f"To leave it out: stop the instances of {self.mirror}, then "
-            f"`headrace mirror accept {self.mirror} {behind}`."
+            f"`headrace mirror accept {self.mirror} {lost}`."
         )
         return f"{kept} {left_out}".lstrip()
 

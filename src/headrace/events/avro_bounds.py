@@ -48,7 +48,7 @@ class MalformedError(Exception):
     """A part of a value can't be read.
 
     Attributes:
-        words: what is wrong with it, behind the name of its field.
+        words: what is wrong with it, after the name of its field.
         reason: code of the rejection.
     """
 

@@ -72,7 +72,7 @@ def _hash_array(texts: pa.Array) -> Hashes:
     _, ends, content = array.buffers()
     offsets = np.frombuffer(ends, np.int64, len(array) + 1, array.offset * _WORD)
     held = content[int(offsets[0]) : int(offsets[-1])] if content is not None else b""
-    # Zero bytes behind the last text, so that a word can be read at each of its bytes.
+    # Zero bytes after the last text, so that a word can be read at each of its bytes.
     bytes_ = np.concatenate([np.frombuffer(held, np.uint8), np.zeros(_WORD, np.uint8)])
     hashes = _hash_words(bytes_, offsets[:-1] - offsets[0], np.diff(offsets))
     for index in np.flatnonzero(np.diff(offsets) > MAX_WORDS_BYTES):

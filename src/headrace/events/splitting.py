@@ -28,7 +28,7 @@ _LITERALS = (
     (b"-Infinity", b"[       ]"),
     (b"Infinity", b"[      ]"),
 )
-# An escape begins behind pairs of backslashes; both halves of a surrogate pair are passed over.
+# An escape begins after pairs of backslashes; both halves of a surrogate pair are passed over.
 _LONE_SURROGATE = re.compile(
     rb"""(?<!\\)(?:\\\\)*+
     (?: \\u[dD][89abAB]%(hex)b{2} \\u[dD][c-fC-F]%(hex)b{2}
@@ -158,7 +158,7 @@ def _decoder_of(max_events: int) -> Callable[[bytes | bytearray], list[msgspec.R
     """Reads the elements of an array, and refuses it at the first that is too many.
 
     A decoder of lists makes all elements of an array before it looks at their number; one of
-    structs does not go on behind the last field.
+    structs does not go on after the last field.
     """
     fields: list[Any] = [(f"e{place}", msgspec.Raw, _NOTHING) for place in range(max_events)]
     struct = msgspec.defstruct("Elements", fields, array_like=True, forbid_unknown_fields=True)

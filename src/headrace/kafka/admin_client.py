@@ -46,7 +46,7 @@ class OffsetsAdminClient(AdminClient):  # type: ignore[misc]  # its types are no
         topic_partition_offsets: dict[confluent_kafka.TopicPartition, OffsetSpec],
         **options: Any,
     ) -> dict[confluent_kafka.TopicPartition, Future[Any]]:
-        """Requests offsets as :meth:`AdminClient.list_offsets` does, behind metadata that it lacks.
+        """Requests offsets as :meth:`AdminClient.list_offsets` does, after metadata that it lacks.
 
         Raises:
             KafkaException: if no broker answers within ``request_timeout`` seconds.

@@ -29,7 +29,7 @@ class Meaning(enum.Enum):
     MISSING: the topic or partition does not exist.
     FORBIDDEN: an ACL is missing.
     NO_RECORD: there is no record at that offset, and no later read will find one.
-    TRUNCATED: the log was cut behind a position that was read.
+    TRUNCATED: the log was cut after a position that was read.
     DAMAGED: the records can't be read: a wrong checksum, or a compression that can't be undone.
     INVALID_RECORD: the record itself is at fault, so that no retry of it can succeed.
     INVALID_TOPIC: the topic takes no such records from anybody, until an operator changes it.
@@ -204,7 +204,7 @@ def delivery_failure(error: KafkaError | None, message: Message) -> KafkaError |
     Without an offset no broker confirmed it, whatever librdkafka reports: it takes a batch for
     delivered once a later one of the partition is accepted ("implicitly acked" in its log). A
     broker that knows nothing of the producer yet, as in a new partition, accepts a batch with any
-    sequence number, even behind one that it has just refused, and that one would be lost.
+    sequence number, even after one that it has just refused, and that one would be lost.
     """
     if error is None and message.offset() is None:
         return _UNCONFIRMED

@@ -267,5 +267,5 @@ class ChangelogFollower:
             self._keys.add(key)
         try:
             self._on_record(key, value)
-        except Exception:  # noqa: BLE001 - those behind it must be read
+        except Exception:  # noqa: BLE001 - those after it must be read
             _LOG.exception("Skipped a record of %s that cannot be taken: key %r", self._name, key)

@@ -299,7 +299,7 @@ def watermarks(
 def high_watermarks(
     config: ClientConfig, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Returns the offset behind the last record of each partition, open transactions included.
+    """Returns the offset after the last record of each partition, open transactions included.
 
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
@@ -691,7 +691,7 @@ def offsets_since(
     """Returns the offset of the first record at or after a time; partitions without are left out.
 
     A time before 1970 is taken for 1970: no record is older, and to Kafka negative times are names,
-    -1 that of the end. Brokers tell of none behind the beginning of an open transaction, unless
+    -1 that of the end. Brokers tell of none after the beginning of an open transaction, unless
     ``level`` says so.
 
     Raises:

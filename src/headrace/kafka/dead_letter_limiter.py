@@ -40,7 +40,7 @@ class BadRuns:
         return cls(records, records, records, records)
 
     def then(self, following: BadRuns) -> BadRuns:
-        """Returns the runs of this stretch and the one right behind it, as one stretch."""
+        """Returns the runs of this stretch and the one right after it, as one stretch."""
         return BadRuns(
             self.records + following.records,
             self.leading + (following.leading if self.leading == self.records else 0),

@@ -25,7 +25,7 @@ class DeadLetterWriter:
     """Writes the dead letters of one pipeline or worker, one for each record or event.
 
     Delivery: a record is rejected again after a crash, a reset or a rebalance, when its dead letter
-    was written and the progress behind it was not. So before it writes to a topic for the first
+    was written and the progress after it was not. So before it writes to a topic for the first
     time, the writer reads which of its dead letters are there, and leaves those records out. It
     waits up to two minutes for open transactions on the topic meanwhile. Written twice are only: a
     letter whose acknowledgement was lost, and letters of derived rows, whose offset is -1.

@@ -107,7 +107,7 @@ def dead_letters_topic(topic: str) -> str:
 def scan(config: ClientConfig, topic: str) -> Iterator[StoredDeadLetter]:
     """Yields the dead letters of ``topic`` (the origin's name) that are there at the call.
 
-    Those behind the beginning of an open transaction are not there yet.
+    Those after the beginning of an open transaction are not there yet.
 
     Order: by partition of the dead-letter topic, as they arrive. Records that headrace did not
     write are left out. Nothing when there is no dead-letter topic.
@@ -145,7 +145,7 @@ def find_written(
     Those written before ``since_ms``, milliseconds since 1970, are left out; -1: none.
 
     For what may be a repetition of something that was cut short, so it waits for transactions that
-    are open: until they end, letters that lie behind their beginning can't be read. Letters of a
+    are open: until they end, letters that lie after their beginning can't be read. Letters of a
     topic of that name that was deleted since do not count: its offsets meant other records. There
     may be many: keep only what can come again.
 

@@ -2,7 +2,7 @@
 
 Who read up to an offset remembers the epoch of the leader that told it. When another one leads, it
 says where records of that epoch end in its log. Before the offset: the log was cut there, after an
-unclean election or the loss of a disk, and what stands behind the cut now is other records.
+unclean election or the loss of a disk, and what stands after the cut now is other records.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headrace.kafka.client import (
 from headrace.model import TopicPartition
 
 _POLL_SECONDS = 0.2
-# A leader answers with the first record behind the position. One response is to hold those of many
+# A leader answers with the first record after the position. One response is to hold those of many
 # partitions, and the next is to be asked for before all of them were taken.
 _FIRST_RECORDS = {
     "fetch.wait.max.ms": "50",

@@ -14,7 +14,7 @@ OPEN_TRANSACTION_SECONDS = 90.0
 def open_transactions(
     config: ClientConfig, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Returns the last stable offsets of those partitions that have records behind it.
+    """Returns the last stable offsets of those partitions that have records after it.
 
     Raises:
         AuthorizationError: if an ACL is missing.

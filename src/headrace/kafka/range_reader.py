@@ -62,7 +62,7 @@ class Record(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some records of one range in order of offset, and the next offset to read behind them.
+    """Some records of one range in order of offset, and the next offset to read after them.
 
     The position may be beyond the last record: offsets have gaps. A chunk may have no records.
     """
@@ -118,7 +118,7 @@ def read_records(
         group: name by which brokers know the consumer; it joins no group.
         ranges: one range a partition.
         silence_limit_seconds: how long a record is waited for.
-        with_uncommitted: read also what is in, and behind, transactions that have not ended.
+        with_uncommitted: read also what is in, and after, transactions that have not ended.
 
     Raises:
         BrokerUnreachableError, AuthorizationError, TopicMissingError, RecordsUnreadableError: as

@@ -5,7 +5,7 @@ with a header that names them, and all other readers of the topic leave it out.
 
 What was replayed is remembered by consumer group ``headrace.replay.<topic>`` on the dead-letter
 topic: its committed offset means "all before", the metadata beside it says which ones after. The
-leader epoch of the commit says whether the log was cut since: letters behind a cut are new. A
+leader epoch of the commit says whether the log was cut since: letters after a cut are new. A
 crash between sending and remembering sends those records again, to the same readers: at least
 once, as with every producer. Replays of a topic run one at a time: see :mod:`sole_replay`.
 """

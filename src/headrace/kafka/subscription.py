@@ -64,10 +64,10 @@ class Membership:
 
 
 class Taken(NamedTuple):
-    """Records that were read, and ends of partitions that were reached behind them.
+    """Records that were read, and ends of partitions that were reached after them.
 
-    An end is the offset after the last record, and after markers of transactions behind it, which
-    are no records.
+    An end is the offset after the last record and the markers of transactions that follow it,
+    which are no records.
     """
 
     records: list[confluent_kafka.Message]

@@ -16,7 +16,7 @@ from headrace.runtime.storage import NO_OPTIONS, Options
 
 @dataclass(frozen=True)
 class AcceptedRange:
-    """A partition goes on behind records that are left out.
+    """A partition goes on after records that are left out.
 
     Attributes:
         topic: of the source.

@@ -99,7 +99,7 @@ class _Counting:
         """Returns the count."""
         link = self._link
         self._read_ends()
-        self._begin_behind_accepted()
+        self._begin_after_accepted()
         self._find_first_copies()
         source = self._sums(link.source, self._source.values(), self._source_fate())
         self._note_without_time(source)
@@ -167,8 +167,8 @@ class _Counting:
     def _copy_of(self, source: TopicPartition) -> TopicPartition:
         return TopicPartition(self._link.copy, source.partition)
 
-    def _begin_behind_accepted(self) -> None:
-        """Moves the beginnings behind accepted losses after which offsets were used again."""
+    def _begin_after_accepted(self) -> None:
+        """Moves the starts to the ends of accepted losses after which offsets were used again."""
         for each in self._accepted:
             if each.target_end is not None:
                 self._begin(self._source, each.partition, each.end)

@@ -8,7 +8,7 @@ from headrace.kafka.client import ClientConfig, consumer, earliest_offsets, late
 from headrace.kafka.range_reader import read_ranges
 from headrace.model import OffsetRange, TopicPartition
 
-_FIRST_LOOK_OFFSETS = 16  # a record, and markers of transactions behind it
+_FIRST_LOOK_OFFSETS = 16  # a record, and markers of transactions after it
 _LOOK_FACTOR = 16
 _SILENCE_SECONDS = 30.0
 

@@ -123,7 +123,7 @@ def _loss(
         return SourceLoss(source, start.offset, anew, "the topic was deleted and made again")
     if cut is not None or start.read_to > log.end:
         at = log.end if cut is None else min(cut, log.end)
-        # What was read before the cut, and waits, is there; what is behind it is new.
+        # What was read before the cut, and waits, is there; what is after it is new.
         rest = replace(start, offset=max(min(start.offset, at), log.first), read_to=at, epoch=-1)
         reason = f"its log was truncated at offset {at}: records that were merged are gone from it"
         return SourceLoss(source, start.offset, rest, reason)
@@ -145,7 +145,7 @@ def _cuts(
     seen: dict[str, dict[int, Seen]] = {}
     for source, at in known.items():
         log = logs.get(source)
-        # Retention may have removed the markers behind the last record: then no log can be compared
+        # Retention may have removed the markers after the last record: then no log can be compared
         # there. An offset of another topic says nothing.
         if at is None or log is None or at.read_to < log.first:
             continue

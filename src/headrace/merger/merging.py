@@ -132,7 +132,7 @@ class Merging:
             for each in inputs:
                 self._inputs[each.source.topic, each.source.partition] = (output, each)
         # A new one: a client that is given a partition again may begin where it was before. What
-        # waits is kept, and each input goes on behind the last record that was read.
+        # waits is kept, and each input goes on after the last record that was read.
         self._reader.close()
         self._reader = self._new_reader()
         self._reader.assign([_at(each) for _, each in self._inputs.values()])
@@ -197,8 +197,8 @@ class Merging:
     def commit(self, group: Any) -> MovedRecords:
         """Ends the transaction: its records are there for readers, and its positions are kept.
 
-        Behind a record that the target does not take, nothing is committed: positions would be
-        those of records behind it, too.
+        After a record that the target does not take, nothing is committed: positions would be
+        those of records after it, too.
 
         Raises:
             TransactionUnsettledError: if it may have been committed or not.
@@ -300,7 +300,7 @@ class Merging:
                 taken.setdefault(source, []).append(record)
         for source, records in taken.items():
             self._put(*self._inputs[source], records)
-        for note in notes:  # the end of a partition comes behind its records
+        for note in notes:  # the end of a partition comes after its records
             self._note(*note)
         return {self._inputs[source][0].target for source in taken}
 
@@ -433,7 +433,7 @@ class Merging:
             raise forbidden(self._plan.config, "READ", f"topic {topics}")
         elif means is not Meaning.END:
             raise KafkaException(error)
-        elif each is not None:  # markers of transactions behind the last record are no records
+        elif each is not None:  # markers of transactions after the last record are no records
             each.next = max(each.next, message.offset())
 
     def _check_topics(self, inputs: Collection[SourcePartition]) -> None:

@@ -49,7 +49,7 @@ class InputPosition:
 
     Attributes:
         offset: of the first record that is not written yet.
-        read_to: the offset behind the last record that was read.
+        read_to: the offset after the last record that was read.
         epoch: of the leader that gave that record; -1: not known.
         time_ms: how far the input's time is; -1: not known.
         written: up to which time its records before ``read_to`` are written.

@@ -45,7 +45,7 @@ class SourcePartition:
         start: where it began.
         clock: how far its time is.
         next: the next offset to read.
-        read_to: the offset behind the last record.
+        read_to: the offset after the last record.
         epoch: of the leader that gave that record; -1: not known.
         ahead: records that are too far ahead of the clock, until all before them are written.
         bytes: of the values that wait.

@@ -54,7 +54,7 @@ class _Partition:
         prefix: of the origin of its records.
         topic_id: of the topic that its offsets are of.
         next: the next offset to copy; those before it are in the transaction, or committed.
-        copied_to: the offset behind the last record that was copied.
+        copied_to: the offset after the last record that was copied.
         epoch: of the leader that gave that record; -1: not known.
         committed: what ``next`` was at the end of the last transaction; -1: nothing is committed.
         rejection: a record that the target refuses.
@@ -223,7 +223,7 @@ class Copier:
         is_told = self._tell_times()
         if not moved and not is_told:
             return MovedRecords()
-        self._writer.begin()  # also for offsets alone: at the start, and behind what is not sent
+        self._writer.begin()  # also for offsets alone: at the start, and after what is not sent
         self._writer.flush()
         self._check_topics(moved)
         self._writer.commit([partition.offset for partition in moved], group)
@@ -304,7 +304,7 @@ class Copier:
                 raise forbidden(self._link.source, "READ", f"topic {topics}")
         elif means is not Meaning.END:
             raise KafkaException(error)
-        elif partition is not None:  # markers of transactions behind the last record are no records
+        elif partition is not None:  # markers of transactions after the last record are no records
             partition.next = max(partition.next, message.offset())
 
     def _check_topics(self, partitions: Collection[_Partition]) -> None:

@@ -2,7 +2,7 @@
 
 The position is committed at the target, in the transaction that holds the records before it. Its
 metadata names the topic id of the source, and the epoch of the leader that gave the last record,
-with the offset behind that record (KIP-320). Where no offset is committed, as after a week without
+with the offset after that record (KIP-320). Where no offset is committed, as after a week without
 an instance, the last record of the copy says by its origin where it came from.
 """
 
@@ -45,9 +45,9 @@ class Position:
     """The next record to copy of a partition of the source.
 
     Attributes:
-        offset: of the record. Behind the last one that was copied there may be transaction markers.
+        offset: of the record. After the last one that was copied there may be transaction markers.
         topic_id: of the topic that the offset is one of; empty: not known.
-        copied_to: the offset behind the last record that was copied; at most ``offset``.
+        copied_to: the offset after the last record that was copied; at most ``offset``.
         epoch: of the leader that gave that record; -1: not known.
         is_committed: whether the target knows it; if not, nothing tells a topic that is made again
             from this one.
@@ -71,7 +71,7 @@ class Position:
     def seen(self) -> Seen:
         """The offset to read on from, and the epoch that the log must have had before it.
 
-        An epoch is that of a record, so it says nothing of an offset behind markers: another leader
+        An epoch is that of a record, so it says nothing of an offset after markers: another leader
         may have written them.
         """
         if self.epoch == _NO_EPOCH:
@@ -199,7 +199,7 @@ def _starts(
     for source, position in known.items():
         first, origin = held[source].first, tails.get(link.copy_of(source))
         start = position or Position(first if origin is None else origin.offset + 1)
-        # Retention has removed the markers behind the last record: no log can be compared there.
+        # Retention has removed the markers after the last record: no log can be compared there.
         is_gone = start.copied_to < first
         starts[source] = replace(start, epoch=_NO_EPOCH) if is_gone else start
     return starts

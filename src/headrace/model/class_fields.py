@@ -137,7 +137,7 @@ def _class_value(event: type, name: str) -> object:
         if name in vars(owner):
             value = vars(owner)[name]
             return _NO_DEFAULT if isinstance(value, MemberDescriptorType) else value
-        if name in inspect.get_annotations(owner):  # what lies behind is another thing of this name
+        if name in inspect.get_annotations(owner):  # what follows is another thing of this name
             break
     return _NO_DEFAULT
 

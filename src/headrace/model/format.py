@@ -25,7 +25,7 @@ class Raw:
 
 @dataclass(frozen=True)
 class Avro:
-    """Each record value is an Avro value behind the id of its schema: Confluent's wire format.
+    """Each record value is an Avro value after the id of its schema: Confluent's wire format.
 
     The schema registry of the project (``[schema_registry]`` of headrace.toml) knows the schema
     that a record was written with; the event class is the reader's schema. Needs the extra

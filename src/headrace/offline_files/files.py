@@ -104,7 +104,7 @@ def read_file(
 ) -> Iterator[Line]:
     """Yields its lines that are not blank; the file is plain text or gzip, whatever its name.
 
-    A line that ends otherwise than with a newline is the last one, but for one of damage behind
+    A line that ends otherwise than with a newline is the last one, but for one of damage after
     it, which may be empty. A gzip file that is cut off is damaged; the newest may still grow.
     A byte order mark at the beginning of the file is no part of its first line.
     ``on_open`` is called with the identity of the opened file before its first byte is read.

@@ -362,7 +362,7 @@ def _load_join(spark: SparkSession, join: JoinSpec, writers: WriterFactory | Non
 def _guarded(
     spark: SparkSession, pipeline: Pipeline, specs: Sequence[SourceSpec], join: JoinSpec | None
 ) -> SteppedRows:
-    """The rows behind the steps, whose operators with state drop none unless it is declared."""
+    """The rows after the steps, whose operators with state drop none unless it is declared."""
     stepped = _stepped(spark, pipeline, specs, join)
     if pipeline.late_data is LateData.DROP:
         return stepped
@@ -374,7 +374,7 @@ def _guarded(
 def _stepped(
     spark: SparkSession, pipeline: Pipeline, specs: Sequence[SourceSpec], join: JoinSpec | None
 ) -> SteppedRows:
-    """The rows behind the steps, with the ledger's column if each step lets it through."""
+    """The rows after the steps, with the ledger's column if each step lets it through."""
 
     def rows(specs: Sequence[SourceSpec]) -> SteppedRows:
         if join is None:

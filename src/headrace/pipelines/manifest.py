@@ -39,7 +39,7 @@ class Manifest:
         dead: rows that the sink can't take.
         reports: of the ranges that were read; of the fused path, where the reading task writes.
         omitted: rows that the sink can't take beyond those in ``dead``: they are only counted.
-        lines: what the ledger counts of the rows behind steps.
+        lines: what the ledger counts of the rows after steps.
     """
 
     pieces: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ def write_rows(
     JSON: after a Spark step it is not known which record it came from. The driver collects these
     letters, so those beyond 16 MiB of a task, or its share of what the driver has room for, are
     only counted. ``task`` numbers the tasks of a batch in the order of the records that they read;
-    ``tasks`` is at least their number. Behind steps it is not known: there Spark itself fails a
+    ``tasks`` is at least their number. After steps it is not known: there Spark itself fails a
     batch whose tasks return more than ``spark.driver.maxResultSize``, by default 1 GiB. ``tally``
     counts the rows for the ledger.
     """

@@ -37,7 +37,7 @@ class PathKind(enum.StrEnum):
     """How rows get from the source to the sink.
 
     FUSED: the task that reads a range of records writes their rows, without Spark in between.
-    SPARK: rows go through Spark's steps, and the tasks behind the last one write them.
+    SPARK: rows go through Spark's steps, and the tasks after the last one write them.
     """
 
     FUSED = "fused"

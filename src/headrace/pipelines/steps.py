@@ -52,7 +52,7 @@ class _Raised(NamedTuple):
 
 
 class SteppedRows(NamedTuple):
-    """Rows behind steps.
+    """Rows after steps.
 
     Attributes:
         rows: that come out of the last step.

@@ -99,8 +99,8 @@ class DeclaredRows:
         event_time: column of the event time, as the first topic declares it; None: none does.
         values: the only texts that a column can hold, as its event class declares them.
         ordered_by: column whose equal values come in the order in which their events were sent;
-            None: no order is known, as behind steps and of several sources.
-        record_key: column that has the key of the row's record; None: none has it, as behind steps
+            None: no order is known, as after steps and of several sources.
+        record_key: column that has the key of the row's record; None: none has it, as after steps
             and of envelopes.
     """
 
@@ -213,7 +213,7 @@ class Transaction:
         event_us: the event time that the topic has reached, in microseconds since 1970: that of
             the partition furthest behind, where partitions that are read to their ends do not
             count. None: it is not known, or steps or a join hold rows back.
-        positions: the next record to read of each partition, behind the batch.
+        positions: the next record to read of each partition, after the batch.
         planned_ms: when the batch was planned, in milliseconds since 1970; 0: by no batch.
         topic_ids: ids of the topics that the batch reads, by name.
         followed: of the partitions of followed topics, the offset before which the batch has them.

@@ -16,7 +16,7 @@ class CommittedPosition:
     Attributes:
         offset: of the record.
         topic_id: of the topic that it is an offset of; empty: not known.
-        scan_from: offset at the target; copies of records from ``offset`` on are behind it.
+        scan_from: offset at the target; copies of records from ``offset`` on are after it.
         instance: that committed it; empty: none did.
     """
 

@@ -78,7 +78,7 @@ class SourceEnds:
     def latest(self) -> tuple[int, Mapping[TopicPartition, int]]:
         """The last answer: a time, in milliseconds since 1970, and the ends at that time or later.
 
-        They are behind open transactions, too.
+        They are after open transactions, too.
         """
         return self._ends
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _FOR_EVER = str(2**31 - 1)
 _READING = {"isolation.level": "read_committed"}
-# A target that is away is waited for: a record that was given up would come behind later ones.
+# A target that is away is waited for: a record that was given up would come after later ones.
 _WRITING = {
     "acks": "all",
     "enable.idempotence": "true",

@@ -1,6 +1,6 @@
 """The end of a copy: the origins of its last records tell where a mirror or a dispatcher goes on.
 
-Records of other writers may be among those of the source, and markers of transactions behind them,
+Records of other writers may be among those of the source, and markers of transactions after them,
 so that more and more of the end is read until a record of the source is there.
 """
 
@@ -30,7 +30,7 @@ from headrace.transfer.target import naming_site
 
 _POLL_SECONDS = 0.2
 _SILENCE_SECONDS = 30.0
-_FIRST_LOOK_OFFSETS = 16  # a record, and markers of transactions behind it
+_FIRST_LOOK_OFFSETS = 16  # a record, and markers of transactions after it
 _LOOK_FACTOR = 16
 _UNCOMMITTED = {"isolation.level": "read_uncommitted"}
 
@@ -83,7 +83,7 @@ def offsets_since(
 ) -> dict[TopicPartition, list[int]]:
     """Returns the source's offsets of all records that came from there, by copies.
 
-    Records behind a transaction that is open, or was given up, are among them: a dispatcher writes
+    Records after a transaction that is open, or was given up, are among them: a dispatcher writes
     without transactions.
 
     Args:

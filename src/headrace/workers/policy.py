@@ -28,7 +28,7 @@ class Skip:
 class DeadLetters:
     """The record goes to its topic's dead letters, with its error and its attempts.
 
-    Later records of its key go on without it; a replay puts it behind them.
+    Later records of its key go on without it; a replay puts it after them.
 
     Attributes:
         limit: when this many fail, the instance stops: they are not to drain a whole topic.

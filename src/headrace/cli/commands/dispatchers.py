@@ -94,7 +94,7 @@ def list_(session: Session) -> RouteStandings:
 def accept(session: Session, name: str, site: str, partition: TopicPartition) -> AcceptedDispatch:
     """Accept that records of a partition are not sent to SITE.
 
-    It goes on behind them, with the first record that the source has. A running instance does so
+    It goes on after them, with the first record that the source has. A running instance does so
     within half a minute. Refused (exit code 3) where nothing is to be accepted.
     """
     from headrace.control.dispatchers import accept_dispatch

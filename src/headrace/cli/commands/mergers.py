@@ -81,7 +81,7 @@ def list_(session: Session) -> MergerStandings:
 def accept(session: Session, name: str, partition: TopicPartition) -> AcceptedGap:
     """Accept that records of a source are lost.
 
-    TOPIC is a source of MERGER. It is merged on behind them, with the first record that it has.
+    TOPIC is a source of MERGER. It is merged on after them, with the first record that it has.
     Refused (exit code 3) while an instance runs, and where nothing is to be accepted.
     """
     from headrace.control.mergers import accept_gap

@@ -88,7 +88,7 @@ def accept(
 ) -> AcceptedLoss:
     """Accept that records of a partition are lost.
 
-    It goes on behind them, with the first record that the source has. TOPIC is the source's name.
+    It goes on after them, with the first record that the source has. TOPIC is the source's name.
     Refused (exit code 3) while an instance runs, and where nothing is
     to be accepted. With --to, records are left out that the source still has.
     """

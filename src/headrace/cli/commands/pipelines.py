@@ -197,7 +197,7 @@ def reset(session: Session, pipeline: str, *, to: str, accept_loss: bool) -> Pip
     """Begin a new checkpoint with the next run. Deletes nothing.
 
     `--to table` goes on exactly at the positions that the table records: no row is missing, none
-    is there twice. With the others, records behind the new start are written again, and records
+    is there twice. With the others, records after the new start are written again, and records
     before it are left out. The state of stateful steps (windows, de-duplication) begins anew.
     Refused (exit code 3) while the pipeline runs, and if there are no such offsets.
     """

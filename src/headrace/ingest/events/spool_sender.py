@@ -208,7 +208,7 @@ class _Wire:
 def _one_by_one(
     wire: _Wire, records: Mapping[int, SpoolRecord], deadline: float
 ) -> dict[int, KafkaError]:
-    """Yields records until one has to wait; those behind it wait, too."""
+    """Yields records until one has to wait; those after it wait, too."""
     failures: dict[int, KafkaError] = {}
     stopped = False
     for number, record in records.items():

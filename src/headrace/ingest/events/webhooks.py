@@ -29,7 +29,7 @@ class WebhookFormat:
     """How one sender of webhooks signs and describes its requests.
 
     Attributes:
-        signature: header with the HMAC-SHA256 of the body, in hexadecimal behind ``prefix``.
+        signature: header with the HMAC-SHA256 of the body, in hexadecimal after ``prefix``.
         prefix: what stands before the hexadecimal digits.
         event_type: header that names the kind of event.
         ping: the kind of event that only tries the connection.

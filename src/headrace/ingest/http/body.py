@@ -112,7 +112,7 @@ class BodyReader:
 async def _receive_all(
     receive: Receive, expected: int | None, limits: BodyLimits, share: BudgetShare
 ) -> bytes:
-    """Receives up to the last byte: a server may send an empty message behind it."""
+    """Receives up to the last byte: a server may send an empty message after it."""
     message = await receive()
     first: bytes = message.get("body", b"")
     if message["type"] == "http.request" and _is_last(message, len(first), expected):
@@ -218,7 +218,7 @@ def _bomb(limits: BodyLimits) -> RefusedRequestError:
 def _gunzip(sent: bytes) -> Iterator[bytes]:
     """Decodes gzip members in a row.
 
-    Each member is handed little input at first, which doubles: what is behind its end is handed
+    Each member is handed little input at first, which doubles: what is after its end is handed
     in again, so that at most three bytes are copied for each that is sent.
     """
     view, place = memoryview(sent), 0

@@ -226,7 +226,7 @@ class Loader:
         return True
 
     def _advance(self, batch: SpoolBatch) -> None:
-        """Moves the cursor behind a batch: what Kafka did not take is quarantined, or missing.
+        """Moves the cursor past a batch: what Kafka did not take is quarantined, or missing.
 
         The quarantine comes first: a crash between the two repeats a file, and loses no record.
         """

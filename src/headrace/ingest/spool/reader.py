@@ -32,7 +32,7 @@ class SpoolBatch:
     Attributes:
         records: those that wait, in order.
         counters: their counters.
-        end: counter behind the last of all.
+        end: counter after the last of all.
         taken: how many of them Kafka has.
         rejected: those that Kafka will never take.
         path: the segment that they are in.

@@ -141,7 +141,7 @@ class Store:
         if existing:
             written = max(written, self._end_counter(existing[-1]))
         state.settled = 0
-        # Behind what an unfinished append may have left, nothing is appended.
+        # After what an unfinished append may have left, nothing is appended.
         self.seal()
         state.advance(written)
         state.loaded = replayed or (existing[0].first if existing else written)
@@ -149,7 +149,7 @@ class Store:
         state.settled = 1
 
     def _end_counter(self, segment: Segment) -> int:
-        """Returns the counter behind the last append that is complete."""
+        """Returns the counter after the last append that is complete."""
         path = self.path(segment)
         # A killed process may have written what it did not sync: from here on it counts as
         # acknowledged, so a power failure must not take it back.

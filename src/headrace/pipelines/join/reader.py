@@ -55,7 +55,7 @@ class JoinSpec:
         unmatched: writers of the sink of later events that found none; None: they go with others.
         unmatched_metadata: columns of the later record that this sink gets.
         later_id: path of the later event's id; None: its place in the topic is its id.
-        adds_lineage: whether rows have the ledger's column, for the steps behind the join.
+        adds_lineage: whether rows have the ledger's column, for the steps after the join.
     """
 
     later: SourceSpec

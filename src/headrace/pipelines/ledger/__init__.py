@@ -24,7 +24,7 @@ table     table                                ``join``
 ========= ==================================== ===============================================
 
 Rows that the commit of a sink or a side table drops or rejects get another fate in the entry,
-before the commit is tried again. A side table's commit is not repeated after a crash behind it, so
+before the commit is tried again. A side table's commit is not repeated after a crash there, so
 then the repeated batch keeps what its entry was corrected by.
 
 With a recount, the dead letters in their topics are compared, too: as many as ``read``, ``join``
@@ -44,7 +44,7 @@ such as ``filter_rows``, leaves the sums by fate in the run's staging folder
 (:mod:`headrace.pipelines.ledger.step_ledger`), and the driver puts them into the entry of the same
 batch. What a step drops and does not count is missing at ``steps``. Rows that Spark drops behind
 its watermark are told from duplicates by the watermark in Spark's log of offsets, which the driver
-gives to the tasks of the batch. Behind a step whose rows can't be told from one another, such as an
+gives to the tasks of the batch. After a step whose rows can't be told from one another, such as an
 aggregation, the fate of the events is *unknown*, from there on and for every window that it has got
 events of.
 

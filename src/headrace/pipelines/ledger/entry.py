@@ -57,7 +57,7 @@ class LedgerEntry:
             partitions that had no records.
         unknown_before: windows that begin before it, in seconds since 1970, may hold rows from
             before the ledger began; 0: none do.
-        uncounted: why rows behind steps are not counted, as a sentence; empty: they are.
+        uncounted: why rows after steps are not counted, as a sentence; empty: they are.
         waited: what waited in a join before the first batch of each partition.
         waiting: what waits after the last one.
         changed: columns by which rows of the table would be counted again, but for steps that have

@@ -62,7 +62,7 @@ class RecordedBatch:
     Attributes:
         planned: the offsets.
         reports: of its ranges.
-        lines: of its steps, and of the rows behind them.
+        lines: of its steps, and of the rows after them.
         clocks: event clocks after it, by topic and partition, in microseconds since 1970.
         adds_to_rows: whether the sink holds rows of the pipeline from before.
         is_in_side_table: whether the side table holds the batch already: its commit, and what the

@@ -50,7 +50,7 @@ class StepLedger:
         """Returns ``rows`` without those for which ``is_dropped`` is true, which get ``fate``.
 
         Only the column :data:`LINEAGE` of the dropped rows goes to Python. Rows without that
-        column, behind a step that does not let it through, are not counted.
+        column, after a step that does not let it through, are not counted.
 
         Args:
             rows: to drop some of.
@@ -72,7 +72,7 @@ class StepLedger:
     ) -> DataFrame:
         """Returns what ``step`` makes of ``rows``; those that it does not give have a fate.
 
-        The column :data:`LINEAGE` of all rows goes to Python, before the step and behind it. A row
+        The column :data:`LINEAGE` of all rows goes to Python, before the step and after it. A row
         that the step gives several times counts as less than none.
 
         Args:

@@ -56,7 +56,7 @@ of a table with ``delta.appendOnly`` or ``delta.enableChangeDataFeed`` is not co
 refused by :class:`~headrace.errors.RangeExpiredError`, unless that is accepted.
 
 **Bad input.** A record that is rejected again has its dead letter already, and gets no second one.
-A row that the sink rejects behind steps belongs to no record, and gets another one. An event whose
+A row that the sink rejects after steps belongs to no record, and gets another one. An event whose
 time was too far ahead when it came, and no longer is, becomes a row.
 
 **The ledger** has an entry for each part: the offsets, and by window what was added and removed.

@@ -161,7 +161,7 @@ class OwnedPartition:
         if now - self._came_to_at < OPEN_TRANSACTION_SECONDS:
             return True
         _LOG.error(
-            "Partition %d of %s is not read up to offset %d: nothing has come for %.0f s behind "
+            "Partition %d of %s is not read up to offset %d: nothing has come for %.0f s after "
             "offset %d. Windows end by the clock all the same",
             *(self._partition, self._queries.matched_topic, self._catches_up_to),
             *(OPEN_TRANSACTION_SECONDS, offset),

@@ -92,7 +92,7 @@ def _compare_logs(
 def _begin(place: TopicPartition, offset: int, seen: Seen) -> confluent_kafka.TopicPartition:
     """Returns where to read: with an epoch, a reader notices a log that is truncated later.
 
-    Behind the last record are markers, which another leader may have written: they are read again.
+    After the last record are markers, which another leader may have written: they are read again.
     """
     at = min(offset, seen.offset) if seen.epoch >= 0 else offset
     return confluent_kafka.TopicPartition(place.topic, place.partition, at, "", seen.epoch)

@@ -49,7 +49,7 @@ class RunningQuery:
         registry: the point of the registry at which the queries were last read. It is committed
             with each batch, because Kafka deletes records that earlier points need.
         has_short_batches: whether batches are short.
-        already_sent: number of records of events behind the committed positions that an earlier
+        already_sent: number of records of events after the committed positions that an earlier
             Spark query has sent.
     """
 

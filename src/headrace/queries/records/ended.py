@@ -4,7 +4,7 @@
 kind    key          partition
 ======= ============ ==============================================================================
 window  query id     chosen by the key; the results go to the partition with the same number
-clocks  none         all partitions, behind the windows that ended by then
+clocks  none         all partitions, after the windows that ended by then
 ======= ============ ==============================================================================
 
 The windows of a query come from all partitions of the matched topic, which are not equally far. A

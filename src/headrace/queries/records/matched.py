@@ -6,7 +6,7 @@ kind  key                                   partition
 add   query id, ``/``, begin of the window  chosen by the key: the windows of a query are spread,
                                             so that a query with most of the events makes no
                                             partition hot
-tick  none                                  all partitions, behind the records of the batch
+tick  none                                  all partitions, after the records of the batch
 ===== ===================================== ======================================================
 
 Values are JSON. Times are microseconds since 1970.

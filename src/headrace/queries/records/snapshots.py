@@ -8,7 +8,7 @@ ended    a publish marker: the written results of a window cover the records bef
          ``offset``, and replace snapshots of the window up to there
 markers  several publish markers, written again                                       none
 position a position of the aggregator: the windows that records before ``offset``     none
-         have changed are before this record and behind ``base``; an aggregator goes
+         have changed are before this record and after ``base``; an aggregator goes
          on at ``offset``
 answered the position of the results of the partition                                 none
 silence  when some queries that ask for loss of signal had events; the newest record  none
@@ -17,7 +17,7 @@ silence  when some queries that ask for loss of signal had events; the newest re
 
 A window that is too large for a record is divided into parts with a checksum; it counts if all
 parts are there. The parts of a window are in one transaction. Silence is written when it has
-changed, and in full behind each ``base``.
+changed, and in full after each ``base``.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class SnapshotPosition(msgspec.Struct, tag="position", tag_field="kind", frozen=
 
     Attributes:
         offset: the offset of the next matched record.
-        base: an offset in the snapshots topic; the snapshots of all open windows are behind it.
+        base: an offset in the snapshots topic; the snapshots of all open windows are after it.
         event_us: the event clock, by topic.
         late: number of late events, by query.
         ticks: the last tick of each topic, since it may be long until the next.

@@ -8,9 +8,9 @@ is one, ``key``. The headers of a record:
 
 ========= =========================================================================================
 event-id  the event's id, where the topic declares one: the same in every copy of the event
-origin    ``topic/partition:offset`` of the record that the row came from, with ``#index`` behind it
-          where that is an envelope and the row its event with that index; not behind steps that
-          drop the columns ``_topic``, ``_partition`` and ``_offset``. Behind steps, only the column
+origin    ``topic/partition:offset`` of the record that the row came from, with ``#index`` after it
+          where that is an envelope and the row its event with that index; not after steps that
+          drop the columns ``_topic``, ``_partition`` and ``_offset``. After steps, only the column
           ``_event_index`` tells events of an envelope apart
 ========= =========================================================================================
 
@@ -20,7 +20,7 @@ Guarantees:
   ``origin``, which are the same in both copies.
 - Order: rows of one task keep their order in each partition, also through retries: no batch is
   larger than the topic's ``max.message.bytes``. If brokers take less than is declared and refuse a
-  batch, its rows are sent again with those behind them. A task writes the rows of one topic
+  batch, its rows are sent again with those after them. A task writes the rows of one topic
   partition in the order of their offsets where no step is in between and the source has no
   ``min_tasks``.
 - A row that no reader of the topic would take (a null in a field that can't be null, no key, a

@@ -91,7 +91,7 @@ class TopicWriter:
         if not refused:
             return []
         # A broker refuses whole batches: which record of it is at fault shows when it is alone.
-        # What came behind it is there already, and is sent again: a state of a key that is newer
+        # What came after it is there already, and is sent again: a state of a key that is newer
         # must not end before an older one.
         remaining = {index: record for index, record in records.items() if index >= min(refused)}
         alone = self._refused(remaining, {"batch.num.messages": "1"})

@@ -52,7 +52,7 @@ class LakeDriver(SinkDriver):
             ended = frozenset(
                 file.partition for file in files if self._table.has_ended(file, watermark_us)
             )
-            # Behind the commit and on another thread: its failures are not the batch's.
+            # After the commit and on another thread: its failures are not the batch's.
             self._maintenance.committed(TableCommit(self._table.version(), files, ended))
         return CommitResult(
             done,

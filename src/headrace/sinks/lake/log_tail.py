@@ -254,7 +254,7 @@ def replace_files(
     options: Options,
     swap: tuple[Iterable[WrittenFile], Iterable[RemoveAction]],
 ) -> None:
-    """Commits files that hold the rows of removed ones, behind whatever others have added.
+    """Commits files that hold the rows of removed ones, after whatever others have added.
 
     Raises:
         CommitFailedError: if another writer has removed files or changed the table meanwhile.
@@ -267,7 +267,7 @@ def replace_files(
     actions += [{"remove": _remove(file)} for file in removed]
     actions += [{"add": _add(file, now_ms, data_change=False)} for file in added]
     # As long as commits between only add files, none of ours is gone.
-    _commit_behind(table, uri, options, actions, lambda present: not _only_adds(present))
+    _commit_after(table, uri, options, actions, lambda present: not _only_adds(present))
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,7 @@ class RowReplacement:
 
 
 def replace_rows(table: DeltaTable, uri: str, options: Options, swap: RowReplacement) -> None:
-    """Commits other rows in place of some, behind what others have committed beside them.
+    """Commits other rows in place of some, after what others have committed beside them.
 
     Raises:
         CommitFailedError: if another writer has removed one of the files, changed the table or
@@ -311,12 +311,12 @@ def replace_rows(table: DeltaTable, uri: str, options: Options, swap: RowReplace
     actions += [{"remove": _remove(file, data_change=True)} for file in swap.removed]
     actions += [{"add": _add(file, now_ms)} for file in swap.added]
     removed = {file.path for file in swap.removed}
-    _commit_behind(
+    _commit_after(
         table, uri, options, actions, lambda present: _hinders(present, removed, swap.records)
     )
 
 
-def _commit_behind(
+def _commit_after(
     table: DeltaTable,
     uri: str,
     options: Options,

@@ -180,7 +180,7 @@ class GroupConsumer:
     async def _settle(self) -> None:
         """Waits until all is committed, with its epoch, and no request to join is on its way.
 
-        A request to leave would wait behind it, and the other members for this one's session.
+        A request to leave would wait for it, and the other members for this one's session.
 
         Raises:
             LastCommitError: if this client can't commit any more.

@@ -154,7 +154,7 @@ class AssignedPartition:
     def see_end(self, end: Seen) -> None:
         """Notes the end of the log, as its leader tells it.
 
-        The last record does not say which leader wrote the markers of transactions behind it.
+        The last record does not say which leader wrote the markers of transactions after it.
         """
         if end.offset >= self.position and end.epoch >= 0:
             self._see(self.position, end.epoch)

@@ -133,7 +133,7 @@ class Lane:
         return oldest.started if isinstance(oldest, RecordAttempt) else None
 
     def put(self, received: ConsumedRecord) -> int:
-        """Adds a record behind those that wait; returns its size in bytes."""
+        """Adds a record after those that wait; returns its size in bytes."""
         attempt = RecordAttempt(received, received.record.weight, self._on_report)
         self.bytes += attempt.weight
         self._queue.append(attempt)
@@ -381,7 +381,7 @@ class Lane:
         return isinstance(error, ProcessingTimeoutError) and not self._task.is_interruptible
 
     def _put_first(self, attempt: RecordAttempt) -> None:
-        """The next attempt comes before new records, and behind those of lower offsets."""
+        """The next attempt comes before new records, and after those of lower offsets."""
         lower: list[RecordAttempt] = []
         while self._queue and self._queue[0].offset < attempt.offset:
             lower.append(self._queue.popleft())

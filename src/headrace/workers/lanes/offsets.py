@@ -48,7 +48,7 @@ class Ranges:
         self._ends[first:last] = [end]
 
     def pop_from(self, offset: int) -> int:
-        """Removes a range that begins at or before ``offset``; returns the offset behind it."""
+        """Removes a range that begins at or before ``offset``; returns the offset after it."""
         if self._starts and self._starts[0] <= offset:
             del self._starts[0]
             return max(offset, self._ends.pop(0))

@@ -108,8 +108,8 @@ class Sender:
             await self._producer.close(seconds)
 
     def _produce(self, record: ProducerRecord, headers: Headers, sent: Sent) -> None:
-        """Hands it over, behind what waits for room: in the order of the calls."""
-        # Behind those that wait, even if there is room by now: sends of a task keep their order.
+        """Hands it over, after what waits for room: in the order of the calls."""
+        # After those that wait, even if there is room by now: sends of a task keep their order.
         if self._waiting or not self.hand_over(record, headers, sent):
             if not self._waiting:
                 self._loop.call_later(self._timing.full_queue_seconds, self._produce_waiting)

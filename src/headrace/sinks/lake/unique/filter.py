@@ -32,7 +32,7 @@ from headrace.sinks.lake.unique.verdicts import Verdict, judge
 
 # They are held as JSON: a column that differs in each duplicate must not fill the memory.
 MAX_CONFLICTS = 100_000
-# A live pipeline uses two horizons of slices, one before its rows and one behind them.
+# A live pipeline uses two horizons of slices, one before its rows and one after them.
 _KEPT_SLICES = 64
 _HOURS_SHOWN = 3
 _PLACE_BITS = 32
@@ -76,7 +76,7 @@ class UniqueFilter:
         """Compares the rows of a batch with a version of the table, and with each other.
 
         Returns:
-            None if none is a duplicate: they may be committed behind that version. Otherwise the
+            None if none is a duplicate: they may be committed after that version. Otherwise the
             duplicates, and pieces without them; files that had some are deleted.
 
         Raises:
@@ -119,8 +119,8 @@ class UniqueFilter:
     def _follow(self, version: int) -> None:
         """Takes in what others have committed since the version that it knows."""
         if self._known.slices and version != self._version:
-            behind = range(self._version + 1, version + 1)
-            added = added_files(self._spec.root, behind, self._spec.storage_options)
+            newer = range(self._version + 1, version + 1)
+            added = added_files(self._spec.root, newer, self._spec.storage_options)
             if added is None:
                 self._known.forget()
             for keys in self._table_keys.read(map(_table_file, added or ())):

@@ -69,8 +69,8 @@ class TableKeys:
         lowest = self._slices(actions, f"min.{self._rule.event_time}", -1)
         highest = self._slices(actions, f"max.{self._rule.event_time}", 1)
         # Not from the first to the last: a single late row would have all in between read.
-        first_behind = np.append(slices, np.iinfo(np.int64).max)[np.searchsorted(slices, lowest)]
-        return pa.array(first_behind <= highest)
+        from_lowest = np.append(slices, np.iinfo(np.int64).max)[np.searchsorted(slices, lowest)]
+        return pa.array(from_lowest <= highest)
 
     def _slices(self, actions: pa.Table, column: str, direction: int) -> NDArray[np.int64]:
         """The slices of times; far off where a file has no statistics: it may have any."""
