@@ -47,7 +47,7 @@ from headrace.pipelines.references.positions import (
 )
 from headrace.pipelines.source.feedback import Feedback
 from headrace.pipelines.source.offsets import SourceOffset
-from headrace.pipelines.source.report import JoinCounts, LateCounts, RangeReport, unread
+from headrace.pipelines.source.report import JoinCounts, LateCounts, RangeReport, missing_ranges
 from headrace.pipelines.source.rereading import Rereading
 from headrace.pipelines.source.staging import Staging, StepReport
 from headrace.pipelines.source.state import SourceState
@@ -243,7 +243,7 @@ class BatchCommitter:
             UnreadRangesError: if there are none for a part of them, and they can't be had.
         """
         reports = [*manifest.reports, *self._staging.take(planned.ranges)]
-        missing = unread(planned.ranges, reports)
+        missing = missing_ranges(planned.ranges, reports)
         # What a join gave of a range is known to its own task alone.
         if missing and not self._pipeline.is_fused and self._pipeline.join is None:
             _LOG.warning(
@@ -257,7 +257,7 @@ class BatchCommitter:
             self._discard_side_table(partial)
             reports = [read for read in reports if read not in partial]
             reports += self._rereading.reports(missing, planned.ends)
-            missing = unread(planned.ranges, reports)
+            missing = missing_ranges(planned.ranges, reports)
         if missing:
             raise UnreadRangesError(self._pipeline.name, ", ".join(map(str, missing[:3])))
         return sorted(reports, key=lambda report: (report.range.partition, report.range.start))

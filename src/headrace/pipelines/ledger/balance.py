@@ -89,7 +89,7 @@ class Balance:
         """
         read = [*chain.from_iterable(self._coverage.ranges.values()), *self._first_read_again]
         known = [*self._coverage.possible, *self._read_again]
-        breaks = breaks_of(read, known, self._coverage.unread)
+        breaks = breaks_of(read, known, self._coverage.planned_only)
         return [fault for fault in breaks if not (fault.is_gap and self._lacks_parts)]
 
     def dead_letters(self) -> dict[TopicPartition | None, int]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from headrace.pipelines.ledger.entry import EntryRange, joined
-from headrace.pipelines.ledger.reprocessed import unread
+from headrace.pipelines.ledger.reprocessed import outside
 from headrace.pipelines.ledger.windows import Break
 
 
@@ -29,11 +29,11 @@ def breaks_of(
     for partition_id, of_partition in by_partition.items():
         for fault in _joined(_between(of_partition)):
             gap = EntryRange(*partition_id, fault.start, fault.end)
-            left = unread(known_otherwise, gap) if fault.is_gap else [gap]
+            left = outside(known_otherwise, gap) if fault.is_gap else [gap]
             result += [replace(fault, start=part.start, end=part.end) for part in left]
     for gap in planned:
         name = f"{gap.topic}/{gap.partition}"
-        left = unread([*ranges, *known_otherwise], gap)
+        left = outside([*ranges, *known_otherwise], gap)
         result += [Break(name, part.start, part.end, is_gap=True) for part in left]
     return result
 

@@ -35,7 +35,7 @@ class Coverage:
     Attributes:
         ranges: that batches have read, by number of their checkpoint.
         possible: that checkpoints without entries have read, or may have.
-        unread: that the last batch of a checkpoint planned, and has not read.
+        planned_only: that the last batch of a checkpoint planned, and has not read.
         uncounted: what is not in the ledger, and why, as sentences.
         unknown_before: windows that begin before it, in seconds since 1970, may hold rows of
             uncounted offsets; 0: there are none.
@@ -43,7 +43,7 @@ class Coverage:
 
     ranges: dict[int, list[EntryRange]] = field(default_factory=dict)
     possible: list[EntryRange] = field(default_factory=list)
-    unread: list[EntryRange] = field(default_factory=list)
+    planned_only: list[EntryRange] = field(default_factory=list)
     uncounted: list[str] = field(default_factory=list)
     unknown_before: int = 0
 
@@ -111,7 +111,7 @@ class _Checkpoint:
             if read_to is not None and at > read_to:
                 beyond, planned = EntryRange(*id_, read_to, at), last.positions.get(id_[0], {})
                 if planned.get(id_[2]) == at:
-                    self._coverage.unread.append(beyond)
+                    self._coverage.planned_only.append(beyond)
                 else:
                     self._miss(beyond, horizon)
             elif read_to is not None and at < read_to:

@@ -169,7 +169,7 @@ def fills_of(
             # Of a partition that no batch has read, it is not known what was before the ledger.
             partitions = {range_.partition_id for range_ in read}
             counted = [each for each in entry.ranges if each.partition_id in partitions]
-            new = [part for range_ in counted for part in unread(read, range_)]
+            new = [part for range_ in counted for part in outside(read, range_)]
         is_fill = bool(new) and sorted(new) == sorted(entry.ranges)
         (result.entries if is_fill else result.others).append(entry)
         result.ranges += new
@@ -212,8 +212,8 @@ def explains(changes: Sequence[Sums], missing: Sums) -> bool:
     return any(missing + sum(each, Sums()) == Sums() for each in chosen)
 
 
-def unread(ranges: Iterable[EntryRange], gap: EntryRange) -> list[EntryRange]:
-    """Returns those of some offsets that are in none of ``ranges``."""
+def outside(ranges: Iterable[EntryRange], gap: EntryRange) -> list[EntryRange]:
+    """Returns the offsets of ``gap`` that are in none of ``ranges``."""
     left, at = [], gap.start
     for range_ in sorted(range_ for range_ in ranges if range_.partition_id == gap.partition_id):
         if range_.end <= at or range_.start >= gap.end:

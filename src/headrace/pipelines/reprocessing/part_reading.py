@@ -22,7 +22,7 @@ from headrace.pipelines.source.offsets import split
 from headrace.pipelines.source.packs import packs
 from headrace.pipelines.source.planner import may_hold_replays
 from headrace.pipelines.source.reader import ReadRange
-from headrace.pipelines.source.report import RangeReport, unread
+from headrace.pipelines.source.report import RangeReport, missing_ranges
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.state_operators import keeps_state
@@ -146,7 +146,7 @@ class PartReader:
             OSError: if that on other storage can't.
         """
         reports = [*manifest.reports, *self._staging.take(ranges)]
-        if missing := unread(ranges, reports):
+        if missing := missing_ranges(ranges, reports):
             raise UnreadRangesError(self._pipeline.name, ", ".join(map(str, missing[:3])))
         self._staging.clear()
         return sorted(reports, key=lambda report: (report.range.partition, report.range.start))

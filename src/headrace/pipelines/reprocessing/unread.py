@@ -9,7 +9,7 @@ from headrace.model import OffsetRange
 from headrace.pipelines.ledger.coverage import coverage_of
 from headrace.pipelines.ledger.entry import EntryRange
 from headrace.pipelines.ledger.history import read_history
-from headrace.pipelines.ledger.reprocessed import unread
+from headrace.pipelines.ledger.reprocessed import outside
 from headrace.pipelines.reprocessing.plan import ReprocessPlan
 from headrace.runtime.storage import NO_OPTIONS, Options
 from headrace.sinks.api import PositionStore
@@ -39,5 +39,5 @@ def unread_offsets(
         id_ = (partition.topic, plan.topic_id, partition.partition)
         # Of a partition that no batch has read, it is not known what was before the ledger.
         if any(range_.partition_id == id_ for range_ in read):
-            for left in unread(read, EntryRange(*id_, planned.start, planned.end)):
+            for left in outside(read, EntryRange(*id_, planned.start, planned.end)):
                 yield OffsetRange(partition, left.start, left.end)

@@ -309,20 +309,20 @@ class RangeReader:
         self._records += len(records) + len(deletions)
         sizes = value_bytes(values)
         self._bytes += int(sizes.sum())
-        unread = list(decoded.rejected)
+        undecoded = list(decoded.rejected)
         events: Sequence[Record] = records
         places: Sequence[int] = range(len(records))
-        if unread:
-            places = np.delete(places, unread).tolist()
+        if undecoded:
+            places = np.delete(places, undecoded).tolist()
             events = [records[i] for i in places]
             if self._tally:
-                self._tally.rejected(Fate.DEAD, sizes[unread])
-            sizes = np.delete(sizes, unread)
+                self._tally.rejected(Fate.DEAD, sizes[undecoded])
+            sizes = np.delete(sizes, undecoded)
         # The late ones too: where they go must not change what the clock says.
         self._event_times.add(decoded.rows)
         on_time = self._late.without(decoded.rows, events)
         on_time, refused = self._for_sink(on_time, len(events))
-        bad = sorted([*unread, *(places[i] for i in refused)])
+        bad = sorted([*undecoded, *(places[i] for i in refused)])
         self._bad_runs = self._bad_runs.then(BadRuns.of(bad, len(records)))
         rejected = decoded.rejected | {places[i]: why for i, why in on_time.rejected.items()}
         letters = (_dead_letter(records[i], self._range, *why) for i, why in rejected.items())

@@ -104,10 +104,12 @@ class RangeReport:
         return len(self.dead) + self.omitted - self.late.dead
 
 
-def unread(planned: Iterable[OffsetRange], reports: Iterable[RangeReport]) -> list[OffsetRange]:
+def missing_ranges(
+    planned: Iterable[OffsetRange], reports: Iterable[RangeReport]
+) -> list[OffsetRange]:
     """What of the ``planned`` ranges no report covers to its end; empty when they tile it exactly.
 
-    A stretch that two reports cover counts as unread: it is unknown which of them is true.
+    A stretch that two reports cover counts as missing: it is unknown which of them is true.
     """
     by_partition: dict[TopicPartition, list[RangeReport]] = {}
     for report in sorted(reports, key=lambda report: report.range.start):

@@ -14,7 +14,7 @@ from headrace.pipelines.ledger.reprocessed import (
     by_window,
     changes_of,
     explains,
-    unread,
+    outside,
 )
 from headrace.pipelines.ledger.sums import Sums
 
@@ -100,6 +100,6 @@ def test_rows_are_explained_by_whole_changes_only(changes, missing, is_explained
 )
 def test_what_was_read_again_is_no_gap(read, left):
     ranges = [offsets(*each) for each in read]
-    assert unread([*ranges, offsets(0, 99, "other")], offsets(10, 20)) == [
+    assert outside([*ranges, offsets(0, 99, "other")], offsets(10, 20)) == [
         offsets(*each) for each in left
     ]

@@ -1,7 +1,7 @@
 import pytest
 
 from headrace.model import OffsetRange, TopicPartition
-from headrace.pipelines.source.report import RangeReport, unread
+from headrace.pipelines.source.report import RangeReport, missing_ranges
 
 CLICKS = TopicPartition("clicks", 0)
 
@@ -29,7 +29,7 @@ def report(start, end, position=None):
         ([report(10, 31)], [(10, 30)]),
     ],
 )
-def test_what_no_report_covers_is_unread(reports, missing):
+def test_what_no_report_covers_is_missing(reports, missing):
     other = OffsetRange(TopicPartition("clicks", 1), 0, 5)
     expected = [range_(*edges) for edges in missing]
-    assert unread([range_(10, 30), other], reports) == [*expected, other]
+    assert missing_ranges([range_(10, 30), other], reports) == [*expected, other]
