@@ -108,5 +108,5 @@ _UNKNOWN = _KnownTopic(frozenset(), frozenset(), None, 0.0)
 
 
 def _known_topic(topic: TopicMetadata, brokers: Mapping[int, Any]) -> _KnownTopic:
-    led = {number for number, each in topic.partitions.items() if each.leader in brokers}
+    led = {number for number, partition in topic.partitions.items() if partition.leader in brokers}
     return _KnownTopic(frozenset(topic.partitions), frozenset(led), topic.error, time.monotonic())

@@ -216,7 +216,7 @@ def _has_joined(broker: Broker, layout: Layout) -> bool:
         brokers = admin.list_topics(ALWAYS_THERE, timeout=5).brokers
     except KafkaException:
         return False
-    return {each.node for each in layout.brokers} == set(brokers)
+    return {broker.node for broker in layout.brokers} == set(brokers)
 
 
 def _process(folder: Path, node: int) -> ServerProcess:

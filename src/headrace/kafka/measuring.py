@@ -138,10 +138,10 @@ def newest_values(config: ClientConfig, topic: str, count: int) -> list[bytes]:
     live = describe(config, [topic]).get(topic)
     if live is None:
         raise TopicMissingError(topic)
-    each = -(-count // live.partitions)
+    per_partition = -(-count // live.partitions)
     ends = watermarks(config, live.all_partitions)
     ranges = [
-        OffsetRange(partition, max(earliest, latest - each), latest)
+        OffsetRange(partition, max(earliest, latest - per_partition), latest)
         for partition, (earliest, latest) in ends.items()
     ]
     return list(_values(config, ranges))

@@ -23,5 +23,7 @@ def open_transactions(
     """
     # In this order: a transaction that ends in between is not open.
     ends = high_watermarks(config, partitions)
-    stable = {each: offset for each, (offset, _) in latest_offsets(config, partitions).items()}
-    return {each: offset for each, offset in stable.items() if offset < ends[each]}
+    stable = {
+        partition: offset for partition, (offset, _) in latest_offsets(config, partitions).items()
+    }
+    return {partition: offset for partition, offset in stable.items() if offset < ends[partition]}

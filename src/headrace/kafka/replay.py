@@ -308,7 +308,7 @@ class _Sending:
         self.member.commit(opened_windows(self.config, self.topic, live.all_partitions))
         failures = self._send([_original(record, live, self.wrap) for record in records])
         sent = [record for index, record in enumerate(records) if index not in failures]
-        memory = [each for each in self._memory(sent, ends) if len(each.metadata) <= max_bytes]
+        memory = [note for note in self._memory(sent, ends) if len(note.metadata) <= max_bytes]
         if not failures:
             memory += closed_windows(self.config, self.topic, live.all_partitions)
         self.member.commit(memory)

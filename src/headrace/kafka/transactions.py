@@ -155,9 +155,9 @@ class TransactionalProducer:
             raise self._named(cause) from error
 
     def _named(self, cause: KafkaError) -> Exception:
-        for each in (cause, *(failure for _, failure in self._failures)):
-            if meaning(each) is Meaning.FENCED:
-                return TransactionFencedError(each.str())
+        for error in (cause, *(failure for _, failure in self._failures)):
+            if meaning(error) is Meaning.FENCED:
+                return TransactionFencedError(error.str())
         for topic, failure in self._failures:
             if meaning(failure) is Meaning.MISSING:
                 return TopicMissingError(topic)

@@ -72,14 +72,14 @@ def in_force(
         target_ids: of the target's topic, by number of the partition.
     """
     by_source: dict[TopicPartition, list[AcceptedRange]] = {}
-    for each in ranges:
-        ids = topic_ids.get(each.source), target_ids.get(each.partition)
-        if ids == (each.topic_id, each.target_id):
-            earlier = by_source.setdefault(each.source, [])
-            if each.target_end is not None:
+    for range_ in ranges:
+        ids = topic_ids.get(range_.source), target_ids.get(range_.partition)
+        if ids == (range_.topic_id, range_.target_id):
+            earlier = by_source.setdefault(range_.source, [])
+            if range_.target_end is not None:
                 earlier.clear()
-            earlier.append(each)
-    kept = [each for ranges_ in by_source.values() for each in ranges_]
+            earlier.append(range_)
+    kept = [range_ for ranges_ in by_source.values() for range_ in ranges_]
     return sorted(kept, key=lambda range_: range_.accepted)
 
 

@@ -136,10 +136,10 @@ class _Counting:
                 self._source[source.partition] = range_
                 self._positions[source.partition] = at.offset
         self._accepted = [
-            each
-            for each in accepted
+            range_
+            for range_ in accepted
             # What was not committed after it was written is not left out.
-            if each.partition in self._source and each.end <= self._positions[each.partition]
+            if range_.partition in self._source and range_.end <= self._positions[range_.partition]
         ]
 
     def _readable(self) -> tuple[dict[TopicPartition, str], dict[int, str]]:
@@ -160,7 +160,11 @@ class _Counting:
             if copy not in copies:
                 self._unknown.note(copy, f"there is no {copy.path} at site {link.target_site}")
         return (
-            {each: id_ for each, id_ in sources.items() if each.partition not in self._unknown},
+            {
+                partition: id_
+                for partition, id_ in sources.items()
+                if partition.partition not in self._unknown
+            },
             {copy.partition: topic_id for copy, topic_id in copies.items()},
         )
 
@@ -169,10 +173,10 @@ class _Counting:
 
     def _begin_after_accepted(self) -> None:
         """Moves the starts to the ends of accepted losses after which offsets were used again."""
-        for each in self._accepted:
-            if each.target_end is not None:
-                self._begin(self._source, each.partition, each.end)
-                self._begin(self._target, each.partition, each.target_end)
+        for loss in self._accepted:
+            if loss.target_end is not None:
+                self._begin(self._source, loss.partition, loss.end)
+                self._begin(self._target, loss.partition, loss.target_end)
 
     def _find_first_copies(self) -> None:
         """Finds the first record that still has a copy, where the target has removed copies."""
@@ -226,8 +230,8 @@ class _Counting:
 
         offset, number = f.col("offset"), f.col("partition")
         ranges = [
-            (number == each.partition) & offset.between(each.start, each.end - 1)
-            for each in self._accepted
+            (number == range_.partition) & offset.between(range_.start, range_.end - 1)
+            for range_ in self._accepted
         ]
         is_done = offset < by_partition(self._positions, 0)
         return (

@@ -71,13 +71,15 @@ def led_partitions(
     led: dict[TopicPartition, str] = {}
     unknown: dict[TopicPartition, str] = {}
     for name, topic in live.items():
-        for each in topic.all_partitions:
+        for partition in topic.all_partitions:
             if name in compacted_topics:
-                unknown[each] = f"{name} is compacted at site {site}: not all of its records stay"
-            elif each.partition in topic.leaderless:
-                unknown[each] = f"no broker of site {site} leads {each.path}"
+                unknown[partition] = (
+                    f"{name} is compacted at site {site}: not all of its records stay"
+                )
+            elif partition.partition in topic.leaderless:
+                unknown[partition] = f"no broker of site {site} leads {partition.path}"
             else:
-                led[each] = topic.topic_id
+                led[partition] = topic.topic_id
     return led, unknown
 
 
@@ -100,14 +102,18 @@ def settled_ranges(
     with naming_site(site):
         written = high_watermarks(config, partitions)
         while True:
-            ends = {each: end for each, (end, _) in latest_offsets(config, partitions).items()}
-            open_ = {each for each, end in ends.items() if end < written[each]}
+            ends = {
+                partition: end for partition, (end, _) in latest_offsets(config, partitions).items()
+            }
+            open_ = {partition for partition, end in ends.items() if end < written[partition]}
             if not open_ or time.monotonic() > deadline:
                 break
             time.sleep(_POLL_SECONDS)
         firsts = earliest_offsets(config, partitions)
     reason = "a transaction is open at its end"
-    return _ranges(firsts, ends, open_), {each: f"{each.path}: {reason}" for each in open_}
+    return _ranges(firsts, ends, open_), {
+        partition: f"{partition.path}: {reason}" for partition in open_
+    }
 
 
 def ranges_now(
@@ -121,7 +127,9 @@ def ranges_now(
     """
     with naming_site(site):
         firsts = earliest_offsets(config, partitions)
-        ends = {each: end for each, (end, _) in latest_offsets(config, partitions).items()}
+        ends = {
+            partition: end for partition, (end, _) in latest_offsets(config, partitions).items()
+        }
     return _ranges(firsts, ends)
 
 
@@ -131,7 +139,7 @@ def _ranges(
     left_out: Collection[TopicPartition] = (),
 ) -> dict[TopicPartition, OffsetRange]:
     return {
-        each: OffsetRange(each, min(firsts[each], end), end)
-        for each, end in ends.items()
-        if each not in left_out
+        partition: OffsetRange(partition, min(firsts[partition], end), end)
+        for partition, end in ends.items()
+        if partition not in left_out
     }

@@ -72,20 +72,24 @@ class _Counting:
         topics = (*plan.topics, plan.target, plan.late)
         led, leaderless = led_partitions(plan.config, self._site, topics)
         self._unknown.note_all(leaderless)
-        numbers = sorted({each.partition for each in led} | self._unknown.numbers)
+        numbers = sorted({partition.partition for partition in led} | self._unknown.numbers)
         for number in numbers:
-            for each in (TopicPartition(topic, number) for topic in topics):
-                if each not in led and each not in leaderless:
-                    self._unknown.note(each, f"there is no {each.path}")
-        target_ids = {each.partition: led[each] for each in led if each.topic == plan.target}
+            for partition in (TopicPartition(topic, number) for topic in topics):
+                if partition not in led and partition not in leaderless:
+                    self._unknown.note(partition, f"there is no {partition.path}")
+        target_ids = {
+            partition.partition: led[partition]
+            for partition in led
+            if partition.topic == plan.target
+        }
         numbers = self._known(numbers)
         inputs = [TopicPartition(topic, n) for topic in plan.topics for n in numbers]
         positions = positions_of(committed(plan.config, plan.group, inputs))
         self._accepted = [
-            each
-            for each in in_force(self._link.accepted(), led, target_ids)
+            range_
+            for range_ in in_force(self._link.accepted(), led, target_ids)
             # What was not committed after it was written is not left out.
-            if (at := positions.get(each.source)) is not None and each.end <= at.offset
+            if (at := positions.get(range_.source)) is not None and range_.end <= at.offset
         ]
         self._check_ids(positions, led)
         outputs = [TopicPartition(t, n) for t in (plan.target, plan.late) for n in numbers]
@@ -141,7 +145,7 @@ class _Counting:
         for accepted in self._accepted:
             after = self._after(accepted.time_ms or 0)
             from_ms[accepted.partition] = max(from_ms.get(accepted.partition, 0), after)
-        cut = [each for each in ranges if each.start > 0]
+        cut = [range_ for range_ in ranges if range_.start > 0]
         first: dict[TopicPartition, int] = {}
         if first_offsets := heads(cut):
             config, group = self._plan.config, self._plan.group
@@ -151,17 +155,17 @@ class _Counting:
             first = first_values(records.where(~is_late), past_ms)
             # Late records are in no order at all.
             first |= greatest_values(records.where(is_late), past_ms)
-        for each in cut:
-            number, path = each.partition.partition, each.partition.path
-            if each.partition in first:
-                after = self._after(first[each.partition])
+        for range_ in cut:
+            number, path = range_.partition.partition, range_.partition.path
+            if range_.partition in first:
+                after = self._after(first[range_.partition])
                 from_ms[number] = max(from_ms.get(number, 0), after)
-            elif each.start < each.end:
+            elif range_.start < range_.end:
                 self._unknown.note(
-                    each.partition, f"no record is among the first offsets of {path}"
+                    range_.partition, f"no record is among the first offsets of {path}"
                 )
             else:
-                self._unknown.note(each.partition, f"{path} holds no record any more")
+                self._unknown.note(range_.partition, f"{path} holds no record any more")
         return from_ms
 
     def _after(self, time_ms: int) -> int:
@@ -183,7 +187,9 @@ class _Counting:
 def _of(
     numbers: Collection[int], ranges: Mapping[TopicPartition, OffsetRange]
 ) -> dict[TopicPartition, OffsetRange]:
-    return {each: range_ for each, range_ in ranges.items() if each.partition in numbers}
+    return {
+        partition: range_ for partition, range_ in ranges.items() if partition.partition in numbers
+    }
 
 
 def _source_fate(positions: Mapping[TopicPartition, InputPosition | None]) -> Column:
@@ -211,7 +217,7 @@ def _time_ms() -> Column:
 
     mark = f.lit(NO_TIMESTAMP).cast("binary")
     is_copied_without = f.exists(
-        f.col("headers"), lambda each: (each["key"] == LATE_HEADER) & (each["value"] == mark)
+        f.col("headers"), lambda header: (header["key"] == LATE_HEADER) & (header["value"] == mark)
     )
     return f.when(is_copied_without, f.lit(1)).otherwise(own_time_ms())
 

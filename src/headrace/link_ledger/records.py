@@ -48,11 +48,11 @@ def read_records(
     partitions: dict[str, list[int]] = {}
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
-    for each in ranges:
-        topic, number = each.partition.topic, each.partition.partition
+    for range_ in ranges:
+        topic, number = range_.partition.topic, range_.partition.partition
         partitions.setdefault(topic, []).append(number)
-        starts.setdefault(topic, {})[str(number)] = each.start
-        ends.setdefault(topic, {})[str(number)] = each.end
+        starts.setdefault(topic, {})[str(number)] = range_.start
+        ends.setdefault(topic, {})[str(number)] = range_.end
     options = {f"kafka.{name}": value for name, value in java_config(config).items()} | {
         "kafka.isolation.level": "read_committed",
         "assign": json.dumps(partitions),
@@ -119,9 +119,9 @@ def by_partition(values: Mapping[int, int], default: int) -> Column:
 def heads(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
     """Returns the first 10,000 offsets of ranges that are not empty."""
     return [
-        OffsetRange(each.partition, each.start, min(each.start + _HEAD_OFFSETS, each.end))
-        for each in ranges
-        if each.start < each.end
+        OffsetRange(range_.partition, range_.start, min(range_.start + _HEAD_OFFSETS, range_.end))
+        for range_ in ranges
+        if range_.start < range_.end
     ]
 
 
