@@ -219,7 +219,11 @@ class Copier:
             SinkError: if the target takes no records of a topic.
             BrokerUnreachableError: if the source's brokers do not answer.
         """
-        moved = [each for each in self._partitions.values() if each.next != each.committed]
+        moved = [
+            partition
+            for partition in self._partitions.values()
+            if partition.next != partition.committed
+        ]
         is_told = self._tell_times()
         if not moved and not is_told:
             return MovedRecords()
@@ -253,15 +257,15 @@ class Copier:
         """Says of partitions that are copied to their end at a time; whether any is."""
         if self._source_ends is None:
             return False
-        self._source_ends.ask_for([each.source for each in self._partitions.values()])
+        self._source_ends.ask_for([partition.source for partition in self._partitions.values()])
         time_ms, ends = self._source_ends.latest
         if time_ms == self._told_ms:
             return False
         self._told_ms = time_ms
         copied = [
-            each.copy
-            for each in self._partitions.values()
-            if each.next >= ends.get(each.source, each.next + 1)
+            partition.copy
+            for partition in self._partitions.values()
+            if partition.next >= ends.get(partition.source, partition.next + 1)
         ]
         for copy in copied:
             self._writer.tell(SITE_TIMES, site_time_key(copy), b"%d" % time_ms)
@@ -310,7 +314,9 @@ class Copier:
     def _check_topics(self, partitions: Collection[_Partition]) -> None:
         """Checks that what was read is of the topic that the positions belong to."""
         with naming_site(self._link.source_site):
-            topics = describe(self._link.source, {each.source.topic for each in partitions})
+            topics = describe(
+                self._link.source, {partition.source.topic for partition in partitions}
+            )
         for partition in partitions:
             topic = topics.get(partition.source.topic)
             if topic is None or topic.topic_id != partition.topic_id:

@@ -57,7 +57,7 @@ def start(
     checksums = "sha1" if transitive else ""
     cache = quoteattr(str(work / "cache"))
     settings = _SETTINGS.format(cache=cache, poms=flag, checksums=checksums)
-    lines = (_DEPENDENCY.format(*map(quoteattr, each), flag) for each in artifacts)
+    lines = (_DEPENDENCY.format(*map(quoteattr, artifact), flag) for artifact in artifacts)
     (work / "settings.xml").write_text(settings, encoding="utf-8")
     (work / "ivy.xml").write_text(_MODULE.format(dependencies="\n".join(lines)))
     with (work / "ivy.log").open("wb") as log:

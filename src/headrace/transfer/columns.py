@@ -75,7 +75,7 @@ def time_ms(headers: Column) -> Column:
     """
     from pyspark.sql import functions as f
 
-    times = f.filter(headers, lambda each: each["key"] == TIMESTAMP)
+    times = f.filter(headers, lambda pair: pair["key"] == TIMESTAMP)
     kept = f.get(times, f.lit(0))["value"].cast("string").try_cast("long")
     known = f.when(kept < _AFTER_LAST_MS, f.greatest(kept, f.lit(1)))
     return f.when(f.size(times) > 0, known).otherwise(own_time_ms())
@@ -97,6 +97,6 @@ def _origins(headers: Column) -> Column:
     """The values of the headers that name an origin."""
     from pyspark.sql import functions as f
 
-    own = f.filter(headers, lambda each: each["key"] == ORIGIN)
-    values = f.transform(own, lambda each: each["value"].cast("string"))
+    own = f.filter(headers, lambda pair: pair["key"] == ORIGIN)
+    values = f.transform(own, lambda pair: pair["value"].cast("string"))
     return f.filter(values, lambda value: value.rlike(_WHOLE))

@@ -322,7 +322,9 @@ class TransferInstance(Generic[Start]):
         retry_at = time.monotonic() + delay
         self._refused_records[partition] = _RefusedRecord(error, retry_at, delay)
         # Records of several partitions may be known; without any, they are sent in batches again.
-        known = {at: each for at, each in (self._rejections or {}).items() if at != source}
+        known = {
+            at: rejection for at, rejection in (self._rejections or {}).items() if at != source
+        }
         self._interrupt(error)
         self._rejections = known or None
 

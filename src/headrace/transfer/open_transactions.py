@@ -33,4 +33,8 @@ class OpenTransactions:
         """
         is_open = open_transactions(self._config, partitions)
         before, self._seen = self._seen, is_open
-        return {each: offset for each, offset in is_open.items() if before.get(each) == offset}
+        return {
+            partition: offset
+            for partition, offset in is_open.items()
+            if before.get(partition) == offset
+        }

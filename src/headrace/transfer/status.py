@@ -113,7 +113,7 @@ class TransferStatus:
             KeyError: if there is no value of a field.
         """
         named = {**values, "name": values[cls.kind]}
-        return msgspec.convert({each.name: named[each.name] for each in fields(cls)}, cls)
+        return msgspec.convert({member.name: named[member.name] for member in fields(cls)}, cls)
 
 
 Status = TypeVar("Status", bound=TransferStatus)
