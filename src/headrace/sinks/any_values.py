@@ -43,14 +43,14 @@ def _converter(field: EventField, of_any: Convert) -> Convert | None:
     if field.type is FieldType.JSON:
         return _nullable(of_any)
     if field.type is FieldType.STRUCT:
-        known = {each.name: _converter(each, of_any) for each in field.fields}
-        inner = {name: each for name, each in known.items() if each is not None}
+        known = {member.name: _converter(member, of_any) for member in field.fields}
+        inner = {name: converter for name, converter in known.items() if converter is not None}
         # Rows of older files lack the fields that the class has gained since.
         return _nullable(
             lambda values: (
                 dict.fromkeys(known)
                 | values
-                | {n: each(values.get(n)) for n, each in inner.items()}
+                | {n: converter(values.get(n)) for n, converter in inner.items()}
             )
         )
     item = None if field.element is None else _converter(field.element, of_any)
@@ -79,9 +79,9 @@ def _fits(field: EventField, kind: pa.DataType) -> bool:
             texts = (types.is_string, types.is_large_string, types.is_string_view)
             return any(is_text(kind) for is_text in texts)
         case FieldType.STRUCT:
-            inner = {each.name: each.type for each in kind} if types.is_struct(kind) else {}
-            has_fields = inner.keys() == {each.name for each in field.fields}
-            return has_fields and all(_fits(each, inner[each.name]) for each in field.fields)
+            inner = {member.name: member.type for member in kind} if types.is_struct(kind) else {}
+            has_fields = inner.keys() == {member.name for member in field.fields}
+            return has_fields and all(_fits(member, inner[member.name]) for member in field.fields)
         case FieldType.LIST:
             is_list: bool = types.is_list(kind) or types.is_large_list(kind)
             return is_list and _fits(field.item, kind.value_type)

@@ -67,8 +67,8 @@ class SinkContract:
         rows = [row(1), row(2, None), row(3, ""), row(4, "ż\"ó,ł\nć\\ '; --"), row(5, " ")]
         done = committed(driver, written(driver, *rows))
         assert (done.is_new, done.rows) == (True, 5)
-        actual = sorted(lab.read(), key=lambda each: each["id"])
-        assert [{name: each[name] for name in COLUMNS} for each in actual] == rows
+        actual = sorted(lab.read(), key=lambda values: values["id"])
+        assert [{name: values[name] for name in COLUMNS} for values in actual] == rows
 
     def test_the_tasks_of_a_batch_become_visible_together(self, lab: SinkLab) -> None:
         driver = lab.open()
@@ -127,8 +127,8 @@ class SinkContract:
         rejected: Sequence[RejectedRow] = ()
         if lab.bad_row is not None:
             rejected = writer.write(table([row(1), lab.bad_row, row(2)]))
-            assert [each.index for each in rejected] == [1]
-            assert all(each.reason and each.detail for each in rejected)
+            assert [rejection.index for rejection in rejected] == [1]
+            assert all(rejection.reason and rejection.detail for rejection in rejected)
         else:
             writer.write(table([row(1), row(2)]))
         done = committed(driver, writer.close())
@@ -219,12 +219,11 @@ class SinkContract:
         with snapshot_of(lab) as snapshot:
             if snapshot is not None:
                 assert {"at", "id"} <= set(snapshot.column_names)
-                shown = [
-                    each for part in snapshot.batches(["at", "id"]) for each in part.to_pylist()
-                ]
-                assert all(list(each) == ["at", "id"] for each in shown)
-                expected = [{"at": each["at"], "id": each["id"]} for each in rows]
-                assert sorted(shown, key=lambda each: each["id"]) == expected
+                parts = snapshot.batches(["at", "id"])
+                shown = [values for part in parts for values in part.to_pylist()]
+                assert all(list(values) == ["at", "id"] for values in shown)
+                expected = [{"at": values["at"], "id": values["id"]} for values in rows]
+                assert sorted(shown, key=lambda values: values["id"]) == expected
 
     def test_a_snapshot_has_each_row_that_commits_took(self, lab: SinkLab) -> None:
         if not isinstance(lab.sink, Recountable):

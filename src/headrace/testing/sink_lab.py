@@ -88,7 +88,7 @@ def table(rows: Sequence[Row]) -> pa.Table:
     """Rows as a writer gets them."""
     import pyarrow as pa
 
-    return pa.Table.from_pylist([dict(each) for each in rows], schema())
+    return pa.Table.from_pylist([dict(values) for values in rows], schema())
 
 
 def written(driver: SinkDriver, *rows: Row) -> list[str]:
@@ -123,5 +123,5 @@ def snapshot_of(lab: SinkLab) -> Iterator[Snapshot | None]:
 
 def snapshot_ids(snapshot: Snapshot) -> list[int]:
     """Returns the ids of the rows in a snapshot."""
-    ids = [each for part in snapshot.batches(["id"]) for each in part["id"].to_pylist()]
+    ids = [id_ for part in snapshot.batches(["id"]) for id_ in part["id"].to_pylist()]
     return sorted(ids)

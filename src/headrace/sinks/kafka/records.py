@@ -243,7 +243,8 @@ def _converter(field: EventField, path: str) -> _ToJson | None:
         return functools.partial(_raw_json, path)
     if field.type is FieldType.STRUCT:
         inner = {
-            each.name: _nullable(_converter(each, f"{path}.{each.name}")) for each in field.fields
+            member.name: _nullable(_converter(member, f"{path}.{member.name}"))
+            for member in field.fields
         }
         return lambda values: {name: convert(values[name]) for name, convert in inner.items()}
     if field.type is FieldType.LIST:

@@ -290,7 +290,7 @@ class _Statement:
     @cached_property
     def size(self) -> int:
         """Bytes of its values."""
-        sizes = (len(each.encode()) for each in self.values if isinstance(each, str))
+        sizes = (len(value.encode()) for value in self.values if isinstance(value, str))
         return sum(sizes) + 8 * len(self.values)
 
     def bound(self, connection: CassandraConnection) -> BoundStatement:

@@ -69,7 +69,7 @@ class RowsSpec:
             TableMismatchError: if the rows lack a column, or one has a type that the sink can't
                 take.
         """
-        columns = {each.name: _type_of(each.type) for each in schema}
+        columns = {column.name: _type_of(column.type) for column in schema}
         for fault in ProfileRules(sink, columns, event_time, {}).faults():
             raise TableMismatchError(sink.label, f"{fault.message} ({fault.remedy})")
         at = sink.event_time or event_time or ""
@@ -290,7 +290,9 @@ def _after(at_us: int, versions: Mapping[str, Version]) -> dict[str, Version]:
 def _trim(change: ListChange) -> None:
     if len(change.entries) > change.max_entries:
         entries = change.entries.items()
-        latest = heapq.nlargest(change.max_entries, entries, lambda each: (each[1].at_us, each[0]))
+        latest = heapq.nlargest(
+            change.max_entries, entries, lambda entry: (entry[1].at_us, entry[0])
+        )
         change.entries = dict(latest)
 
 

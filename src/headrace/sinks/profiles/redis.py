@@ -227,7 +227,7 @@ def _script(name: str) -> str:
 
 def _parts(change: ProfileChange) -> Iterator[ProfileChange]:
     """Yields the change in parts that Redis is done with in milliseconds."""
-    if sum(len(each.entries) for each in change.lists.values()) <= MAX_ENTRIES_AT_ONCE:
+    if sum(len(list_.entries) for list_ in change.lists.values()) <= MAX_ENTRIES_AT_ONCE:
         yield change
         return
     yield ProfileChange(change.user, change.forgotten_us, change.fields)
@@ -276,7 +276,11 @@ def _profile(store: str, user: str, ttl_us: int, stored: _Stored) -> Profile | N
         if not name.startswith("@")
         for at, _, json in (value.partition(" "),)
     }
-    fields = {name: ProfileField.of(each) for name, each in versions.items() if each.at_us > floor}
+    fields = {
+        name: ProfileField.of(version)
+        for name, version in versions.items()
+        if version.at_us > floor
+    }
     lists = {name.decode(): _entries(ids, texts, floor) for name, ids, texts in stored.lists}
     return Profile(
         store,

@@ -199,7 +199,9 @@ class GroupConsumer:
         return self._sent is not None or any(assigned.is_changed for assigned in self._own())
 
     def _unconfirmed_error(self) -> LastCommitError:
-        repeated = (max(0, each.committable - each.committed) for each in self._own())
+        repeated = (
+            max(0, partition.committable - partition.committed) for partition in self._own()
+        )
         return LastCommitError(self._membership.group, sum(repeated))
 
     async def _leave(self) -> None:

@@ -90,7 +90,7 @@ class UniqueFilter:
         if not paths <= self._dropped.left:
             self._dropped = _Dropped()
         judged = self._judged(sorted(files, key=task_of))
-        if not all(each.is_clean for each in judged):
+        if not all(file.is_clean for file in judged):
             return self._without_duplicates(judged)
         self._checked = paths
         return None
@@ -138,13 +138,17 @@ class UniqueFilter:
         self._read_slices(keys)
         verdicts = judge(keys, ranks, self._known, self._rule.max_distance)
         parts = np.split(verdicts, np.cumsum([len(k) for k in of_files])[:-1]) if files else []
-        return [JudgedFile(*each) for each in zip(files, of_files, parts, strict=True)]
+        return [
+            JudgedFile(*parts_of_file) for parts_of_file in zip(files, of_files, parts, strict=True)
+        ]
 
     def _read_slices(self, keys: RowKeys) -> None:
         """Reads rows of the table that can be near to those of ``keys``, where it has not yet."""
         distance, slices = self._rule.max_distance, np.unique(keys["slice"][keys["key"] != 0])
         needed = {
-            near for each in slices.tolist() for near in range(each - distance, each + distance + 1)
+            near
+            for slice_ in slices.tolist()
+            for near in range(slice_ - distance, slice_ + distance + 1)
         }
         missing = needed - self._known.slices
         self._known.begin(needed)
@@ -160,7 +164,7 @@ class UniqueFilter:
                 self._known.add(rows[np.isin(rows["slice"], list(missing))])
 
     def _without_duplicates(self, judged: Sequence[JudgedFile]) -> CommitRejection:
-        conflicts = sum(int((each.verdicts == Verdict.CONFLICT).sum()) for each in judged)
+        conflicts = sum(int((file.verdicts == Verdict.CONFLICT).sum()) for file in judged)
         if conflicts > MAX_CONFLICTS:
             by = ", ".join(self._rule.by)
             reason = (
