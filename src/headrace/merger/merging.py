@@ -129,30 +129,32 @@ class Merging:
                 )
             ]
             output = self._outputs[target] = TargetPartition(target, inputs)
-            for each in inputs:
-                self._inputs[each.source.topic, each.source.partition] = (output, each)
+            for input_ in inputs:
+                self._inputs[input_.source.topic, input_.source.partition] = (output, input_)
         # A new one: a client that is given a partition again may begin where it was before. What
         # waits is kept, and each input goes on after the last record that was read.
         self._reader.close()
         self._reader = self._new_reader()
-        self._reader.assign([_at(each) for _, each in self._inputs.values()])
-        self._pause([each for _, each in self._inputs.values() if each.is_paused])
+        self._reader.assign([_at(input_) for _, input_ in self._inputs.values()])
+        self._pause([input_ for _, input_ in self._inputs.values() if input_.is_paused])
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
         """Merges these no more. What is in the transaction of them was committed before."""
         outputs = [self._outputs.pop(p) for p in partitions if p in self._outputs]
         self._ready -= set(partitions)
-        gone = [each for output in outputs for each in output.inputs]
-        for each in gone:
-            del self._inputs[each.source.topic, each.source.partition]
-        self._reader.incremental_unassign([_plain(each) for each in gone])
+        gone = [input_ for output in outputs for input_ in output.inputs]
+        for input_ in gone:
+            del self._inputs[input_.source.topic, input_.source.partition]
+        self._reader.incremental_unassign([_plain(input_) for input_ in gone])
 
     def lags(self) -> dict[TopicPartition, int | None]:
         """Returns, by partition of a source, the offsets from the first record that is not written.
 
         The end is that of the last fetch; ``None``: nothing was fetched yet.
         """
-        return {each.source: self._lag(output, each) for output, each in self._inputs.values()}
+        return {
+            input_.source: self._lag(output, input_) for output, input_ in self._inputs.values()
+        }
 
     def sorted_to_ms(self) -> dict[TopicPartition, int | None]:
         """Returns, by partition of the target, the time up to which it is written."""
@@ -163,11 +165,11 @@ class Merging:
         """Returns, by partition of the target, the sources that records wait for."""
         now_ms = now_in_ms()
         blocking = {target: output.blocking(now_ms) for target, output in self._outputs.items()}
-        return {target: [each.source for each in inputs] for target, inputs in blocking.items()}
+        return {target: [input_.source for input_ in inputs] for target, inputs in blocking.items()}
 
     def idle(self) -> list[TopicPartition]:
         """Returns the partitions of sources that are not waited for."""
-        return [each.source for _, each in self._inputs.values() if each.clock.is_idle]
+        return [input_.source for _, input_ in self._inputs.values() if input_.clock.is_idle]
 
     def move(self, seconds: float) -> None:
         """Reads up to 5,000 records, and writes those whose turn has come into the transaction.
@@ -210,17 +212,17 @@ class Merging:
             SinkError: if the target takes no records of a topic.
             BrokerUnreachableError: if the brokers do not answer.
         """
-        positions = [(each, output.position(each)) for output, each in self._inputs.values()]
+        positions = [(input_, output.position(input_)) for output, input_ in self._inputs.values()]
         is_due = time.monotonic() >= self._commit_all_at
-        moved = [(each, at) for each, at in positions if is_due or at != each.committed]
+        moved = [(input_, at) for input_, at in positions if is_due or at != input_.committed]
         if not moved or self._is_partial:
             return MovedRecords()
         self._writer.begin()  # also for offsets alone
         self._writer.flush()
-        self._check_topics([each for each, _ in moved])
-        self._writer.commit([committed_offset(each.source, at) for each, at in moved], group)
-        for each, at in moved:
-            each.committed = at
+        self._check_topics([input_ for input_, _ in moved])
+        self._writer.commit([committed_offset(input_.source, at) for input_, at in moved], group)
+        for input_, at in moved:
+            input_.committed = at
         if is_due:
             self._commit_all_at = time.monotonic() + _COMMIT_ALL_SECONDS
         counts, self._uncommitted = self._uncommitted, MovedRecords()
@@ -235,7 +237,7 @@ class Merging:
             AuthorizationError: if an ACL is missing.
             BrokerUnreachableError: if the brokers do not answer.
         """
-        self._check_topics([each for _, each in self._inputs.values()])
+        self._check_topics([input_ for _, input_ in self._inputs.values()])
 
     def close(self) -> None:
         """Gives up what is not committed."""
@@ -277,8 +279,8 @@ class Merging:
         limit = _FULL_RECORDS_ALONE if self._alone else _WRITE_RECORDS
         while not self.is_full:
             written = output.take(now_in_ms(), limit)
-            for each in written:
-                self._write(output, each)
+            for record in written:
+                self._write(output, record)
             if len(written) < limit:
                 self._ready.discard(output.target)
                 return
@@ -304,13 +306,15 @@ class Merging:
             self._note(*note)
         return {self._inputs[source][0].target for source in taken}
 
-    def _put(self, output: TargetPartition, each: SourcePartition, records: list[Pending]) -> None:
+    def _put(
+        self, output: TargetPartition, input_: SourcePartition, records: list[Pending]
+    ) -> None:
         first, last = records[0][2], records[-1][3]
-        if first < each.next:
-            raise SourceChangedError(f"offset {first} of {each.source} was fetched twice")
-        if last.offset() >= each.read_to - 1:  # else it is not that of the last record
-            each.epoch = epoch_of(last)
-        for written in output.put(each.clock.place, records, now_in_ms()):
+        if first < input_.next:
+            raise SourceChangedError(f"offset {first} of {input_.source} was fetched twice")
+        if last.offset() >= input_.read_to - 1:  # else it is not that of the last record
+            input_.epoch = epoch_of(last)
+        for written in output.put(input_.clock.place, records, now_in_ms()):
             self._write(output, written)
 
     def _ask(self) -> None:
@@ -319,41 +323,41 @@ class Merging:
         silent = self._silent(now_ms)
         if not silent:
             return
-        site_times = [self._site_time(each, now_ms) for each in silent]
+        site_times = [self._site_time(input_, now_ms) for input_ in silent]
         ends = self._ends(silent)
         now = time.monotonic()
-        for each, time_ms in zip(silent, site_times, strict=True):
-            if time_ms >= 0 and each.next >= ends[each.source]:
-                each.clock.note_complete(time_ms)
-            if each.note_blocking(self._plan.idle_seconds, now):
+        for input_, time_ms in zip(silent, site_times, strict=True):
+            if time_ms >= 0 and input_.next >= ends[input_.source]:
+                input_.clock.note_complete(time_ms)
+            if input_.note_blocking(self._plan.idle_seconds, now):
                 _LOG.warning(
                     "%s: %s is idle, no records for %.0f s: merging continues without it",
                     self._plan.name,
-                    each.source,
+                    input_.source,
                     self._plan.idle_seconds,
                 )
 
     def _silent(self, now_ms: int) -> list[SourcePartition]:
         """Returns inputs that records wait for, or that are idle."""
         return [
-            each
+            input_
             for output in self._outputs.values()
-            for each in (
+            for input_ in (
                 *output.blocking(now_ms),
-                *(each for each in output.inputs if each.clock.is_idle),
+                *(input_ for input_ in output.inputs if input_.clock.is_idle),
             )
         ]
 
-    def _site_time(self, each: SourcePartition, now_ms: int) -> int:
+    def _site_time(self, input_: SourcePartition, now_ms: int) -> int:
         """Returns the time up to which its site had sent nothing more; -1: it is not known."""
-        if each.clock_source is ClockSource.MIRROR:
-            return self._site_times.get(each.source, -1)
-        return now_ms if each.clock_source is ClockSource.WALL else -1
+        if input_.clock_source is ClockSource.MIRROR:
+            return self._site_times.get(input_.source, -1)
+        return now_ms if input_.clock_source is ClockSource.WALL else -1
 
     def _ends(self, inputs: Collection[SourcePartition]) -> dict[TopicPartition, int]:
         """Returns the ends of inputs, open transactions included: their records will come."""
         try:
-            return high_watermarks(self._plan.config, [each.source for each in inputs])
+            return high_watermarks(self._plan.config, [input_.source for input_ in inputs])
         except TopicMissingError as error:
             raise SourceChangedError(str(error)) from error
 
@@ -364,22 +368,22 @@ class Merging:
         timestamp: these go to those that are not in order, the former without headers.
         """
         (time_ms, place, offset, message), reason = written
-        each, headers = output.inputs[place], headers_of(message)
+        input_, headers = output.inputs[place], headers_of(message)
         if headers is None:
             reason = UNREADABLE_HEADERS
         elif time_ms == NO_TIMESTAMP_MS:
             reason = NO_TIMESTAMP
-        rejection = self._rejections.get(each.source)
+        rejection = self._rejections.get(input_.source)
         if rejection is not None and rejection.offset == offset:
             topic = self._plan.late if reason else self._plan.target
-            raise self._plan.record_error(each.source, rejection, topic)
+            raise self._plan.record_error(input_.source, rejection, topic)
         if headers is not None and not reason:
-            self._writer.send(each.source, output.target, message, list(headers))
+            self._writer.send(input_.source, output.target, message, list(headers))
             self._uncommitted.records += 1
         else:
             late = TopicPartition(self._plan.late, output.target.partition)
             marked = [*(headers or ()), (LATE_HEADER, reason.encode())]
-            self._writer.send(each.source, late, message, marked)
+            self._writer.send(input_.source, late, message, marked)
             self._uncommitted.late += 1
         self._uncommitted.value_bytes += value_bytes(written.record)
 
@@ -390,38 +394,38 @@ class Merging:
         most_bytes = _WAITING_BYTES // share
         pause: list[SourcePartition] = []
         resume: list[SourcePartition] = []
-        for output, each in self._inputs.values():
-            waiting, is_ahead = output.waiting(each), output.is_ahead(each, now_ms)
-            if each.is_paused:
+        for output, input_ in self._inputs.values():
+            waiting, is_ahead = output.waiting(input_), output.is_ahead(input_, now_ms)
+            if input_.is_paused:
                 # The others wait for one that is not ahead, and it may wait for its own records.
-                has_room = waiting <= most_records // 2 and each.bytes <= most_bytes // 2
+                has_room = waiting <= most_records // 2 and input_.bytes <= most_bytes // 2
                 if has_room or not is_ahead:
-                    resume.append(each)
-            elif is_ahead and (waiting > most_records or each.bytes > most_bytes):
-                pause.append(each)
+                    resume.append(input_)
+            elif is_ahead and (waiting > most_records or input_.bytes > most_bytes):
+                pause.append(input_)
         self._pause(pause)
         self._resume(resume)
 
     def _pause(self, inputs: Collection[SourcePartition]) -> None:
-        for each in inputs:
-            each.is_paused = True
+        for input_ in inputs:
+            input_.is_paused = True
         if inputs:
-            self._reader.pause([_plain(each) for each in inputs])
+            self._reader.pause([_plain(input_) for input_ in inputs])
 
     def _resume(self, inputs: Collection[SourcePartition]) -> None:
-        for each in inputs:
-            each.is_paused = False
+        for input_ in inputs:
+            input_.is_paused = False
         if inputs:
-            self._reader.resume([_plain(each) for each in inputs])
+            self._reader.resume([_plain(input_) for input_ in inputs])
 
-    def _lag(self, output: TargetPartition, each: SourcePartition) -> int | None:
+    def _lag(self, output: TargetPartition, input_: SourcePartition) -> int | None:
         try:
-            _, end = self._reader.get_watermark_offsets(_plain(each), cached=True)
+            _, end = self._reader.get_watermark_offsets(_plain(input_), cached=True)
         except KafkaException:  # the client has not begun with it
             return None
-        return None if end == OFFSET_INVALID else max(end - output.position(each).offset, 0)
+        return None if end == OFFSET_INVALID else max(end - output.position(input_).offset, 0)
 
-    def _note(self, each: SourcePartition | None, message: Any, error: KafkaError) -> None:
+    def _note(self, input_: SourcePartition | None, message: Any, error: KafkaError) -> None:
         """Handles what the reader is told beside records."""
         means = meaning(error)
         if means in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
@@ -433,29 +437,31 @@ class Merging:
             raise forbidden(self._plan.config, "READ", f"topic {topics}")
         elif means is not Meaning.END:
             raise KafkaException(error)
-        elif each is not None:  # markers of transactions after the last record are no records
-            each.next = max(each.next, message.offset())
+        elif input_ is not None:  # markers of transactions after the last record are no records
+            input_.next = max(input_.next, message.offset())
 
     def _check_topics(self, inputs: Collection[SourcePartition]) -> None:
         """Checks that what was read is of the topics that the positions belong to."""
-        topics = describe(self._plan.config, {each.source.topic for each in inputs})
-        for each in inputs:
-            topic = topics.get(each.source.topic)
-            if topic is None or topic.topic_id != each.start.topics[topic.name]:
-                raise SourceChangedError(f"topic {each.source.topic} was deleted or recreated")
+        topics = describe(self._plan.config, {input_.source.topic for input_ in inputs})
+        for input_ in inputs:
+            topic = topics.get(input_.source.topic)
+            if topic is None or topic.topic_id != input_.start.topics[topic.name]:
+                raise SourceChangedError(f"topic {input_.source.topic} was deleted or recreated")
 
     def _new_reader(self) -> confluent_kafka.Consumer:
         config = {"client.id": process_name()} | dict(self._plan.config)
         return consumer(config, self._plan.group, _READING)
 
 
-def _at(each: SourcePartition) -> confluent_kafka.TopicPartition:
+def _at(input_: SourcePartition) -> confluent_kafka.TopicPartition:
     """What the reader is assigned: with the epoch, it notices a log that was truncated."""
-    offset, epoch = (each.next, -1) if each.next < each.read_to else (each.read_to, each.epoch)
+    offset, epoch = (
+        (input_.next, -1) if input_.next < input_.read_to else (input_.read_to, input_.epoch)
+    )
     return confluent_kafka.TopicPartition(
-        each.source.topic, each.source.partition, offset, "", epoch
+        input_.source.topic, input_.source.partition, offset, "", epoch
     )
 
 
-def _plain(each: SourcePartition) -> confluent_kafka.TopicPartition:
-    return confluent_kafka.TopicPartition(each.source.topic, each.source.partition)
+def _plain(input_: SourcePartition) -> confluent_kafka.TopicPartition:
+    return confluent_kafka.TopicPartition(input_.source.topic, input_.source.partition)

@@ -105,7 +105,9 @@ class TargetPartition:
 
     def __init__(self, target: TopicPartition, inputs: Sequence[SourcePartition]) -> None:
         self.target, self.inputs = target, inputs
-        self._sorted = SortedOutput(len(inputs), _reached([each.start.written for each in inputs]))
+        self._sorted = SortedOutput(
+            len(inputs), _reached([input_.start.written for input_ in inputs])
+        )
 
     @property
     def reached(self) -> OrderKey:
@@ -123,25 +125,25 @@ class TargetPartition:
             records: that follow those it was given before.
             now_ms: the wall clock, in milliseconds since 1970.
         """
-        each, reached = self.inputs[place], self._sorted.reached
+        input_, reached = self.inputs[place], self._sorted.reached
         at_once: list[Written] = []
         in_order: list[Pending] = []
         for record in records:
-            if each.was_written(record):
+            if input_.was_written(record):
                 continue
             if record[:2] < reached:
                 at_once.append(Written(record, LATE))
                 continue
-            if each.start.written.holds(record):
+            if input_.start.written.holds(record):
                 at_once.append(Written(record))
                 continue
-            (each.ahead if record[0] > now_ms + MAX_AHEAD_MS else in_order).append(record)
-            each.bytes += value_bytes(record)
+            (input_.ahead if record[0] > now_ms + MAX_AHEAD_MS else in_order).append(record)
+            input_.bytes += value_bytes(record)
         if in_order:
             self._sorted.put(place, in_order)
-        each.next = records[-1][2] + 1
-        each.read_to = max(each.read_to, each.next)
-        each.clock.note_records(newest(records, now_ms + each.clock.allowed_lateness_ms))
+        input_.next = records[-1][2] + 1
+        input_.read_to = max(input_.read_to, input_.next)
+        input_.clock.note_records(newest(records, now_ms + input_.clock.allowed_lateness_ms))
         return at_once
 
     def take(self, now_ms: int, limit: int) -> list[Written]:
@@ -151,22 +153,22 @@ class TargetPartition:
             now_ms: the wall clock: no record is written before its time.
             limit: about how many. What is left is returned by further calls.
         """
-        for each in self.inputs:  # the time of some has come since they were read
-            newest_ms = self._sorted.newest(each.clock.place, now_ms)
-            each.clock.time_ms = max(each.clock.time_ms, newest_ms)
-        watermarks = (each.watermark(now_ms) for each in self._awaited)
+        for input_ in self.inputs:  # the time of some has come since they were read
+            newest_ms = self._sorted.newest(input_.clock.place, now_ms)
+            input_.clock.time_ms = max(input_.clock.time_ms, newest_ms)
+        watermarks = (input_.watermark(now_ms) for input_ in self._awaited)
         upto = min(watermarks, default=OrderKey(now_ms, len(self.inputs)))
         written = [Written(record) for record in self._sorted.take(upto, limit)]
-        for each in self.inputs:
-            if each.ahead:
-                written += [Written(record, AHEAD) for record in self._take_ahead(each)]
+        for input_ in self.inputs:
+            if input_.ahead:
+                written += [Written(record, AHEAD) for record in self._take_ahead(input_)]
         for record, _ in written:
             self.inputs[record[1]].bytes -= value_bytes(record)
         return written
 
     @property
     def _awaited(self) -> list[SourcePartition]:
-        return [each for each in self.inputs if not each.clock.is_idle]
+        return [input_ for input_ in self.inputs if not input_.clock.is_idle]
 
     @property
     def first(self) -> OrderKey | None:
@@ -178,51 +180,51 @@ class TargetPartition:
         first = self._sorted.first
         if first is None or first.time_ms > now_ms:
             return []
-        return [each for each in self._awaited if each.watermark(now_ms) < first]
+        return [input_ for input_ in self._awaited if input_.watermark(now_ms) < first]
 
-    def waiting(self, each: SourcePartition) -> int:
+    def waiting(self, input_: SourcePartition) -> int:
         """Returns how many records of an input wait."""
-        return self._sorted.waiting(each.clock.place) + len(each.ahead)
+        return self._sorted.waiting(input_.clock.place) + len(input_.ahead)
 
-    def is_ahead(self, each: SourcePartition, now_ms: int) -> bool:
+    def is_ahead(self, input_: SourcePartition, now_ms: int) -> bool:
         """Whether another input holds up an input's records."""
-        watermark = each.watermark(now_ms)
+        watermark = input_.watermark(now_ms)
         return any(other.watermark(now_ms) < watermark for other in self._awaited)
 
-    def position(self, each: SourcePartition) -> InputPosition:
+    def position(self, input_: SourcePartition) -> InputPosition:
         """Returns what is to be committed for an input."""
         reached = self._sorted.reached
-        written = WrittenTo(reached.time_ms, int(each.clock.place <= reached.place))
+        written = WrittenTo(reached.time_ms, int(input_.clock.place <= reached.place))
         return InputPosition(
-            min(self._waiting_offsets(each), default=each.next),
-            each.read_to,
-            each.epoch,
-            each.clock.time_ms,
+            min(self._waiting_offsets(input_), default=input_.next),
+            input_.read_to,
+            input_.epoch,
+            input_.clock.time_ms,
             # As at the start: the order of the topics may be another one since.
-            max(written, each.start.written),
-            each.start.topics,
+            max(written, input_.start.written),
+            input_.start.topics,
         )
 
-    def _waiting_offsets(self, each: SourcePartition) -> Iterator[int]:
-        first = self._sorted.first_offset(each.clock.place)
+    def _waiting_offsets(self, input_: SourcePartition) -> Iterator[int]:
+        first = self._sorted.first_offset(input_.clock.place)
         if first is not None:
             yield first
-        if each.ahead:
-            yield each.ahead[0][2]
+        if input_.ahead:
+            yield input_.ahead[0][2]
 
-    def _take_ahead(self, each: SourcePartition) -> list[Pending]:
+    def _take_ahead(self, input_: SourcePartition) -> list[Pending]:
         """Returns those that the committed offset passes, and those that the output has passed.
 
         The others would be read again after a crash, and may not be ahead of the clock by then.
         """
-        first = self._sorted.first_offset(each.clock.place)
+        first = self._sorted.first_offset(input_.clock.place)
         reached = self._sorted.reached
         taken: list[Pending] = []
         kept: list[Pending] = []
-        for record in each.ahead:
+        for record in input_.ahead:
             is_first = first is None or record[2] < first
             (taken if is_first or record[:2] <= reached else kept).append(record)
-        each.ahead = kept
+        input_.ahead = kept
         return taken
 
 
@@ -231,8 +233,8 @@ def _reached(written: Sequence[WrittenTo]) -> OrderKey:
 
     Of the last time, inputs that were added, or come in another order, may have more to be written.
     """
-    last_ms = max(each.time_ms for each in written)
-    is_whole = [each == WrittenTo(last_ms, 1) for each in written]
+    last_ms = max(written_to.time_ms for written_to in written)
+    is_whole = [written_to == WrittenTo(last_ms, 1) for written_to in written]
     return OrderKey(last_ms, [*is_whole, False].index(False) - 1)
 
 
