@@ -126,8 +126,8 @@ def find_dead_letters(config: ClientConfig, origin: str) -> list[StoredDeadLette
     topics = (topic, topic.removesuffix(DEAD_LETTERS_SUFFIX))
     return [
         stored
-        for each in dict.fromkeys(topics)
-        for stored in scan(config, each)
+        for name in dict.fromkeys(topics)
+        for stored in scan(config, name)
         if origin in stored.names
     ]
 

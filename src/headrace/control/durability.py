@@ -83,7 +83,9 @@ def _lateness_of_steps(pipeline: Pipeline) -> Iterator[Fault]:
     """Warns of events that a step with state may not take: they are dead letters, or dropped."""
     transforms = (step for step in pipeline.steps if isinstance(step, Transform))
     # The first one sets the watermark of all.
-    step = next((each for each in transforms if each.watermark_delay is not None), None)
+    step = next(
+        (transform for transform in transforms if transform.watermark_delay is not None), None
+    )
     if step is None or step.watermark_delay is None:
         return
     name, allowed = type(step).__name__, pipeline.allowed_lateness

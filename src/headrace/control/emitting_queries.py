@@ -46,7 +46,7 @@ class EmittingQueries:
             RecordsDeletedError: if Kafka deletes records of queries meanwhile.
             BrokerUnreachableError: if the brokers do not answer.
         """
-        if len({(each.hash, each.schema, each.registry) for each in committed}) > 1:
+        if len({(rules.hash, rules.schema, rules.registry) for rules in committed}) > 1:
             raise UnknownBalanceError("partitions are matched with different queries: ask again")
         last = next(iter(committed))
         if last.hash == NO_QUERIES:

@@ -138,7 +138,7 @@ def _side_faults(source: Source, field: str) -> Iterator[Fault]:
         )
     elif schema is not None:
         for name in (field, topic.event_time):
-            known = {each.name: each for each in schema.fields}
+            known = {member.name: member for member in schema.fields}
             yield from _field_faults(topic.name, name, known.get(name), ", ".join(known))
 
 
@@ -153,9 +153,9 @@ def _key_faults(join: Join) -> Iterator[Fault]:
     types = []
     for source, name in zip(join.sources, join.on, strict=True):
         schema = schema_of(source.topic) if source.topic.event is not None else None
-        types += [each.type for each in schema.fields if each.name == name] if schema else []
+        types += [member.type for member in schema.fields if member.name == name] if schema else []
     if len(types) == 2 and (types[0] != types[1] or types[0] not in _KEY_TYPES):  # noqa: PLR2004
-        later, earlier = (each.value for each in types)
+        later, earlier = (type_.value for type_ in types)
         yield Fault(f"Join.on names fields of types {later} and {earlier}", "both str or int")
 
 

@@ -101,7 +101,11 @@ def declared_links(project: LoadedProject, names: Collection[str] = ()) -> list[
             if chosen(mirror.name)
             for link in _of_mirror(project.settings, mirror)
         ),
-        *(_of_merger(project, each) for each in project.mergers.values() if chosen(each.name)),
+        *(
+            _of_merger(project, merger)
+            for merger in project.mergers.values()
+            if chosen(merger.name)
+        ),
         *(
             link
             for dispatcher in project.dispatchers.values()

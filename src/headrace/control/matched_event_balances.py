@@ -147,9 +147,9 @@ class _Comparison:
             self._unknown.append(f"`headrace query emit` has not looked at {_paths(new)} yet")
         marks = watermarks(self._config, positions)
         known: dict[TopicPartition, tuple[int, int]] = {}
-        for source, each in queries.items():
+        for source, of_source in queries.items():
             first, offset = marks[source][0], positions[source].offset
-            begin = max(each.since, first)
+            begin = max(of_source.since, first)
             known[source] = begin, max(begin, offset)
             if first > offset:
                 self._unknown.append(
@@ -253,7 +253,7 @@ class _Comparison:
         self, counts: Mapping[TopicPartition, MatchedEventCounts]
     ) -> MatchedEventsBalance:
         differences = tuple(_differences(counts))
-        events = sum(each.events for each in counts.values())
+        events = sum(of_partition.events for of_partition in counts.values())
         if not events and not self._unknown:
             self._unknown.append(
                 "no event was looked at since the queries, the event class or a topic have changed"
@@ -264,16 +264,16 @@ class _Comparison:
             self._matched.topic.name,
             WindowState.UNBALANCED if differences else state,
             events,
-            sum(each.matches for each in counts.values()),
-            sum(each.in_topic for each in counts.values()),
+            sum(of_partition.matches for of_partition in counts.values()),
+            sum(of_partition.in_topic for of_partition in counts.values()),
             differences=differences,
             unknown="; ".join(self._unknown),
         )
 
 
 def _differences(counts: Mapping[TopicPartition, MatchedEventCounts]) -> Iterator[Imbalance]:
-    for partition, each in counts.items():
-        for number in (each.missing, -each.too_many):
+    for partition, of_partition in counts.items():
+        for number in (of_partition.missing, -of_partition.too_many):
             if number:
                 path = partition.path
                 yield Imbalance(Hop.MATCHED_EVENTS, number, 0, ids_differ=False, partition=path)

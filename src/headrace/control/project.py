@@ -219,32 +219,33 @@ def _problem(declaration: Declaration, fault: Fault) -> Problem:
 
 
 def _faults_between(declarations: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:
-    topics = [each for each in declarations if isinstance(each.value, Topic)]
+    topics = [declaration for declaration in declarations if isinstance(declaration.value, Topic)]
     pipelines = [pipeline for pipeline, _ in _pipelines(declarations)]
     workers = [
-        each
-        for each in declarations
-        if isinstance(each.value, Worker) and worker_rules.is_typed(each.value)
+        declaration
+        for declaration in declarations
+        if isinstance(declaration.value, Worker) and worker_rules.is_typed(declaration.value)
     ]
     mirrors = [
-        each
-        for each in declarations
-        if isinstance(each.value, Mirror) and mirror_rules.is_typed(each.value)
+        declaration
+        for declaration in declarations
+        if isinstance(declaration.value, Mirror) and mirror_rules.is_typed(declaration.value)
     ]
     mergers = [
-        each
-        for each in declarations
-        if isinstance(each.value, Merger) and merger_rules.is_typed(each.value)
+        declaration
+        for declaration in declarations
+        if isinstance(declaration.value, Merger) and merger_rules.is_typed(declaration.value)
     ]
     dispatchers = [
-        each
-        for each in declarations
-        if isinstance(each.value, Dispatcher) and dispatcher_rules.is_typed(each.value)
+        declaration
+        for declaration in declarations
+        if isinstance(declaration.value, Dispatcher)
+        and dispatcher_rules.is_typed(declaration.value)
     ]
     queries = [
-        each
-        for each in declarations
-        if isinstance(each.value, StandingQueries) and is_a(each.value.name, str)
+        declaration
+        for declaration in declarations
+        if isinstance(declaration.value, StandingQueries) and is_a(declaration.value.name, str)
     ]
     # What has parts of wrong types is left out: it has been reported, and the rules below
     # rely on types.
@@ -328,7 +329,7 @@ def _colliding_query_topics(
     topics: list[Declaration], queries: list[Declaration]
 ) -> Iterator[tuple[Declaration, Fault]]:
     """Topics of standing queries are theirs alone, and are not declared beside them."""
-    first = {str(each.value.name).replace(".", "_"): each for each in topics}
+    first = {str(topic.value.name).replace(".", "_"): topic for topic in topics}
     for declaration in queries:
         value = declaration.value
         for name in value.topics if isinstance(value, StandingQueries) else ():
@@ -342,7 +343,7 @@ def _colliding_query_topics(
 def _undeclared_queries(
     pipelines: list[Declaration], queries: list[Declaration]
 ) -> Iterator[tuple[Declaration, Fault]]:
-    declared = [each.value for each in queries]
+    declared = [declaration.value for declaration in queries]
     for declaration, pipeline in _pipelines(pipelines):
         for matched in matched_queries(pipeline):
             if matched not in declared:

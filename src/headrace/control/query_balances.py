@@ -65,14 +65,14 @@ def balance_queries(
         AuthorizationError: if an ACL is missing.
     """
     balances: list[QueryBalance] = []
-    for each in queries:
-        topics = sorted(matched_topics(project, each.name))
+    for declared in queries:
+        topics = sorted(matched_topics(project, declared.name))
         try:
-            balances += query_balances(broker_config(project.settings), each, topics)
+            balances += query_balances(broker_config(project.settings), declared, topics)
         except BrokerUnreachableError as error:
             state, nothing = WindowState.UNKNOWN, TopicCounts()
             for topic in topics:
-                unknown = QueryBalance(each.name, topic, state, nothing, unknown=str(error))
+                unknown = QueryBalance(declared.name, topic, state, nothing, unknown=str(error))
                 balances.append(unknown)
     return tuple(balances)
 
@@ -99,12 +99,16 @@ def query_balances(
     """
     reports = _reports(config, queries, max_age_seconds)
     for topic in topics:
-        counts = {n: each.counts[topic] for n, each in reports.items() if topic in each.counts}
-        answered = {number: each.answered.counts for number, each in reports.items()}
-        results = {number: each[topic] for number, each in answered.items() if topic in each}
+        counts = {
+            n: report.counts[topic] for n, report in reports.items() if topic in report.counts
+        }
+        answered = {number: report.answered.counts for number, report in reports.items()}
+        results = {
+            number: of_topics[topic] for number, of_topics in answered.items() if topic in of_topics
+        }
         on_the_way = _on_the_way(reports, topic)
         total = added_up(counts.values())
-        waiting = known_sum(each.waiting for each in results.values())
+        waiting = known_sum(of_results.waiting for of_results in results.values())
         differences = tuple(_differences(queries, counts, results))
         unknown = _unknown(queries, reports, counts, on_the_way)
         if not unknown and None in (total.open, waiting):
@@ -115,7 +119,7 @@ def query_balances(
             topic,
             WindowState.UNBALANCED if differences else state,
             total,
-            sum(each.answered for each in results.values()),
+            sum(of_results.answered for of_results in results.values()),
             None if waiting is None else waiting + on_the_way.total(),
             differences,
             unknown,
@@ -162,7 +166,7 @@ def _report(
         return None
     (position, written), (answered, answered_at) = last
     is_old, is_answer_old = (time.time() - at > max_age_seconds for at in (written, answered_at))
-    has_begun = any(each.begun for each in position.counts.values())
+    has_begun = any(of_topic.begun for of_topic in position.counts.values())
     looks = is_old or has_begun
     has_more = looks and _has_records(config, matched, position.offset)
     return _Report(
@@ -221,10 +225,10 @@ def _differences(
     counts: Mapping[int, TopicCounts],
     result_counts: Mapping[int, ResultCounts],
 ) -> Iterator[Imbalance]:
-    for number, each in counts.items():
+    for number, of_partition in counts.items():
         matched = TopicPartition(queries.matched_topic, number)
-        yield from _missing(Hop.MATCHED_RECORDS, each.missing_records, matched)
-        yield from _missing(Hop.QUERY_WINDOWS, each.missing_in_windows, matched)
+        yield from _missing(Hop.MATCHED_RECORDS, of_partition.missing_records, matched)
+        yield from _missing(Hop.QUERY_WINDOWS, of_partition.missing_in_windows, matched)
     for number, results in result_counts.items():
         ended = TopicPartition(queries.ended_topic, number)
         yield from _missing(Hop.ENDED_WINDOWS, results.missing_records, ended)
@@ -258,7 +262,9 @@ def _unknown(
         return f"no instance of `headrace query run` has reported on {_partitions(missing)}"
     if behind := [number for number, report in reports.items() if report.is_behind]:
         return f"no instance takes what was matched in {_partitions(behind)}"
-    if wait := [number for number, each in reports.items() if each.is_old and on_the_way[number]]:
+    if wait := [
+        number for number, report in reports.items() if report.is_old and on_the_way[number]
+    ]:
         return f"no instance takes the windows that have ended, in {_partitions(wait)}"
     if alone := [number for number, report in reports.items() if report.is_open]:
         return (

@@ -208,7 +208,9 @@ def late_event_count(config: ClientConfig, declared: StandingQueries, query_id: 
     """Returns the number of late events of a query; ``None`` if no instance has reported it."""
     live = describe(config, [declared.snapshots_topic]).get(declared.snapshots_topic)
     partitions = [] if live is None else live.all_partitions
-    reported = [last for each in partitions if (last := last_positions(config, each)) is not None]
+    reported = [
+        last for partition in partitions if (last := last_positions(config, partition)) is not None
+    ]
     if not reported:
         return None
     return sum(position.late.get(query_id, 0) for (position, _), _ in reported)

@@ -109,7 +109,7 @@ class QueryInstanceStatus:
             ValueError: if a value has another type than its field.
             KeyError: if there is no value of a field.
         """
-        return msgspec.convert({each.name: values[each.name] for each in fields(cls)}, cls)
+        return msgspec.convert({member.name: values[member.name] for member in fields(cls)}, cls)
 
     def with_liveness(self) -> QueryInstanceStatus:
         """Returns the status; as failed if the instance wrote none for 30 s and did not stop."""

@@ -317,8 +317,8 @@ class QueryRegistry:
                 if table.query(query_id) is None and query_id not in table.faulty:
                     raise self._missing(table, query_id)
         return [
-            CancelledQuery(each, self._write_record(each, None))
-            for each in dict.fromkeys(query_ids)
+            CancelledQuery(query_id, self._write_record(query_id, None))
+            for query_id in dict.fromkeys(query_ids)
         ]
 
     def entries(self) -> list[QueryEntry]:

@@ -236,7 +236,7 @@ class TopicCursor:
         self._reader.read(OffsetRange(known.partition, begin, known.end), take)
         counting = newest_results(map(decode_result, newest.results), self.max_list_results)
         is_cut = newest.is_cut or begin > known.start or len(counting) > limit
-        return ResultList([msgspec.json.encode(each) for each in counting[-limit:]], is_cut)
+        return ResultList([msgspec.json.encode(result) for result in counting[-limit:]], is_cut)
 
     def _is_registered_anew(self, *, is_end: bool) -> bool:
         """Returns whether the id belongs to another registration now; checked every 15 seconds.
@@ -407,7 +407,10 @@ class ResultReader:
         if live is None:
             return _Answer(asked_at, time.monotonic(), "", {})
         known = watermarks(config, live.all_partitions)
-        ranges = {each: OffsetRange(each, *known[each]) for each in live.all_partitions}
+        ranges = {
+            partition: OffsetRange(partition, *known[partition])
+            for partition in live.all_partitions
+        }
         return _Answer(asked_at, time.monotonic(), live.topic_id, ranges)
 
 

@@ -115,19 +115,20 @@ class Reconciliation:
     @property
     def is_unbalanced(self) -> bool:
         """Whether one of them is."""
-        is_lost = any(each.is_unbalanced for each in self.pipelines)
-        is_lost |= any(each.is_unbalanced for each in self.links)
-        is_lost |= any(each.state is WindowState.UNBALANCED for each in self.matched_events)
-        return is_lost or any(each.state is WindowState.UNBALANCED for each in self.queries)
+        is_lost = any(balance.is_unbalanced for balance in self.pipelines)
+        is_lost |= any(balance.is_unbalanced for balance in self.links)
+        is_lost |= any(balance.state is WindowState.UNBALANCED for balance in self.matched_events)
+        return is_lost or any(balance.state is WindowState.UNBALANCED for balance in self.queries)
 
     @property
     def is_unknown(self) -> bool:
         """Whether something has not reported, so that what it shows proves nothing."""
-        windows = [each.windows for each in self.pipelines] + [each.windows for each in self.links]
-        reasons = [each.unknown for each in self.pipelines] + [each.unknown for each in self.links]
-        reasons += [reason for each in self.pipelines for reason in each.uncounted]
-        reasons += [each.unknown for each in self.queries]
-        reasons += [each.unknown for each in self.matched_events]
+        of_windows: tuple[PipelineBalance | LinkBalance, ...] = (*self.pipelines, *self.links)
+        windows = [balance.windows for balance in of_windows]
+        reasons = [balance.unknown for balance in of_windows]
+        reasons += [reason for balance in self.pipelines for reason in balance.uncounted]
+        reasons += [balance.unknown for balance in self.queries]
+        reasons += [balance.unknown for balance in self.matched_events]
         states = {window.state for shown in windows for window in shown}
         return any(reasons) or WindowState.UNKNOWN in states
 
@@ -174,7 +175,7 @@ def reconcile(
         AuthorizationError: if an ACL is missing at a site.
     """
     return Reconciliation(
-        tuple(_balance(project, each, request) for each in pipelines),
+        tuple(_balance(project, pipeline, request) for pipeline in pipelines),
         balance_links(project, links, request.shows, recount=request.recount),
         *_balance_queries(project, queries, recount=request.recount),
     )
@@ -311,8 +312,13 @@ class _PipelineReconciliation:
         try:
             config = broker_config(self._settings)
             live = describe(config, topics)
-            partitions = [each for topic in live.values() for each in topic.all_partitions]
-            ends = {each: latest for each, (_, latest) in watermarks(config, partitions).items()}
+            partitions = [
+                partition for topic in live.values() for partition in topic.all_partitions
+            ]
+            ends = {
+                partition: latest
+                for partition, (_, latest) in watermarks(config, partitions).items()
+            }
         except BrokerUnreachableError:
             return CompletenessBounds(allowed_us)
         return CompletenessBounds(allowed_us, ends)
@@ -386,7 +392,9 @@ class _PipelineReconciliation:
         try:
             config = broker_config(self._settings)
             live = describe(config, [dead_letters_topic(topic) for topic in topics])
-            partitions = [each for topic in live.values() for each in topic.all_partitions]
+            partitions = [
+                partition for topic in live.values() for partition in topic.all_partitions
+            ]
             if any(earliest for earliest, _ in watermarks(config, partitions).values()):
                 return LetterRecount(unknown="dead letters were deleted by their topic's retention")
             scanned = (letter for topic in topics for letter in scan(config, topic))

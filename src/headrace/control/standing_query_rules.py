@@ -38,4 +38,4 @@ def matched_queries(pipeline: Pipeline) -> list[StandingQueries]:
     """Returns the standing queries that a pipeline matches events with."""
     sinks = (sink for sink in pipeline.sinks if sink.kind == MATCH_SINK)
     queries = (getattr(sink, "queries", None) for sink in sinks)
-    return [each for each in queries if isinstance(each, StandingQueries)]
+    return [declared for declared in queries if isinstance(declared, StandingQueries)]

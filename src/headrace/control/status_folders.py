@@ -38,8 +38,8 @@ def refused_now(folder: TransferStatusFolder[Status], name: str) -> dict[str, st
     Returns:
         the reasons by ``topic/partition``.
     """
-    running = (each for each in folder.read() if each.name == name and not each.has_ended)
-    return {partition: why for each in running for partition, why in each.refused.items()}
+    running = (status for status in folder.read() if status.name == name and not status.has_ended)
+    return {partition: why for status in running for partition, why in status.refused.items()}
 
 
 def dispatcher_folder(settings: Settings) -> TransferStatusFolder[DispatcherStatus]:

@@ -60,10 +60,18 @@ def reconcile(
     result: Reconciliation = until_signal(
         compare,
         project,
-        [each for each in project.pipelines.values() if each.name in names or not names],
+        [
+            pipeline
+            for pipeline in project.pipelines.values()
+            if pipeline.name in names or not names
+        ],
         ReconcileRequest(times, since, recount),
         declared_links(project, names),
-        [each for each in project.standing_queries.values() if each.name in names or not names],
+        [
+            queries
+            for queries in project.standing_queries.values()
+            if queries.name in names or not names
+        ],
     )
     if result.is_unbalanced or (strict and result.is_unknown):
         session.exit_code = UNBALANCED

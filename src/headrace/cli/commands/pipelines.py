@@ -79,10 +79,10 @@ def run(  # noqa: PLR0913 - one for each option
         raise click.UsageError(_nothing_to_run(tuple(session.project.workers)))
     # Before Spark is started, which takes seconds.
     settings = session.settings.sinks
-    extras = {each.sink.extra_for(settings.get(each.sink.kind, {})) for each in chosen}
+    extras = {pipeline.sink.extra_for(settings.get(pipeline.sink.kind, {})) for pipeline in chosen}
     for extra in extras - {""}:
         require_extra(extra)
-    own_metrics = list(dict.fromkeys(metric for each in chosen for metric in each.metrics))
+    own_metrics = list(dict.fromkeys(metric for pipeline in chosen for metric in pipeline.metrics))
     deployment = deployment_of(session, master)
     log_to_file(session, log_format)
     with (

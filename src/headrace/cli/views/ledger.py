@@ -37,10 +37,10 @@ def _reconciled(result: Reconciliation, screen: Screen) -> None:
         _show(pipeline, screen)
     for link in result.links:
         _show_link(link, screen)
-    for name in dict.fromkeys(each.queries for each in result.queries):
+    for name in dict.fromkeys(balance.queries for balance in result.queries):
         screen.line(f"[bold]standing queries {escape(name)}[/]")
-        _show_queries([each for each in result.queries if each.queries == name], screen)
-        emitted = [each for each in result.matched_events if each.queries == name]
+        _show_queries([balance for balance in result.queries if balance.queries == name], screen)
+        emitted = [balance for balance in result.matched_events if balance.queries == name]
         if emitted:
             screen.line(f"[bold]matched events of {escape(name)}[/]")
             _show_matched_events(emitted, screen)
@@ -116,10 +116,12 @@ def _show_windows(
     shown: Sequence[WindowBalance], tables: Mapping[str, str], no_time: str, screen: Screen
 ) -> None:
     """Shows windows, with the columns of those tables whose rows were counted."""
-    balanced = [each for each in shown if each.state is WindowState.BALANCED]
+    balanced = [window for window in shown if window.state is WindowState.BALANCED]
     hidden = set(map(id, balanced[:-MAX_BALANCED]))
     fates = list(dict.fromkeys(fate for window in shown for fate in window.fates))
-    counted = [name for name in tables if any(getattr(each, name) is not None for each in shown)]
+    counted = [
+        name for name in tables if any(getattr(window, name) is not None for window in shown)
+    ]
     titles = [tables[name] for name in counted]
     figures = tuple(range(2, 3 + len(fates) + len(titles)))
     windows = table("window", "state", "read", *fates, *titles, "", right=figures)

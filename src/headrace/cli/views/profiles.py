@@ -24,7 +24,7 @@ class ShownProfile:
         return {
             "store": profile.store,
             "user": profile.user,
-            "fields": {name: _in_json(each) for name, each in profile.fields.items()},
+            "fields": {name: _in_json(field) for name, field in profile.fields.items()},
             "lists": {
                 name: [_in_json(entry) for entry in entries]
                 for name, entries in profile.lists.items()
