@@ -22,7 +22,9 @@ class PartitionCounts:
     """
 
     def __init__(self, counts: Mapping[str, TopicCounts], ended: Mapping[str, int]) -> None:
-        self._counts = {topic: msgspec.structs.replace(each) for topic, each in counts.items()}
+        self._counts = {
+            topic: msgspec.structs.replace(of_topic) for topic, of_topic in counts.items()
+        }
         for topic, events in ended.items():
             self.of(topic).ended += events
 

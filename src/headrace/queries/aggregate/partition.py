@@ -306,7 +306,7 @@ class PartitionAggregator:
             if window.awaits_early:
                 heapq.heappush(self._early_ms, (window.early_due_ms, window.id))
         open_ids = [window_id for _, window_id in self._due_us.get("", [])]
-        self._due_us[""] = [(self._windows[each].due_us, each) for each in open_ids]
+        self._due_us[""] = [(self._windows[window_id].due_us, window_id) for window_id in open_ids]
         heapq.heapify(self._due_us[""])
 
     def _emit_early(self, window: OpenWindow, now_ms: int, output: WindowOutput) -> None:

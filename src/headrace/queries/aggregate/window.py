@@ -131,7 +131,9 @@ class OpenWindow:
     def _read(self, partials: Sequence[Any]) -> list[Any]:
         """Returns the states in the partials of a group, ``None`` for a partial that is empty."""
         pairs = zip(self.plan.aggregations, partials, strict=True)
-        return [None if partial is None else each.read(partial) for each, partial in pairs]
+        return [
+            None if partial is None else aggregation.read(partial) for aggregation, partial in pairs
+        ]
 
     def _result(
         self,

@@ -21,7 +21,7 @@ class PartitionResultCounts:
     """
 
     def __init__(self, counts: Mapping[str, ResultCounts]) -> None:
-        self._counts = {topic: _copy(each) for topic, each in counts.items()}
+        self._counts = {topic: _copy(of_topic) for topic, of_topic in counts.items()}
 
     def take(self, window: WindowResults) -> None:
         """Counts the matches of an ended window."""

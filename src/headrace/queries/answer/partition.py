@@ -253,8 +253,8 @@ class PartitionAnswers:
         """
         all_clocks = list(self._clocks.values())
         topics = set.intersection(*(set(clocks.event_us) for clocks in all_clocks))
-        reached = {topic: min(each.event_us[topic] for each in all_clocks) for topic in topics}
-        clock_us = min(each.clock_us for each in all_clocks)
+        reached = {topic: min(clocks.event_us[topic] for clocks in all_clocks) for topic in topics}
+        clock_us = min(clocks.clock_us for clocks in all_clocks)
         # It is 0 while a partition has not caught up since its first start.
         return reached | ({"": clock_us} if clock_us else {})
 
@@ -331,7 +331,7 @@ class PartitionAnswers:
 
 def _result_without_events(watched: WatchedQuery, begin_us: int, kind: ResultKind) -> QueryResult:
     registered, plan = watched.registered, watched.plan
-    values = (each.accumulator().value(plan.window) for each in plan.aggregations)
+    values = (aggregation.accumulator().value(plan.window) for aggregation in plan.aggregations)
     return QueryResult(
         query=registered.id,
         registered=watched.registered_text,

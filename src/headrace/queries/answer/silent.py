@@ -127,9 +127,9 @@ class WatchedQueries:
         with self._lock:
             watched = list(self._watched.values())
         at = datetime.fromtimestamp(at_ms / 1000, UTC)
-        for each in watched:
-            if each.partition == partition and each.registered.is_live(at):
-                yield each
+        for query in watched:
+            if query.partition == partition and query.registered.is_live(at):
+                yield query
 
     def ended(
         self, partition: int, ordered_by: str, before_us: int, reached_us: int, at_ms: int

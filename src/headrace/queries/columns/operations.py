@@ -139,7 +139,7 @@ def is_in(values: Column, kind: ValueType, constants: Sequence[Constant]) -> Col
 
     if not constants:
         return f.when(values.isNotNull(), f.lit(False))
-    return _as_constant(values, kind).isin([_as_column(each, kind) for each in constants])
+    return _as_constant(values, kind).isin([_as_column(constant, kind) for constant in constants])
 
 
 def is_in_array(values: Column, kind: ValueType, arrays: Column) -> Column:

@@ -58,7 +58,9 @@ def _any_text(schema: EventSchema, struct: Column, condition: _Condition) -> Col
 
     fields = slots(schema).items()
     conditions = [_in_field(field, struct[slot], condition) for slot, field in fields]
-    return reduce(or_, (each for each in conditions if each is not None), f.lit(False))
+    return reduce(
+        or_, (condition for condition in conditions if condition is not None), f.lit(False)
+    )
 
 
 def _in_field(field: EventField, parsed: Column, condition: _Condition) -> Column | None:

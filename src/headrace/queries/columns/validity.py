@@ -35,7 +35,9 @@ def is_valid(schema: EventSchema, struct: Column, values: Column) -> Column:
 
     fields = slots(schema).items()
     conditions = [_is_valid(field, struct[slot], values[slot]) for slot, field in fields]
-    return reduce(and_, (each for each in conditions if each is not None), f.lit(True))
+    return reduce(
+        and_, (condition for condition in conditions if condition is not None), f.lit(True)
+    )
 
 
 def _is_valid(field: EventField, parsed: Column, value: Column) -> Column | None:

@@ -165,7 +165,9 @@ class _Compiler:
     def _(self, call: FunctionCall) -> Operation:
         function = FUNCTIONS[call.function]
         pairs = zip(map(self.of, call.arguments), function.arguments, strict=True)
-        arguments = (_as_double(each) if kind is _NUMBER else each for each, kind in pairs)
+        arguments = (
+            _as_double(argument) if kind is _NUMBER else argument for argument, kind in pairs
+        )
         return _applied(call.function, _FUNCTIONS[call.function], function.returns, *arguments)
 
     def _double(self, expression: Expression) -> Operation:

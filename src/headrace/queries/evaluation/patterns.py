@@ -75,7 +75,7 @@ def _like(texts: Datum, pieces: Sequence[_PlacedPiece], max_bytes: int) -> Datum
     if len(texts) > 1 and texts.nbytes > max_bytes:
         half = len(texts) // 2
         halves = (texts[:half], texts[half:])
-        return pa.concat_arrays([_like(each, pieces, max_bytes) for each in halves])
+        return pa.concat_arrays([_like(part, pieces, max_bytes) for part in halves])
     is_matched = pa.array(_matches(pc.fill_null(texts, ""), pieces))
     return pc.if_else(pc.is_valid(texts), is_matched, pa.scalar(None, pa.bool_()))
 

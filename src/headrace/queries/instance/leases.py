@@ -140,7 +140,9 @@ class LeaseTable:
 
     def of(self, holder: str) -> tuple[int, Lease] | None:
         """Returns the slot of an instance and its lease, or ``None`` if it has no slot."""
-        return next(((s, each) for s, each in self._leases.items() if each.holder == holder), None)
+        return next(
+            ((s, lease) for s, lease in self._leases.items() if lease.holder == holder), None
+        )
 
     def lease(self, slot: int) -> Lease | None:
         """Returns the lease of a slot, or ``None`` if the slot is free."""

@@ -255,8 +255,8 @@ class OwnedPartition:
             key, value = result.query.encode(), msgspec.json.encode(result)
             partition = self._queries.partition_of(key)
             yield ProducerRecord(self._queries.results_topic, key, value, (), partition)
-        for each in output:
-            yield from self._ended_windows(each)
+        for window in output:
+            yield from self._ended_windows(window)
         if with_copies:
             yield from self._copies(now_ms)
         if self._since_ms is None:

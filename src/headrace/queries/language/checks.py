@@ -94,9 +94,9 @@ def result_types(query: Query, schema: EventSchema) -> dict[str, ValueType]:
         schema: schema of the topic's events.
     """
     types = ExpressionTypes(schema)
-    facets = {_facet_name(each): types.of(each.expression) for each in query.facets}
+    facets = {_facet_name(facet): types.of(facet.expression) for facet in query.facets}
     return facets | {
-        _result_name(each): types.of_aggregate(each.aggregate) for each in query.results
+        _result_name(result): types.of_aggregate(result.aggregate) for result in query.results
     }
 
 
@@ -187,7 +187,7 @@ class ExpressionTypes:
         field = self._field(path)
         if field is None or field.type not in _TYPES:
             kind = "nothing" if field is None else f"a {field.type.value}"
-            fields = [] if field is None else [f"{path}.{each.name}" for each in field.fields]
+            fields = [] if field is None else [f"{path}.{member.name}" for member in field.fields]
             known_fields = f"; its fields are {', '.join(fields)}" if fields else ""
             raise UnfitError(path, f"{path} is {kind}, which queries can't use{known_fields}")
         return _TYPES[field.type]
@@ -200,7 +200,7 @@ class ExpressionTypes:
         """
         fields, field = self._schema.fields, None
         for name in path.names:
-            field = next((each for each in fields if each.name == name), None)
+            field = next((member for member in fields if member.name == name), None)
             if field is None:
                 raise UnfitError(path, self._unknown(path))
             fields = field.fields
@@ -305,7 +305,7 @@ class ExpressionTypes:
                 return
             reason = "a time is compared with one such as '2026-05-01T10:00:00Z'"
             raise UnfitError(text, reason)
-        if types[0] is not types[1] and not all(each.is_numeric for each in types):
+        if types[0] is not types[1] and not all(type_.is_numeric for type_ in types):
             texts = print_expression(left), print_expression(right)
             reason = f"{texts[0]} is {types[0].value}, and {texts[1]} is {types[1].value}"
             raise UnfitError(right, reason)
@@ -461,8 +461,8 @@ class _Check:
         return self._text.error(query.clauses.get(clause, 0), reason)
 
     def _names(self, query: Query) -> None:
-        columns: list[tuple[Node, str]] = [(each, _facet_name(each)) for each in query.facets]
-        columns += [(each, _result_name(each)) for each in query.results]
+        columns: list[tuple[Node, str]] = [(facet, _facet_name(facet)) for facet in query.facets]
+        columns += [(result, _result_name(result)) for result in query.results]
         counts = Counter(name for _, name in columns)
         for column, name in columns:
             if counts[name] > 1:

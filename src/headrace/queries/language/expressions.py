@@ -209,7 +209,9 @@ class _Conversion:
 
     def _connected(self, node: exp.Connector, depth: int) -> Expression:
         connector = type(node)
-        operands = tuple(self.expression(each, depth + 1) for each in _operands(node, connector))
+        operands = tuple(
+            self.expression(operand, depth + 1) for operand in _operands(node, connector)
+        )
         made = And if connector is exp.And else Or
         return made(operands, position=self._at(node))
 
@@ -222,7 +224,7 @@ class _Conversion:
         for value in values:
             self._refuse_name(value)
         constants = [self.expression(value, depth + 1) for value in values]
-        literals = tuple(each for each in constants if isinstance(each, Literal))
+        literals = tuple(constant for constant in constants if isinstance(constant, Literal))
         if len(literals) < len(constants):
             raise self._error(node, "IN is followed by constants in brackets")
         return In(self._of(node, depth), literals, position=self._at(node))
@@ -254,7 +256,7 @@ class _Conversion:
         name = _NAMES.get(str(node.this).lower())
         if name is None:
             raise self._error(node, unknown_function(str(node.this), FUNCTIONS))
-        arguments = tuple(self.expression(each, depth + 1) for each in node.expressions)
+        arguments = tuple(self.expression(argument, depth + 1) for argument in node.expressions)
         return FunctionCall(name, arguments, position=self._at(node))
 
 
@@ -263,8 +265,8 @@ _NAMES = {name.lower(): name for name in FUNCTIONS}
 
 def unknown_function(name: str, known: dict[str, Any]) -> str:
     """Returns the message that a function is unknown, with a close name if there is one."""
-    lower = {each.lower(): each for each in known}
-    if name.lower() in {each.lower() for each in AGGREGATES}:
+    lower = {function.lower(): function for function in known}
+    if name.lower() in {function.lower() for function in AGGREGATES}:
         return f"{name!r} is an aggregate; it stands in SELECT, and not within another expression"
     close = get_close_matches(name.lower(), lower, n=1)
     meant = f"; did you mean {lower[close[0]]!r}?" if close else f"; there are {', '.join(known)}"

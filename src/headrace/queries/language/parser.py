@@ -125,7 +125,9 @@ class _QueryParser:
             if (name := _BY_FIRST_WORD.get(word.text.upper()))
             and starts_with(words[index : index + len(name)], name)
             # EMIT in EMPTY WINDOWS EMIT or MATCHED EVENTS EMIT begins no clause.
-            and not any(starts_with(words[max(index - 2, 0) : index], each) for each in _EMITTED)
+            and not any(
+                starts_with(words[max(index - 2, 0) : index], emitted) for emitted in _EMITTED
+            )
         ]
         clauses: dict[str, _Clause] = {}
         ends = [index for index, _ in begins[1:]] + [len(words)]
@@ -196,7 +198,9 @@ class _QueryParser:
             raise self._text.error(word.start, "rate is used as in rate(count(*), 1 second)")
         inner = self._aggregate(parts[0], after=word.end + 1)
         if inner.per is not None or not AGGREGATES[inner.function].has_rate:
-            able = " and ".join(name for name, each in AGGREGATES.items() if each.has_rate)
+            able = " and ".join(
+                name for name, aggregate in AGGREGATES.items() if aggregate.has_rate
+            )
             raise self._text.error(word.start, f"only {able} have a rate")
         per = duration(self._text, parts[1], after=word.end + 1)
         if not per:
@@ -216,7 +220,7 @@ class _QueryParser:
             count = f"{expected} argument{'s' if expected > 1 else ''}"
             reason = f"{function} takes {count}, as in {function}({example})"
             raise self._text.error(word.start, reason)
-        parameters = tuple(self._number(each, after=word.end + 1) for each in parts[1:])
+        parameters = tuple(self._number(part, after=word.end + 1) for part in parts[1:])
         argument = self._argument(word, function, parts[0])
         return Aggregate(function, argument, parameters, position=word.start)
 

@@ -252,7 +252,7 @@ class _ConstantSize(NamedTuple):
 
     @classmethod
     def of(cls, constants: Sequence[Any]) -> _ConstantSize:
-        lists = (len(each) for each in constants if isinstance(each, tuple))
+        lists = (len(constant) for constant in constants if isinstance(constant, tuple))
         return cls(max(lists, default=1), sum(map(constant_bytes, constants)))
 
 

@@ -113,7 +113,7 @@ class QueryShape:
         The types depend on the event class: another class may give the same text other types.
         """
         values = [*self.facets, *(result.argument for result in self.results)]
-        return text_hash(" ".join("" if each is None else each.type.name for each in values))
+        return text_hash(" ".join("" if value is None else value.type.name for value in values))
 
     @cached_property
     def columns(self) -> frozenset[str]:
@@ -127,7 +127,7 @@ class QueryShape:
 def compile_query(query: Query, schema: EventSchema) -> tuple[QueryShape, Constants]:
     """Returns the shape and the constants of a query, which must fit ``schema``."""
     conditions = operands_of(query.where)
-    operands = tuple(compile_expression(each, schema) for each in conditions)
+    operands = tuple(compile_expression(condition, schema) for condition in conditions)
     rest = print_query(replace(query, where=None))
     named = "\n".join([rest, *(operand.shape for operand in operands)])
     shape = QueryShape(

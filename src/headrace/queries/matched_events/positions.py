@@ -172,7 +172,7 @@ def with_queries(
             since, scan_from = before.since, before.scan_from
         else:
             # Records of the first event that were sent before may be for other queries.
-            begins = (each.get(source.partition, 0) for each in rules.begins.values())
+            begins = (begin.get(source.partition, 0) for begin in rules.begins.values())
             since, scan_from = max(at.offset + (source in start.sent), *begins, 0), at.scan_from
         queries = MatchedQueries(since, scan_from, rules_hash, rules.registry, schema_hash)
         positions[source] = replace(at, queries=queries)

@@ -163,7 +163,7 @@ class _Table:
             self.left_out += 1
             return
         number = self._shape(query)
-        constants = [each for operand in query.rule.constants for each in operand]
+        constants = [constant for operand in query.rule.constants for constant in operand]
         row = {
             "query": query.rule.query_id,
             "revision": query.query.revision,

@@ -88,7 +88,7 @@ def added_up(counts: Collection[TopicCounts]) -> TopicCounts:
     """Returns the sums of the counts of partitions; a sum is ``None`` if a count is not known."""
     total = TopicCounts()
     for name in TopicCounts.__struct_fields__:
-        setattr(total, name, known_sum(getattr(each, name) for each in counts))
+        setattr(total, name, known_sum(getattr(of_topic, name) for of_topic in counts))
     return total
 
 

@@ -105,9 +105,9 @@ def with_times_in_utc(result: QueryResult) -> QueryResult:
 
 def _is_shallow(value: object, levels: int) -> bool:
     if isinstance(value, Mapping):
-        return levels > 0 and all(_is_shallow(each, levels - 1) for each in value.values())
+        return levels > 0 and all(_is_shallow(member, levels - 1) for member in value.values())
     if isinstance(value, list):
-        return levels > 0 and all(_is_shallow(each, levels - 1) for each in value)
+        return levels > 0 and all(_is_shallow(element, levels - 1) for element in value)
     return True
 
 

@@ -304,8 +304,8 @@ class Restored:
         if len(parts) < part.parts:
             return
         del self._parts[part.id]
-        text = "".join(each.text for each in parts).encode()
-        if [each.number for each in parts] != list(range(part.parts)) or (
+        text = "".join(piece.text for piece in parts).encode()
+        if [piece.number for piece in parts] != list(range(part.parts)) or (
             zlib.crc32(text) != part.crc32
         ):
             self.damaged += 1

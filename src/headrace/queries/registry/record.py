@@ -60,7 +60,7 @@ class RegisteredQuery:
 
 # Made at import: msgspec crashes where several threads are the first to decode a class.
 _VALUE = msgspec.json.Decoder(RegisteredQuery)
-_MEMBERS = [each.name for each in fields(RegisteredQuery) if each.name != "offset"]
+_MEMBERS = [member.name for member in fields(RegisteredQuery) if member.name != "offset"]
 _OPTIONAL = {"shape", "constants", "text_changed_at"}
 _TIMES = ("registered_at", "updated_at", "expires_at", "text_changed_at")
 

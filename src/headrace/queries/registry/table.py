@@ -134,7 +134,9 @@ class QueryTable:
         self._first_offset = offset
         for key in [key for key, query in self._queries.items() if query.offset < offset]:
             del self._queries[key], self._first[key]
-        self._faulty = {key: each for key, each in self._faulty.items() if each.offset >= offset}
+        self._faulty = {
+            key: record for key, record in self._faulty.items() if record.offset >= offset
+        }
         self._cancelled = {key: at for key, at in self._cancelled.items() if at >= offset}
 
     def live(self, at: datetime) -> tuple[RegisteredQuery, ...]:
@@ -175,7 +177,7 @@ class QueryTable:
     def _forget_texts(self) -> None:
         if len(self._checked) > max(MIN_REMEMBERED_TEXTS, 2 * len(self._queries)):
             texts = {query.text for query in self._queries.values()}
-            self._checked = {text: each for text, each in self._checked.items() if text in texts}
+            self._checked = {text: query for text, query in self._checked.items() if text in texts}
 
 
 def _is_renewed(before: RegisteredQuery, query: RegisteredQuery) -> bool:
