@@ -18,6 +18,7 @@ from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.ledger.windows import WindowState
 from headrace.pipelines.progress import PipelineState
+from headrace.settings.model import LedgerSettings
 from headrace.sinks.lake.driver import LakeDriver
 
 MINUTE = timedelta(minutes=1)
@@ -176,3 +177,21 @@ def test_a_reset_that_forgets_what_waits_is_named(site):
     site.run(pipeline)
     differences = {(hop, number) for hop, _, number in found(balance(site.flow, pipeline))}
     assert differences == {("join", 1)}
+
+
+def test_events_that_begin_or_end_to_wait_while_the_ledger_is_off_are_no_difference(site):
+    pipeline = site.pipeline()
+    site.send(site.impressions, map(site.impression, range(30)))
+    site.send(site.clicks, [*map(site.click, range(0, 20, 2)), site.click(31)])
+    site.run(pipeline)
+    site.flow.more_settings = {"ledger": LedgerSettings(enabled=False)}
+    site.send(site.impressions, [site.impression(31)])
+    site.send(site.clicks, [site.click(38)])
+    site.run(pipeline)
+    site.flow.more_settings = {}
+    site.send(site.clicks, [site.click(21), site.click(24)])
+    site.run(pipeline)
+    assert {"c31", "c21", "c24"} <= site.joined().keys()
+    result = balance(site.flow, pipeline)
+    assert found(result) == set()
+    assert result.uncounted

@@ -33,7 +33,7 @@ from headrace.pipelines.derived_letters import DerivedLetters
 from headrace.pipelines.group_offsets import GroupOffsets
 from headrace.pipelines.late_data.batch_watermark import announce_watermark
 from headrace.pipelines.late_data.side_table import SideTable
-from headrace.pipelines.ledger.recording import Ledger, RecordedBatch
+from headrace.pipelines.ledger.recording import Ledger, PausedLedger, RecordedBatch
 from headrace.pipelines.ledger.sums import LedgerLine
 from headrace.pipelines.lifecycle_log import log_batch, log_dead_letters
 from headrace.pipelines.limit_check import LimitCheck
@@ -120,7 +120,7 @@ class BatchCommitter:
         rereading: Rereading,
         sink: SinkDriver,
         side_table: SideTable | None,
-        ledger: Ledger | None,
+        ledger: Ledger | PausedLedger,
         client: ClientConfig,
         state: SourceState,
         derived: DerivedLetters,
@@ -304,8 +304,7 @@ class BatchCommitter:
         done = CommitResult(False, 0)
         if self._changes(manifest, reports, planned):
             done = self._commit(manifest, planned, transaction, watermark_us, both)
-        if self._ledger is not None:
-            self._ledger.committed(planned.batch_id)
+        self._ledger.committed(planned.batch_id)
         figures = Counter(done.figures)
         figures.update(side_figures)
         self._write_waiting(_joined(reports))
@@ -416,8 +415,6 @@ class BatchCommitter:
         feedback: Feedback,
     ) -> None:
         """Writes the entry of the ledger, which counts once the sink holds the batch."""
-        if self._ledger is None:
-            return
         # An empty first batch, too: its entry says where its checkpoint began, and that no rows
         # were there before the ledger.
         is_first = not self._positions.are_recorded(planned)
@@ -432,8 +429,6 @@ class BatchCommitter:
 
     def _recording_rejects(self, reject: Reject, *, is_side_table: bool) -> Reject:
         origin, ledger = self._pipeline.sources[0].topic.name, self._ledger
-        if ledger is None:
-            return reject
         correct = ledger.correct_for_side_table if is_side_table else ledger.correct
 
         def both(rejection: CommitRejection) -> None:

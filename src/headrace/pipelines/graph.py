@@ -26,7 +26,7 @@ from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.late_data.rule import LateRule
 from headrace.pipelines.late_data.side_table import SideTable
 from headrace.pipelines.ledger.folder import LedgerFolder
-from headrace.pipelines.ledger.recording import CountedRows, Ledger
+from headrace.pipelines.ledger.recording import CountedRows, Ledger, PausedLedger
 from headrace.pipelines.ledger.row_lineage import LINEAGE
 from headrace.pipelines.ledger.step_ledger import StepLedger
 from headrace.pipelines.ledger.sums import Hop
@@ -217,10 +217,10 @@ def _ledger(
     checkpoint: Checkpoint,
     spec: SourceSpec,
     stepped: SteppedRows | None,
-) -> Ledger | None:
-    if spec.ledger is None:
-        return None
+) -> Ledger | PausedLedger:
     folder = LedgerFolder(context.lake, pipeline.name, context.storage)
+    if spec.ledger is None:
+        return PausedLedger(folder, checkpoint.number)
     come_from = Hop.READ if pipeline.join is None else Hop.JOIN
     rows = CountedRows(come_from=come_from)
     if stepped is not None:

@@ -19,7 +19,7 @@ from headrace.pipelines.checkpoint import CheckpointFolder
 from headrace.pipelines.derived_letters import DerivedLetters
 from headrace.pipelines.late_data.side_table import SideTable
 from headrace.pipelines.ledger.folder import LedgerFolder
-from headrace.pipelines.ledger.recording import CountedRows, Ledger
+from headrace.pipelines.ledger.recording import CountedRows, Ledger, PausedLedger
 from headrace.pipelines.ledger.reprocessed import ReprocessedFolder
 from headrace.pipelines.ledger.sums import Fate, Hop
 from headrace.pipelines.ledger.tally import LedgerColumns, LedgerRule, RangeTally, SinkTally
@@ -233,7 +233,7 @@ class Driver:
             rereading=None,
             sink=sink,
             side_table=site.side_table,
-            ledger=WatchedLedger(site, checkpoint) if site.keeps_ledger else None,
+            ledger=self.ledger(checkpoint),
             client=site,
             state=SourceState(site.folder / "state"),
             derived=site.derived,
@@ -242,6 +242,11 @@ class Driver:
         )
         self.put("metadata", b"{}")
         self.end.check_start()
+
+    def ledger(self, checkpoint):
+        if self.site.keeps_ledger:
+            return WatchedLedger(self.site, checkpoint)
+        return PausedLedger(self.site.ledger, checkpoint.number)
 
     def ended(self, result):
         self.site.results.append(result)

@@ -136,6 +136,23 @@ class _Checkpoint:
                 range_ = replace(range_, start=twice)  # noqa: PLW2901
             self._ranges.append(range_)
             self._read_to[range_.partition_id] = max(read_to, range_.end)
+        if not (is_next and entry.is_whole):
+            self._take_positions(entry, known)
+
+    def _take_positions(self, entry: LedgerEntry, known: Positions) -> None:
+        """Adds what was read up to where an entry ends, but by batches that are not in it.
+
+        What its own batches have planned of a partition is in its range.
+        """
+        have_own = {range_.partition_id for range_ in entry.ranges if entry.is_whole}
+        topic_ids = {topic: topic_id for topic, topic_id, _ in self._read_to}
+        for topic in topic_ids.keys() & entry.positions:
+            for partition, at in entry.positions[topic].items():
+                id_ = topic, topic_ids[topic], partition
+                read_to = self._next_offset(id_, known)
+                if id_ not in have_own and read_to is not None and at > read_to:
+                    self._miss(EntryRange(*id_, read_to, at), entry.horizon)
+                    self._read_to[id_] = at
 
     def _next_offset(self, id_: PartitionId, known: Positions) -> int | None:
         """Returns the next offset to read of a partition; None: it is not known."""

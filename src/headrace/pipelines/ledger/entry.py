@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from headrace.pipelines.ledger.sums import LedgerLine, added, lines_of
-from headrace.pipelines.ledger.waiting import WaitingByPartition
+from headrace.pipelines.ledger.waiting import WaitingByPartition, all_lines, negative
 
 _Held = TypeVar("_Held")
 
@@ -60,6 +60,7 @@ class LedgerEntry:
         uncounted: why rows after steps are not counted, as a sentence; empty: they are.
         waited: what waited in a join before the first batch of each partition.
         waiting: what waits after the last one.
+        changed_elsewhere: lines of what batches without an entry have changed of what waits.
         changed: columns by which rows of the table would be counted again, but for steps that have
             changed or dropped them.
         batches: how many batches have an entry in it. Those that read nothing have none.
@@ -85,6 +86,7 @@ class LedgerEntry:
     changed: tuple[str, ...] = ()
     waited: WaitingByPartition = field(default_factory=dict)
     waiting: WaitingByPartition = field(default_factory=dict)
+    changed_elsewhere: tuple[LedgerLine, ...] = ()
     batches: int = 1
     began: tuple[EntryRange, ...] = ()
     horizon: int = 0
@@ -109,6 +111,17 @@ class LedgerEntry:
         """Reads what :meth:`to_bytes` wrote. Raises msgspec.DecodeError."""
         return _ENTRY.decode(content)
 
+    def lacks_batches_after(self, earlier: LedgerEntry) -> bool:
+        """Whether batches without an entry have read records since an earlier entry."""
+        if self.checkpoint != earlier.checkpoint or self.first == earlier.last + 1:
+            return False
+        first = {(r.topic, r.partition): r.start for r in sorted(self.ranges, reverse=True)}
+        return any(
+            earlier.positions.get(topic, {}).get(number, end) != first.get((topic, number), end)
+            for topic, ends in self.positions.items()
+            for number, end in ends.items()
+        )
+
     def __add__(self, other: LedgerEntry) -> LedgerEntry:
         """Returns the entry of both; the result does not depend on their order."""
         later, earlier = sorted((self, other), key=_end, reverse=True)
@@ -129,7 +142,8 @@ class LedgerEntry:
             uncounted=later.uncounted or earlier.uncounted,
             changed=tuple(sorted({*self.changed, *other.changed})),
             waited=_later(later.waited, earlier.waited),
-            waiting=_later(earlier.waiting, later.waiting),
+            waiting=_waiting(earlier, later),
+            changed_elsewhere=_changed_elsewhere(earlier, later),
             batches=self.batches + other.batches,
             began=earlier.began or later.began,
             horizon=max(self.horizon, other.horizon),
@@ -146,6 +160,7 @@ class LedgerEntry:
             lines=_with_windows(self.lines, seconds),
             waited=_waiting_with_windows(self.waited, seconds),
             waiting=_waiting_with_windows(self.waiting, seconds),
+            changed_elsewhere=_with_windows(self.changed_elsewhere, seconds),
         )
 
 
@@ -243,6 +258,35 @@ def _waiting_with_windows(waiting: WaitingByPartition, seconds: int) -> WaitingB
 
 def _coarser(window: int | None, seconds: int) -> int | None:
     return None if window is None else window // seconds * seconds
+
+
+def _waiting(earlier: LedgerEntry, later: LedgerEntry) -> WaitingByPartition:
+    """Returns what waits after two entries, of the partitions of which it is known."""
+    known = {} if later.lacks_batches_after(earlier) else earlier.waiting
+    still = {
+        topic: {p: lines for p, lines in held.items() if p not in later.waited.get(topic, {})}
+        for topic, held in known.items()
+    }
+    return _later(still, later.waiting)
+
+
+def _changed_elsewhere(earlier: LedgerEntry, later: LedgerEntry) -> tuple[LedgerLine, ...]:
+    """Returns what others have changed of what waits: within two entries, and between them.
+
+    Where it is not known what waited before the later one, that is in an entry still to come.
+    """
+    known = {} if later.lacks_batches_after(earlier) else earlier.waiting
+    found = {
+        topic: {
+            p: lines
+            for p, lines in held.items()
+            if p in earlier.waited.get(topic, {}) and p not in known.get(topic, {})
+        }
+        for topic, held in later.waited.items()
+    }
+    left = () if known is earlier.waiting else all_lines(earlier.waiting)
+    within = (*earlier.changed_elsewhere, *later.changed_elsewhere)
+    return lines_of(added((*within, *all_lines(found), *negative(left))))
 
 
 def _later(

@@ -246,6 +246,37 @@ class Ledger:
         return seconds - seconds % self._rule.window_seconds, hash_
 
 
+class PausedLedger:
+    """A ledger that is turned off: it writes no entry. Used on one thread."""
+
+    def __init__(self, folder: LedgerFolder, checkpoint: int) -> None:
+        """Reads nothing yet; the arguments are those of :class:`Ledger`."""
+        self._folder = folder
+        self._checkpoint = checkpoint
+        self._has_begun = False
+
+    def record(self, batch: RecordedBatch) -> None:
+        """Forgets, before the first batch of a run, entries that would be taken for its own.
+
+        They are of a history that was ended by putting an older copy of the sink in place.
+
+        Raises:
+            OSError: if an entry can't be deleted; nothing of the batch may be committed then.
+        """
+        if not self._has_begun:
+            self._folder.cut(self._checkpoint, batch.planned.batch_id - 1)
+            self._has_begun = True
+
+    def correct(self, rejection: CommitRejection, topic: str) -> None:
+        """Corrects nothing."""
+
+    def correct_for_side_table(self, rejection: CommitRejection, topic: str) -> None:
+        """Corrects nothing."""
+
+    def committed(self, batch_id: int) -> None:
+        """Merges nothing."""
+
+
 def _by_partition(
     reports: Iterable[RangeReport], lines: Callable[[Waiting], tuple[LedgerLine, ...]]
 ) -> WaitingByPartition:

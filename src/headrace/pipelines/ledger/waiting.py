@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -24,12 +24,21 @@ class Waiting:
     @property
     def lines(self) -> tuple[LedgerLine, ...]:
         """Lines that a batch adds to those of the batches before: negative where a wait ends."""
-        less = (LedgerLine(line.key, Sums() - line.sums) for line in self.before)
-        return lines_of(added((*self.after, *less)))
+        return lines_of(added((*self.after, *negative(self.before))))
 
 
 WaitingByPartition: TypeAlias = Mapping[str, Mapping[int, tuple[LedgerLine, ...]]]
 """Lines of what waits, by topic and partition; empty lines: nothing waits there."""
+
+
+def all_lines(held: WaitingByPartition) -> Iterator[LedgerLine]:
+    """Yields the lines of all partitions."""
+    return (line for of_topic in held.values() for lines in of_topic.values() for line in lines)
+
+
+def negative(lines: Iterable[LedgerLine]) -> Iterator[LedgerLine]:
+    """Yields lines that take away what others add."""
+    return (LedgerLine(line.key, Sums() - line.sums) for line in lines)
 
 
 def waiting_lines(

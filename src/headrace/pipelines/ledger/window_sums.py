@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from headrace.model import TopicPartition
 from headrace.pipelines.ledger.entry import LedgerEntry
 from headrace.pipelines.ledger.sums import FATES, Fate, Hop, LedgerKey, Sums, added
-from headrace.pipelines.ledger.waiting import WaitingByPartition
+from headrace.pipelines.ledger.waiting import all_lines
 from headrace.pipelines.ledger.windows import Imbalance
 
 
@@ -28,7 +28,8 @@ class WindowSums:
         """
         self._before_sink = Hop.STEPS if has_steps else Hop.SINK
         self._is_join = is_join
-        self._waited, self._waiting = _held(entry.waited), _held(entry.waiting)
+        self._waited = added((*all_lines(entry.waited), *entry.changed_elsewhere))
+        self._waiting = added(all_lines(entry.waiting))
         self._windows: dict[int | None, dict[LedgerKey, Sums]] = {}
         for key, sums in added(entry.lines).items():
             self._windows.setdefault(key.window, {})[key] = sums
@@ -84,11 +85,6 @@ class WindowSums:
         began = self._waited.get(key, Sums()) + self._windows[start].get(key, Sums())
         held = self._waiting.get(key, Sums())
         yield from _difference(Hop.JOIN, began, held, f"{partition.topic}/{partition.partition}")
-
-
-def _held(waiting: WaitingByPartition) -> dict[LedgerKey, Sums]:
-    held = (lines for partitions in waiting.values() for lines in partitions.values())
-    return added(line for lines in held for line in lines)
 
 
 def _sum(sums: Iterable[Sums]) -> Sums:

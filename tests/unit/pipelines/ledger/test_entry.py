@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from headrace.errors import SinkError
 from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry, merged, span_of
 from headrace.pipelines.ledger.folder import LedgerFolder
-from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, LedgerLine, Sums, added
+from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, LedgerLine, Sums, added, lines_of
+from headrace.pipelines.ledger.waiting import all_lines
 from headrace.runtime import storage
 
 lines = st.lists(
@@ -57,7 +58,7 @@ def test_what_waited_is_of_the_first_batch_and_what_waits_of_the_last_one(order)
     """Batch ids begin anew with a checkpoint, and not every batch has every partition."""
     held = [
         (LedgerLine(LedgerKey(Hop.JOIN, Fate.WAITING, 0, "clicks", 0), Sums(n, n, n)),)
-        for n in range(5)
+        for n in range(1, 6)
     ]
     entries = [
         replace(
@@ -71,6 +72,54 @@ def test_what_waited_is_of_the_first_batch_and_what_waits_of_the_last_one(order)
     assert total.waited == {"clicks": {0: held[0], 1: (), 2: (), 3: (), 4: ()}}
     assert total.waiting == {"clicks": {0: held[4]}}
     assert total.with_windows(7200).waiting == total.waiting
+
+
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.lists(st.none() | st.integers(0, 3), min_size=2, max_size=2)),
+        min_size=2,
+        max_size=8,
+    ),
+    st.randoms(),
+)
+def test_what_other_batches_have_changed_of_what_waits_is_no_difference(batches, random):
+    """Of each batch: whether it has an entry, and by partition what waits after it.
+
+    A partition of which nothing is said has no records in it.
+    """
+    entries, waits, ends = [], [0, 0], [0, 0]
+    for batch, (has_entry, after) in enumerate(batches):
+        before, waits = (
+            waits,
+            [old if new is None else new for old, new in zip(waits, after, strict=True)],
+        )
+        starts, ends = ends, [at + (new is not None) for at, new in zip(ends, after, strict=True)]
+        read = [p for p in (0, 1) if after[p] is not None]
+        if has_entry and read:
+            entries.append(
+                LedgerEntry(
+                    1,
+                    batch,
+                    batch,
+                    3600,
+                    tuple(EntryRange("clicks", "id", p, starts[p], ends[p]) for p in read),
+                    tuple(line for p in read for line in waiting(p, waits[p] - before[p])),
+                    positions={"clicks": dict(enumerate(ends))},
+                    waited={"clicks": {p: waiting(p, before[p]) for p in read}},
+                    waiting={"clicks": {p: waiting(p, waits[p]) for p in read}},
+                )
+            )
+    while len(entries) > 1:
+        number = random.randrange(len(entries) - 1)
+        entries[number : number + 2] = [entries[number] + entries[number + 1]]
+    for total in entries:
+        came = [*all_lines(total.waited), *total.changed_elsewhere, *total.lines]
+        assert set(lines_of(added(came))) == set(all_lines(total.waiting))
+
+
+def waiting(partition, number):
+    key = LedgerKey(Hop.JOIN, Fate.WAITING, 0, "clicks", partition)
+    return lines_of({key: Sums(number, number, number)})
 
 
 @given(lines)

@@ -132,6 +132,13 @@ class Deployment:
     def turn_ledger(self):
         self.site.keeps_ledger = not self.site.keeps_ledger
 
+    def run_without_ledger(self, *counts):
+        keeps_ledger = self.site.keeps_ledger
+        self.site.keeps_ledger = False
+        self.send(*counts)
+        self.run()
+        self.site.keeps_ledger = keeps_ledger
+
     def reprocess(self, start, span):
         """Adds the rows of a range that the table lacks, part by part."""
         site = self.site
@@ -275,9 +282,33 @@ ACTIONS = st.one_of(
     act("reprocess", st.integers(0, 15), st.integers(1, 20)),
     act("fill gap", COUNT, COUNT),
     act("turn ledger"),
+    act("run without ledger", COUNT, COUNT),
     act("rename table"),
     act("delete", st.integers(0, 1), st.integers(0, 20)),
 )
+
+
+RUN, OFF = "send and run", "run without ledger"
+BACK = ("bring back", [TABLE, CHECKPOINTS])
+PAUSES = {
+    "a restored table is written": [("keep",), (RUN, 2, 2), (RUN, 2, 2), BACK, (OFF, 2, 2)],
+    "a restored table has more batches": [
+        ("keep",),
+        (RUN, 6, 6),
+        (RUN, 6, 6),
+        BACK,
+        (OFF, 0, 0),
+        (OFF, 1, 1),
+    ],
+    "a partition has no records afterwards": [(OFF, 1, 2), (RUN, 2, 0), (RUN, 0, 1)],
+    "the first records of a partition": [(OFF, 0, 2), (OFF, 1, 0), (RUN, 2, 0), (RUN, 0, 1)],
+    "entries are merged afterwards": [(OFF, 1, 2), (RUN, 2, 0), *[(RUN, 1, 0)] * 9, (RUN, 1, 1)],
+}
+
+
+@pytest.mark.parametrize("history", PAUSES.values(), ids=PAUSES)
+def test_what_was_read_while_the_ledger_was_off_is_unknown(history):
+    assert verdicts_of(history)[-1] == "unknown"
 
 
 @pytest.mark.drill(always=True)
