@@ -4,6 +4,7 @@ import json
 import uuid
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -107,6 +108,31 @@ def test_a_row_that_the_table_does_not_take_and_one_that_it_has_are_told_apart(d
     expected = {"counted": 1, "duplicate": 1, "not-unique": 1, "conflicting-key": 1}
     assert doors == {**expected, "missing-value": 1}
     assert set(rows(database)) == {"a", "c"}
+
+
+REFUSED_AT_COMMIT = {
+    "foreign-key": "CREATE TABLE sellers (name text PRIMARY KEY); INSERT INTO sellers VALUES ('s');"
+    " ALTER TABLE sales ADD FOREIGN KEY (seller) REFERENCES sellers DEFERRABLE INITIALLY DEFERRED",
+    "not-unique": "INSERT INTO sales VALUES ('b', now(), 'unknown');"
+    " ALTER TABLE sales ADD UNIQUE (seller) DEFERRABLE INITIALLY DEFERRED",
+    "rejected-by-trigger": "CREATE FUNCTION known() RETURNS trigger LANGUAGE plpgsql AS"
+    " $$ BEGIN IF NEW.seller = 'unknown' THEN RAISE 'no'; END IF; RETURN NULL; END $$;"
+    " CREATE CONSTRAINT TRIGGER known AFTER INSERT ON sales DEFERRABLE INITIALLY DEFERRED"
+    " FOR EACH ROW EXECUTE FUNCTION known()",
+}
+
+
+@pytest.mark.parametrize("price", ["1.50", "9.00"])
+@pytest.mark.parametrize("reason", REFUSED_AT_COMMIT)
+@pytest.mark.parametrize("sink", ["unique", "newest"])
+def test_a_row_that_is_refused_at_commit_decides_about_no_other(database, sink, reason, price):
+    database.execute(REFUSED_AT_COMMIT[reason])
+    unique = replace(SALES, unique=Unique(by=["id"], ignore=["seller"]))
+    commits = Commits(unique if sink == "unique" else NEWEST, database, schema=SCHEMA)
+    doors = commits([sale("a", seller="unknown"), sale("a", price)])
+    assert doors == {reason: 1, "counted": 1}
+    assert [letter["seller"] for letter in commits.letters] == ["unknown"]
+    assert rows(database)["a"] == float(price)
 
 
 def test_pipelines_that_commit_at_once_add_each_row_once(database):

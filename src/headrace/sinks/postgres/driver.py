@@ -18,7 +18,7 @@ from headrace.settings import Secret
 from headrace.sinks.api import CommitRejection, CommitResult, SinkDriver, Transaction
 from headrace.sinks.postgres.connection import connect, translated_errors
 from headrace.sinks.postgres.insert import insert_from
-from headrace.sinks.postgres.isolation import insert_in_parts, remove_rejected
+from headrace.sinks.postgres.isolation import CHECK_NOW, insert_in_parts, remove_rejected
 from headrace.sinks.postgres.positions import (
     LOCK,
     SETUP_LOCK,
@@ -272,6 +272,8 @@ class PostgresDriver(SinkDriver):
             _KeysTakenError: if the table is unique, or some rows differ from others as new.
         """
         spec = self._spec
+        # What COMMIT would refuse must be no row that others are left out for.
+        connection.execute(CHECK_NOW)
         if spec.is_unique:
             raise _KeysTakenError(functools.partial(remove_known, spec=spec, staging=tables))
         # Of a row that several events have made, it is not known which columns are as new.

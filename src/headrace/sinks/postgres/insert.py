@@ -13,7 +13,6 @@ from headrace.sinks.postgres.target import TargetSpec
 if TYPE_CHECKING:
     from psycopg.sql import Composable, Composed
 
-# delete first: a row may take over a value of another unique index from one that is deleted.
 # delete first: an inserted row may take over a value of another unique index from a deleted one.
 _DELETE_AND_INSERT = """
 WITH headrace_newest AS MATERIALIZED ({rows}), headrace_deleted AS (

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 # More are the table's fault, not theirs: an operator puts it right, and nothing is given up.
 MAX_REJECTED_ROWS = 1_000
+CHECK_NOW = "SET CONSTRAINTS ALL IMMEDIATE"
 _NUMBER = "headrace_number"
 _FOREIGN_KEY = "23503"
-_CHECK_NOW = "SET CONSTRAINTS ALL IMMEDIATE"
 
 
 def remove_rejected(
@@ -107,12 +107,12 @@ class _Isolation:
         try:
             with self._connection.transaction():
                 errors = self._in_rounds()
-                self._connection.execute(_CHECK_NOW)
+                self._connection.execute(CHECK_NOW)
                 return errors
         except psycopg.Error as error:
             if not may_be_of_row(error):
                 raise
-        self._connection.execute(_CHECK_NOW)
+        self._connection.execute(CHECK_NOW)
         return self._in_rounds()
 
     def _in_rounds(self) -> Errors:
