@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import SinkError
 from headrace.events.event_hash import hash_texts
 from headrace.pipelines.ledger.sums import HASH_MODULUS, Sums
-from headrace.pipelines.ledger.table_columns import hash_record_ids
+from headrace.pipelines.ledger.table_columns import comparable_columns, hash_record_ids
 from headrace.pipelines.ledger.tally import POSITION, LedgerRule
 from headrace.pipelines.ledger.windows import Recount
 from headrace.runtime.extras import require_extra
@@ -31,7 +31,8 @@ def recount(snapshot: Snapshot, rule: LedgerRule, changed: Collection[str] = ())
     hash of an id is the ledger's own. It holds a part of the rows in memory at a time.
 
     Where events have no id, topic, partition and offset are what the ledger has hashed. If the
-    table has no columns of ids as they were read, rows are counted, and their ids are not compared.
+    table has no columns of ids as they were read, such as ids in a column of numbers, rows are
+    counted, and their ids are not compared.
 
     Args:
         snapshot: of the table.
@@ -43,24 +44,31 @@ def recount(snapshot: Snapshot, rule: LedgerRule, changed: Collection[str] = ())
         SinkError: if the rows can't be read.
     """
     require_extra("recount")
-    known = {*snapshot.column_names} - {*changed}
-    if rule.event_time is not None and rule.event_time not in known:
+    if rule.event_time in changed:
         return _changed_times(rule)
+    named = [name for name in rule.columns if name in {*snapshot.column_names} - {*changed}]
+    batches = snapshot.batches(named or snapshot.column_names[:1])
+    first = next(batches, None)
+    if first is None:
+        return Recount()
+    known = comparable_columns(rule, first.schema) & {*named}
+    if rule.event_time is not None and rule.event_time not in known:
+        reason = f"the table has no column {rule.event_time!r} of a type of times"
+        return Recount(failure=f"{reason}, which tells the window")
     has_ids = {*rule.id_columns} <= known
-    columns = rule.columns if has_ids else [rule.event_time] if rule.event_time else []
-    rows = _Rows(snapshot.batches([*columns] or snapshot.column_names[:1]))
     statement = _COUNT.format(
         window=_window(rule), hash=_hash(rule) if has_ids else "0", modulus=HASH_MODULUS
     )
-    sums = {start: Sums(number, 0, hash_) for start, number, hash_ in rows.query(statement)}
+    rows = _Rows(first, batches).query(statement)
+    sums = {start: Sums(number, 0, hash_) for start, number, hash_ in rows}
     return Recount(sums, has_ids=has_ids)
 
 
 class _Rows:
     """Rows that DuckDB reads as table ``events``, once."""
 
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
+    def __init__(self, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> None:
+        self._first, self._others = first, others
         self._failure: SinkError | None = None
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
@@ -72,14 +80,11 @@ class _Rows:
         import duckdb
         import pyarrow as pa
 
-        first = next(self._batches, None)
-        if first is None:
-            return []
         # Without extensions: it must not look for any on the network.
         database = duckdb.connect(config={"autoinstall_known_extensions": False})
         _add_hashes(database)
         try:
-            reader = pa.RecordBatchReader.from_batches(first.schema, self._noting_failure(first))
+            reader = pa.RecordBatchReader.from_batches(self._first.schema, self._noting_failure())
             database.register("events", reader)
             return database.execute(statement).fetchall()
         except duckdb.Error as error:
@@ -90,10 +95,10 @@ class _Rows:
                 database.remove_function(name)  # else it says at the end that they were leaked
             database.close()
 
-    def _noting_failure(self, first: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        yield first
+    def _noting_failure(self) -> Iterator[pa.RecordBatch]:
+        yield self._first
         try:
-            yield from self._batches
+            yield from self._others
         except SinkError as error:
             self._failure = error
             raise

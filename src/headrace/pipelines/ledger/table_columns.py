@@ -31,11 +31,27 @@ def ledger_columns(
         rows: without the event time, they are of no window; without columns of ids, of no hash.
         changed: columns that steps have changed, which tell nothing.
     """
-    known = {*rows.column_names} - {*changed}
+    known = comparable_columns(rule, rows.schema) - {*changed}
     has_ids = {*rule.id_columns} <= known
     hashes = _hashes(rule, rows) if has_ids else np.zeros(rows.num_rows, np.uint64)
     timed = rule if rule.event_time in known else replace(rule, event_time=None)
     return LedgerColumns(event_windows(timed, rows), np.zeros(rows.num_rows, np.int64), hashes)
+
+
+def comparable_columns(rule: LedgerRule, schema: pa.Schema) -> set[str]:
+    """Returns the columns of the rule whose types are those of event times, ids and positions.
+
+    A table may have an id as a number, or a time as a text.
+    """
+    from pyarrow import types
+
+    topic, *numbers = POSITION
+    checks = dict.fromkeys(numbers, types.is_integer) | {topic: _is_text}
+    if rule.event_id is not None:
+        checks = {rule.id_columns[0]: types.is_struct if "." in rule.event_id else _is_text}
+    if rule.event_time is not None:
+        checks[rule.event_time] = types.is_timestamp
+    return {each.name for each in schema if each.name in checks and checks[each.name](each.type)}
 
 
 def hash_record_ids(
@@ -51,6 +67,12 @@ def hash_record_ids(
         chosen = (names == topic) & (numbers == partition)
         hashes[chosen] = hash_positions(topic, int(partition), at[chosen])
     return hashes
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def _hashes(rule: LedgerRule, rows: pa.Table) -> Hashes:

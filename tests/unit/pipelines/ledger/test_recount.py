@@ -14,7 +14,9 @@ from headrace.pipelines.ledger.balance import Balance
 from headrace.pipelines.ledger.letters import recount_letters
 from headrace.pipelines.ledger.recount import added_counts, recount
 from headrace.pipelines.ledger.sums import Fate, Hop, Sums
+from headrace.pipelines.ledger.table_columns import ledger_columns
 from headrace.pipelines.ledger.tally import LedgerRule
+from headrace.pipelines.ledger.windows import Recount
 from headrace.sinks.api import WindowCounts
 
 CLICKS = TopicPartition("clicks", 0)
@@ -143,3 +145,33 @@ def test_rows_that_can_not_be_read_are_the_error_of_the_sink():
     failure = SinkError("lake/clicks", "a file is gone")
     with pytest.raises(SinkError, match="a file is gone"):
         recount(Rows(*BATCHES, failure=failure), NESTED)
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("at", ["1970-01-01 00:00:00.000000Z"]),
+        ("at", [0]),
+        ("id", [7]),
+        ("_offset", ["1"]),
+        ("meta", ["{}"]),
+    ],
+)
+def test_columns_of_other_types_tell_no_windows_and_no_ids(column, values):
+    table = pa.table(batch(("a", 0, 1)).columns, ["meta", "at", "_topic", "_partition", "_offset"])
+    table = table.append_column("id", pa.array(["7"]))
+    table = table.set_column(table.column_names.index(column), column, [values])
+    [rows] = table.to_batches()
+    event_id = {"_offset": None, "meta": "meta.id"}.get(column, "id")
+    rule = LedgerRule(3600, "at", event_id)
+    recounted, duplicates = recount(Rows(rows), rule), ledger_columns(rule, table)
+    if column == "at":
+        assert "no column 'at' of a type of times" in recounted.failure
+        assert set(duplicates.sums) == {None}
+    else:
+        assert (recounted.sums, recounted.has_ids) == ({0: Sums(1)}, False)
+        assert duplicates.sums == {0: Sums(1)}
+
+
+def test_a_table_that_has_lost_its_rows_is_known_to_have_none():
+    assert recount(Rows(batch(("a", 0, 1)).slice(0, 0)), RULE) == Recount()
