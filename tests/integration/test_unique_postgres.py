@@ -384,3 +384,71 @@ def test_defaults_of_the_database_change_no_transaction_and_no_time(empty):
             "TimeZone": "UTC",
         }.items():
             assert connection.execute(f"SHOW {setting}").fetchall() == [(value,)]
+
+
+@pytest.mark.parametrize("sink", ["newest", "last", "delete"])
+def test_a_row_that_is_replaced_is_no_dead_letter_beside_one_that_is(empty, sink):
+    database = Database(
+        empty,
+        "CREATE TABLE cities (name text PRIMARY KEY); INSERT INTO cities VALUES ('good');"
+        " CREATE TABLE users (id bigint PRIMARY KEY, at bigint, city text REFERENCES cities)",
+    )
+    kinds = {"id": pa.int64(), "at": pa.int64(), "city": pa.string()}
+    declared = Postgres("users", WriteMode.UPSERT, ("id",))
+    if sink == "newest":
+        declared = replace(declared, newest_by="at")
+    if sink == "delete":
+        declared = replace(declared, on_null=OnNull.DELETE)
+        kinds[DELETED] = pa.bool_()
+    commits = Commits(declared, database, schema=pa.schema(list(kinds.items())))
+
+    def user(id_, at, city):
+        values = {"id": id_, "at": at, "city": city, DELETED: False}
+        return {name: values[name] for name in kinds}
+
+    replaced = [user(1, at, city) for at, city in enumerate(["bad", "good", "worse", "good"])]
+    refused = [user(2, at, city) for at, city in enumerate(["worse", "good", "bad", "worse"])]
+    batch = [row for pair in zip(replaced, refused, strict=True) for row in pair]
+    assert commits(batch) == {"counted": 6, "foreign-key": 2}
+    assert [letter["id"] for letter in commits.letters] == [2, 2]
+    assert database.execute("SELECT * FROM users ORDER BY id") == [(1, 3, "good"), (2, 1, "good")]
+    if sink == "newest":
+        rows = [user(3, 2, "good"), user(4, 1, "bad"), user(3, 1, "bad"), user(3, 0, "worse")]
+        assert commits(rows) == {"counted": 3, "foreign-key": 1}
+
+
+def test_a_row_that_waits_for_another_is_not_written_over_a_newer_one(empty):
+    database = Database(
+        empty,
+        "CREATE TABLE users (id bigint PRIMARY KEY, mail text UNIQUE,"
+        " chief bigint REFERENCES users)",
+    )
+    schema = pa.schema([("id", pa.int64()), ("mail", pa.string()), ("chief", pa.int64())])
+    sink = Postgres("users", WriteMode.UPSERT, ("id",))
+    commits = Commits(sink, database, schema=schema)
+
+    def users(*rows):
+        return [dict(zip(schema.names, row, strict=True)) for row in rows]
+
+    commits(users((1, "a", None), (2, "b", None)))
+    # The mail b moves to a lower key, which no single statement does.
+    batch = users((5, "e", 9), (2, "d", None), (5, "e", None), (9, "i", None), (1, "b", None))
+    assert commits(batch) == {"counted": 5}
+    assert database.execute("SELECT id, mail, chief FROM users ORDER BY id") == [
+        (1, "b", None),
+        (2, "d", None),
+        (5, "e", None),
+        (9, "i", None),
+    ]
+
+
+def test_numbers_whose_sum_fits_are_added_beside_one_that_does_not(empty):
+    database = Database(empty, "CREATE TABLE totals (id bigint PRIMARY KEY, n int)")
+    schema = pa.schema([("id", pa.int64()), ("n", pa.int64())])
+    commits = Commits(Postgres("totals", WriteMode.ADD, ("id",)), database, schema=schema)
+    most = 2**31 - 1
+    added = [(1, most), (1, most), (1, 1), (1, -most), (1, -1), (2, most), (2, most), (2, -1)]
+    doors = commits([{"id": id_, "n": n} for id_, n in added])
+    assert doors == {"counted": 7, "wrong-value": 1}
+    assert [letter["id"] for letter in commits.letters] == [2]
+    assert database.execute("SELECT * FROM totals ORDER BY id") == [(1, most), (2, most - 1)]

@@ -90,6 +90,17 @@ def newest_rows(spec: TargetSpec, source: Composable) -> Composed:
     """
     from psycopg import sql
 
+    # DISTINCT ON takes the first row of each key, in the order below.
+    key = listed_names(spec.key)
+    return sql.SQL("SELECT DISTINCT ON ({0}) {1} FROM ({2}) AS rows ORDER BY {0}, {3}").format(
+        key, listed_names(spec.staged), source, newest_first(spec)
+    )
+
+
+def newest_first(spec: TargetSpec) -> Composed:
+    """Returns the order of the rows of a key, of which the first one is written."""
+    from psycopg import sql
+
     order = []
     if spec.newest_by is not None:
         order.append(sql.SQL("{} DESC NULLS LAST").format(sql.Identifier(spec.newest_by)))
@@ -101,11 +112,7 @@ def newest_rows(spec: TargetSpec, source: Composable) -> Composed:
             for name in (TASK, ORDER)
         ]
     order += [sql.SQL("{} DESC").format(sql.Identifier(name)) for name in (TASK, ORDER)]
-    # DISTINCT ON takes the first row of each key, in the order below.
-    key = listed_names(spec.key)
-    return sql.SQL("SELECT DISTINCT ON ({}) {} FROM ({}) AS rows ORDER BY {}").format(
-        key, listed_names(spec.staged), source, sql.SQL(", ").join([key, *order])
-    )
+    return sql.SQL(", ").join(order)
 
 
 def fits(spec: TargetSpec, own: str) -> Composable:

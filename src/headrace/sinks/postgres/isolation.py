@@ -15,7 +15,7 @@ from headrace.errors import SinkError
 from headrace.sinks.api import RejectedValues
 from headrace.sinks.postgres.connection import execute_numbered
 from headrace.sinks.postgres.identifiers import ORDER, TASK, listed_names, own_identifier
-from headrace.sinks.postgres.insert import insert_selected
+from headrace.sinks.postgres.insert import insert_selected, newest_first
 from headrace.sinks.postgres.sqlstates import ServerError, is_of_row, may_be_of_row
 from headrace.sinks.postgres.staging import count_rows, delete_staged, drop_tables, staged_rows
 from headrace.sinks.postgres.target import TargetSpec
@@ -91,7 +91,7 @@ class _Isolation:
     """
 
     def __init__(self, connection: Connection, spec: TargetSpec, numbered: str) -> None:
-        self._connection, self._table = connection, spec.table
+        self._connection, self._spec, self._numbered = connection, spec, numbered
         self._statement = _insert_numbered(spec, numbered)
         [(count,)] = connection.execute(count_rows(numbered)).fetchall()
         self._all = range(1, count + 1)
@@ -116,20 +116,41 @@ class _Isolation:
         return self._in_rounds()
 
     def _in_rounds(self) -> Errors:
-        """Inserts rows again that refer to others, once those others are there.
+        """Inserts rows again that need others, once those others are there.
+
+        Of ADD, a number may only fit after another one.
 
         Where that clears every row, order matters to the table in a way that one statement for the
         whole batch does not meet, such as to a trigger: the errors of the first round count then.
         """
-        errors = first = dict(self._errors(self._all))
+        errors = first = self._without_replaced(dict(self._errors(self._all)))
         while True:
-            referring = [
-                number for number, error in errors.items() if error.sqlstate == _FOREIGN_KEY
+            waiting = [
+                number
+                for number, error in errors.items()
+                if error.sqlstate == _FOREIGN_KEY or self._spec.mode == "add"
             ]
-            again = dict(self._errors(referring))
-            if len(again) == len(referring):
+            again = dict(self._errors(waiting))
+            if len(again) == len(waiting):
                 return errors or first
-            errors = {n: e for n, e in errors.items() if e.sqlstate != _FOREIGN_KEY} | again
+            kept = {n: e for n, e in errors.items() if n not in waiting}
+            errors = self._without_replaced(kept | again)
+
+    def _without_replaced(self, errors: Errors) -> Errors:
+        """Leaves out rows of an upsert that a newer row of their key replaces, which is there."""
+        if self._spec.mode != "upsert" or not errors:
+            return errors
+        statement = _select_newer(self._spec, self._numbered)
+        rows = execute_numbered(self._connection, statement, (list(errors),)).fetchall()
+        newer: dict[int, int | None] = dict(rows)
+
+        def replacing(number: int) -> int | None:
+            newer_number = newer[number]
+            while newer_number in errors:
+                newer_number = newer[newer_number]
+            return newer_number
+
+        return {number: error for number, error in errors.items() if replacing(number) is None}
 
     def _errors(self, numbers: Sequence[int]) -> Iterator[tuple[int, psycopg.Error]]:
         """Inserts rows by halves; yields the number of each that can't be, and why."""
@@ -137,7 +158,7 @@ class _Isolation:
             if count == MAX_REJECTED_ROWS:
                 reason = f"it takes none of more than {MAX_REJECTED_ROWS} rows of a batch, such as"
                 raise SinkError(
-                    f"table {self._table}", f"{reason}: {ServerError.of(error).message}"
+                    f"table {self._spec.table}", f"{reason}: {ServerError.of(error).message}"
                 )
             yield number, error
 
@@ -208,6 +229,22 @@ def _insert_numbered(spec: TargetSpec, numbered: str) -> Composed:
         " AND ($3::bigint[] IS NULL OR {number} = ANY($3::bigint[]))"
     ).format(table=own_identifier(numbered), number=sql.Identifier(_NUMBER))
     return insert_selected(spec, rows)
+
+
+def _select_newer(spec: TargetSpec, numbered: str) -> Composed:
+    """Selects number and number of the next newer row of its key, for the rows in ``$1``."""
+    from psycopg import sql
+
+    return sql.SQL(
+        "SELECT {number}, headrace_newer FROM (SELECT {number},"
+        " lag({number}) OVER (PARTITION BY {key} ORDER BY {order}) AS headrace_newer"
+        " FROM {table}) AS rows WHERE {number} = ANY($1)"
+    ).format(
+        number=sql.Identifier(_NUMBER),
+        key=listed_names(spec.key),
+        order=newest_first(spec),
+        table=own_identifier(numbered),
+    )
 
 
 def _show_numbered(spec: TargetSpec, numbered: str) -> Composed:
