@@ -452,3 +452,18 @@ def test_numbers_whose_sum_fits_are_added_beside_one_that_does_not(empty):
     assert doors == {"counted": 7, "wrong-value": 1}
     assert [letter["id"] for letter in commits.letters] == [2]
     assert database.execute("SELECT * FROM totals ORDER BY id") == [(1, most), (2, most - 1)]
+
+
+def test_the_letter_of_a_tombstone_that_is_refused_has_the_columns_of_the_table(empty):
+    database = Database(
+        empty,
+        "CREATE TABLE users (id bigint PRIMARY KEY, mail text);"
+        " CREATE TABLE orders (by_user bigint REFERENCES users);"
+        " INSERT INTO users VALUES (1, 'a'); INSERT INTO orders VALUES (1)",
+    )
+    kinds = [("id", pa.int64()), ("mail", pa.string()), (DELETED, pa.bool_())]
+    sink = Postgres("users", WriteMode.UPSERT, ("id",), on_null=OnNull.DELETE)
+    commits = Commits(sink, database, schema=pa.schema(kinds))
+    tombstone = {"id": 1, "mail": None, DELETED: True}
+    assert commits([tombstone]) == {"foreign-key": 1}
+    assert commits.letters == [{"id": 1, "mail": None}]

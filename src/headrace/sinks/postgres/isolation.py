@@ -256,7 +256,7 @@ def _show_numbered(spec: TargetSpec, numbered: str) -> Composed:
         " FROM {} WHERE {} = $1"
     ).format(
         listed_names((TASK, ORDER)),
-        listed_names(spec.staged),
+        listed_names(spec.columns),
         own_identifier(numbered),
         sql.Identifier(_NUMBER),
     )
