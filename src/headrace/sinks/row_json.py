@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from headrace.sinks.map_values import map_converter
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -18,6 +20,6 @@ def row_json(row: pa.Table) -> str:
 
 def _value(column: pa.ChunkedArray) -> Any:
     try:
-        return column.to_pylist(maps_as_pydicts="lossy")[0]
+        return map_converter(column.type)(column.to_pylist()[0])
     except (OverflowError, ValueError):  # a time that Python does not know
         return column.to_string()

@@ -19,6 +19,7 @@ from headrace.model import (
 )
 from headrace.model.source import RECORD_COLUMNS
 from headrace.sinks.api import RejectedRow
+from headrace.sinks.map_values import json_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -252,7 +253,7 @@ def _converter(field: EventField, path: str) -> _ToJson | None:
         return lambda values: [item(value) for value in values]
     if field.type is FieldType.MAP:
         item = _nullable(_converter(field.item, f"{path}[]"))
-        return lambda pairs: {key: item(value) for key, value in pairs}
+        return lambda pairs: {json_key(key): item(value) for key, value in pairs}
     return None
 
 

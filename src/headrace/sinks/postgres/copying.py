@@ -10,6 +10,7 @@ import msgspec
 
 from headrace.model import EventField
 from headrace.sinks.any_values import any_converter
+from headrace.sinks.map_values import map_converter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +40,7 @@ def copyable(rows: pa.Table, any_fields: Mapping[str, EventField]) -> pa.Table:
     for place, column in enumerate(rows.schema):
         convert = _converter(column.type, any_fields.get(column.name))
         if convert is not None:
-            values = rows[place].to_pylist(maps_as_pydicts="lossy")  # the last of a key, as JSON
+            values = rows[place].to_pylist()
             texts = [None if value is None else convert(value) for value in values]
             rows = rows.set_column(place, column.name, pa.array(texts, pa.string()))
     return rows
@@ -51,10 +52,9 @@ def _converter(kind: pa.DataType, field: EventField | None) -> Any:
     if types.is_binary(kind) or types.is_large_binary(kind):
         return lambda value: "\\x" + value.hex()
     if types.is_nested(kind):
-        if field is None:
-            return lambda value: _JSON.encode(value).decode()
-        convert = any_converter(field, _raw_json)
-        return lambda value: _JSON.encode(convert(value)).decode()
+        with_objects = map_converter(kind)
+        with_json = any_converter(field, _raw_json) if field is not None else lambda value: value
+        return lambda value: _JSON.encode(with_json(with_objects(value))).decode()
     # Arrow's CSV writer does not know views.
     if types.is_string_view(kind) or types.is_decimal(kind):
         return str
