@@ -10,6 +10,8 @@ import msgspec
 import pytest
 from tests.integration import test_merger, test_mirror
 from tests.integration.cut_log import CutLog
+from tests.integration.dispatcher_project import DispatcherInProcess
+from tests.integration.emit_project import ALL, EmitProject
 from tests.integration.instances import Bench, drill, recorder, running, until_brokers_say
 from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
@@ -29,6 +31,7 @@ from headrace.merger.plan import ClockSource, MergePlan
 from headrace.mirror.link import Link
 from headrace.model import DeadLetter, TopicPartition
 from headrace.queries.instance.instance import AggregatorInstance
+from headrace.queries.matched_events.positions import commit_positions, committed_positions
 from headrace.queries.records.matched import Tick
 from headrace.queries.topics import ensure_query_topics
 from headrace.settings import KafkaSettings, Settings
@@ -201,6 +204,80 @@ def test_a_merger_does_not_skip_what_follows_the_cut(own, topic):
     assert isinstance(refusal, MergerLossError)
     assert (refusal.next_offset, refusal.accepted_offset) == (150, 100)
     assert "its log was truncated at offset 100" in str(refusal)
+
+
+@pytest.fixture
+def dispatched(own, broker, topic, session, tmp_path):
+    """A dispatcher to site waw that has sent 150 records; the log goes back to 100 of them."""
+    addresses = {"central": own.bootstrap_servers, "waw": broker.bootstrap_servers}
+    name = topic("clicks")
+    targets = {"waw": f"{name}.events"}
+    project = DispatcherInProcess(tmp_path, addresses, name, partitions=1, targets=targets)
+    project.make_topics()
+    project.write(range(100))
+    return project, CutLog(own, name)
+
+
+def test_a_dispatcher_does_not_skip_what_follows_the_cut(dispatched):
+    project, log = dispatched
+    log.remember()
+    project.write(range(100, 150))
+    project.once()
+
+    log.cut()
+    project.write(range(1_000, 1_080))
+
+    refused = " ".join(project.once(exit_code=3).split())
+    assert "its log was truncated at offset 100" in refused
+    project.command("dispatcher", "accept", "dispatch", "waw", f"{project.name}/0")
+    project.once()
+    assert project.numbers("waw") == [*range(150), *range(1_000, 1_080)]
+
+
+def test_a_dispatcher_does_not_take_new_records_for_those_that_it_sent_before_the_cut(dispatched):
+    """As of an instance that was killed before it committed its position."""
+    project, log = dispatched
+    project.once()
+    log.remember()
+    project.write(range(100, 150))
+    sender = connected_producer(project.configs["waw"])
+    for n in range(100, 150):
+        origin = ("headrace-origin", f"central/{project.name}/0/{n}".encode())
+        sender.produce(project.target, b'{"n": %d}' % n, None, 0, headers=[origin])
+    assert sender.flush(FLUSH_SECONDS) == 0
+
+    log.cut()
+    project.write(range(1_000, 1_080))
+
+    project.once()
+    assert project.numbers("waw") == [*range(150), *range(1_000, 1_080)]
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_query_emit_does_not_skip_what_follows_the_cut(
+    own, topic, session, tmp_path, caplog, is_committed
+):
+    project = EmitProject(tmp_path, own, topic, partitions=1)
+    project.register("all", ALL)
+    log = CutLog(own, project.topic)
+    with project.running():
+        project.until_begun()
+        places = project.send(100)
+        project.until("all", places)
+        log.remember()
+        before = committed_positions(project.matched, project.sources)
+        places += project.send(50)
+        project.until("all", places)
+    if not is_committed:  # as by a process that was killed
+        commit_positions(project.matched, before)
+
+    log.cut()
+    project.sent = 100
+    places += project.send(80)
+
+    with project.running():
+        project.until("all", places)
+    assert "another leader has a log of its own from offset 100 on" in caplog.text
 
 
 def test_dead_letters_behind_the_cut_are_replayed(own, topic):

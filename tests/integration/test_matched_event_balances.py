@@ -303,13 +303,14 @@ def test_an_end_before_what_was_sent_is_asked_for_again(project, monkeypatch):
     project.emit("all", 0, 5)
     ends = iter([4, 5])
 
-    def watermarks(config, sources):
-        marks = actual(config, sources)
+    def latest_offsets(config, sources):
+        latest = actual(config, sources)
         source = project.source(0)
-        return marks | {source: (marks[source][0], next(ends, marks[source][1]))}
+        end, epoch = latest[source]
+        return latest | {source: (next(ends, end), epoch)}
 
-    actual = positions_module.watermarks
-    monkeypatch.setattr(positions_module, "watermarks", watermarks)
+    actual = positions_module.latest_offsets
+    monkeypatch.setattr(positions_module, "latest_offsets", latest_offsets)
     position, sent = project.start(0)
     assert (position.offset, sent.queries) == (5, {"all"})
 

@@ -259,7 +259,8 @@ def accept_dispatch(
     is_gap = before.topic_id == topic_id and after > refusal.next_offset
     # Otherwise offsets mean other records than those whose copies are there.
     scan_from = before.scan_from if is_gap else end
-    at = replace(before, offset=after, topic_id=topic_id, scan_from=scan_from)
+    epoch = before.epoch if is_gap else -1
+    at = replace(before, offset=after, topic_id=topic_id, scan_from=scan_from, epoch=epoch)
     with keep_accepted(
         project.settings,
         route.group,

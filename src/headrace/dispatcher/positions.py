@@ -7,7 +7,8 @@ committed, as after a week without an instance, all that the source has is to be
 the target has.
 
 The metadata of a commit names the topic id that the offset is one of; the offset at the target from
-which on copies of later records are to be looked for; and the instance that committed.
+which on copies of later records are to be looked for; and the instance that committed. The leader
+epoch of a commit is that of the source (KIP-320): it says whether the log was cut since.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from headrace.kafka.client import (
     earliest_offsets,
     latest_offsets,
 )
+from headrace.kafka.log_cuts import Seen, find_cuts_by_new_leaders
 from headrace.model import TopicPartition
 from headrace.transfer.committed_position import CommittedPosition
 from headrace.transfer.instance import Starts
@@ -61,8 +63,9 @@ def commit_positions(route: Route, positions: Mapping[TopicPartition, CommittedP
         BrokerUnreachableError: if its brokers do not answer.
         KafkaException: if others subscribe with its group.
     """
+    topic = route.target_topic
     offsets = [
-        confluent_kafka.TopicPartition(route.target_topic, source.partition, at.offset, at.metadata)
+        confluent_kafka.TopicPartition(topic, source.partition, at.offset, at.metadata, at.epoch)
         for source, at in positions.items()
     ]
     with naming_site(route.target_site):
@@ -88,7 +91,7 @@ def find_starts(route: Route) -> Starts[CommittedPosition]:
     known = committed_positions(route, ready)
     with naming_site(route.source_site):
         firsts = earliest_offsets(route.source, ready)
-        ends = {source: end for source, (end, _) in latest_offsets(route.source, ready).items()}
+        ends = latest_offsets(route.source, ready)
     known |= {s: CommittedPosition(firsts[s]) for s in ready if s not in known}
     known |= _behind_what_was_sent(
         route,
@@ -99,14 +102,23 @@ def find_starts(route: Route) -> Starts[CommittedPosition]:
         },
         firsts,
     )
+    seen = {
+        source: Seen(at.offset, at.epoch)
+        for source, at in known.items()
+        if at.topic_id == topic.topic_id
+    }
+    with naming_site(route.source_site):
+        cuts = find_cuts_by_new_leaders(route.source, seen, ends)
     positions: dict[TopicPartition, CommittedPosition] = {}
     for source in ready:
-        at = known[source]
-        loss = _loss(route, source, at, topic.topic_id, (firsts[source], ends[source]))
+        at, (end, epoch) = known[source], ends[source]
+        loss = _loss(route, source, at, topic.topic_id, (firsts[source], end, cuts.get(source)))
         if loss is not None:
             refused[source] = loss
         else:
-            positions[source] = replace(at, topic_id=topic.topic_id)
+            # What was sent since the commit is judged by its epoch, also by the next start.
+            kept = epoch if at.epoch < 0 else at.epoch
+            positions[source] = replace(at, topic_id=topic.topic_id, epoch=kept)
     return Starts(positions, refused, frozenset())
 
 
@@ -168,9 +180,9 @@ def _loss(
     source: TopicPartition,
     at: CommittedPosition,
     topic_id: str,
-    log: tuple[int, int],
+    log: tuple[int, int, int | None],
 ) -> DispatcherLossError | None:
-    first, end = log
+    first, end, cut = log
     name = source.path
     where = (route.dispatcher, route.target_site, name, at.offset)
     if at.topic_id not in {"", topic_id}:
@@ -178,6 +190,9 @@ def _loss(
     if at.offset < first:
         gone = f"{first - at.offset} offsets are gone, {at.offset} to {first - 1}"
         return DispatcherLossError(*where, first, f"{gone}: retention or an operator deleted them")
+    if cut is not None:
+        reason = f"its log was truncated at offset {cut}, and dispatched records are gone"
+        return DispatcherLossError(*where, cut, reason)
     if at.offset > end:
         reason = f"its log ends at offset {end}: it was truncated, and dispatched records are gone"
         return DispatcherLossError(*where, end, reason)

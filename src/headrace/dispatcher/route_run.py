@@ -30,12 +30,14 @@ from headrace.errors import (
     RefusedError,
 )
 from headrace.kafka.client import latest_offsets
+from headrace.kafka.log_cuts import Seen
 from headrace.model import TopicPartition
 from headrace.pipelines.failures import FailureKind, RestartBudget, headline, kind_of
 from headrace.runtime.clock import now_in_ms
 from headrace.runtime.instance_name import process_name
 from headrace.transfer.committed_position import CommittedPosition
 from headrace.transfer.instance import SourceChangedError, Starts
+from headrace.transfer.source_epochs import source_epochs
 from headrace.transfer.spark_query import DoneBatches, KafkaQuery
 from headrace.transfer.target import naming_site
 
@@ -265,12 +267,16 @@ class RouteRun:
         """
         self._check_claim(running)
         positions = running.positions
+        seen = {source: Seen(at.offset, at.epoch) for source, at in positions.items()}
+        with naming_site(self._route.source_site):
+            epochs = source_epochs(self._route.source, seen)
         if done is not None:
             positions = {
                 source: replace(
                     positions[source],
                     offset=offset,
                     scan_from=running.ends[self._route.copy_of(source)],
+                    epoch=epochs[source],
                 )
                 for source, offset in done.positions.items()
             }

@@ -3,18 +3,24 @@
 Spark reports what it has sent when a batch ends. What it sent since is at the end of the target's
 topic, and each copy names its record. It may have gaps: where a record was refused, those behind it
 may be there.
+
+A copy names its record by the offset alone. Where the log of the source has another leader since
+the commit, the records from that one's first on may be others than those that were sent: they are
+sent, once more if need be.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.dispatcher.route import Route
+from headrace.kafka.log_cuts import Seen, find_cuts
 from headrace.model import TopicPartition
 from headrace.transfer.committed_position import CommittedPosition
 from headrace.transfer.tail import offsets_since
+from headrace.transfer.target import naming_site
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -42,12 +48,13 @@ def sent_since(
     """Returns which records of the source, from the positions on, are at the target.
 
     Raises:
-        AuthorizationError: if an ACL is missing at the target.
-        BrokerUnreachableError: if its brokers do not answer for 30 s.
+        AuthorizationError: if an ACL is missing at a site.
+        BrokerUnreachableError: if the brokers of a site do not answer for 30 s.
     """
     floors = {route.copy_of(source): at.scan_from for source, at in positions.items()}
     there = offsets_since(route.copies(positions), floors)
     sent: dict[TopicPartition, SentRecords] = {}
+    seen: dict[int, Seen] = {}
     for source, at in positions.items():
         numbers = [offset - at.offset for offset in there.get(route.copy_of(source), ())]
         known = [number for number in numbers if 0 <= number < MAX_OFFSETS]
@@ -56,6 +63,13 @@ def sent_since(
             for number in known:
                 marks[number] = 1
             sent[source] = SentRecords(at.offset, bytes(marks))
+            seen[source.partition] = Seen(at.offset + len(marks), at.epoch)
+    with naming_site(route.source_site):
+        cuts = find_cuts(route.source, route.topic, seen)
+    for partition, cut in cuts.items():
+        source = TopicPartition(route.topic, partition)
+        whole = max(cut - sent[source].first, 0)
+        sent[source] = replace(sent[source], marks=sent[source].marks[:whole])
     return sent
 
 

@@ -98,14 +98,35 @@ def whole_ends(
         AuthorizationError: if reading a topic is not allowed.
     """
     ends = {partition: Seen(*end) for partition, end in latest_offsets(config, seen).items()}
+    cuts = find_cuts_by_new_leaders(config, seen, ends)
+    return {partition: end for partition, end in ends.items() if partition not in cuts}
+
+
+def find_cuts_by_new_leaders(
+    config: ClientConfig,
+    seen: Mapping[TopicPartition, Seen],
+    ends: Mapping[TopicPartition, tuple[int, int]],
+) -> dict[TopicPartition, int]:
+    """Returns where logs were cut before a position, of those that another leader has now.
+
+    Args:
+        config: of the cluster.
+        seen: what was read of each log.
+        ends: of these logs, as :func:`latest_offsets` returns them.
+
+    Raises:
+        BrokerUnreachableError: if the brokers do not answer about a partition within 15 s.
+        AuthorizationError: if reading a topic is not allowed.
+    """
     newly_led: dict[str, dict[int, Seen]] = {}
     for partition, at in seen.items():
-        if at.epoch != ends[partition].epoch:
+        if at.epoch != ends[partition][1]:
             newly_led.setdefault(partition.topic, {})[partition.partition] = at
-    for topic, positions in newly_led.items():
-        for number in find_cuts(config, topic, positions):
-            del ends[TopicPartition(topic, number)]
-    return ends
+    return {
+        TopicPartition(topic, number): cut
+        for topic, positions in newly_led.items()
+        for number, cut in find_cuts(config, topic, positions).items()
+    }
 
 
 def _answers(

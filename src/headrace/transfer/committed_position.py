@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import confluent_kafka
 
+from headrace.kafka.client import leader_epoch
+
 _PARTS = 3
 
 
@@ -18,12 +20,15 @@ class CommittedPosition:
         topic_id: of the topic that it is an offset of; empty: not known.
         scan_from: offset at the target; copies of records from ``offset`` on are after it.
         instance: that committed it; empty: none did.
+        epoch: of a leader of the source's partition that had what is before the offset; -1: not
+            known.
     """
 
     offset: int
     topic_id: str = ""
     scan_from: int = 0
     instance: str = ""
+    epoch: int = -1
 
     @property
     def metadata(self) -> str:
@@ -35,5 +40,6 @@ class CommittedPosition:
         """Returns what an offset and its metadata say."""
         parts = (committed.metadata or "").split(" ", _PARTS - 1)
         if len(parts) == _PARTS and parts[1].isdecimal():
-            return cls(committed.offset, parts[0], int(parts[1]), parts[2])
+            epoch = leader_epoch(committed)
+            return cls(committed.offset, parts[0], int(parts[1]), parts[2], epoch)
         return cls(committed.offset)

@@ -108,6 +108,7 @@ def run(monkeypatch, tmp_path):
             "commit_positions": sites.commit,
             "committed_positions": lambda *_: {SOURCE: sites.committed},
             "latest_offsets": sites.ends,
+            "source_epochs": lambda _, seen: dict.fromkeys(seen, -1),
             "route_query": query,
         }
         for name, fake in fakes.items():

@@ -32,7 +32,7 @@ ROUTE = Route(
     "events",
 )
 ZERO, ONE = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
-EIGHT = CommittedPosition(8, "id", 20, "host-1")
+EIGHT = CommittedPosition(8, "id", 20, "host-1", epoch=3)
 
 
 class Sites:
@@ -43,7 +43,7 @@ class Sites:
             "clicks": LiveTopic("clicks", "id", 2, 1),
             "events": LiveTopic("events", "target-id", 2, 1),
         }
-        self.firsts, self.end = {}, 10
+        self.firsts, self.end, self.epoch, self.cuts = {}, 10, 4, {}
         self.committed, self.since = {}, {}
 
     def describe(self, _, names):
@@ -53,12 +53,22 @@ class Sites:
         return {partition: self.firsts.get(partition, 0) for partition in partitions}
 
     def latest(self, _, partitions):
-        return dict.fromkeys(partitions, (self.end, 0))
+        return dict.fromkeys(partitions, (self.end, self.epoch))
+
+    def find_cuts(self, config, seen, ends):
+        assert config == ROUTE.source
+        return {
+            place: self.cuts[place]
+            for place, at in seen.items()
+            if place in self.cuts and -1 != at.epoch != ends[place][1]
+        }
 
     def offsets(self, config, group, copies):
         assert (config, group) == (ROUTE.target, ROUTE.group)
         return [
-            confluent_kafka.TopicPartition("events", copy.partition, at.offset, at.metadata)
+            confluent_kafka.TopicPartition(
+                "events", copy.partition, at.offset, at.metadata, at.epoch
+            )
             for copy in copies
             if (at := self.committed.get(copy.partition)) is not None
         ]
@@ -78,6 +88,7 @@ def sites(monkeypatch):
     monkeypatch.setattr(positions, "describe", made.describe)
     monkeypatch.setattr(positions, "earliest_offsets", made.earliest)
     monkeypatch.setattr(positions, "latest_offsets", made.latest)
+    monkeypatch.setattr(positions, "find_cuts_by_new_leaders", made.find_cuts)
     monkeypatch.setattr(positions, "committed", made.offsets)
     monkeypatch.setattr(positions, "offsets_since", made.offsets_since)
     return made
@@ -104,7 +115,10 @@ def test_an_offset_that_others_committed_is_an_offset_alone(sites, monkeypatch, 
 def test_a_route_begins_with_the_first_record(sites):
     sites.firsts[ONE] = 4
     starts = find_starts(ROUTE)
-    assert starts.positions == {ZERO: CommittedPosition(0, "id"), ONE: CommittedPosition(4, "id")}
+    assert starts.positions == {
+        ZERO: CommittedPosition(0, "id", epoch=sites.epoch),
+        ONE: CommittedPosition(4, "id", epoch=sites.epoch),
+    }
     assert starts.refused == {}
 
 
@@ -141,7 +155,16 @@ def test_records_that_were_sent_before_they_went_are_no_loss(sites, sent, is_los
     starts = find_starts(ROUTE)
     assert (ZERO in starts.refused) == is_lost
     if not is_lost:
-        assert starts.positions[ZERO] == CommittedPosition(7, "id", 20, "h")
+        assert starts.positions[ZERO] == CommittedPosition(7, "id", 20, "h", sites.epoch)
+
+
+def test_a_log_that_was_cut_before_the_position_and_grew_again_is_a_loss(sites):
+    sites.committed = {0: EIGHT, 1: EIGHT}
+    sites.cuts = {ONE: 6}
+    starts = find_starts(ROUTE)
+    assert starts.positions.keys() == {ZERO}
+    assert starts.refused[ONE].accepted_offset == 6
+    assert "truncated at offset 6" in starts.refused[ONE].reason
 
 
 @pytest.mark.parametrize("missing", ["clicks", "events"])

@@ -233,7 +233,7 @@ class EventEmitter:
         if start.is_first:
             _LOG.warning("%s: begins with new events: no position is known", self._status.name)
         for loss in start.losses:
-            _LOG.error("%s: events are skipped: %s", self._status.name, loss)
+            _LOG.error("%s: %s", self._status.name, loss)
         return start
 
     def _count_sent(

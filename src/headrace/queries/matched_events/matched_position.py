@@ -50,6 +50,7 @@ class MatchedPosition:
         skipped: number of offsets that Kafka deleted before they were matched, since the first
             start.
         queries: the queries that earlier events are matched with; ``None`` if not known.
+        epoch: epoch of a leader that had all events before ``offset``; -1 if not known.
     """
 
     offset: int
@@ -59,6 +60,7 @@ class MatchedPosition:
     instance: str = ""
     skipped: int = 0
     queries: MatchedQueries | None = None
+    epoch: int = -1
 
     @property
     def matches_nothing(self) -> bool:

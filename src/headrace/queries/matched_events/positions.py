@@ -6,6 +6,9 @@ events are matched with. The first start begins at the ends of the partitions. A
 of the topic of matched events in the group, the mark, says that a start came before. Then
 partitions without a position, which are new, or of a recreated topic, begin with their first event.
 If there were no queries before, all partitions go on at their ends.
+
+Events are known by their offsets. Where another leader does not have the log up to the last event
+that was sent, the partition goes on where the logs part: those events may be others (KIP-320).
 """
 
 from __future__ import annotations
@@ -21,9 +24,10 @@ from headrace.kafka.client import (
     committed,
     earliest_offsets,
     high_watermarks,
-    watermarks,
+    latest_offsets,
 )
 from headrace.kafka.headers import headers_of
+from headrace.kafka.log_cuts import Seen, find_cuts_by_new_leaders
 from headrace.kafka.range_reader import Record, read_records
 from headrace.model import OffsetRange, TopicPartition
 from headrace.queries.matched_events.matched_position import MatchedPosition, MatchedQueries
@@ -42,7 +46,7 @@ class MatchStart:
     Attributes:
         positions: the position of each partition.
         sent: the event that a partition goes on with, if records of it were sent, by partition.
-        losses: sentences about events that can't be matched any more.
+        losses: sentences about events that can't be matched any more, or may be sent twice.
         records: number of records that were sent since the positions were committed.
         is_first: whether no positions are committed, or the brokers have lost them.
     """
@@ -85,22 +89,31 @@ def find_start(matched: MatchedTopic, failover_seconds: float = 10.0) -> MatchSt
         source: last[source].offset + 1 if source in last else at.offset
         for source, at in before.items()
     }
-    marks = _watermarks(matched, sources, looked_at, failover_seconds)
+    firsts, ends = _bounds(matched, sources, looked_at, failover_seconds)
+    seen = {source: Seen(looked_at[source], at.epoch) for source, at in before.items()}
+    cuts = find_cuts_by_new_leaders(matched.config, seen, ends)
     positions: dict[TopicPartition, MatchedPosition] = {}
     sent: dict[TopicPartition, SentOfEvent] = {}
     losses: list[str] = []
     for source in sources:
-        first, end = marks[source]
-        new = MatchedPosition(end, live.topic_id, target_id, floors[matched.target(source)])
+        first, (end, epoch) = firsts[source], ends[source]
+        scan_from = floors[matched.target(source)]
+        new = MatchedPosition(end, live.topic_id, target_id, scan_from, epoch=epoch)
         at, event = known.get(source), last.get(source)
         if source in before:
-            if event is not None and first <= event.offset < end:
+            reached, whole_to = looked_at[source], min(end, cuts.get(source, end))
+            if event is not None and first <= event.offset < whole_to:
                 sent[source] = event
-            reached = looked_at[source]
-            if not first <= reached <= end:
+            if source in cuts:
+                there = f"another leader has a log of its own from offset {cuts[source]} on"
+                losses.append(f"{source}: {there}; its events are sent, though some may have been")
+            elif not first <= reached <= end:
                 there = f"the topic has {first} to {end}"
-                losses.append(f"{source}: the next event was {reached}, and {there}")
-            positions[source] = _going_on(before[source], reached, sent.get(source), new, first)
+                losses.append(
+                    f"{source}: events are skipped: the next event was {reached}, and {there}"
+                )
+            at_end = replace(new, offset=whole_to)
+            positions[source] = _going_on(before[source], reached, sent.get(source), at_end, first)
         elif at is not None and at.matches_nothing:
             positions[source] = replace(new, skipped=at.skipped, queries=at.queries)
         else:
@@ -108,23 +121,23 @@ def find_start(matched: MatchedTopic, failover_seconds: float = 10.0) -> MatchSt
     return MatchStart(positions, sent, losses, records, is_first=not marks_of_start)
 
 
-def _watermarks(
+def _bounds(
     matched: MatchedTopic,
     sources: Collection[TopicPartition],
     looked_at: Mapping[TopicPartition, int],
     failover_seconds: float,
-) -> dict[TopicPartition, tuple[int, int]]:
-    """Returns the first offset and the end of each partition.
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, tuple[int, int]]]:
+    """Returns the first offset of each partition, and its end with the epoch of the leader.
 
     After a failover, the new leader may for a moment report a lower end than the old leader did. An
     end before the events that were matched is asked for again for a while.
     """
     deadline = time.monotonic() + failover_seconds
     while True:
-        marks = watermarks(matched.config, sources)
-        is_cut = any(marks[source][1] < offset for source, offset in looked_at.items())
+        ends = latest_offsets(matched.config, sources)
+        is_cut = any(ends[source][0] < offset for source, offset in looked_at.items())
         if not is_cut or time.monotonic() > deadline:
-            return marks
+            return earliest_offsets(matched.config, sources), ends
         time.sleep(_ASK_SECONDS)
 
 
@@ -138,7 +151,7 @@ def _going_on(
         looked_at: the offset before which all events were matched.
         sent: the last event before ``looked_at`` with records that were sent. The partition goes on
             with this event, because records of it may be missing.
-        new: the position at the ends of both topics.
+        new: the position at the ends of both topics, or where the log of events was truncated.
         first: the offset of the first event in Kafka.
     """
     end, scan_from = new.offset, new.scan_from

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import MatchedEventsRunningError
 from headrace.kafka.client import high_watermarks, watermarks
+from headrace.kafka.log_cuts import Seen
 from headrace.model import TopicPartition
 from headrace.queries.matched_events.matched_position import MatchedPosition
 from headrace.queries.matched_events.matched_topic import MatchedTopic
@@ -21,6 +22,7 @@ from headrace.queries.matched_events.positions import (
     commit_positions,
     committed_positions,
 )
+from headrace.transfer.source_epochs import source_epochs
 from headrace.transfer.spark_query import DoneBatches, KafkaQuery, OutgoingRows, ReadTopic
 
 if TYPE_CHECKING:
@@ -117,6 +119,7 @@ class RunningQuery:
 
         Raises:
             MatchedEventsRunningError: if another process has committed positions.
+            SourceChangedError: if a log was cut before a committed position.
         """
         # The ends before progress is read: records of events after the batch are behind them.
         ends = self._read_target_ends()
@@ -167,12 +170,16 @@ class RunningQuery:
         time.sleep(_SETTLE_SECONDS)
 
     def _positions_behind(self, done: DoneBatches) -> dict[TopicPartition, MatchedPosition]:
+        seen = {source: Seen(at.offset, at.epoch) for source, at in self._positions.items()}
+        epochs = source_epochs(self._matched.config, seen)
         positions: dict[TopicPartition, MatchedPosition] = {}
         for source, offset in done.positions.items():
             at = self._positions[source]
             queries = None if at.queries is None else replace(at.queries, registry=self.registry)
             scan_from = self._target_ends[self._matched.target(source)]
-            positions[source] = replace(at, offset=offset, scan_from=scan_from, queries=queries)
+            positions[source] = replace(
+                at, offset=offset, scan_from=scan_from, queries=queries, epoch=epochs[source]
+            )
         return positions
 
     def _read_target_ends(self) -> Mapping[TopicPartition, int]:
