@@ -108,7 +108,7 @@ class PipelineProgress:
         Raises:
             ValueError: if a value has another type than its field.
         """
-        names = {each.name for each in fields(cls)}
+        names = {member.name for member in fields(cls)}
         figures = {name: value for name, value in values.items() if name not in names}
         return msgspec.convert({**values, "figures": figures}, cls)
 

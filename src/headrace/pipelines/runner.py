@@ -40,7 +40,12 @@ def run_pipelines(
     sources = [source for pipeline in pipelines for source in pipeline.sources]
     if any(isinstance(source.topic.record_format, Avro) for source in sources):
         require_extra("avro")
-    observe({each.name: PipelineProgress(each.name, reason=SPARK_STARTS) for each in pipelines})
+    observe(
+        {
+            pipeline.name: PipelineProgress(pipeline.name, reason=SPARK_STARTS)
+            for pipeline in pipelines
+        }
+    )
     with driver_session(settings, deployment) as spark:
         return Driver(spark, settings, deployment).run(
             pipelines, once=once, observe=observe, stop=stop

@@ -138,12 +138,14 @@ class EarlierIndex:
         self._marks = folder / _MARKS
         self._options = index_options()
         self._entries_folder, self._prints_folder = folder / _INDEX, folder / _FINGERPRINTS
-        there = [each.name for each in self._entries_folder.glob("*") if RangeEntries.are_in(each)]
+        there = [
+            entry.name for entry in self._entries_folder.glob("*") if RangeEntries.are_in(entry)
+        ]
         self._ranges = {range_: self._entries(range_) for range_ in map(Range.parse, sorted(there))}
         self._prints = {range_: self._runs(range_) for range_ in self._ranges}
-        for each in (*self._entries_folder.glob("*"), *self._prints_folder.glob("*")):
-            if each.name not in there:  # a crash left it, or another version
-                shutil.rmtree(each) if each.is_dir() else each.unlink()
+        for entry in (*self._entries_folder.glob("*"), *self._prints_folder.glob("*")):
+            if entry.name not in there:  # a crash left it, or another version
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         self.ingested = self._read_marks()
 
     def ingest(self, segments: Mapping[str, Sequence[SortedFile]]) -> None:
@@ -161,7 +163,9 @@ class EarlierIndex:
         for range_ in by_range:
             self._prints[range_].delete_replaced()
         max_files = self.max_files_of_a_range
-        self._compact([each for each in by_range if self._ranges[each].file_count > max_files])
+        self._compact(
+            [range_ for range_ in by_range if self._ranges[range_].file_count > max_files]
+        )
 
     def mark_ingested(self, names: Iterable[str]) -> None:
         """Records segments, by their names, as ingested."""
@@ -226,7 +230,7 @@ class EarlierIndex:
     def expire(self, before_us: int) -> None:
         """Deletes the slices that end before a time."""
         number = slice_of(before_us, self.slice_us)
-        expired = [each for each in self._ranges if each.last < number]
+        expired = [range_ for range_ in self._ranges if range_.last < number]
         expired_us = max(self.ingested.expired_us, number * self.slice_us)
         if expired or expired_us != self.ingested.expired_us:
             self._mark(replace(self.ingested, expired_us=expired_us), without=expired)
@@ -306,7 +310,9 @@ class EarlierIndex:
 
         So a crash leaves marks that name no file that is gone, and none that the next start misses.
         """
-        files = {str(each): self._files(each) for each in self._ranges if each not in without}
+        files = {
+            str(range_): self._files(range_) for range_ in self._ranges if range_ not in without
+        }
         self.ingested = replace(marks, ranges=files)
         replace_file(self._marks, msgspec.json.encode(self.ingested))
 

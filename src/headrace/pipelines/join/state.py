@@ -161,7 +161,7 @@ class StateFolder:
                 parts = [part for part in parts if part.newest >= first_slice]
                 name, segment = self.write_segment(start, end, parts, events, level + 1)
                 index.mark_ingested([name])
-                files = {each: file for each, file in files.items() if each not in small}
+                files = {name: file for name, file in files.items() if name not in small}
                 files[name] = segment
         return files
 

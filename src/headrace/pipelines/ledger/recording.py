@@ -294,7 +294,7 @@ def _moved(
     """Lines that give rows another fate at their hop."""
     hop, before = came
     out, other = (
-        LedgerKey(hop, each, window, topic, _UNKNOWN_PARTITION) for each in (before, fate)
+        LedgerKey(hop, fate_, window, topic, _UNKNOWN_PARTITION) for fate_ in (before, fate)
     )
     return LedgerLine(out, Sums() - sums), LedgerLine(other, sums)
 

@@ -168,7 +168,7 @@ def fills_of(
             read = [*known, *read_before(entry.checkpoint)]
             # Of a partition that no batch has read, it is not known what was before the ledger.
             partitions = {range_.partition_id for range_ in read}
-            counted = [each for each in entry.ranges if each.partition_id in partitions]
+            counted = [range_ for range_ in entry.ranges if range_.partition_id in partitions]
             new = [part for range_ in counted for part in outside(read, range_)]
         is_fill = bool(new) and sorted(new) == sorted(entry.ranges)
         (result.entries if is_fill else result.others).append(entry)
@@ -209,7 +209,7 @@ def explains(changes: Sequence[Sums], missing: Sums) -> bool:
     few = len(changes) <= _MAX_CHANGES
     sizes = range(len(changes) + 1) if few else (0, len(changes))
     chosen = chain.from_iterable(combinations(changes, size) for size in sizes)
-    return any(missing + sum(each, Sums()) == Sums() for each in chosen)
+    return any(missing + sum(sums, Sums()) == Sums() for sums in chosen)
 
 
 def outside(ranges: Iterable[EntryRange], gap: EntryRange) -> list[EntryRange]:

@@ -47,7 +47,7 @@ def waiting_lines(
     """Returns the lines of what waits in a partition, from its sums by window."""
     return lines_of(
         {
-            LedgerKey(Hop.JOIN, Fate.WAITING, window, topic, partition): each
-            for window, each in sums.items()
+            LedgerKey(Hop.JOIN, Fate.WAITING, window, topic, partition): of_window
+            for window, of_window in sums.items()
         }
     )

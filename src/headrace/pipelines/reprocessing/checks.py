@@ -103,7 +103,7 @@ def refuse_older_topic(
         SinkError: if what the table records can't be read.
     """
     checkpoints = [CheckpointIds(pipeline.name, n + 1) for n in range(newest)]
-    places = {each.batch: [*each.partitions({topic.topic: topic}).values()] for each in checkpoints}
+    places = {ids.batch: [*ids.partitions({topic.topic: topic}).values()] for ids in checkpoints}
     names = [*places, *chain.from_iterable(places.values())]
     recorded = store.versions(names)
     for batch, positions in places.items():

@@ -56,7 +56,7 @@ class ReprocessedPart:
         if changes is not None:
             rows = (changes.added, changes.removed)
             rule = LedgerRule(window_seconds, topic.event_time, topic.event_id)
-            changed = changes_of(*(ledger_columns(rule, each).sums for each in rows))
+            changed = changes_of(*(ledger_columns(rule, table).sums for table in rows))
         return ReprocessedEntry(
             number=self.number,
             start=plan.times.start,

@@ -114,7 +114,7 @@ def cut_into_parts(
     for range_ in ranges:
         numbers: Counter[bool] = Counter()
         for piece in _pieces(range_.offsets, unread):
-            is_unread = any(piece.within(each) for each in unread)
+            is_unread = any(piece.within(offsets) for offsets in unread)
             together.setdefault((is_unread, numbers[is_unread]), []).append(piece)
             numbers[is_unread] += 1
     return [part for key in sorted(together) for part in _parts(together[key])]
@@ -122,8 +122,8 @@ def cut_into_parts(
 
 def _pieces(range_: OffsetRange, unread: Sequence[OffsetRange]) -> Iterator[OffsetRange]:
     """Divides a range where unread offsets begin and end."""
-    own = [each for each in unread if each.partition == range_.partition]
-    cuts = {at for each in own for at in (each.start, each.end)}
+    own = [offsets for offsets in unread if offsets.partition == range_.partition]
+    cuts = {at for offsets in own for at in (offsets.start, offsets.end)}
     within = sorted(at for at in cuts if range_.start < at < range_.end)
     for start, end in pairwise([range_.start, *within, range_.end]):
         if end > start:

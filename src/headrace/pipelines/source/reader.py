@@ -391,7 +391,7 @@ class RangeReader:
             return on_time, ()
         staying = [i for i in range(events) if i not in on_time.diverted]
         refused = {staying[i]: why for i, why in judged.rejected.items()}
-        records = [each for i, each in enumerate(on_time.records) if i not in judged.rejected]
+        records = [record for i, record in enumerate(on_time.records) if i not in judged.rejected]
         rejected = {**on_time.rejected, **refused}
         return OnTime(judged.rows, records, rejected, {*on_time.diverted, *refused}), refused
 

@@ -140,7 +140,7 @@ class enrich(Transform):  # noqa: N801  a verb, as the steps of users are
             schema, _ = readable_schema(self.reference.event)
         except Exception:  # noqa: BLE001  annotations run the user's code; told of the topic itself
             return
-        known = {each.name: each.type for each in schema.fields}
+        known = {member.name: member.type for member in schema.fields}
         yield from missing_columns(f"enrich, {self.reference.name}", self.columns, known)
         for name in self.columns:
             yield from new_column("enrich: the added column", f"{self.prefix}{name}", columns)
