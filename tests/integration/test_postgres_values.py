@@ -270,7 +270,19 @@ def test_blanks_at_the_end_of_a_char_do_not_count_in_a_key(database):
         ("regclass", pa.string(), "text"),
         ("bytea", pa.string(), "text"),
         ("tsvector", pa.string(), "text"),
+        ("tsvector", pa.date32(), "text"),
         ("tstzrange", pa.string(), "text"),
+        ("date", pa.int64(), "numeric"),
+        ("timestamptz[]", pa.int16(), "numeric"),
+        ("interval", pa.decimal128(10, 9), "numeric"),
+        ("boolean", pa.int8(), "numeric"),
+        ("varbit", pa.float64(), "numeric"),
+        ("macaddr8", pa.decimal128(10, 0), "numeric"),
+        ("cidr", pa.float32(), "numeric"),
+        ("bytea", pa.int64(), "numeric"),
+        ("bytea", pa.struct([("a", pa.string())]), "jsonb"),
+        ("int4range", pa.list_(pa.int32()), "jsonb"),
+        ("path", pa.list_(pa.float64()), "jsonb"),
         ("part", pa.string(), "jsonb"),
         ("part[]", pa.string(), "jsonb"),
         ("short[]", pa.string(), "jsonb"),
@@ -285,6 +297,24 @@ def test_a_type_that_would_change_most_values_is_refused_at_the_start(
     for look in (Postgres("clicks").changes, Postgres("clicks").open):
         with pytest.raises(TableMismatchError, match=f"column 'v' .*{fitting}"):
             look(found.context, columns)
+
+
+VECTOR = "CREATE EXTENSION vector; CREATE TABLE clicks (id int, v {})"
+
+
+@pytest.mark.parametrize("type_", ["vector", "halfvec"])
+@pytest.mark.parametrize("kind", [pa.string(), pa.list_(pa.float64())])
+def test_a_vector_that_would_round_is_refused(database, type_, kind):
+    found = database(VECTOR.format(type_))
+    with pytest.raises(TableMismatchError, match=f"column 'v' is {type_}, .*jsonb"):
+        Postgres("clicks").open(found.context, pa.schema([("v", kind)]))
+
+
+def test_a_vector_takes_floats(database):
+    found = database(VECTOR.format("vector"))
+    rows = pa.table({"v": pa.array([[0.1, 1.5], None], pa.list_(pa.float32()))})
+    assert put(found, Postgres("clicks"), rows) == []
+    assert found.execute("SELECT v::text FROM clicks") == [("[0.1,1.5]",), (None,)]
 
 
 PARTS = ["date", "timestamptz", "float8", "money", "point", "bytea", "name[]", "day"]
@@ -360,7 +390,11 @@ def test_times_in_an_array_of_a_line_of_a_file_are_kept_as_they_are(database, ty
 
 
 @pytest.mark.parametrize(
-    ("type_", "value"), [("money", 1.999), ("name", "a"), ('"char"', "ab"), ("oid", -1)]
+    ("type_", "value"),
+    [
+        *[("money", 1.999), ("name", "a"), ('"char"', "ab"), ("oid", -1), ("tsvector", "b a")],
+        ("daterange", "[2026-11-24 12:00,)"),
+    ],
 )
 def test_a_line_of_a_file_for_a_type_that_changes_values_is_left_out(database, type_, value):
     found = database(f"CREATE TABLE clicks (id int, v {type_})")

@@ -72,8 +72,6 @@ SELECT DISTINCT name FROM parts JOIN pg_catalog.pg_type ON oid = type
 WHERE (modifier >= 0 AND typname = ANY(%s)) OR typname = ANY(%s)
 """
 _FLOATS = frozenset({"float4", "float8"})
-# Every integer of so many bits is a float, too.
-_BITS_OF_FLOATS = 16
 
 
 class Kind(enum.Enum):
@@ -82,9 +80,11 @@ class Kind(enum.Enum):
     INTEGER = "integers"
     DECIMAL = "decimals"
     DOUBLE = "doubles"
+    FLOAT = "floats"
     SUM = "sums of doubles"
     TIME = "times"
     TEXT = "texts"
+    NESTED = "lists, structs and maps"
     JSON = "values of JSON"
 
 
@@ -93,17 +93,29 @@ _NAMES_OF_THE_SERVER = (
     *("regclass", "regcollation", "regconfig", "regdictionary", "regnamespace", "regoper"),
     *("regoperator", "regproc", "regprocedure", "regrole", "regtype"),
 )
-# They round to cents, cut texts, take a negative number for another one, or look names up.
+# They round to cents, cut texts, take a negative number for another one, look names up, make words
+# of a text, or keep three digits.
 _UNCLEAR = {
     "money": "numeric",
     **dict.fromkeys(_NUMBERS_OF_THE_SERVER, "bigint"),
-    **dict.fromkeys(("name", "char", *_NAMES_OF_THE_SERVER), "text"),
+    **dict.fromkeys(("name", "char", *_NAMES_OF_THE_SERVER, "tsvector", "tsquery"), "text"),
+    **dict.fromkeys(("halfvec", "sparsevec"), "jsonb"),
 }
-# They read escapes, make words of a text, or have a day or time that a text may be cut to.
-_UNCLEAR_OF_TEXTS = (
-    *("bytea", "tsvector", "tsquery", "daterange", "tsrange", "tstzrange"),
+_RANGES_OF_TIMES = (
+    *("daterange", "tsrange", "tstzrange"),
     *("datemultirange", "tsmultirange", "tstzmultirange"),
 )
+_RANGES_OF_NUMBERS = (
+    *("int4range", "int8range", "numrange"),
+    *("int4multirange", "int8multirange", "nummultirange"),
+)
+# They have a day or time that a text may be cut to, or round to a float.
+_UNCLEAR_OF_TEXTS = dict.fromkeys(_RANGES_OF_TIMES, "text") | {"vector": "jsonb"}
+# To them a number is a day, a time, seconds, a bit, an address, or a text.
+_UNCLEAR_OF_NUMBERS = (*FORMS, "bool", "bit", "varbit", "macaddr", "macaddr8", "cidr", "bytea")
+# To them a list is a range, an area, or a text with escapes.
+_UNCLEAR_OF_LISTS = (*_RANGES_OF_TIMES, *_RANGES_OF_NUMBERS, *FORMS, "bytea")
+_NUMBERS = (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE, Kind.FLOAT, Kind.SUM)
 _REFUSED = {
     ("float4", Kind.DOUBLE): "double precision",
     ("float4", Kind.DECIMAL): "numeric",
@@ -111,7 +123,15 @@ _REFUSED = {
     ("float8", Kind.DECIMAL): "numeric",
     ("time", Kind.TIME): "timestamptz",
     ("timetz", Kind.TIME): "timestamptz",
-    **{(name, Kind.TEXT): "text" for name in _UNCLEAR_OF_TEXTS},
+    ("bytea", Kind.TEXT): "text",  # it reads escapes
+    **{
+        (name, kind): fitting
+        for name, fitting in _UNCLEAR_OF_TEXTS.items()
+        for kind in (Kind.TEXT, Kind.JSON)
+    },
+    **{(name, kind): "numeric" for name in _UNCLEAR_OF_NUMBERS for kind in _NUMBERS},
+    **{(name, Kind.NESTED): "jsonb" for name in _UNCLEAR_OF_LISTS},
+    ("vector", Kind.NESTED): "jsonb, or let a step make array<float> of the lists",
 }
 
 
@@ -282,7 +302,7 @@ def rounded_within(connection: Connection, name: str, columns: Sequence[ColumnTy
 
     No error would come of them.
     """
-    unclear = {*_UNCLEAR, *_UNCLEAR_OF_TEXTS, *_FLOATS, *FORMS}
+    unclear = {*_UNCLEAR, *_UNCLEAR_OF_TEXTS, *_FLOATS, *FORMS, "bytea"}
     parameters = quoted(connection, name), list(_ROUNDED), list(unclear)
     rounded = {column for (column,) in connection.execute(_ROUNDED_PARTS, parameters).fetchall()}
     return [
@@ -296,14 +316,20 @@ def kinds_of(schema: pa.Schema) -> dict[str, Kind]:
     """Returns the kind of each column of rows that has one."""
     from pyarrow import types
 
+    def has_floats(kind: pa.DataType) -> bool:
+        """Whether it is a list whose numbers are as exact as those of a vector."""
+        return types.is_list(kind) and bool(types.is_float32(kind.value_type))
+
     checks = {
-        Kind.INTEGER: lambda kind: types.is_integer(kind) and kind.bit_width > _BITS_OF_FLOATS,
+        Kind.INTEGER: types.is_integer,
         Kind.DECIMAL: types.is_decimal,
         Kind.DOUBLE: types.is_float64,
+        Kind.FLOAT: types.is_float32,
         Kind.TIME: types.is_timestamp,
         Kind.TEXT: lambda kind: (
             types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
         ),
+        Kind.NESTED: lambda kind: types.is_nested(kind) and not has_floats(kind),
     }
     return {
         column.name: kind
