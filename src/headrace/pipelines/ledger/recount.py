@@ -47,7 +47,10 @@ def recount(snapshot: Snapshot, rule: LedgerRule, changed: Collection[str] = ())
     if rule.event_time in changed:
         return _changed_times(rule)
     named = [name for name in rule.columns if name in {*snapshot.column_names} - {*changed}]
-    batches = snapshot.batches(named or snapshot.column_names[:1])
+    columns = named or snapshot.column_names[:1]
+    if not columns:
+        return Recount(failure="the table has no column whose values can be read as they were")
+    batches = snapshot.batches(columns)
     first = next(batches, None)
     if first is None:
         return Recount()

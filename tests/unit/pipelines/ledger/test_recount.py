@@ -175,3 +175,8 @@ def test_columns_of_other_types_tell_no_windows_and_no_ids(column, values):
 
 def test_a_table_that_has_lost_its_rows_is_known_to_have_none():
     assert recount(Rows(batch(("a", 0, 1)).slice(0, 0)), RULE) == Recount()
+
+
+def test_rows_without_a_column_that_can_be_read_are_not_counted_as_none():
+    unreadable = Rows(batch(("a", 0, 1)).select([]))
+    assert "no column" in recount(unreadable, LedgerRule(3600, None, "id")).failure
