@@ -16,6 +16,7 @@ from headrace.errors import TableMismatchError
 from headrace.model import FieldType
 from headrace.model.source import RECORD_COLUMNS
 from headrace.sinks.api import DELETED, RejectedRow
+from headrace.sinks.map_values import Convert, map_converter
 from headrace.sinks.profiles.latest import Latest, Where
 from headrace.sinks.profiles.rules import ProfileRules
 from headrace.sinks.profiles.store import (
@@ -245,8 +246,7 @@ class RowMerger:
             encoded = self._encoder.encode(value)
         except _UnreadableError:
             sentence = (
-                f"{name!r} holds a time outside the years 1 to 9999, a text that is not UTF-8, or "
-                "a map whose keys are lists or structs"
+                f"{name!r} holds a time outside the years 1 to 9999, or a text that is not UTF-8"
             )
             raise _RejectedError("wrong-value", sentence) from None
         if len(encoded) > MAX_VALUE_BYTES:
@@ -301,16 +301,17 @@ def _hash(at_us: int, text: str) -> str:
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
+    convert = map_converter(column.type)
     try:
-        return list(column.to_pylist(maps_as_pydicts="lossy"))
-    except (OverflowError, TypeError, ValueError):
-        return [_value(scalar) for scalar in column]
+        return [convert(value) for value in column.to_pylist()]
+    except (OverflowError, ValueError):
+        return [_value(scalar, convert) for scalar in column]
 
 
-def _value(scalar: pa.Scalar) -> Any:
+def _value(scalar: pa.Scalar, convert: Convert) -> Any:
     try:
-        return scalar.as_py(maps_as_pydicts="lossy")
-    except (OverflowError, TypeError, ValueError):
+        return convert(scalar.as_py())
+    except (OverflowError, ValueError):
         return _UNREADABLE
 
 
