@@ -232,16 +232,20 @@ class Ledger:
         return [line for line in entry.lines if (line.key.hop, line.key.partition) == at]
 
     def _identity(self, text: str) -> tuple[int | None, int]:
-        """Returns the window and the hash of a row that is only known as JSON."""
+        """Returns the window and the hash of a row that is only known as JSON.
+
+        A step may have made a time of another form, which is of no window.
+        """
         import pyarrow as pa
 
         values = msgspec.json.decode(text)
         id_ = value_at(values, self._rule.event_id) if self._rule.event_id else None
         hash_ = int(hash_texts(pa.array([id_], pa.string()))[0]) if isinstance(id_, str) else 0
         time = values.get(self._rule.event_time) if self._rule.event_time else None
-        if not isinstance(time, str):
+        try:
+            at = datetime.fromisoformat(time)  # type: ignore[arg-type]  # also of no text
+        except (TypeError, ValueError):
             return None, hash_
-        at = datetime.fromisoformat(time)
         seconds = math.floor(at.replace(tzinfo=at.tzinfo or UTC).timestamp())
         return seconds - seconds % self._rule.window_seconds, hash_
 

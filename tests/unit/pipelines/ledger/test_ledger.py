@@ -412,6 +412,8 @@ def test_rows_that_the_commit_rejects_are_dead_in_their_windows(site):
         '{"at": "1970-01-01T00:02:03.5+00:00", "meta": {"id": "e1"}}',
         '{"at": "1970-01-01T00:02:59", "meta": {"id": "e1"}}',
         '{"at": null}',
+        '{"at": "24.11.2026"}',
+        '{"at": 123}',
     ]
     rejected = [RejectedValues(row, "not-unique", "") for row in rows]
     ledger.correct(CommitRejection(rejected, []), "clicks")
@@ -419,7 +421,7 @@ def test_rows_that_the_commit_rejects_are_dead_in_their_windows(site):
     [id_hash] = hash_texts(pa.array(["e1"])).tolist()
     assert added(entry.lines) == {
         LedgerKey(Hop.SINK, fate, window, "clicks", -1): sums
-        for window, dead in [(120, Sums(2, 0, id_hash * 2 % 2**64)), (None, Sums(1, 0, 0))]
+        for window, dead in [(120, Sums(2, 0, id_hash * 2 % 2**64)), (None, Sums(3, 0, 0))]
         for fate, sums in [(Fate.DEAD, dead), (Fate.OUT, Sums() - dead)]
     }
 
