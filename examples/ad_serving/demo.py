@@ -173,7 +173,7 @@ def verdict(acknowledged: Counter[str], url: str) -> int:
     step("Let the ledger say the same, pipeline by pipeline", "headrace reconcile --recount")
     reconciled = ledger()
     show_ledger(reconciled)
-    agree = not any(each.missing or each.extra for each in sums)
+    agree = not any(sum_.missing or sum_.extra for sum_ in sums)
     agree = agree and not any(account.unaccounted for account in accounts)
     agree = agree and not any(status[name]["dead_letters"] for name in status)
     balanced = ledger_line(reconciled)
@@ -203,7 +203,9 @@ def show_stages(status: proof.Status) -> None:
     table = figures_table("What each pipeline did", "pipeline", *shown)
     for stage in STAGES:
         for name in stage:
-            values = (sum(status[name].get(each, 0) for each in names) for names in shown.values())
+            values = (
+                sum(status[name].get(figure, 0) for figure in names) for names in shown.values()
+            )
             table.add_row(name, *(f"{value:,}" for value in values))
         table.add_section()
     console.print(table)
@@ -213,20 +215,26 @@ def show_accounts(accounts: list[proof.Account]) -> None:
     """Shows where every event is, to the last one."""
     columns = ("sent", "table", "late or unmatched", "duplicates", "unaccounted")
     table = figures_table("Where every event is", "topic", *columns)
-    for each in accounts:
-        values = (each.sent, each.table, each.beside, each.duplicates, each.unaccounted)
-        style = "bold red" if each.unaccounted else ""
-        table.add_row(each.topic, *(f"{value:,}" for value in values), style=style)
+    for account in accounts:
+        values = (
+            account.sent,
+            account.table,
+            account.beside,
+            account.duplicates,
+            account.unaccounted,
+        )
+        style = "bold red" if account.unaccounted else ""
+        table.add_row(account.topic, *(f"{value:,}" for value in values), style=style)
     console.print(table)
 
 
 def show_sums(sums: list[proof.Sum]) -> None:
     """What is there beside what must be there, compared by ids and values."""
     table = figures_table("Side by side", "", "here", "raw file", "missing", "extra")
-    for each in sums:
-        values = each.actual.total(), each.expected.total(), each.missing, each.extra
-        style = "bold red" if each.missing or each.extra else ""
-        table.add_row(each.what, *(f"{value:,}" for value in values), style=style)
+    for sum_ in sums:
+        values = sum_.actual.total(), sum_.expected.total(), sum_.missing, sum_.extra
+        style = "bold red" if sum_.missing or sum_.extra else ""
+        table.add_row(sum_.what, *(f"{value:,}" for value in values), style=style)
     console.print(table)
 
 
@@ -265,7 +273,7 @@ def ledger_line(reconciled: list[dict[str, Any]]) -> bool:
     """Says in words what the ledger knows; True if it knows something, and of no difference."""
     balanced, unknown, unbalanced = [], [], []
     for pipeline in reconciled:
-        name, states = pipeline["pipeline"], {each["state"] for each in pipeline["windows"]}
+        name, states = pipeline["pipeline"], {window["state"] for window in pipeline["windows"]}
         if pipeline["breaks"] or pipeline["letters"]["differences"] or "unbalanced" in states:
             unbalanced.append(name)
         elif "balanced" in states and "unknown" not in states:
@@ -286,7 +294,7 @@ def ledger_line(reconciled: list[dict[str, Any]]) -> bool:
 
 def reasons(pipeline: dict[str, Any]) -> Iterator[str]:
     """Why the ledger does not know whether a pipeline balances."""
-    yield from (each["unknown"] for each in pipeline["windows"] if each["unknown"])
+    yield from (window["unknown"] for window in pipeline["windows"] if window["unknown"])
     yield pipeline["unknown"] or "no window is over"
 
 

@@ -79,7 +79,7 @@ class Week:
         self.rows = {replay.impression(row).event_id: row for row in rows}
         self.sent: Counter[str] = Counter()
         events: dict[str, dict[str, Any]] = {"impressions": {}, "clicks": {}, "conversions": {}}
-        for sending in (each for row in rows for each in replay.sendings(row)):
+        for sending in (sending for row in rows for sending in replay.sendings(row)):
             self.sent[sending.topic.name] += 1
             events[sending.topic.name][sending.event.event_id] = sending.event
         shown, clicked = events["impressions"], events["clicks"]
@@ -88,7 +88,9 @@ class Week:
         self.clicks = {id_: event for id_, event in clicked.items() if event.impression_id in shown}
         self.unmatched = {id_: event for id_, event in clicked.items() if id_ not in self.clicks}
         conversions = events["conversions"].values()
-        self.last_clicks = {each.event_id: self._last_click(each) for each in conversions}
+        self.last_clicks = {
+            conversion.event_id: self._last_click(conversion) for conversion in conversions
+        }
 
     def duplicates(self, topic: str) -> int:
         """How many events of a topic are sent for a second time."""
@@ -179,7 +181,7 @@ def joined_clicks() -> list[tuple[Any, ...]]:
 
 def expected_clicks(week: Week) -> Iterator[tuple[Any, ...]]:
     """Yields the rows that :func:`joined_clicks` must give."""
-    terms = {each.campaign: each for each in replay.CAMPAIGNS}
+    terms = {campaign.campaign: campaign for campaign in replay.CAMPAIGNS}
     for click in week.clicks.values():
         position = int(week.rows[click.impression_id]["position"])
         paid = terms[click.campaign]

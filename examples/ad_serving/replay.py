@@ -184,7 +184,7 @@ def replay(on_progress: Callable[[int, int], None]) -> Counter[str]:
     Raises:
         HeadraceError: if the broker does not acknowledge every event.
     """
-    week = sorted((each for row in rows() for each in sendings(row)), key=attrgetter("at"))
+    week = sorted((sending for row in rows() for sending in sendings(row)), key=attrgetter("at"))
     with Project.open(PROJECT).producer() as producer:
         for terms in CAMPAIGNS:
             producer.send(flow.campaigns, terms)

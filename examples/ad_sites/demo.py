@@ -316,8 +316,8 @@ def comparisons(
         "event_id", inner.field("event_id").alias("shown"), inner.field("position")
     )
     expected = Counter(
-        (each.event_id, each.impression_id, raw.impressions[each.impression_id].position)
-        for each in raw.clicks.values()
+        (clicked.event_id, clicked.impression_id, raw.impressions[clicked.impression_id].position)
+        for clicked in raw.clicks.values()
     )
     yield Comparison("Lake: clicks with impression", Counter(joined.rows()), expected)
     with psycopg.connect(url, options="-c TimeZone=UTC") as connection:
@@ -325,7 +325,7 @@ def comparisons(
             "SELECT window_start, campaign, clicks FROM click_counts"
         ).fetchall()
     counted = Counter({(start.date(), campaign): clicks for start, campaign, clicks in rows})
-    days = Counter((each.event_time.date(), each.campaign) for each in raw.clicks.values())
+    days = Counter((clicked.event_time.date(), clicked.campaign) for clicked in raw.clicks.values())
     yield Comparison("PostgreSQL: clicks by day and campaign", counted, days)
     for policy, site in SITES.items():
         yield Comparison(
@@ -337,7 +337,7 @@ def profiles(raw: Week, folder: Path) -> Counter[Any]:
     """The latest clicks of each user of the raw file, as the site has them."""
     project = Project.open(folder)
     there: Counter[Any] = Counter()
-    for user in {each.user for each in raw.clicks.values()}:
+    for user in {clicked.user for clicked in raw.clicks.values()}:
         profile = project.profile("users", user)
         if profile is not None:
             items = [entry.values["item_id"] for entry in profile.lists["clicks"]]
@@ -352,9 +352,10 @@ def latest(raw: Week, policy: str) -> Counter[Any]:
         if clicked.policy == policy:
             clicks[clicked.user].append(clicked)
     for own in clicks.values():
-        own.sort(key=lambda each: (each.event_time, each.event_id), reverse=True)
+        own.sort(key=lambda clicked: (clicked.event_time, clicked.event_id), reverse=True)
     return Counter(
-        (user, policy, *(each.item_id for each in own[:LATEST])) for user, own in clicks.items()
+        (user, policy, *(clicked.item_id for clicked in own[:LATEST]))
+        for user, own in clicks.items()
     )
 
 
@@ -365,12 +366,15 @@ def show(compared: Iterator[Comparison]) -> bool:
     for name in ("here", "raw file", "missing", "extra"):
         table.add_column(name, justify="right")
     agree = True
-    for each in compared:
-        missing, extra = (each.raw - each.here).total(), (each.here - each.raw).total()
+    for comparison in compared:
+        missing, extra = (
+            (comparison.raw - comparison.here).total(),
+            (comparison.here - comparison.raw).total(),
+        )
         agree = agree and not missing and not extra
-        values = each.here.total(), each.raw.total(), missing, extra
+        values = comparison.here.total(), comparison.raw.total(), missing, extra
         style = "bold red" if missing or extra else ""
-        table.add_row(each.what, *(f"{value:,}" for value in values), style=style)
+        table.add_row(comparison.what, *(f"{value:,}" for value in values), style=style)
     console.print(table)
     console.print("[bold green]They agree." if agree else "[bold red]They do not agree.")
     return agree
@@ -451,11 +455,11 @@ def show_ledger(ledger: Iterator[HopStates]) -> bool:
     for name in ("events", "balanced", "open", "wrong"):
         table.add_column(name, justify="right", no_wrap=True)
     balanced = True
-    for each in ledger:
-        counts = (each.events, each.windows["balanced"], each.still_open, each.wrong)
-        style = "" if each.is_balanced else "bold red"
-        table.add_row(each.name, *(f"{count:,}" for count in counts), style=style)
-        balanced = balanced and each.is_balanced
+    for balance in ledger:
+        counts = (balance.events, balance.windows["balanced"], balance.still_open, balance.wrong)
+        style = "" if balance.is_balanced else "bold red"
+        table.add_row(balance.name, *(f"{count:,}" for count in counts), style=style)
+        balanced = balanced and balance.is_balanced
     console.print(table)
     console.print("[bold green]They balance." if balanced else "[bold red]They do not balance.")
     return balanced

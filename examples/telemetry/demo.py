@@ -269,13 +269,13 @@ def show(compared: list[proof.Comparison]) -> bool:
     table = Table(title="Side by side", title_justify="left", box=SIMPLE_HEAD, show_footer=True)
     table.add_column("shape", "all", no_wrap=True)
     for name in proof.FIGURES:
-        total = sum(getattr(each, name) for each in compared)
+        total = sum(getattr(shape, name) for shape in compared)
         table.add_column(name, f"{total:,}", justify="right")
-    for each in compared:
-        figures = (f"{getattr(each, name):,}" for name in proof.FIGURES)
-        table.add_row(each.name, *figures, style="" if each.agrees else "bold red")
+    for shape in compared:
+        figures = (f"{getattr(shape, name):,}" for name in proof.FIGURES)
+        table.add_row(shape.name, *figures, style="" if shape.agrees else "bold red")
     console.print(table)
-    agree = all(each.agrees for each in compared)
+    agree = all(shape.agrees for shape in compared)
     console.print(proof.sentence(compared), style="bold green" if agree else "bold red")
     return agree
 

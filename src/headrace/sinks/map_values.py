@@ -39,11 +39,13 @@ def _converter(kind: pa.DataType) -> Convert | None:
 
     if types.is_map(kind):
         key, item = map_converter(kind.key_type), map_converter(kind.item_type)
-        return _nullable(lambda pairs: {json_key(key(name)): item(each) for name, each in pairs})
+        return _nullable(lambda pairs: {json_key(key(name)): item(value) for name, value in pairs})
     if types.is_struct(kind):
         known = {field.name: _converter(field.type) for field in kind}
-        inner = {name: each for name, each in known.items() if each is not None}
-        convert = _nullable(lambda row: row | {n: each(row[n]) for n, each in inner.items()})
+        inner = {name: converter for name, converter in known.items() if converter is not None}
+        convert = _nullable(
+            lambda row: row | {n: converter(row[n]) for n, converter in inner.items()}
+        )
         return convert if inner else None
     element = _converter(kind.value_type) if types.is_nested(kind) else None
     return element and _nullable(lambda values: [element(value) for value in values])

@@ -51,7 +51,11 @@ def comparable_columns(rule: LedgerRule, schema: pa.Schema) -> set[str]:
         checks = {rule.id_columns[0]: types.is_struct if "." in rule.event_id else _is_text}
     if rule.event_time is not None:
         checks[rule.event_time] = types.is_timestamp
-    return {each.name for each in schema if each.name in checks and checks[each.name](each.type)}
+    return {
+        column.name
+        for column in schema
+        if column.name in checks and checks[column.name](column.type)
+    }
 
 
 def hash_record_ids(

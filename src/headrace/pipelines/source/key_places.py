@@ -45,8 +45,8 @@ class KeyPlaces:
         if not keyed:
             return
         keys = [key for key, _ in keyed]
-        moved = {each: self._moved(each(keys)) for each in self._hashes}
-        self._hashes = [each for each in self._hashes if not moved[each].size]
+        moved = {hash_: self._moved(hash_(keys)) for hash_ in self._hashes}
+        self._hashes = [hash_ for hash_ in self._hashes if not moved[hash_].size]
         if not self._hashes:
             first = min(places[0] for places in moved.values())
             offset, count = keyed[first][1].offset(), len(self._has_records)

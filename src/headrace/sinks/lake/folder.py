@@ -30,7 +30,7 @@ class TableFolder:
         self._is_local = storage.is_local(root)
         self._known_folders: set[str] = set()
 
-    def each(
+    def for_each(
         self, do: Callable[[_Item], _Result], items: Iterable[_Item], *, at_once: int
     ) -> list[_Result]:
         """``do`` for each of ``items``, in their order.

@@ -83,7 +83,7 @@ class FileMerger:
             return file
 
         with cleaning_up_after_failure(lambda: self._folder.delete(written)):
-            return self._folder.each(merge, groups, at_once=_REMOTE_MERGES)
+            return self._folder.for_each(merge, groups, at_once=_REMOTE_MERGES)
 
     def _read(self, paths: Sequence[str]) -> Iterator[pa.Table]:
         for path in paths:

@@ -165,7 +165,7 @@ class PartitionedWriter:
         if not buffers:
             return
         encoding = self._encoding or self._chosen_encoding(buffers)
-        self._folder.each(
+        self._folder.for_each(
             lambda item: self._write_file(*item, encoding), buffers.items(), at_once=_REMOTE_WRITES
         )
 

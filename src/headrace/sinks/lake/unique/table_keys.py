@@ -50,7 +50,7 @@ class TableKeys:
         waiting = list(files)
         while waiting:
             batch, waiting = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
-            yield from self._folder.each(self._keys, batch, at_once=_AT_ONCE)
+            yield from self._folder.for_each(self._keys, batch, at_once=_AT_ONCE)
 
     def _keys(self, file: TableFile) -> RowKeys:
         rows = self._folder.read(file.path)
