@@ -276,7 +276,7 @@ def _changed_elsewhere(earlier: LedgerEntry, later: LedgerEntry) -> tuple[Ledger
     Where it is not known what waited before the later one, that is in an entry still to come.
     """
     known = {} if later.lacks_batches_after(earlier) else earlier.waiting
-    found = {
+    new = {
         topic: {
             p: lines
             for p, lines in held.items()
@@ -286,7 +286,7 @@ def _changed_elsewhere(earlier: LedgerEntry, later: LedgerEntry) -> tuple[Ledger
     }
     left = () if known is earlier.waiting else all_lines(earlier.waiting)
     within = (*earlier.changed_elsewhere, *later.changed_elsewhere)
-    return lines_of(added((*within, *all_lines(found), *negative(left))))
+    return lines_of(added((*within, *all_lines(new), *negative(left))))
 
 
 def _later(
