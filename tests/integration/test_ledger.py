@@ -1,6 +1,7 @@
 """The ledger on the real broker, Spark and table: balanced, and a planted difference is named."""
 
 import json
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -254,3 +255,26 @@ def side_differences(result):
         for number, window in enumerate(result.windows)
         for each in window.differences
     ]
+
+
+def test_events_that_were_counted_by_other_fields_or_sent_elsewhere_are_unknown(flow):
+    flow.topic = replace(flow.topic, event_id=None)
+    pipeline = flow.pipeline(late_data=LateData.DEAD_LETTER)
+    send_hours(flow, range(4))
+    run(flow, pipeline)
+    flow.send([at(n, 0) for n in range(900, 907)], partition=0)
+    run(flow, pipeline)
+    assert WindowState.UNKNOWN not in states(balance(flow, pipeline))
+    pipeline = flow.pipeline(late_data=Lake("late"))
+    flow.send([at(n, 0) for n in range(910, 913)], partition=0)
+    run(flow, pipeline)
+    first, *others = balance(flow, pipeline).windows
+    assert (first.state, first.side_rows) == (WindowState.UNKNOWN, 3)
+    assert not {WindowState.UNKNOWN, WindowState.UNBALANCED} & {other.state for other in others}
+    flow.topic = replace(flow.topic, event_id="event_id")
+    pipeline = flow.pipeline(late_data=Lake("late"))
+    send_hours(flow, [5], first=5000)
+    run(flow, pipeline)
+    windows = balance(flow, pipeline).windows
+    assert not any(window.differences for window in windows)
+    assert {window.state for window in windows[:4]} == {WindowState.UNKNOWN}

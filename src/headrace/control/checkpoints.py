@@ -18,6 +18,7 @@ from headrace.pipelines.checkpoint import (
     CurrentCheckpoint,
     checkpoint_root,
 )
+from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.lock import CheckpointLock, lock_folder
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds, held_positions, newest_checkpoint
@@ -104,7 +105,8 @@ def reset(
     positions = position_store(settings, pipeline)
     side_positions = side_position_store(settings, pipeline)
     cluster = KafkaCluster(broker_config(settings))
-    resets = Resets(pipeline, folder, positions, cluster, side_positions)
+    ledger = LedgerFolder(lake_uri(settings), pipeline.name, settings.storage)
+    resets = Resets(pipeline, folder, positions, cluster, side_positions, ledger)
     # No run of this machine may start between the read of the positions and the new checkpoint.
     # One elsewhere is noticed by the first commit (`Resets.to_table`).
     with _held(settings, pipeline):

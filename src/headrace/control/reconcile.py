@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
+from itertools import chain
 from math import lcm
 from typing import TYPE_CHECKING
 
@@ -16,6 +19,7 @@ from headrace.control.sinks import sink_context
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.client import describe, watermarks
 from headrace.kafka.dead_letters import dead_letters_topic, scan
+from headrace.model import Topic, TopicPartition
 from headrace.model.durations import microseconds
 from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint, checkpoint_root
 from headrace.pipelines.ledger.balance import Balance
@@ -35,6 +39,7 @@ from headrace.pipelines.ledger.windows import (
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds
 from headrace.queries.declaration import StandingQueries
+from headrace.runtime import storage
 from headrace.settings import Settings
 from headrace.sinks.api import CountsEvents, Recountable, Sink, Snapshot
 
@@ -127,6 +132,7 @@ class Reconciliation:
         windows = [balance.windows for balance in of_windows]
         reasons = [balance.unknown for balance in of_windows]
         reasons += [reason for balance in self.pipelines for reason in balance.uncounted]
+        reasons += [balance.letters.unknown for balance in self.pipelines]
         reasons += [balance.unknown for balance in self.queries]
         reasons += [balance.unknown for balance in self.matched_events]
         states = {window.state for shown in windows for window in shown}
@@ -246,6 +252,7 @@ class _PipelineReconciliation:
             lengths = (entry.window_seconds for entry in entries)
             seconds = lcm(max(lengths), self._counts.seconds)
             entries = [entry.with_windows(seconds) for entry in entries]
+        side_table = self._pipeline.side_table
         balance = Balance(
             entries,
             self._bounds(),
@@ -254,6 +261,8 @@ class _PipelineReconciliation:
             is_join=self._pipeline.join is not None,
             recorded=history.recorded,
             unrecorded_parts=history.unrecorded_parts,
+            counted_by={(topic.event_time, topic.event_id) for topic in self._counted_topics},
+            side_table="" if side_table is None else side_table.label,
         )
         counted = self._recount(balance) if self._request.recount else None
         side_recount = self._recount_side_table(balance, entries) if self._request.recount else None
@@ -274,20 +283,36 @@ class _PipelineReconciliation:
             not_recounted=tuple(self._not_recounted),
         )
 
+    @property
+    def _counted_topics(self) -> list[Topic]:
+        return [source.topic for source in self._pipeline.counted_sources]
+
+    @cached_property
+    def _partitions(self) -> Mapping[str, Collection[TopicPartition]] | None:
+        """The partitions of each topic; None: the brokers do not respond."""
+        topics = [source.topic.name for source in self._pipeline.sources]
+        try:
+            live = describe(broker_config(self._settings), topics)
+        except BrokerUnreachableError:
+            return None
+        return {topic: state.all_partitions for topic, state in live.items()}
+
     def _history(self) -> LedgerHistory:
         """Reads the entries that count by what the sink records at one moment."""
         place, options = (self._lake, self._pipeline.name), self._settings.storage
+        counts = {topic: len(of_topic) for topic, of_topic in (self._partitions or {}).items()}
         if self._is_snapshot:
-            return read_history(*place, self._versions, options)
+            return read_history(*place, self._versions, options, partitions=counts)
         known: set[str] = set()
 
         def noting(names: Collection[str]) -> Mapping[str, int]:
             known.update(names)
             return self._versions(names)
 
-        read_history(*place, noting, options)
+        read_history(*place, noting, options, partitions=counts)
         # An entry is written before its batch is committed.
-        return read_history(*place, versions_in(self._versions(known)), options)
+        versions = versions_in(self._versions(known))
+        return read_history(*place, versions, options, partitions=counts)
 
     def _versions(self, names: Collection[str]) -> Mapping[str, int]:
         return self._ended(names) if self._recorded is None else self._recorded.versions(names)
@@ -295,7 +320,7 @@ class _PipelineReconciliation:
     def _ended(self, names: Collection[str]) -> Mapping[str, int]:
         """Returns the last batches that Spark has noted, by the ids that a sink would record.
 
-        And the last part of a reprocessing that has an entry: without a sink's record, all count.
+        Of a checkpoint that is lost, all count; so do parts of a reprocessing that have an entry.
         """
         folder = CheckpointFolder(checkpoint_root(self._lake, self._settings), self._pipeline.name)
         ids = CheckpointIds(self._pipeline.name, 0)
@@ -308,19 +333,14 @@ class _PipelineReconciliation:
 
     def _bounds(self) -> CompletenessBounds:
         allowed_us = microseconds(self._pipeline.allowed_lateness)
-        topics = [source.topic.name for source in self._pipeline.sources]
+        if self._partitions is None:
+            return CompletenessBounds(allowed_us)
+        partitions = [*chain.from_iterable(self._partitions.values())]
         try:
-            config = broker_config(self._settings)
-            live = describe(config, topics)
-            partitions = [
-                partition for topic in live.values() for partition in topic.all_partitions
-            ]
-            ends = {
-                partition: latest
-                for partition, (_, latest) in watermarks(config, partitions).items()
-            }
+            found = watermarks(broker_config(self._settings), partitions)
         except BrokerUnreachableError:
             return CompletenessBounds(allowed_us)
+        ends = {partition: latest for partition, (_, latest) in found.items()}
         return CompletenessBounds(allowed_us, ends)
 
     def _recount(self, balance: Balance) -> Recount | None:
@@ -378,8 +398,7 @@ class _PipelineReconciliation:
         """Returns by what the ledger counts the rows of a sink, or why they can't be compared."""
         if others := self._project.writers_beside(sink):
             return Recount(failure=f"{sink.label} has rows of {', '.join(others)} too")
-        rows_of = self._pipeline.sources[: None if self._pipeline.join is None else 1]
-        topics = [source.topic for source in rows_of]
+        topics = self._counted_topics
         rules = {LedgerRule(balance.window_seconds, t.event_time, t.event_id) for t in topics}
         if len(rules) > 1:
             return Recount(failure="its topics have other fields for the event id or the time")
@@ -410,7 +429,7 @@ def _tells_rows_apart(sink: Sink) -> bool:
 
 def _last_ended(folder: CheckpointFolder, number: int) -> int:
     checkpoint = folder.checkpoint(CurrentCheckpoint(number, "", begun=True))
-    return checkpoint.last_ended()
+    return checkpoint.last_ended() if storage.exists(checkpoint.uri) else sys.maxsize
 
 
 def _by_times(entries: Sequence[ReprocessedEntry]) -> Iterator[ReprocessedTimes]:

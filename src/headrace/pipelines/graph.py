@@ -221,11 +221,16 @@ def _ledger(
     folder = LedgerFolder(context.lake, pipeline.name, context.storage)
     if spec.ledger is None:
         return PausedLedger(folder, checkpoint.number)
-    come_from = Hop.READ if pipeline.join is None else Hop.JOIN
-    rows = CountedRows(come_from=come_from)
+    topics = [source.topic for source in pipeline.counted_sources]
+    side_table = pipeline.side_table
+    rows = CountedRows(
+        come_from=Hop.READ if pipeline.join is None else Hop.JOIN,
+        counted_by=tuple(dict.fromkeys((topic.event_time, topic.event_id) for topic in topics)),
+        side_table="" if side_table is None else side_table.label,
+    )
     if stepped is not None:
         changed = () if stepped.uncounted else changed_columns(stepped.rows, spec.ledger.columns)
-        rows = CountedRows(stepped.uncounted, changed, come_from)
+        rows = replace(rows, uncounted=stepped.uncounted, changed=changed)
     return Ledger(
         folder,
         checkpoint.number,

@@ -153,6 +153,11 @@ class Pipeline(DeclaredValue):
         return beside if isinstance(beside, Sink) else None
 
     @property
+    def counted_sources(self) -> Sequence[Source]:
+        """The sources whose events are its rows: of a join, that of the later events."""
+        return self.sources if self.join is None else self.sources[:1]
+
+    @property
     def sinks(self) -> tuple[Sink, ...]:
         """The sinks that it writes to: its own, and the side table if it has one."""
         return (self.sink,) if self.side_table is None else (self.sink, self.side_table)

@@ -15,6 +15,7 @@ from headrace.pipelines.checkpoint import (
     CurrentCheckpoint,
     positions_of,
 )
+from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds, held_positions, newest_checkpoint
 from headrace.pipelines.source.initial import write_initial
@@ -32,6 +33,7 @@ class Resets:
         positions: what its sink records of it; None: nothing.
         cluster: where its topics are.
         side_positions: what the side table of late events records of it; None: nothing.
+        ledger: entries of its batches, if there may be any.
     """
 
     pipeline: Pipeline
@@ -39,6 +41,7 @@ class Resets:
     positions: PositionStore | None
     cluster: Cluster
     side_positions: PositionStore | None = None
+    ledger: LedgerFolder | None = None
 
     def to_start(self, start: Start) -> CurrentCheckpoint:
         """Begins at what the topics or the group's committed offsets say.
@@ -162,11 +165,13 @@ class Resets:
     def following(self) -> int:
         """Returns a number that no checkpoint of the pipeline has had.
 
-        It is above what both tables know: an older number would be refused by either of them.
+        It is above what both tables know: an older number would be refused by either of them. And
+        above what the ledger knows: its entries would be taken for those of other batches.
         """
         stores = (self.positions, self.side_positions)
-        newest = (newest_checkpoint(self.pipeline.name, store) or 0 for store in stores)
-        return self.folder.following(max(newest))
+        newest = [newest_checkpoint(self.pipeline.name, store) or 0 for store in stores]
+        spans = () if self.ledger is None else self.ledger.spans()
+        return self.folder.following(max(*newest, *(span.checkpoint for span in spans)))
 
     def _refuse_uncommitted(self) -> None:
         group = self.pipeline.consumer_group

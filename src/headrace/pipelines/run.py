@@ -38,6 +38,7 @@ from headrace.pipelines.failures import (
 )
 from headrace.pipelines.graph import Graph, RunContext, build
 from headrace.pipelines.late_data.declaration import LateData
+from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.reprocessed import ReprocessedFolder
 from headrace.pipelines.lifecycle_log import log_changes
 from headrace.pipelines.lock import CheckpointLock, lock_folder
@@ -204,7 +205,9 @@ class PipelineRun:
         lake, options = self._context.lake, self._context.storage
         root = checkpoint_root(lake, self._settings)
         parts = ReprocessedFolder(lake, self.pipeline.name, options)
-        checks = StartChecks(self.pipeline, root, KafkaCluster(client), positions, parts)
+        ledger = LedgerFolder(lake, self.pipeline.name, options)
+        cluster = KafkaCluster(client)
+        checks = StartChecks(self.pipeline, root, cluster, positions, parts, ledger)
         check_topics(client, self.pipeline)
         try:
             current = checks.checkpoint()

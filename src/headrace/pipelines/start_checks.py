@@ -21,6 +21,7 @@ from headrace.pipelines.checkpoint import (
     CheckpointFolder,
     CurrentCheckpoint,
 )
+from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.reprocessed import ReprocessedFolder
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds, newest_checkpoint, reprocess_command
@@ -62,6 +63,7 @@ class StartChecks:
         cluster: where its topics are.
         positions: what its sink records of it; None: nothing.
         reprocessed: the ledger's entries of what was reprocessed.
+        ledger: those of batches.
     """
 
     pipeline: Pipeline
@@ -69,6 +71,7 @@ class StartChecks:
     cluster: Cluster
     positions: PositionStore | None
     reprocessed: ReprocessedFolder
+    ledger: LedgerFolder
 
     @property
     def folder(self) -> CheckpointFolder:
@@ -120,7 +123,7 @@ class StartChecks:
     @property
     def resets(self) -> Resets:
         """What begins new checkpoints of the pipeline."""
-        return Resets(self.pipeline, self.folder, self.positions, self.cluster)
+        return Resets(self.pipeline, self.folder, self.positions, self.cluster, ledger=self.ledger)
 
     def number_to_take_over(self) -> int | None:
         """Returns the number of a checkpoint that may begin where the sink stands.

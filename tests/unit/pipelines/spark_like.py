@@ -171,7 +171,7 @@ class Site:
     @property
     def checks(self):
         root, parts = self.root or self.lake, ReprocessedFolder(self.lake, self.pipeline.name)
-        return StartChecks(self.pipeline, root, self.cluster, self.table, parts)
+        return StartChecks(self.pipeline, root, self.cluster, self.table, parts, self.ledger)
 
     def started(self):
         current = self.checks.checkpoint()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
@@ -11,7 +11,7 @@ from math import lcm
 from headrace.model import TopicPartition
 from headrace.pipelines.ledger.breaks import breaks_of
 from headrace.pipelines.ledger.completeness import Completeness, CompletenessBounds
-from headrace.pipelines.ledger.coverage import RecordedPositions, coverage_of
+from headrace.pipelines.ledger.coverage import ALL_WINDOWS, RecordedPositions, coverage_of
 from headrace.pipelines.ledger.entry import LedgerEntry, merged
 from headrace.pipelines.ledger.reprocessed import (
     ReprocessedEntry,
@@ -51,6 +51,8 @@ class Balance:
         is_join: bool = False,
         recorded: RecordedPositions = _NOTHING_RECORDED,
         unrecorded_parts: Sequence[int] = (),
+        counted_by: Collection[tuple[str | None, str | None]] = (),
+        side_table: str = "",
     ) -> None:
         """Adds the entries up.
 
@@ -62,6 +64,8 @@ class Balance:
             is_join: whether the events that were read go through a join.
             recorded: the positions of each checkpoint in the sink.
             unrecorded_parts: numbers of reprocessed parts that have no entry.
+            counted_by: by which fields the rows of the tables are counted, as in entries.
+            side_table: label of the side table; empty: there is none.
         """
         total = merged(entries)
         self._coverage = coverage_of(entries, recorded)
@@ -79,6 +83,12 @@ class Balance:
         self._changes = by_window(fills.others, seconds)
         self._sums = WindowSums(self._total, has_steps=has_steps, is_join=is_join)
         self._completeness = Completeness(self._total, bounds)
+        others = [entry for entry in entries if {*entry.counted_by} - {*counted_by}]
+        times = {time for time, _ in counted_by}
+        is_of_other_time = any({time for time, _ in entry.counted_by} - times for entry in others)
+        self._counted_otherwise_before = ALL_WINDOWS if is_of_other_time else _ends_before(others)
+        elsewhere = [entry for entry in entries if {*entry.side_tables} - {side_table}]
+        self._sent_elsewhere_before = _ends_before(elsewhere)
         self.changed = self._total.changed
         self.window_seconds = seconds
 
@@ -167,6 +177,8 @@ class Balance:
     ) -> Iterable[Imbalance]:
         if recount is None or recount.failure or self._other_rows_reason(start):
             return
+        if self._sent_elsewhere(start):
+            return
         yield from _missing_rows(
             Hop.SIDE_TABLE, _missing(self._sent_to_side_table(start), recount, start)
         )
@@ -175,6 +187,14 @@ class Balance:
         """Late events, and those that a join has not matched."""
         unmatched = self._sums.of(Hop.JOIN, Fate.UNMATCHED, start)
         return self._sums.of(Hop.READ, Fate.LATE, start) + unmatched
+
+    def _sent_elsewhere(self, start: int | None) -> str:
+        """Returns why such events of a window may not be in the side table; empty: they are."""
+        before = self._sent_elsewhere_before
+        has_any = self._sent_to_side_table(start).number and before
+        if not has_any or (start is not None and start >= before):
+            return ""
+        return "late or unmatched events went to another table, or to dead letters, before"
 
     def _is_reprocessed(self, start: int | None, missing: Sums, recount: Recount) -> bool:
         changes = self._changes.get(start, [])
@@ -187,6 +207,7 @@ class Balance:
         reasons = {
             self._total.unknown_before: "the table may hold rows from before the ledger began",
             self._coverage.unknown_before: "the table may hold rows that are not in the ledger",
+            self._counted_otherwise_before: "events were counted by another event_id or event_time",
         }
         before = max(reasons)
         return reasons[before] if before and (start is None or start < before) else ""
@@ -209,8 +230,14 @@ class Balance:
         if silent := self._completeness.silent_partition():
             return f"partition {silent} has reported nothing"
         if side_recount is not None and self._sent_to_side_table(start).number:
-            return side_recount.failure
+            return side_recount.failure or self._sent_elsewhere(start)
         return ""
+
+
+def _ends_before(entries: Iterable[LedgerEntry]) -> int:
+    """Returns what windows with events of entries begin before; 0: there are no entries."""
+    ends = (entry.horizon + 1 if entry.horizon else ALL_WINDOWS for entry in entries)
+    return max(ends, default=0)
 
 
 def _missing(counted: Sums, recount: Recount, start: int | None) -> Sums:

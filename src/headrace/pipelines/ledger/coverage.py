@@ -24,7 +24,7 @@ RecordedPositions: TypeAlias = Mapping[int, Mapping[PartitionId, int]]
 Positions: TypeAlias = Mapping[str, Mapping[int, int]]
 """By topic and partition, the next record to read."""
 
-_ALL_WINDOWS = 1 << 62
+ALL_WINDOWS = 1 << 62
 _WHY = "`[ledger] enabled` was false, or files of the ledger are gone or were restored"
 
 
@@ -55,7 +55,7 @@ class Coverage:
     def note(self, what: str, horizon: int = 0) -> None:
         """Notes something uncounted; ``horizon`` is of the next entry, 0: there is none."""
         self.uncounted.append(f"{what}: {_WHY}")
-        self.unknown_before = max(self.unknown_before, horizon + 1 if horizon else _ALL_WINDOWS)
+        self.unknown_before = max(self.unknown_before, horizon + 1 if horizon else ALL_WINDOWS)
 
 
 def coverage_of(entries: Iterable[LedgerEntry], recorded: RecordedPositions) -> Coverage:
@@ -161,7 +161,8 @@ class _Checkpoint:
             return self._read_to[id_]
         if any(name == topic and other != topic_id for name, other, _ in self._read_to):
             return None  # the topic was created again
-        return known.get(topic, {}).get(partition)
+        # A partition that was added begins at its first record.
+        return known[topic].get(partition, 0) if known.get(topic) else None
 
     def _miss(self, range_: EntryRange, horizon: int) -> None:
         self._ranges.append(range_)

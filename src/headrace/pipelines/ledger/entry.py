@@ -60,7 +60,11 @@ class LedgerEntry:
         uncounted: why rows after steps are not counted, as a sentence; empty: they are.
         waited: what waited in a join before the first batch of each partition.
         waiting: what waits after the last one.
+        counted_by: by which fields events were counted: pairs of that of the event time and that
+            of the id.
+        side_tables: where late and unmatched events went; empty text: to dead letters.
         changed_elsewhere: lines of what batches without an entry have changed of what waits.
+        lacks_batches: whether such batches have read records between those that it is of.
         changed: columns by which rows of the table would be counted again, but for steps that have
             changed or dropped them.
         batches: how many batches have an entry in it. Those that read nothing have none.
@@ -87,6 +91,9 @@ class LedgerEntry:
     waited: WaitingByPartition = field(default_factory=dict)
     waiting: WaitingByPartition = field(default_factory=dict)
     changed_elsewhere: tuple[LedgerLine, ...] = ()
+    lacks_batches: bool = False
+    counted_by: tuple[tuple[str | None, str | None], ...] = ()
+    side_tables: tuple[str, ...] = ()
     batches: int = 1
     began: tuple[EntryRange, ...] = ()
     horizon: int = 0
@@ -128,6 +135,8 @@ class LedgerEntry:
         length = max(self.window_seconds, other.window_seconds)
         earlier, later = earlier.with_windows(length), later.with_windows(length)
         lines = (*earlier.lines, *later.lines)
+        is_gap = later.lacks_batches_after(earlier)
+        waited, waiting, changed = _waits(earlier, later, is_gap=is_gap)
         return LedgerEntry(
             checkpoint=later.checkpoint,
             first=min(self.first, other.first),
@@ -141,9 +150,12 @@ class LedgerEntry:
             unknown_before=max(self.unknown_before, other.unknown_before),
             uncounted=later.uncounted or earlier.uncounted,
             changed=tuple(sorted({*self.changed, *other.changed})),
-            waited=_later(later.waited, earlier.waited),
-            waiting=_waiting(earlier, later),
-            changed_elsewhere=_changed_elsewhere(earlier, later),
+            waited=waited,
+            waiting=waiting,
+            changed_elsewhere=changed,
+            lacks_batches=is_gap or earlier.lacks_batches or later.lacks_batches,
+            counted_by=tuple(dict.fromkeys((*earlier.counted_by, *later.counted_by))),
+            side_tables=tuple(dict.fromkeys((*earlier.side_tables, *later.side_tables))),
             batches=self.batches + other.batches,
             began=earlier.began or later.began,
             horizon=max(self.horizon, other.horizon),
@@ -260,33 +272,42 @@ def _coarser(window: int | None, seconds: int) -> int | None:
     return None if window is None else window // seconds * seconds
 
 
-def _waiting(earlier: LedgerEntry, later: LedgerEntry) -> WaitingByPartition:
-    """Returns what waits after two entries, of the partitions of which it is known."""
-    known = {} if later.lacks_batches_after(earlier) else earlier.waiting
-    still = {
-        topic: {p: lines for p, lines in held.items() if p not in later.waited.get(topic, {})}
-        for topic, held in known.items()
-    }
-    return _later(still, later.waiting)
+def _waits(
+    earlier: LedgerEntry, later: LedgerEntry, *, is_gap: bool
+) -> tuple[WaitingByPartition, WaitingByPartition, tuple[LedgerLine, ...]]:
+    """Returns ``waited``, ``waiting`` and ``changed_elsewhere`` of two entries.
 
+    A partition is in ``waited`` where no batches are lacking before its first batch, and in
+    ``waiting`` where none are after its last one. At others, what waits is taken as changed.
 
-def _changed_elsewhere(earlier: LedgerEntry, later: LedgerEntry) -> tuple[LedgerLine, ...]:
-    """Returns what others have changed of what waits: within two entries, and between them.
-
-    Where it is not known what waited before the later one, that is in an entry still to come.
+    Args:
+        earlier: batches before those of ``later``.
+        later: batches after those of ``earlier``.
+        is_gap: whether batches are lacking between them.
     """
-    known = {} if later.lacks_batches_after(earlier) else earlier.waiting
-    new = {
-        topic: {
-            p: lines
-            for p, lines in held.items()
-            if p in earlier.waited.get(topic, {}) and p not in known.get(topic, {})
-        }
-        for topic, held in later.waited.items()
+    known: WaitingByPartition = {} if is_gap else earlier.waiting
+    unseen = _less(earlier.waiting, {} if is_gap else later.waited)
+    lost = unseen if is_gap or later.lacks_batches else {}
+    new, has_gap = _less(later.waited, known), is_gap or earlier.lacks_batches
+    changed = (
+        *earlier.changed_elsewhere,
+        *later.changed_elsewhere,
+        *all_lines(new if has_gap else {}),
+        *negative(all_lines(lost)),
+    )
+    return (
+        earlier.waited if has_gap else _later(new, earlier.waited),
+        _later(_less(unseen, lost), later.waiting),
+        lines_of(added(changed)),
+    )
+
+
+def _less(held: WaitingByPartition, other: WaitingByPartition) -> WaitingByPartition:
+    """Returns the partitions that another one does not have."""
+    return {
+        topic: {p: lines for p, lines in of_topic.items() if p not in other.get(topic, {})}
+        for topic, of_topic in held.items()
     }
-    left = () if known is earlier.waiting else all_lines(earlier.waiting)
-    within = (*earlier.changed_elsewhere, *later.changed_elsewhere)
-    return lines_of(added((*within, *all_lines(new), *negative(left))))
 
 
 def _later(

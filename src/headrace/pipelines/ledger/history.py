@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeAlias
 
 from headrace.pipelines.ledger.coverage import PartitionId, RecordedPositions
@@ -40,7 +41,12 @@ class LedgerHistory:
 
 
 def read_history(
-    lake: str, pipeline: str, versions: Versions, options: Options = NO_OPTIONS
+    lake: str,
+    pipeline: str,
+    versions: Versions,
+    options: Options = NO_OPTIONS,
+    *,
+    partitions: Mapping[str, int] = MappingProxyType({}),
 ) -> LedgerHistory:
     """Reads the entries that count.
 
@@ -49,6 +55,7 @@ def read_history(
         pipeline: its name.
         versions: what the sink records of it.
         options: of the lake's storage.
+        partitions: how many each topic has: batches without an entry may have read of new ones.
 
     Raises:
         SinkError: if the entries can't be read.
@@ -62,7 +69,7 @@ def read_history(
     if held.end_at_restores(entries):
         entries = folder.counted(held.done)
     parts = ReprocessedFolder(lake, pipeline, options)
-    return LedgerHistory(entries, held.positions(entries), *held.parts(parts, entries))
+    return LedgerHistory(entries, held.positions(entries, partitions), *held.parts(parts, entries))
 
 
 class _Held:
@@ -98,11 +105,14 @@ class _Held:
         last = held.get(ids.reprocess_ended, 0)
         self._ended_parts.update(range(held.get(ids.reprocess, 0) + 1, last + 1))
 
-    def positions(self, entries: Iterable[LedgerEntry]) -> RecordedPositions:
-        """Returns the positions of each checkpoint, of the partitions that entries have read."""
-        partitions = sorted(_partitions(entries))
+    def positions(
+        self, entries: Iterable[LedgerEntry], live: Mapping[str, int]
+    ) -> RecordedPositions:
+        """Returns the positions of each checkpoint, of all partitions of what entries have read."""
+        known = _partitions(entries)
+        named = {(topic, id_, p) for topic, id_, _ in known for p in range(live.get(topic, 0))}
         held = [number for number in self._ids if number in self.done]
-        return {number: self._positions(number, partitions) for number in held}
+        return {number: self._positions(number, sorted(known | named)) for number in held}
 
     def parts(
         self, folder: ReprocessedFolder, entries: Sequence[LedgerEntry]

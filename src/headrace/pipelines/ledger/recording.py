@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from operator import attrgetter
 
 import msgspec
+import numpy as np
 
-from headrace.events.event_hash import hash_texts
+from headrace.events.event_hash import hash_positions, hash_texts
 from headrace.model.event import value_at
 from headrace.pipelines.checkpoint import PlannedBatch
 from headrace.pipelines.ledger.entry import EntryRange, LedgerEntry, Span
@@ -27,7 +28,7 @@ from headrace.pipelines.ledger.sums import (
     side_table_fate,
 )
 from headrace.pipelines.ledger.table_columns import ledger_columns
-from headrace.pipelines.ledger.tally import LedgerRule
+from headrace.pipelines.ledger.tally import POSITION, LedgerRule
 from headrace.pipelines.ledger.waiting import Waiting, WaitingByPartition
 from headrace.pipelines.source.report import RangeReport
 from headrace.sinks.api import CommitRejection
@@ -48,11 +49,15 @@ class CountedRows:
         uncounted: why they are not counted, as a sentence; empty: they are.
         changed: columns of ids and windows that are not in the table as they were read.
         come_from: the hop that they come from: that of the read tasks, or a join.
+        counted_by: see :attr:`LedgerEntry.counted_by`.
+        side_table: label of the sink of late or unmatched events; empty: they are dead letters.
     """
 
     uncounted: str = ""
     changed: tuple[str, ...] = ()
     come_from: Hop = Hop.READ
+    counted_by: tuple[tuple[str | None, str | None], ...] = ()
+    side_table: str = ""
 
 
 @dataclass(frozen=True)
@@ -141,6 +146,8 @@ class Ledger:
             began=tuple(_began(planned)),
             horizon=self._horizon(planned),
             held=self._held,
+            counted_by=self._rows.counted_by,
+            side_tables=(self._rows.side_table,),
         )
         self._folder.write(self._entry)
 
@@ -162,7 +169,7 @@ class Ledger:
     ) -> None:
         if self._entry is None:
             return
-        moved = [(Fate.DEAD, *self._identity(row.values)) for row in rejection.rejected]
+        moved = [(Fate.DEAD, *self._identity(row.values, changed)) for row in rejection.rejected]
         lines = [
             line
             for fate, window, hash_ in moved
@@ -231,16 +238,14 @@ class Ledger:
         at = (hop, _UNKNOWN_PARTITION)
         return [line for line in entry.lines if (line.key.hop, line.key.partition) == at]
 
-    def _identity(self, text: str) -> tuple[int | None, int]:
+    def _identity(self, text: str, changed: Collection[str]) -> tuple[int | None, int]:
         """Returns the window and the hash of a row that is only known as JSON.
 
-        A step may have made a time of another form, which is of no window.
+        Columns that steps have ``changed`` tell nothing, nor does a time of another form.
         """
-        import pyarrow as pa
-
-        values = msgspec.json.decode(text)
-        id_ = value_at(values, self._rule.event_id) if self._rule.event_id else None
-        hash_ = int(hash_texts(pa.array([id_], pa.string()))[0]) if isinstance(id_, str) else 0
+        decoded = msgspec.json.decode(text)
+        values = {name: value for name, value in decoded.items() if name not in changed}
+        hash_ = self._hash(values)
         time = values.get(self._rule.event_time) if self._rule.event_time else None
         try:
             at = datetime.fromisoformat(time)  # type: ignore[arg-type]  # also of no text
@@ -248,6 +253,18 @@ class Ledger:
             return None, hash_
         seconds = math.floor(at.replace(tzinfo=at.tzinfo or UTC).timestamp())
         return seconds - seconds % self._rule.window_seconds, hash_
+
+    def _hash(self, values: Mapping[str, object]) -> int:
+        import pyarrow as pa
+
+        if self._rule.event_id is not None:
+            id_ = value_at(values, self._rule.event_id)
+            return int(hash_texts(pa.array([id_], pa.string()))[0]) if isinstance(id_, str) else 0
+        match [values.get(name) for name in POSITION]:
+            case [str(topic), int(partition), int(offset)]:
+                [hash_] = hash_positions(topic, partition, np.array([offset], np.int64)).tolist()
+                return int(hash_)
+        return 0
 
 
 class PausedLedger:

@@ -232,6 +232,41 @@ def test_rows_from_before_the_ledger_are_no_difference():
     assert window(balanced(), unknown_before=1).state is WindowState.BALANCED
 
 
+@pytest.mark.parametrize(
+    ("was", "is_now", "unknown"),
+    [
+        (("at", None), ("at", "id"), [True, False]),
+        (("at", "other"), ("at", "id"), [True, False]),
+        (("sent", "id"), ("at", "id"), [True, True]),
+        (("at", "id"), ("at", "id"), [False, False]),
+    ],
+)
+def test_events_that_were_counted_by_other_fields_are_not_compared(was, is_now, unknown):
+    """Another event time may have put them into any window."""
+    entries = [
+        entry(balanced(), counted_by=(was,), horizon=HOUR - 1),
+        entry(balanced(HOUR), batch=1, start=10, counted_by=(is_now,), horizon=2 * HOUR),
+    ]
+    balance = Balance(entries, ALLOWED, has_steps=False, counted_by=[is_now])
+    rows = {0: Sums(8, 0, 99 if unknown[0] else 13), HOUR: Sums(8, 0, 13)}
+    windows = balance.windows(Recount(rows))
+    assert [bool(each.unknown) for each in windows] == unknown
+    assert not any(each.differences for each in windows)
+    assert not any(each.unknown for each in balance.windows())
+
+
+@pytest.mark.parametrize("was", ["", "lake late"])
+def test_late_events_that_went_elsewhere_are_not_looked_for_in_the_side_table(was):
+    entries = [
+        entry(balanced(), side_tables=(was,), horizon=HOUR - 1),
+        entry(balanced(HOUR), batch=1, start=10, side_tables=("lake new",), horizon=2 * HOUR),
+    ]
+    balance = Balance(entries, ALLOWED, has_steps=False, side_table="lake new")
+    windows = balance.windows(None, Recount({HOUR: Sums(1, 0, 7)}))
+    assert [each.state for each in windows] == [WindowState.UNKNOWN, WindowState.BALANCED]
+    assert "another table" in windows[0].unknown
+
+
 PARTITION = ("clicks", "id", 0)
 
 
@@ -288,6 +323,18 @@ def test_what_batches_without_an_entry_have_read_is_uncounted():
     balance = Balance([batch, other], ALLOWED, has_steps=False, recorded={2: {PARTITION: 30}})
     assert not balance.breaks()
     assert "checkpoint 2" in balance.uncounted[0]
+
+
+def test_partitions_that_were_added_and_read_by_batches_without_an_entry_are_uncounted():
+    ranges = tuple(EntryRange("clicks", "id", *each) for each in [(0, 10, 20), (1, 5, 7)])
+    name = "offsets 0 to 5 of clicks/1 were read by batches that are not in the ledger"
+    later = replace(entry([], batch=2, start=10), ranges=ranges)
+    assert uncounted(entry([]), later) == [name]
+    idle = entry([], batch=2, start=10, positions={"clicks": {0: 20, 1: 5}})
+    assert uncounted(entry([]), idle) == [name]
+    recorded = {1: {PARTITION: 10, ("clicks", "id", 1): 5}}
+    balance = Balance([entry([])], ALLOWED, has_steps=False, recorded=recorded)
+    assert [reason.partition(":")[0] for reason in balance.uncounted] == [name]
 
 
 def test_windows_that_may_hold_uncounted_rows_are_unknown_to_a_recount():

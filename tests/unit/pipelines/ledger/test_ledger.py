@@ -18,6 +18,7 @@ from tests.unit.pipelines.spark_like import (
     BAD_EVERY,
     CHECKPOINTS,
     CRASHES,
+    LEDGER_RULE,
     TABLE,
     Crashed,
     Site,
@@ -26,8 +27,8 @@ from tests.unit.pipelines.spark_like import (
     without_kafka,
 )
 
-from headrace.events.event_hash import hash_texts
-from headrace.model import OffsetRange, TopicPartition
+from headrace.events.event_hash import hash_positions, hash_texts
+from headrace.model import OffsetRange, Start, TopicPartition
 from headrace.pipelines.ledger import recording
 from headrace.pipelines.ledger.balance import Balance
 from headrace.pipelines.ledger.completeness import CompletenessBounds
@@ -43,6 +44,7 @@ from headrace.pipelines.ledger.sums import Fate, Hop, LedgerKey, LedgerLine, Sum
 from headrace.pipelines.ledger.tally import LedgerRule
 from headrace.pipelines.ledger.waiting import Waiting
 from headrace.pipelines.positions import CheckpointIds
+from headrace.pipelines.resets import Resets
 from headrace.pipelines.source.report import RangeReport
 from headrace.runtime import storage
 from headrace.sinks.api import CommitRejection, RejectedValues
@@ -424,6 +426,49 @@ def test_rows_that_the_commit_rejects_are_dead_in_their_windows(site):
         for window, dead in [(120, Sums(2, 0, id_hash * 2 % 2**64)), (None, Sums(3, 0, 0))]
         for fate, sums in [(Fate.DEAD, dead), (Fate.OUT, Sums() - dead)]
     }
+
+
+def test_rows_that_the_commit_rejects_are_known_by_their_places_where_events_have_no_id(site):
+    """Unless a step has changed the columns."""
+    site.send(10, 0)
+    site.run()
+    planned = replace(site.started().end._checkpoint.batch(0), batch_id=0)
+    row = '{"_topic": "clicks", "_partition": 1, "_offset": 7}'
+    rejection = CommitRejection([RejectedValues(row, "conflicting-key", "")], [])
+    hashes = []
+    for number, changed in ((2, ()), (3, ("_offset",))):
+        ledger = Ledger(
+            site.ledger, number, LEDGER_RULE, CountedRows(changed=changed), latest_ahead_us=0
+        )
+        ledger.record(RecordedBatch(planned, [], [], {}, adds_to_rows=True))
+        ledger.correct(rejection, "clicks")
+        [entry] = site.ledger.counted({number: 0})
+        sums = added(entry.lines)
+        hashes.append(sums[LedgerKey(Hop.SINK, Fate.DEAD, None, "clicks", -1)].hash)
+    [hash_] = hash_positions("clicks", 1, np.array([7])).tolist()
+    assert hashes == [hash_, 0]
+
+
+def test_partitions_that_no_entry_knows_are_looked_up_in_the_sink(site):
+    site.send(3, 3)
+    site.run()
+    ids, topic_id = CheckpointIds(site.pipeline.name, 1), site.cluster.live("clicks").topic_id
+    new = f"{ids.batch}/clicks/{topic_id}/2"
+
+    def versions(names):
+        return site.table.versions(names) | {name: 5 for name in names if name == new}
+
+    found = read_history(site.lake, site.pipeline.name, versions, partitions={"clicks": 3})
+    assert found.recorded[1][("clicks", topic_id, 2)] == 5
+
+
+def test_a_checkpoint_has_a_number_that_no_entry_has_although_no_sink_records_it(site):
+    """A sink without positions, and a checkpoint that is lost."""
+    site.send(3, 3)
+    site.run()
+    storage.delete(site.checkpoints.uri)
+    resets = Resets(site.pipeline, site.checkpoints, None, site.cluster, ledger=site.ledger)
+    assert resets.to_start(Start.EARLIEST).number == 2
 
 
 def test_rows_that_the_commit_drops_as_duplicates_are_deduplicated_in_their_windows(site):
