@@ -36,7 +36,8 @@ MIB = 2**20
         ("| `MERGER_NO_LEADER`", f"every {TransferTiming().check_seconds:.0f} seconds"),
         ("| `DISPATCHER_NO_PARTITION`", f"every {route_run.LOOK_AGAIN_SECONDS:.0f} seconds"),
         ("| `DISPATCHER_NO_LEADER`", f"every {route_run.LOOK_AGAIN_SECONDS:.0f} seconds"),
-        ("| `DISPATCHER_RECORD`", f"every {route_run.LOOK_AGAIN_SECONDS:.0f} seconds"),
+        ("| `DISPATCHER_RECORD`", f"after {TransferTiming().check_seconds:.0f} seconds"),
+        ("| `DISPATCHER_RECORD`", f"at most {TransferTiming().max_retry_seconds / 60:.0f} minutes"),
     ],
 )
 def test_a_number_that_is_promised_is_that_of_the_code(start: str, promise: str) -> None:

@@ -226,6 +226,27 @@ def test_a_record_that_is_too_large_for_the_target_is_named_and_not_lost(project
     assert sorted(project.numbers("waw")) == [1, 2, 3]
 
 
+def test_a_record_that_the_target_refuses_stops_its_partition_alone(declare):
+    project = declare(commit_every=timedelta(seconds=5))
+    delete_topic(project.configs["waw"], project.target)
+    make_topic(project.configs["waw"], project.target, 2, config={"max.message.bytes": "20000"})
+    project.write([1])
+    project.write([2], payload="".join(f"{n:x}" for n in range(20_000)))
+    project.write([3])
+    with project.running():
+        project.write(range(4), partition=1)
+        wait_for(lambda: refused(project) == [{f"waw/{project.name}/0"}], project.statuses)
+        project.write(range(4, 8), partition=1)
+        project.until("waw", range(8), partition=1)
+        listed = " ".join(project.command("dispatcher", "list", exit_code=3).split())
+        assert f"partition '{project.name}/0', offset 1," in listed
+        assert "'max.message.bytes'): RecordTooLargeException: The request" in listed
+        assert f"give {project.target} at waw a larger max.message.bytes" in listed
+        make_larger(project)
+        wait_for(lambda: sorted(project.numbers("waw")) == [1, 2, 3], project.statuses)
+    assert project.numbers("waw", partition=1) == list(range(8))
+
+
 def test_a_record_without_a_key_is_named_where_the_target_is_compacted(project):
     delete_topic(project.configs["waw"], project.target)
     make_topic(project.configs["waw"], project.target, 2, config={"cleanup.policy": "compact"})

@@ -13,6 +13,7 @@ from headrace.control.accepted_ranges import keep_accepted
 from headrace.control.kafka_session import kafka_session
 from headrace.control.project import LoadedProject
 from headrace.control.site_clusters import cluster_of, own_cluster, site_clusters
+from headrace.control.status_folders import dispatcher_folder, refused_now
 from headrace.dispatcher.declaration import Dispatcher, DispatchMode
 from headrace.dispatcher.positions import (
     commit_positions,
@@ -155,7 +156,17 @@ def route_standings(project: LoadedProject, dispatcher: Dispatcher) -> list[Rout
     Raises:
         AuthorizationError: if an ACL is missing at a site.
     """
-    return [_standing(route) for route in routes_of(project, dispatcher)]
+    records = refused_now(dispatcher_folder(project.settings), dispatcher.name)
+    return [_with_records(_standing(route), records) for route in routes_of(project, dispatcher)]
+
+
+def _with_records(standing: RouteStanding, records: Mapping[str, str]) -> RouteStanding:
+    """Adds records that the target does not take, which only instances know."""
+    partitions = (
+        replace(at, refused=at.refused or records.get(f"{standing.site}/{at.partition}", ""))
+        for at in standing.partitions
+    )
+    return replace(standing, partitions=tuple(partitions))
 
 
 def _standing(route: Route) -> RouteStanding:

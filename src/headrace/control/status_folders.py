@@ -33,10 +33,10 @@ def refused_now(folder: TransferStatusFolder[Status], name: str) -> dict[str, st
 
     Args:
         folder: of their statuses.
-        name: of the mirror or merger.
+        name: of the mirror, merger or dispatcher.
 
     Returns:
-        the reasons by ``topic/partition``.
+        the reasons by ``topic/partition``, of a dispatcher by ``site/topic/partition``.
     """
     running = (status for status in folder.read() if status.name == name and not status.has_ended)
     return {partition: why for status in running for partition, why in status.refused.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from headrace.dispatcher.declaration import DispatchMode
 from headrace.dispatcher.route import Route
 from headrace.dispatcher.sent import SentRecords, is_new
 from headrace.model import TopicPartition
+from headrace.transfer.columns import headers_or_empty
 from headrace.transfer.spark_query import KafkaQuery, OutgoingRows, ReadTopic
 
 if TYPE_CHECKING:
@@ -37,14 +38,61 @@ def route_query(
         checkpoint: an empty folder on the driver's machine.
         once: end when what the topic holds now is sent.
     """
-
-    def outgoing(records: DataFrame) -> DataFrame:
-        return route.outgoing(records.where(is_new(sent)))
-
     name = f"{route.dispatcher}.{route.target_site}"
     source = ReadTopic(route.source, route.topic, starts, route.group)
-    written = OutgoingRows(route.target, outgoing)
+    written = OutgoingRows(route.target, _outgoing(route, sent))
     return KafkaQuery(spark, name, source, written, _trigger(route, once=once), checkpoint)
+
+
+def partition_query(
+    spark: SparkSession,
+    route: Route,
+    start: tuple[TopicPartition, int],
+    sent: Mapping[TopicPartition, SentRecords],
+    checkpoint: Path,
+) -> KafkaQuery:
+    """Returns a running query of one partition: it sends what the topic holds now, one by one.
+
+    Args:
+        spark: the session.
+        route: what is sent, and where to.
+        start: the partition, and its first offset that is read.
+        sent: which records are at the target already.
+        checkpoint: an empty folder on the driver's machine.
+    """
+    source, offset = start
+    name = f"{route.dispatcher}.{route.target_site}.{source.partition}"
+    topic = ReadTopic(route.source, route.topic, {source: offset}, route.group)
+    written = OutgoingRows(route.target, _outgoing(route, sent), one_by_one=True)
+    return KafkaQuery(spark, name, topic, written, _trigger(route, once=True), checkpoint)
+
+
+def first_unsent(
+    spark: SparkSession,
+    route: Route,
+    start: tuple[TopicPartition, int],
+    sent: Mapping[TopicPartition, SentRecords],
+) -> int | None:
+    """Returns the offset of the first record that the target wants and has not; ``None``: of none.
+
+    Args:
+        spark: the session.
+        route: what is sent, and where to.
+        start: the partition, and its first offset that is read.
+        sent: which records are at the target already.
+    """
+    from pyspark.sql import functions as f
+
+    topic = ReadTopic(route.source, route.topic, dict([start]), route.group)
+    records = spark.read.format("kafka").options(**topic.options).load().where(is_new(sent))
+    row = records.where(route.is_sent(headers_or_empty(f.col("headers")))).select("offset").first()
+    return None if row is None else int(row["offset"])
+
+
+def _outgoing(
+    route: Route, sent: Mapping[TopicPartition, SentRecords]
+) -> Callable[[DataFrame], DataFrame]:
+    return lambda records: route.outgoing(records.where(is_new(sent)))
 
 
 def _trigger(route: Route, *, once: bool) -> dict[str, Any]:

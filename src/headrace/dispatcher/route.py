@@ -16,6 +16,7 @@ from headrace.model import TopicPartition
 from headrace.transfer.columns import TIMESTAMP, header, headers_or_empty, origin_sites
 from headrace.transfer.origin import ORIGIN
 from headrace.transfer.tail import Copies
+from headrace.transfer.target import Rejection
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -65,10 +66,17 @@ class Route:
         places = {self.copy_of(source): source for source in sources}
         return Copies(self.target, self.group, self.target_site, self.source_site, places)
 
-    def record_error(self, reason: str, setting: str) -> DispatcherRecordError:
-        """Returns the error of a record that the target does not take, by a setting of it."""
-        names = self.dispatcher, self.target_site, self.target_topic
-        return DispatcherRecordError(*names, reason, setting)
+    def record_error(self, source: TopicPartition, rejection: Rejection) -> DispatcherRecordError:
+        """Returns the error of a record that the target does not take."""
+        return DispatcherRecordError(
+            self.dispatcher,
+            self.target_site,
+            source.path,
+            rejection.offset,
+            self.target_topic,
+            rejection.reason,
+            rejection.setting,
+        )
 
     def outgoing(self, records: DataFrame) -> DataFrame:
         """Returns what is sent of records of the topic.

@@ -20,6 +20,7 @@ from headrace.dispatcher.positions import (
     live_topic,
 )
 from headrace.dispatcher.query import route_query
+from headrace.dispatcher.refused import find_refused, refusal_of
 from headrace.dispatcher.route import Route
 from headrace.dispatcher.sent import sent_since
 from headrace.dispatcher.status import RouteState, RouteStatus
@@ -36,7 +37,8 @@ from headrace.pipelines.failures import FailureKind, RestartBudget, headline, ki
 from headrace.runtime.clock import now_in_ms
 from headrace.runtime.instance_name import process_name
 from headrace.transfer.committed_position import CommittedPosition
-from headrace.transfer.instance import SourceChangedError, Starts
+from headrace.transfer.instance import SourceChangedError, Starts, TransferTiming
+from headrace.transfer.refused_records import RefusedRecords
 from headrace.transfer.source_epochs import source_epochs
 from headrace.transfer.spark_query import DoneBatches, KafkaQuery
 from headrace.transfer.target import naming_site
@@ -51,13 +53,6 @@ _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for
 _CHECK_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 30.0
 _SETTLE_SECONDS = 1.0  # what a query that was stopped has in flight reaches the target
-# Of Kafka's Java client, and the setting of the topic that refuses the record.
-_REFUSALS = {
-    "RecordTooLargeException": "max.message.bytes",
-    "RecordBatchTooLargeException": "max.message.bytes",
-    "InvalidTimestampException": "message.timestamp.after.max.ms",
-    "InvalidRecordException": "cleanup.policy",
-}
 
 
 @dataclass
@@ -111,6 +106,7 @@ class RouteRun:
         self._spark, self._route, self._folder, self._once = spark, route, folder, once
         self._cores = cores
         self._budget = RestartBudget(restart)
+        self._refused_records = RefusedRecords(TransferTiming())
         self._stop = threading.Event()
         self._instance = f"{process_name()}-{uuid.uuid4().hex[:8]}"
         self._starts = 0
@@ -179,7 +175,7 @@ class RouteRun:
 
     def _start(self) -> _Running:
         route = self._route
-        starts = find_starts(route)
+        starts = self._refused_records.left_out_of(find_starts(route))
         self._note_refused(starts)
         if not starts.positions:
             raise next(iter(starts.refused.values()))
@@ -236,7 +232,10 @@ class RouteRun:
     def _end(self, running: _Running) -> None:
         """Raises why a query has ended, unless it was to end and has sent all that there is."""
         if (failure := running.query.failure) is not None:
-            raise self._cause(failure)
+            if refusal_of(failure) is None:
+                raise failure
+            self._refuse_records(running.positions)
+            raise SourceChangedError("the target does not take a record") from failure
         for refusal in running.refused.values():
             raise refusal
 
@@ -320,18 +319,17 @@ class RouteRun:
         if {topic.topic_id} != topic_ids:
             raise SourceChangedError(f"topic {route.topic} was deleted and made again")
         if topic.partitions > len(running.positions):
-            starts = find_starts(route)
+            starts = self._refused_records.left_out_of(find_starts(route))
             self._note_refused(starts)
             if starts.positions.keys() - running.positions.keys():
                 raise SourceChangedError(f"topic {route.topic} has further partitions to read")
 
-    def _cause(self, failure: Exception) -> Exception:
-        """What a query failed of: a record that the target does not take, or Spark's own words."""
-        text = str(failure)
-        for name, setting in _REFUSALS.items():
-            if name in text:
-                return self._route.record_error(headline(failure), setting)
-        return failure
+    def _refuse_records(self, positions: Mapping[TopicPartition, CommittedPosition]) -> None:
+        """Leaves partitions out whose next record the target does not take; the others go on."""
+        _LOG.warning("%s: looks for the record that the target does not take", self._name)
+        refused = find_refused(self._spark, self._route, positions, self._folder, self._stop.wait)
+        for source, rejection in refused.items():
+            self._refused_records.add(source, self._route.record_error(source, rejection))
 
     def _ends(self, copies: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         with naming_site(self._route.target_site):

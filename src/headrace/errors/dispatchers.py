@@ -10,11 +10,19 @@ from headrace.errors.transfers import TransferRecordError, way_to_keep
 
 @dataclass(eq=False)
 class DispatcherRecordError(TransferRecordError):
-    """The topic of a target does not take a record."""
+    """The topic of a target does not take a record.
+
+    Attributes:
+        site: the target.
+        topic: at the target.
+        setting: of that topic, by which brokers refuse the record.
+    """
 
     code = "DISPATCHER_RECORD"
     dispatcher: str
     site: str
+    partition: str
+    offset: int
     topic: str
     reason: str
     setting: str = ""

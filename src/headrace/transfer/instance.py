@@ -21,6 +21,7 @@ from headrace.kafka.transactions import TransactionFencedError, TransactionUnset
 from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
 from headrace.transfer.open_transactions import OpenTransactions
+from headrace.transfer.refused_records import RefusedRecords
 from headrace.transfer.status import TransferState
 from headrace.transfer.target import Rejection, TransferTarget
 from headrace.transfer.writing import RejectedBatchError, end_transaction
@@ -150,21 +151,6 @@ class Carrier(Protocol[NewStart]):
         """Gives up what is not committed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _RefusedRecord:
-    """A record that the target does not take, of a partition that waits for that.
-
-    Attributes:
-        error: names the record.
-        retry_at: when it is tried again, by the monotonic clock.
-        delay: from the last try to that.
-    """
-
-    error: TransferRecordError
-    retry_at: float
-    delay: float
-
-
 class Transfer(Protocol[Start]):
     """What instances of one mirror or merger do."""
 
@@ -254,7 +240,7 @@ class TransferInstance(Generic[Start]):
         self._id = ""
         self._open_transactions = OpenTransactions(self._target.config)
         self._rejections: dict[TopicPartition, Rejection] | None = None
-        self._refused_records: dict[TopicPartition, _RefusedRecord] = {}
+        self._refused_records = RefusedRecords(timing)
         self._waiting: set[TopicPartition] = set()
         self._start_at = 0.0
         self._unknown_since: float | None = None
@@ -314,13 +300,7 @@ class TransferInstance(Generic[Start]):
     def _refuse(self, error: TransferRecordError) -> None:
         """Leaves the partition of a record out, and begins anew with the others."""
         source = TopicPartition(*error.source)
-        partition, timing = self._transfer.moved_by(source), self._timing
-        before = self._refused_records.get(partition)
-        delay = timing.check_seconds
-        if before is not None:
-            delay = min(2 * before.delay, max(timing.max_retry_seconds, delay))
-        retry_at = time.monotonic() + delay
-        self._refused_records[partition] = _RefusedRecord(error, retry_at, delay)
+        self._refused_records.add(self._transfer.moved_by(source), error)
         # Records of several partitions may be known; without any, they are sent in batches again.
         known = {
             at: rejection for at, rejection in (self._rejections or {}).items() if at != source
@@ -395,24 +375,13 @@ class TransferInstance(Generic[Start]):
             self._note_unknown(error)
             return
         self._unknown_since = None
-        starts = self._without_refused_records(self._transfer.starts(self._waiting, committed))
+        starts = self._refused_records.left_out_of(self._transfer.starts(self._waiting, committed))
         if starts.positions:
             self.carrier.add(starts.positions)
         self._waiting = {*starts.refused, *starts.awaited}
         if self._waiting:
             self._start_at = time.monotonic() + self._timing.check_seconds
         self._note(starts)
-
-    def _without_refused_records(self, starts: Starts[Start]) -> Starts[Start]:
-        """Leaves out partitions whose next record the target did not take a short time ago."""
-        now = time.monotonic()
-        refused = {
-            partition: record.error
-            for partition, record in self._refused_records.items()
-            if partition in starts.positions and now < record.retry_at
-        }
-        begun = {at: start for at, start in starts.positions.items() if at not in refused}
-        return Starts(begun, {**starts.refused, **refused}, starts.awaited)
 
     def _new_carrier(self) -> Carrier[Start]:
         """Ends what the former one left open, and makes one with an id of its own.
@@ -475,8 +444,8 @@ class TransferInstance(Generic[Start]):
             self.carrier.remove(partitions)
         self._waiting -= partitions
         self.progress.partitions -= partitions
+        self._refused_records.forget(partitions)
         for partition in partitions:
-            self._refused_records.pop(partition, None)
             self.progress.refused.pop(partition, None)
             self.progress.hanging.pop(partition, None)
         kept = {

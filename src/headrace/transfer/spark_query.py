@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _FOR_EVER = str(2**31 - 1)
 _READING = {"isolation.level": "read_committed"}
+_ONE_BY_ONE = {"batch.size": "0"}
 # A target that is away is waited for: a record that was given up would come after later ones.
 _WRITING = {
     "acks": "all",
@@ -76,10 +77,18 @@ class OutgoingRows:
     Attributes:
         config: librdkafka's settings of the cluster, secrets revealed.
         of: makes rows for Spark's Kafka sink of rows of its Kafka source.
+        one_by_one: send each record in a batch of its own: brokers refuse a batch as a whole.
     """
 
     config: ClientConfig = field(repr=False)
     of: Callable[[DataFrame], DataFrame]
+    one_by_one: bool = False
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Returns the options of Spark's sink."""
+        batches = _ONE_BY_ONE if self.one_by_one else {}
+        return _kafka(java_config(self.config) | _WRITING | batches)
 
 
 @dataclass(frozen=True)
@@ -122,7 +131,7 @@ class KafkaQuery:
     ) -> None:
         records = spark.readStream.format("kafka").options(**source.options).load()
         writer = written.of(records).writeStream.format("kafka").outputMode("update")
-        writer = writer.queryName(name).options(**_kafka(java_config(written.config) | _WRITING))
+        writer = writer.queryName(name).options(**written.options)
         writer = writer.trigger(**trigger)
         self._query: StreamingQuery = start_query(spark, writer, str(checkpoint.absolute()))
         self._acknowledged = -1
