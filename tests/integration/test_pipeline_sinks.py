@@ -15,6 +15,7 @@ from tests.kafka_topics import grow_topic
 
 from headrace import Kafka, Metadata, OnNull, Postgres, Source, Topic, WriteMode
 from headrace.errors import NothingCommittedError
+from headrace.kafka.topics import Action, TopicChange, apply_changes
 from headrace.pipelines.progress import PipelineState
 from headrace.settings import Secret
 
@@ -148,6 +149,29 @@ def test_tombstones_delete_rows_however_many_tasks_read_their_partition(flow, da
         flow.forget_newest_commit("fused")
     reasons = Counter(stored.letter.reason for stored in flow.dead())
     assert reasons == {"check-violated": 1, "bad-key": 2}
+
+
+def test_tombstones_that_compaction_may_have_removed_unread_are_refused_until_accepted(
+    flow, database
+):
+    rows = database(f"{COLUMNS}, PRIMARY KEY (event_id)")
+    sink = Postgres("clicks", WriteMode.UPSERT, ("event_id",), on_null=OnNull.DELETE)
+    pipeline = flow.pipeline("fused", sink=sink)
+    config = {"cleanup.policy": "compact", "delete.retention.ms": "1"}
+    apply_changes(flow.client, [TopicChange(flow.name, Action.ALTER_CONFIG, "", config=config)])
+    flow.send([click(1), click(2)], keys=[b"e1", b"e2"])
+    outcome = flow.run(pipeline)["fused"]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    flow.send([None], keys=[b"e1"])
+    outcome = flow.run(pipeline)["fused"]
+    assert outcome.state is PipelineState.REFUSED
+    assert "delete.retention.ms" in outcome.reason
+    flow.reset(pipeline, "table")
+    assert flow.run(pipeline)["fused"].state is PipelineState.REFUSED
+    flow.reset(pipeline, "table", accept_loss=True)
+    outcome = flow.run(pipeline)["fused"]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert rows.ids() == {"e2": 1}
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -32,6 +32,7 @@ HeadraceError                         base
 │   ├── PartitionsAddedError
 │   ├── KeyMovedError
 │   ├── RetentionPassedError
+│   ├── DeletesExpiredError
 │   ├── RecordsDeletedError
 │   ├── CommittedOffsetError
 │   ├── WorkerTruncatedError

@@ -66,6 +66,7 @@ from .mirrors import (
 )
 from .offsets import (
     CommittedOffsetError,
+    DeletesExpiredError,
     KeyMovedError,
     PartitionMissingError,
     PartitionsAddedError,
@@ -179,6 +180,7 @@ __all__ = [
     "ConditionalWritesError",
     "CounterReusedError",
     "DeadLetterLimitError",
+    "DeletesExpiredError",
     "DispatcherCoresError",
     "DispatcherFailedError",
     "DispatcherLossError",

@@ -154,6 +154,28 @@ class RetentionPassedError(RefusedError):
 
 
 @dataclass(eq=False)
+class DeletesExpiredError(RefusedError):
+    """Compaction may have removed tombstones that were not read yet."""
+
+    code = "DELETES_EXPIRED"
+    topic: str
+    partition: int
+    checkpoint_offset: int
+    delete_retention_ms: int
+    pipeline: str
+
+    @property
+    def remedy(self) -> str:
+        reset = f"`headrace checkpoint reset {self.pipeline} --to"
+        return (
+            "The pipeline has not read to the end of the topic within its delete.retention.ms, and "
+            "rows may stay whose keys were deleted. To have them right: empty the table, and "
+            f"{reset} earliest`. To accept that some stay: {reset} table --accept-loss`, or where "
+            f"the sink records no offsets {reset} committed`."
+        )
+
+
+@dataclass(eq=False)
 class RecordsDeletedError(RefusedError):
     """Records of a planned batch were deleted by retention before they were read."""
 

@@ -15,11 +15,13 @@ from headrace.kafka.client import (
     high_watermarks,
     latest_offsets,
     leader_epoch,
+    offsets_since,
     task_consumer,
 )
 from headrace.kafka.log_cuts import Seen, find_cuts
 from headrace.kafka.range_reader import Chunk, read_ranges
 from headrace.kafka.replayed import Window, windows
+from headrace.kafka.topics import delete_retention_ms
 from headrace.model import OffsetRange, TopicPartition
 
 
@@ -57,6 +59,12 @@ class Cluster(Protocol):
 
     def committed(self, group: str, topic: str) -> Mapping[int, Seen]:
         """Returns the committed offsets of a consumer group, by partition."""
+
+    def delete_retention_ms(self, topic: str) -> int | None:
+        """Returns how long compaction leaves tombstones; None: the topic is not compacted."""
+
+    def offsets_since(self, topic: str, timestamp_ms: int) -> Mapping[int, int]:
+        """Returns the first record at or after a time, by partition, where there is one."""
 
     def replay_windows(self, topic: str) -> Mapping[int, Window]:
         """Offsets between which replayed records lie, by partition, where there may be any."""
@@ -105,6 +113,16 @@ class KafkaCluster:
         """See :class:`Cluster`."""
         offsets = committed(self.client, group, self._described(topic).all_partitions)
         return {offset.partition: Seen(offset.offset, leader_epoch(offset)) for offset in offsets}
+
+    def delete_retention_ms(self, topic: str) -> int | None:
+        """See :class:`Cluster`."""
+        return delete_retention_ms(self.client, topic)
+
+    def offsets_since(self, topic: str, timestamp_ms: int) -> Mapping[int, int]:
+        """See :class:`Cluster`."""
+        partitions = self._described(topic).all_partitions
+        offsets = offsets_since(self.client, partitions, timestamp_ms)
+        return {partition.partition: offset for partition, offset in offsets.items()}
 
     def replay_windows(self, topic: str) -> Mapping[int, Window]:
         """See :class:`Cluster`."""

@@ -183,6 +183,18 @@ def compacted(config: ClientConfig, topics: Sequence[str]) -> set[str]:
     return {name for name, (config, _) in configs.items() if "compact" in config["cleanup.policy"]}
 
 
+def delete_retention_ms(config: ClientConfig, topic: str) -> int | None:
+    """Returns how long compaction leaves tombstones in a topic, which exists; None: it has none.
+
+    Raises:
+        AuthorizationError: if an ACL is missing.
+        BrokerUnreachableError: if the brokers do not answer.
+    """
+    [(settings, _)] = _describe_configs(config, [topic]).values()
+    is_compacted = "compact" in settings["cleanup.policy"]
+    return int(settings["delete.retention.ms"]) if is_compacted else None
+
+
 def apply_changes(config: ClientConfig, changes: Sequence[TopicChange]) -> None:
     """Applies changes in order, without those that are refused.
 

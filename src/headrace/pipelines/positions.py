@@ -7,6 +7,8 @@ survive checkpoints and cleanup of the table's log:
 headrace.<pipeline>                            number of the checkpoint
 headrace.<pipeline>/reprocess                  number of the last part that was reprocessed
 headrace.<pipeline>/<number>                   Spark's batch id
+headrace.<pipeline>/<number>/caught-up         of a sink that deletes: ``caught_up_ms`` of the
+                                               :class:`SourceOffset` behind the batch
 headrace.<pipeline>/<number>/<topic>/<id>/<p>  position of partition p: the next to read; id
                                                is the topic's, another one when it is recreated
 ============================================== ============================================
@@ -70,6 +72,11 @@ class CheckpointIds:
         return f"{self.newest}/{self.number}"
 
     @property
+    def caught_up(self) -> str:
+        """Whose version is the time at which a sink that deletes had all records."""
+        return f"{self.batch}/caught-up"
+
+    @property
     def writer(self) -> dict[str, object]:
         """What the pipeline's transactions say in the table's history."""
         return {"pipeline": self.pipeline}
@@ -81,6 +88,11 @@ class CheckpointIds:
             for topic, offset in offsets.items()
             for p in offset.partitions
         }
+
+    def caught_up_at(self, offsets: Mapping[str, SourceOffset]) -> dict[str, int]:
+        """Returns the version that says when all records had been read, if that matters."""
+        times = [offset.caught_up_ms for offset in offsets.values() if offset.caught_up_ms > 0]
+        return {self.caught_up: min(times)} if times else {}
 
     def check_newest(self, newest: int | None) -> None:
         """Raises CheckpointBehindTableError if the table knows a newer checkpoint."""
@@ -190,7 +202,11 @@ class TablePositions:
             for partition, at in planned.positions.items()
             if recorded.positions.get(partition) != at
         }
-        versions = {ids.newest: ids.number, ids.batch: planned.batch_id}
+        versions = {
+            ids.newest: ids.number,
+            ids.batch: planned.batch_id,
+            **ids.caught_up_at(planned.ends),
+        }
         starts = positions_of(planned.starts)
         begins_elsewhere = recorded.newest != ids.number and not self._expected_at_first
         # What commits before it say of that is not of the rows that follow.

@@ -19,7 +19,7 @@ from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds, held_positions, newest_checkpoint
 from headrace.pipelines.source.initial import write_initial
-from headrace.pipelines.source.offsets import SourceOffset
+from headrace.pipelines.source.offsets import NOTHING_READ, SourceOffset
 from headrace.sinks.api import PositionStore, SinkDriver, Transaction
 
 
@@ -102,6 +102,7 @@ class Resets:
         new = CheckpointIds(self.pipeline.name, number)
         names, places = new.partitions(offsets), positions_of(offsets)
         versions = {new.newest: number, **{name: places[at] for at, name in names.items()}}
+        versions |= new.caught_up_at(offsets)
         before = expected[new.newest]
         metadata = {**new.writer, "checkpoint": number, "taken_over_from": before}
         sink.commit((), Transaction(versions, expected, metadata), 0)
@@ -197,7 +198,12 @@ class Resets:
             reason = f"{store.uri} records no offsets of {topic}, id {live.topic_id}"
             raise NothingCommittedError(self.pipeline.name, reason)
         positions = {partition.partition: at for partition, at in recorded.items()}
-        return replace(latest, partitions=positions, epochs=self._epochs(topic, positions))
+        return replace(
+            latest,
+            partitions=positions,
+            epochs=self._epochs(topic, positions),
+            caught_up_ms=store.versions([ids.caught_up]).get(ids.caught_up, 0),
+        )
 
     def _epochs(self, topic: str, positions: Mapping[int, int]) -> dict[int, int]:
         """Returns epochs of the leaders that reported ``positions``, if the group committed them.
@@ -226,4 +232,5 @@ class Resets:
             if begins[p] > at and not accept_loss:
                 facts = (offset.topic, p, at, begins[p], self.pipeline.name)
                 raise RetentionPassedError(*facts)
-        return replace(offset, partitions=begins)
+        caught_up_ms = NOTHING_READ if accept_loss else offset.caught_up_ms
+        return replace(offset, partitions=begins, caught_up_ms=caught_up_ms)

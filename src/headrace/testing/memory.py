@@ -63,6 +63,7 @@ class MemoryCluster:
     _topics: dict[str, _Topic] = field(default_factory=dict)
     _groups: dict[tuple[str, str], dict[int, Seen]] = field(default_factory=dict)
     _replays: dict[str, dict[int, Window]] = field(default_factory=dict)
+    _delete_retentions: dict[str, int | None] = field(default_factory=dict)
 
     def create(self, topic: str, partitions: int = 1) -> None:
         """A new, empty topic with an id of its own; one of that name is deleted first."""
@@ -87,14 +88,19 @@ class MemoryCluster:
         value: bytes | None,
         key: bytes | None = None,
         headers: tuple[tuple[str, bytes | None], ...] = (),
+        timestamp_ms: int = 0,
     ) -> int:
         """Append a record; returns its offset."""
         stored = self._topics[topic]
         at = stored.latest[partition]
         # By offset, for offsets have gaps: of markers, compaction and retention.
-        stored.partitions[partition][at] = MemoryRecord(at, value, key, header=headers)
+        stored.partitions[partition][at] = MemoryRecord(at, value, key, timestamp_ms, headers)
         stored.latest[partition] = at + 1
         return at
+
+    def compact(self, topic: str, delete_retention_ms: int | None) -> None:
+        """Declares a topic as compacted, or with None as not; removes nothing."""
+        self._delete_retentions[topic] = delete_retention_ms
 
     def skip(self, topic: str, partition: int) -> None:
         """Use up one offset without a record, as a transaction marker does."""
@@ -145,6 +151,18 @@ class MemoryCluster:
     def committed(self, group: str, topic: str) -> Mapping[int, Seen]:
         """See the contract."""
         return self._groups.get((group, topic), {})
+
+    def delete_retention_ms(self, topic: str) -> int | None:
+        """See the contract."""
+        return self._delete_retentions.get(topic)
+
+    def offsets_since(self, topic: str, timestamp_ms: int) -> Mapping[int, int]:
+        """See the contract."""
+        later = {
+            p: [at for at, record in records.items() if record.timestamp_ms >= timestamp_ms]
+            for p, records in enumerate(self._topics[topic].partitions)
+        }
+        return {p: min(offsets) for p, offsets in later.items() if offsets}
 
     def replay(self, topic: str, partition: int, value: bytes, *readers: str) -> int:
         """Append a record that is replayed for ``readers``; returns its offset."""

@@ -1,5 +1,7 @@
 """Batches with the same offsets are told apart by their ids: Spark ends windows in such ones."""
 
+from dataclasses import replace
+
 import pytest
 
 from headrace.errors import CheckpointBehindTableError, TableBehindCheckpointError
@@ -62,6 +64,13 @@ def test_later_ones_record_what_moved(table):
         "headrace.p/3/t/id/1": 9,
     }
     assert transaction.metadata["offsets"] == {"t[1]": [5, 9]}
+
+
+def test_of_a_sink_that_deletes_it_is_recorded_when_all_had_been_read(table):
+    batch = planned(5, (10, 5), (10, 9))
+    ends = {"t": replace(batch.ends["t"], caught_up_ms=7)}
+    versions = TablePositions(IDS, table).transaction(replace(batch, ends=ends)).versions
+    assert versions[IDS.caught_up] == 7
 
 
 def test_a_checkpoint_begins_elsewhere_with_its_first_transaction_unless_at_the_table(table):

@@ -26,7 +26,10 @@ from headrace.errors import (
     TableBehindCheckpointError,
 )
 from headrace.pipelines.positions import CheckpointIds
+from headrace.pipelines.source.initial import read_initial
+from headrace.pipelines.source.offsets import NOTHING_READ
 from headrace.runtime import storage
+from headrace.sinks.api import Transaction
 
 
 @pytest.fixture
@@ -149,6 +152,22 @@ def test_records_that_retention_took_unread_are_refused(site, tmp_path):
     site.cluster.delete_before("clicks", 0, 15)
     with pytest.raises(RetentionPassedError):
         go_on(site.fresh(tmp_path / "fresh"))
+
+
+def test_when_all_had_been_read_is_kept_unless_its_loss_is_accepted(site, tmp_path):
+    """By that time a start knows whether tombstones may be gone."""
+    caught_up = CheckpointIds(PIPELINE.name, 1).caught_up
+    site.sink().commit((), Transaction({caught_up: 7}, {}), 0)
+
+    def begins(current):
+        return read_initial(site.checkpoints.checkpoint(current).uri, "clicks").caught_up_ms
+
+    assert begins(site.reset()) == 7
+    assert begins(site.reset(accept_loss=True)) == NOTHING_READ
+    fresh = site.fresh(tmp_path / "fresh")
+    go_on(fresh)
+    newest = CheckpointIds(PIPELINE.name, fresh.checkpoints.current().number)
+    assert site.table.versions([newest.caught_up]) == {newest.caught_up: 7}
 
 
 def test_a_partition_that_was_added_meanwhile_is_read_from_its_begin(site, tmp_path):

@@ -5,14 +5,17 @@ An offset of the source is one JSON object in Spark's checkpoint::
     {"topic": "impressions", "topic_id": "iI2m…", "partitions": {"0": 120, "1": 98},
      "epochs": {"0": 4, "1": 4}, "planned_ms": 1764000000000, "heartbeat_us": 0,
      "event_us": {"0": 1763999990000000, "1": 1763999980000000},
-     "references": {"campaigns": {"topic_id": "x7Qz…", "partitions": {"0": 40}}}}
+     "references": {"campaigns": {"topic_id": "x7Qz…", "partitions": {"0": 40}}},
+     "caught_up_ms": 1764000000000}
 
 Each position is the next record to read. ``epochs`` are those of the leaders that reported the
 positions, which show whether a log was truncated since. ``planned_ms`` is the clock that event
 times of the batch are checked against, and ``event_us`` the event clocks by which its events are
 late (:mod:`headrace.pipelines.late_data`): they are in the checkpoint, so a replayed batch decides
 as it did before. ``references`` are the positions at which the batch looks values up
-(:mod:`headrace.pipelines.references`), for the same reason.
+(:mod:`headrace.pipelines.references`), for the same reason. ``caught_up_ms`` is when a batch last
+took all that there was, or the first one was planned: tombstones that are not read yet were in the
+topic then, or came later. Where no tombstone deletes, it is 0.
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ from typing import Any
 from headrace.kafka.log_cuts import Seen
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.references.positions import ReferencePosition
+
+NOTHING_READ = -1
+"""For ``caught_up_ms``: no tombstone that is not read yet can be missed, as no row is there."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,7 @@ class SourceOffset:
     epochs: Mapping[int, int] = field(default_factory=dict)
     event_us: Mapping[int, int] = field(default_factory=dict)
     references: Mapping[str, ReferencePosition] = field(default_factory=dict)
+    caught_up_ms: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Returns the offset as Spark keeps it in the checkpoint."""
@@ -51,6 +58,7 @@ class SourceOffset:
             "heartbeat_us": self.heartbeat_us,
             "event_us": {str(p): us for p, us in sorted(self.event_us.items())},
             "references": {name: at.to_json() for name, at in sorted(self.references.items())},
+            "caught_up_ms": self.caught_up_ms,
         }
 
     @classmethod
@@ -68,6 +76,7 @@ class SourceOffset:
                 name: ReferencePosition.from_json(at)
                 for name, at in stored.get("references", {}).items()
             },
+            int(stored.get("caught_up_ms", 0)),
         )
 
     def advanced(
@@ -78,6 +87,7 @@ class SourceOffset:
         planned_ms: int,
         event_us: Mapping[int, int] | None = None,
         references: Mapping[str, ReferencePosition] | None = None,
+        caught_up_ms: int = 0,
     ) -> SourceOffset:
         """Returns the source further on, as leaders of these epochs reported it.
 
@@ -95,6 +105,7 @@ class SourceOffset:
             planned_ms=planned_ms,
             event_us=clocks,
             references=references or {},
+            caught_up_ms=caught_up_ms,
         )
 
     @property

@@ -19,7 +19,13 @@ from headrace.model import OffsetRange, Start
 from headrace.pipelines.references.positions import live_positions
 from headrace.pipelines.source.feedback import Feedback
 from headrace.pipelines.source.initial import read_initial, write_initial
-from headrace.pipelines.source.offsets import SourceOffset, allocate_batch, ranges_between, split
+from headrace.pipelines.source.offsets import (
+    NOTHING_READ,
+    SourceOffset,
+    allocate_batch,
+    ranges_between,
+    split,
+)
 from headrace.pipelines.source.pause import Pause
 from headrace.pipelines.source.position_check import PositionCheck
 from headrace.pipelines.source.reader import ReadRange
@@ -74,7 +80,12 @@ class Planner:
         live = self._live()
         first = self._first(live)
         offset = SourceOffset(
-            self._spec.topic, live.topic_id, first, now_in_ms(), epochs=live.epochs
+            self._spec.topic,
+            live.topic_id,
+            first,
+            now_in_ms(),
+            epochs=live.epochs,
+            caught_up_ms=NOTHING_READ,
         )
         # Before Spark logs a batch: after a crash, LATEST would mean another place, and skip
         # records.
@@ -210,9 +221,23 @@ class Planner:
         event_us = self._feedback().event_us(self._spec.topic)
         references = live_positions(self._spec.cluster, self._spec.references)
         self._planned = start.advanced(
-            ends, epochs, planned_ms=now_in_ms(), event_us=event_us, references=references
+            ends,
+            epochs,
+            planned_ms=now_in_ms(),
+            event_us=event_us,
+            references=references,
+            caught_up_ms=self._caught_up_ms(start, ends, live),
         )
         return self._planned
+
+    def _caught_up_ms(
+        self, start: SourceOffset, ends: Mapping[int, int], live: LivePositions
+    ) -> int:
+        if self._spec.null_key is None:
+            return 0
+        takes_all = all(ends[p] >= latest for p, latest in live.latest.items())
+        is_first = start.caught_up_ms == NOTHING_READ
+        return self._looking_ms if takes_all or is_first else start.caught_up_ms
 
     def _look(self, start: SourceOffset) -> LivePositions:
         """Looks at the topic; says meanwhile that the broker is slow, once it is.

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 
 from headrace.errors import (
+    DeletesExpiredError,
     PartitionsAddedError,
     RetentionPassedError,
     TopicRecreatedError,
@@ -13,8 +14,9 @@ from headrace.errors import (
 )
 from headrace.kafka.cluster import LivePositions
 from headrace.kafka.log_cuts import Seen
-from headrace.pipelines.source.offsets import SourceOffset
+from headrace.pipelines.source.offsets import NOTHING_READ, SourceOffset
 from headrace.pipelines.source.spec import SourceSpec
+from headrace.runtime.clock import now_in_ms
 
 EARLIEST_INTERVAL_SECONDS = 30.0  # a record that is deleted meanwhile fails the task that reads it
 TRUNCATION_GRACE_SECONDS = 60.0
@@ -38,6 +40,7 @@ class PositionCheck:
             TopicMissingError: if there is no such topic.
             RefusedError: if it is another topic, or records at ``start`` are gone.
         """
+        asked_at = self._earliest_at
         live = self._live(start)
         spec = self._spec
         if live.topic_id != start.topic_id:
@@ -51,6 +54,8 @@ class PositionCheck:
                 raise RetentionPassedError(spec.topic, p, position, earliest, spec.pipeline)
         self._refuse_cut(start, live)
         self._refuse_short(start, live)
+        if spec.null_key is not None and self._earliest_at > asked_at:
+            self._refuse_expired_deletes(start, live)
         return live
 
     def _live(self, start: SourceOffset) -> LivePositions:
@@ -64,6 +69,23 @@ class PositionCheck:
         if live.earliest:
             self._earliest, self._earliest_at = live.earliest, now
         return LivePositions(live.topic_id, self._earliest, live.latest, live.epochs)
+
+    def _refuse_expired_deletes(self, start: SourceOffset, live: LivePositions) -> None:
+        """Refuses where compaction may have removed a tombstone that was not read yet.
+
+        Kafka keeps one for a time after it was sent, and after what it deletes was still there.
+        """
+        cluster, topic = self._spec.cluster, self._spec.topic
+        unread = {p: at for p, at in start.partitions.items() if at < live.latest.get(p, at)}
+        if not unread or start.caught_up_ms == NOTHING_READ:
+            return
+        kept_ms = cluster.delete_retention_ms(topic)
+        if kept_ms is None or start.caught_up_ms >= now_in_ms() - kept_ms:
+            return
+        kept = cluster.offsets_since(topic, now_in_ms() - kept_ms)
+        for p, at in unread.items():
+            if at < kept.get(p, live.latest[p]):
+                raise DeletesExpiredError(topic, p, at, kept_ms, self._spec.pipeline)
 
     def _refuse_cut(self, start: SourceOffset, live: LivePositions) -> None:
         """Asks for truncation where the leader has changed: no other event truncates a log."""
