@@ -337,10 +337,10 @@ class _PipelineReconciliation:
             return CompletenessBounds(allowed_us)
         partitions = [*chain.from_iterable(self._partitions.values())]
         try:
-            found = watermarks(broker_config(self._settings), partitions)
+            bounds = watermarks(broker_config(self._settings), partitions)
         except BrokerUnreachableError:
             return CompletenessBounds(allowed_us)
-        ends = {partition: latest for partition, (_, latest) in found.items()}
+        ends = {partition: latest for partition, (_, latest) in bounds.items()}
         return CompletenessBounds(allowed_us, ends)
 
     def _recount(self, balance: Balance) -> Recount | None:

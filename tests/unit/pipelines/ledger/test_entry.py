@@ -43,9 +43,11 @@ def entry(batch, lines=(), seconds=3600, checkpoint=1):
 def test_the_sums_do_not_depend_on_how_entries_are_merged(of_batches, random):
     entries = [entry(batch, lines) for batch, lines in enumerate(of_batches)]
     in_order = merged(entries)
-    random.shuffle(entries)
     while len(entries) > 1:
-        entries.append(entries.pop(random.randrange(len(entries))) + entries.pop(0))
+        number = random.randrange(len(entries) - 1)
+        neighbours = entries[number : number + 2]
+        random.shuffle(neighbours)
+        entries[number : number + 2] = [sum(neighbours[1:], neighbours[0])]
     assert entries[0] == in_order
     every_line = [line for batch in of_batches for line in batch]
     assert added(in_order.lines) == {p: s for p, s in added(every_line).items() if s != Sums()}
