@@ -7,7 +7,7 @@ are in no order then. Where a pipeline begins before that, only their places sho
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -25,8 +25,9 @@ class KeyPlaces:
     """Follows the records of one range, in order.
 
     A record may be in the partition that Kafka's Java client chooses for its key, or librdkafka by
-    its default; all of a range by the same of the two. One that should be in a partition without
-    records may be anywhere: there is no other record that it could come before.
+    its default, or clients in Go (Sarama, kafka-go); all of a range by the same. One that should be
+    in a partition without records may be anywhere: there is no other record that it could come
+    before.
 
     Args:
         partition: of the range.
@@ -37,7 +38,11 @@ class KeyPlaces:
     def __init__(self, partition: TopicPartition, ends: Mapping[int, int], pipeline: str) -> None:
         self._partition, self._pipeline = partition, pipeline
         self._has_records = np.array([ends[p] > 0 for p in sorted(ends)])
-        self._hashes: Sequence[Callable[[Sequence[bytes]], Hashes]] = (murmur2_hashes, _crc_hashes)
+        self._hashes: Sequence[Callable[[Sequence[bytes]], Hashes]] = (
+            murmur2_hashes,
+            _crc_hashes,
+            _fnv_hashes,
+        )
 
     def check(self, records: Sequence[Record]) -> None:
         """Raises KeyMovedError if a key may have records in another partition, too."""
@@ -63,13 +68,11 @@ def murmur2_hashes(keys: Sequence[bytes]) -> Hashes:
 
     It is that of :func:`headrace.model.partitioning.partition_of_key`, for many keys at once.
     """
-    lengths = np.fromiter(map(len, keys), np.int64, len(keys))
     hashes = np.empty(len(keys), np.uint32)
-    for length in np.unique(lengths):
-        places = np.flatnonzero(lengths == length).tolist()
+    for length, places in _by_length(keys):
         joined = b"".join(keys[place].ljust(-(-length // 4) * 4, b"\0") for place in places)
         words = np.frombuffer(joined, "<u4").reshape(len(places), -1)
-        hashes[places] = _murmur2(words, int(length))
+        hashes[places] = _murmur2(words, length)
     return hashes & np.uint32(0x7FFFFFFF)
 
 
@@ -89,3 +92,24 @@ def _murmur2(words: NDArray[np.uint32], length: int) -> Hashes:
 def _crc_hashes(keys: Sequence[bytes]) -> Hashes:
     """Returns the hash of each key by which librdkafka chooses a partition, by its default."""
     return np.fromiter(map(zlib.crc32, keys), np.uint32, len(keys))
+
+
+def _fnv_hashes(keys: Sequence[bytes]) -> Hashes:
+    """Returns the hash of each key by which clients in Go choose a partition: that of FNV-1a.
+
+    They take it as a signed number, and the partition without its sign.
+    """
+    hashes: Hashes = np.full(len(keys), 0x811C9DC5, np.uint32)
+    for length, places in _by_length(keys):
+        joined = b"".join(keys[place] for place in places)
+        of_length = np.frombuffer(joined, np.uint8).reshape(len(places), -1)
+        for at in range(length):
+            hashes[places] = (hashes[places] ^ of_length[:, at]) * np.uint32(0x01000193)
+    return np.abs(hashes.view(np.int32).astype(np.int64)).astype(np.uint32)
+
+
+def _by_length(keys: Sequence[bytes]) -> Iterator[tuple[int, list[int]]]:
+    """Yields each length of keys, with the places of the keys that have it."""
+    lengths = np.fromiter(map(len, keys), np.int64, len(keys))
+    for length in np.unique(lengths).tolist():
+        yield length, np.flatnonzero(lengths == length).tolist()
