@@ -102,6 +102,10 @@ class ReprocessedFolder:
         uri = storage.join(self.uri, f"{entry.number}.json")
         storage.write_bytes_atomic(uri, msgspec.json.encode(entry), self._options)
 
+    def forget(self, number: int) -> None:
+        """Deletes the entry of a part, if there is one."""
+        storage.delete_files(self.uri, [f"{number}.json"], self._options)
+
     def numbers(self) -> list[int]:
         """Returns the numbers of all entries, in order."""
         names = storage.list_files(self.uri, self._options)

@@ -205,6 +205,8 @@ class Reprocessing:
         settings, topic = self._context.ledger, self._source.topic
         if settings.enabled:
             self._ledger.write(part.entry(self._plan, topic, settings.window_seconds, changes))
+        else:  # there may be one of a history that an older copy of the sink has ended
+            self._ledger.forget(part.number)
 
 
 def _staging(context: RunContext, pipeline: Pipeline) -> str:

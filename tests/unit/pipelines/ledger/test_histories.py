@@ -65,12 +65,15 @@ class Deployment:
         self.number = 0
         # Whether batches may be missing in the ledger, so that it may say so.
         self.lacks_entries = False
+        # Whether another engine has put the table back since the last run.
+        self.is_restored = False
 
     def send(self, *counts):
         self.site.send(*counts)
 
     def run(self, crash=""):
         self.lacks_entries |= not self.site.keeps_ledger
+        self.is_restored = False
         with suppress(Crashed):
             try:
                 self.site.run(crash=crash)
@@ -114,6 +117,7 @@ class Deployment:
             table = DeltaTable(self.site.table.uri)
             if table.version() > versions:
                 table.restore(table.version() - versions)
+                self.is_restored = True
 
     def delete(self, partition, offset):
         if self.table_is_there():
@@ -179,6 +183,8 @@ class Deployment:
             entry = part.entry(plan, site.pipeline.sources[0].topic, 60, None)
             changed = dataclasses.replace(entry, changes=changes_of(added, {}))
             ReprocessedFolder(site.lake, plan.pipeline).write(changed)
+        else:
+            ReprocessedFolder(site.lake, plan.pipeline).forget(part.number)
         sink = site.sink()
         writer = sink.writers("0" * 32)
         for partition, offsets in missing:
@@ -230,7 +236,9 @@ class Deployment:
         is_unknown = bool(balance.uncounted) or any(each.unknown for each in windows)
         if is_unknown:
             assert self.lacks_entries, (balance.uncounted, windows)
-        if self.is_right(rows):
+        overlaps = [fault for fault in balance.breaks() if not fault.is_gap]
+        # Rows that were there twice, and are once by a restore, are missing until the next start.
+        if self.is_right(rows) and not (overlaps and self.is_restored):
             # Offsets of records that were rejected anyway give no rows.
             breaks = [gap for gap in balance.breaks() if good(gap)]
             assert not breaks
@@ -299,6 +307,14 @@ PAUSES = {
         BACK,
         (OFF, 0, 0),
         (OFF, 1, 1),
+    ],
+    "a restored table is reprocessed": [
+        ("keep",),
+        ("fill gap", 5, 5),
+        BACK,
+        ("turn ledger",),
+        ("fill gap", 3, 0),
+        ("turn ledger",),
     ],
     "a partition has no records afterwards": [(OFF, 1, 2), (RUN, 2, 0), (RUN, 0, 1)],
     "the first records of a partition": [(OFF, 0, 2), (OFF, 1, 0), (RUN, 2, 0), (RUN, 0, 1)],
