@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
-from headrace.control.source_columns import source_columns
+from headrace.control.source_columns import source_columns, source_fields
 from headrace.model.fault import Fault, duration
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.pipeline import Pipeline
@@ -55,8 +55,9 @@ def side_table_faults(pipeline: Pipeline, side: Sink, argument: str) -> Iterator
     sink = pipeline.sink
     if (side.kind, side.resolved_target) == (sink.kind, sink.resolved_target):
         yield Fault(f"{argument} is the pipeline's own {side.label}", "another sink")
-    columns = source_columns(pipeline.sources[0])
-    for fault in side.faults(DeclaredRows(columns, pipeline.event_time)):
+    source = pipeline.sources[0]
+    rows = DeclaredRows(source_columns(source), pipeline.event_time, fields=source_fields(source))
+    for fault in side.faults(rows):
         yield replace(fault, message=f"{argument}: {fault.message}")
     for topic in (source.topic for source in pipeline.sources):
         if topic in side.topics:

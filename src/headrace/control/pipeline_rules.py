@@ -11,13 +11,14 @@ from datetime import timedelta
 from headrace.control.envelope_rules import envelope_use_faults
 from headrace.control.join_rules import join_faults, join_type_faults
 from headrace.control.late_data_rules import late_data_faults
-from headrace.control.source_columns import column_types, source_columns, source_values
-from headrace.control.topic_rules import name_faults
+from headrace.control.source_columns import column_types, source_columns, source_fields
+from headrace.control.topic_rules import name_faults, schema_of
 from headrace.model import (
     BatchLimits,
     ByField,
     ByKey,
     DeadLetterLimit,
+    EventField,
     FieldType,
     Metadata,
     Source,
@@ -230,13 +231,26 @@ def dead_letter_limit_faults(dead: DeadLetterLimit) -> Iterator[Fault]:
 def _sink_faults(pipeline: Pipeline) -> Iterator[Fault]:
     event_time = pipeline.event_time if pipeline.sources else None
     known = columns(pipeline) if pipeline.sources else None
-    values = source_values(pipeline.sources[0]) if known is not None else {}
-    rows = DeclaredRows(known, event_time, values, _ordered_by(pipeline), _record_key(pipeline))
+    fields = _fields(pipeline) if known is not None else {}
+    values = {name: field.values for name, field in fields.items() if field.values}
+    rows = DeclaredRows(
+        known, event_time, values, _ordered_by(pipeline), _record_key(pipeline), fields
+    )
     for fault in pipeline.sink.faults(rows):
         yield replace(fault, message=f"{_label(pipeline)}: {fault.message}")
     for topic in (source.topic for source in pipeline.sources):
         if topic in pipeline.sink.topics:
             yield Fault(f"{_label(pipeline)} reads topic {topic.name!r} and writes to it")
+
+
+def _fields(pipeline: Pipeline) -> dict[str, EventField]:
+    """Returns the fields of the events by column, the joined ones in that of the join."""
+    first, *others = pipeline.sources
+    fields = source_fields(first)
+    if pipeline.join is not None:
+        column, schema = pipeline.join.column, schema_of(others[0].topic)
+        fields[column] = EventField(column, FieldType.STRUCT, schema=schema)
+    return fields
 
 
 def _ordered_by(pipeline: Pipeline) -> str | None:

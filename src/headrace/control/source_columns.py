@@ -31,11 +31,10 @@ def source_columns(source: Source) -> dict[str, FieldType] | None:
     return columns
 
 
-def source_values(source: Source) -> dict[str, tuple[str, ...]]:
-    """Returns the texts that a column may hold, where the event class declares them."""
-    schema = None if source.topic.event is None else schema_of(source.topic)
-    fields = () if schema is None else schema.fields
-    return {field.name: field.values for field in fields if field.values}
+def source_fields(source: Source) -> dict[str, EventField]:
+    """Returns the fields of the event class by column; none where it is faulty."""
+    schema = schema_of(source.topic)
+    return {} if schema is None else {field.name: field for field in schema.fields}
 
 
 def column_types(source: Source) -> dict[str, object]:
@@ -43,11 +42,9 @@ def column_types(source: Source) -> dict[str, object]:
 
     Nested columns are compared to their depth; whether null is allowed makes no other column.
     """
-    columns: dict[str, object] = dict(source_columns(source) or {})
-    schema = schema_of(source.topic)
-    for field in schema.fields if schema is not None else ():
-        columns[field.name] = _column_type(field)
-    return columns
+    fields = source_fields(source)
+    types = {name: _column_type(field) for name, field in fields.items()}
+    return dict(source_columns(source) or {}) | types
 
 
 def _column_type(field: EventField) -> object:

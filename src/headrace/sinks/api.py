@@ -102,6 +102,7 @@ class DeclaredRows:
             None: no order is known, as after steps and of several sources.
         record_key: column that has the key of the row's record; None: none has it, as after steps
             and of envelopes.
+        fields: of the event classes, by the column that holds them.
     """
 
     columns: Mapping[str, FieldType] | None
@@ -109,6 +110,7 @@ class DeclaredRows:
     values: Mapping[str, Collection[str]] = field(default_factory=dict)
     ordered_by: str | None = None
     record_key: str | None = None
+    fields: Mapping[str, EventField] = field(default_factory=dict)
 
 
 def on_null_faults(sink: str, on_null: object, key: str, rows: DeclaredRows) -> Iterator[Fault]:

@@ -3,8 +3,8 @@
     Kafka(enriched)
 
 Each row is one event of the topic's class: JSON with the class's fields in their order, keyed and
-partitioned as the topic declares. A raw topic takes rows with a column ``value`` and, where there
-is one, ``key``. The headers of a record:
+partitioned as the topic declares. The columns are the class's fields, at every depth. A raw topic
+takes rows with a column ``value`` and, where there is one, ``key``. The headers of a record:
 
 ========= =========================================================================================
 event-id  the event's id, where the topic declares one: the same in every copy of the event

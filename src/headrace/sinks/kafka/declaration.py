@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.errors import SinkError
-from headrace.model import ByAccount, EventSchema, FieldType, Metadata, Topic
+from headrace.model import ByAccount, Metadata, Topic
 from headrace.model.fault import Fault, is_a
-from headrace.model.source import RECORD_COLUMNS
 from headrace.sinks.api import (
     DeclaredRows,
     Guarantee,
@@ -19,11 +18,10 @@ from headrace.sinks.api import (
     SinkContext,
     SinkDriver,
 )
+from headrace.sinks.kafka.columns import arrow_columns, declared_columns, differences
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_TIME_TYPES = frozenset({FieldType.TIMESTAMP, FieldType.MILLIS})
 
 
 @dataclass(frozen=True)
@@ -68,32 +66,22 @@ class Kafka(Sink, Reprocessable):
         if self.topic.event is not None and self.topic.is_keyed_elsewhere:
             message = f"Kafka: topic {self.topic.name!r} is compacted, and rows have no key for it"
             yield Fault(message, "declare a field as the topic's key")
-        if rows.columns is None:
-            return
-        if self.topic.event is None:
-            yield from self._raw_faults(rows)
-            return
-        schema = _schema(self.topic)
-        if schema is not None:
-            yield from _event_faults(schema, rows)
-
-    def _raw_faults(self, rows: DeclaredRows) -> Iterator[Fault]:
-        if rows.columns and "value" not in rows.columns:
-            remedy = "declare an event class for it, or add a step that makes the column"
-            yield Fault(f"Kafka: raw topic {self.topic.name!r} needs a column 'value'", remedy)
+        if rows.columns is not None and _is_readable(self.topic):
+            for fault in differences(self.topic, declared_columns(rows)):
+                message = f"Kafka: topic {self.topic.name!r}: {fault.message}"
+                yield replace(fault, message=message)
 
     def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
         """Compares the rows with the topic's class; no broker is asked.
 
         Raises:
-            SinkError: if a field of the event is no column of the rows, or has another type, or the
-                rows have a column that is no field.
+            SinkError: if a field of the event is not in the rows, or has another type there, or the
+                rows have a field that the event lacks, at any depth.
         """
-        from headrace.sinks.kafka.records import problem
         from headrace.sinks.kafka.writer import KafkaDriver, TopicWriter
 
-        if (reason := problem(self.topic, schema)) is not None:
-            raise SinkError(f"topic {self.topic.name}", reason)
+        for fault in differences(self.topic, arrow_columns(schema)):
+            raise SinkError(f"topic {self.topic.name}", f"{fault.message}: {fault.remedy}")
         return KafkaDriver(functools.partial(TopicWriter, self.topic, dict(context.client)))
 
     def reprocessing_fault(
@@ -114,28 +102,10 @@ class Kafka(Sink, Reprocessable):
         return self.open(context, schema)
 
 
-def _schema(topic: Topic) -> EventSchema | None:
-    """None where the class is faulty; that is told of the topic itself."""
+def _is_readable(topic: Topic) -> bool:
+    """Returns whether its class has a schema; a fault of the class is told of the topic itself."""
     try:
-        return topic.schema
+        topic.schema  # noqa: B018 - it is made when it is asked for
     except Exception:  # noqa: BLE001 - annotations run the user's code
-        return None
-
-
-def _event_faults(schema: EventSchema, rows: DeclaredRows) -> Iterator[Fault]:
-    columns = rows.columns or {}
-    for field in schema.fields:
-        if field.name not in columns:
-            known = f"columns: {', '.join(columns)}"
-            yield Fault(f"Kafka: {schema.name}.{field.name} is no column of the rows", known)
-        elif not _fits(columns[field.name], field.type):
-            types = f"{columns[field.name].value} in the rows, {field.type.value} in the event"
-            yield Fault(f"Kafka: {schema.name}.{field.name} is a {types}")
-    for name in columns:
-        if name not in schema.names and name not in RECORD_COLUMNS:
-            remedy = "add it to the class, or leave it out in a step"
-            yield Fault(f"Kafka: column {name!r} is no field of {schema.name}", remedy)
-
-
-def _fits(column: FieldType, field: FieldType) -> bool:
-    return column is field or {column, field} <= _TIME_TYPES
+        return False
+    return True

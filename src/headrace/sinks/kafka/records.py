@@ -17,7 +17,6 @@ from headrace.model import (
     partition_of,
     value_at,
 )
-from headrace.model.source import RECORD_COLUMNS
 from headrace.sinks.api import RejectedRow
 from headrace.sinks.map_values import json_key
 
@@ -147,70 +146,6 @@ def batch_size_of(record: ProducerRecord) -> int:
 def _length_bytes(length: int) -> int:
     """Returns how many bytes a length takes: Kafka's varints hold the sign and 7 bits a byte."""
     return max(1, ((length << 1).bit_length() + 6) // 7)
-
-
-def problem(topic: Topic, schema: pa.Schema) -> str | None:
-    """Returns why rows of ``schema`` are no events of the topic, as a sentence; None: they are."""
-    if topic.schema is None:
-        return _raw_problem(schema)
-    for field in topic.schema.fields:
-        if field.name not in schema.names:
-            return f"field {field.name!r} of {topic.schema.name} is no column of the rows"
-        if not _takes(field.type, schema.field(field.name).type):
-            column = schema.field(field.name).type
-            return f"field {field.name!r} is a {field.type.value}, the rows have {column}"
-    known = RECORD_COLUMNS | {*topic.schema.names}
-    extra = [name for name in schema.names if name not in known]
-    if extra:
-        return f"column {extra[0]!r} of the rows is no field of {topic.schema.name}"
-    return None
-
-
-def _raw_problem(schema: pa.Schema) -> str | None:
-    if "value" not in schema.names:
-        return "a raw topic needs a column 'value'"
-    for name in ("value", "key"):
-        column = schema.field(name).type if name in schema.names else None
-        if column is not None and not (_is_text(column) or _is_binary(column)):
-            return f"a raw topic needs text or bytes in column {name!r}, the rows have {column}"
-    return None
-
-
-def _is_text(column: pa.DataType) -> bool:
-    from pyarrow import types
-
-    tests = (types.is_string, types.is_large_string, types.is_string_view)
-    return any(test(column) for test in tests)
-
-
-def _is_binary(column: pa.DataType) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_binary(column) or types.is_large_binary(column))
-
-
-def _takes(field: FieldType, column: pa.DataType) -> bool:
-    from pyarrow import types
-
-    def is_list(kind: pa.DataType) -> bool:
-        return bool(types.is_list(kind) or types.is_large_list(kind))
-
-    by_type: Mapping[FieldType, Callable[[pa.DataType], bool]] = {
-        FieldType.STRING: _is_text,
-        FieldType.LONG: types.is_integer,
-        FieldType.DOUBLE: types.is_floating,
-        FieldType.BOOLEAN: types.is_boolean,
-        FieldType.TIMESTAMP: types.is_timestamp,
-        FieldType.MILLIS: types.is_timestamp,
-        FieldType.DATE: types.is_date,
-        FieldType.DECIMAL: types.is_decimal,
-        FieldType.BINARY: _is_binary,
-        FieldType.STRUCT: types.is_struct,
-        FieldType.LIST: is_list,
-        FieldType.MAP: types.is_map,
-        FieldType.JSON: _is_text,
-    }
-    return by_type[field](column)
 
 
 class _UnwritableError(Exception):
