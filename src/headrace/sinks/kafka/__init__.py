@@ -24,8 +24,9 @@ Guarantees:
   partition in the order of their offsets where no step is in between and the source has no
   ``min_tasks``.
 - A row that no reader of the topic would take (a null in a field that can't be null, no key, a
-  text in a field of type ``Any`` that is not one JSON value, a time beyond the year 9999) and one
-  that is too large before it is compressed become dead letters of the source's topic.
+  text in a field of type ``Any`` that is not one JSON value, a time beyond the year 9999), one that
+  the topic would hold otherwise (microseconds in a field of type ``EpochMillis``) and one that is
+  too large before it is compressed become dead letters of the source's topic.
 
 What it does not do: record positions, so ``checkpoint reset --to table`` has no place to begin at,
 and a checkpoint that was restored from an older copy repeats what came after it.

@@ -54,12 +54,10 @@ class RecordsOf:
     def _raw(self, rows: pa.Table, origins: Sequence[str | None]) -> dict[int, ProducerRecord]:
         from headrace.kafka.sending import ProducerRecord
 
-        values = rows.column("value").to_pylist()
-        keys = rows.column("key").to_pylist() if "key" in rows.column_names else [None] * len(rows)
+        keys = _bytes(rows, "key") if "key" in rows.column_names else [None] * len(rows)
+        values = _bytes(rows, "value")
         return {
-            index: ProducerRecord(
-                self._topic.name, _as_bytes(key), _as_bytes(value), _headers("", origin)
-            )
+            index: ProducerRecord(self._topic.name, key, value, _headers("", origin))
             for index, (key, value, origin) in enumerate(zip(keys, values, origins, strict=True))
         }
 
@@ -166,6 +164,8 @@ def _json_value(scalar: pa.Scalar, convert: _ToJson, path: str) -> Any:
         return convert(scalar.as_py())
     except _UnwritableError as error:
         return error
+    except UnicodeDecodeError:
+        return _UnwritableError("not-utf8", f"field {path!r} holds a text that is not UTF-8")
     except (OverflowError, ValueError):
         sentence = f"field {path!r} holds a time outside the years 1 to 9999"
         return _UnwritableError("out-of-range", sentence)
@@ -174,7 +174,7 @@ def _json_value(scalar: pa.Scalar, convert: _ToJson, path: str) -> Any:
 def _converter(field: EventField, path: str) -> _ToJson | None:
     """Returns what makes JSON of a value that is not null; ``None`` if nothing has to."""
     if field.type is FieldType.MILLIS:
-        return lambda time: (time - _EPOCH) // _MILLISECOND
+        return functools.partial(_milliseconds, path)
     if field.type is FieldType.JSON:
         return functools.partial(_raw_json, path)
     if field.type is FieldType.STRUCT:
@@ -196,6 +196,14 @@ def _nullable(convert: _ToJson | None) -> _ToJson:
     if convert is None:
         return lambda value: value
     return lambda value: None if value is None else convert(value)
+
+
+def _milliseconds(path: str, time: datetime) -> int:
+    milliseconds, rest = divmod(time - _EPOCH, _MILLISECOND)
+    if rest:
+        sentence = f"field {path!r} takes milliseconds, and the time has parts of one"
+        raise _UnwritableError("wrong-value", sentence)
+    return milliseconds
 
 
 def _raw_json(path: str, text: str) -> Any:
@@ -235,5 +243,9 @@ def _headers(event_id: str, origin: str | None) -> Headers:
     return tuple(headers)
 
 
-def _as_bytes(value: str | bytes | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
+def _bytes(rows: pa.Table, name: str) -> list[bytes | None]:
+    """Returns texts or bytes as bytes: a text that a step cast from bytes may be any."""
+    import pyarrow as pa
+
+    values: list[bytes | None] = rows.column(name).cast(pa.large_binary()).to_pylist()
+    return values

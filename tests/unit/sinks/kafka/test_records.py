@@ -1,7 +1,7 @@
 """Rows as records of a topic, whatever its event class holds."""
 
 import json
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -116,6 +116,47 @@ def test_a_row_that_no_reader_would_take_is_rejected_with_its_field(change, reas
     assert [(each.index, each.reason) for each in rejected] == ([(1, reason)] if reason else [])
     assert all(detail in each.detail for each in rejected)
     assert list(records) == ([0, 2] if reason else [0, 1, 2])
+
+
+PARTS = AT + timedelta(microseconds=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"made": PARTS}, "made"),
+        ({"made": datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)}, "made"),
+        ({"item": ROW["item"] | {"packed": PARTS}}, "item.packed"),
+        ({"items": [ROW["item"], ROW["item"] | {"packed": PARTS}]}, "items[].packed"),
+    ],
+)
+def test_a_time_is_kept_or_its_row_is_rejected_where_milliseconds_would_cut_it(change, path):
+    records, [rejected] = records_of(ROW, ROW | change, ROW | {"at": PARTS})
+    assert (list(records), rejected.index, rejected.reason) == ([0, 2], 1, "wrong-value")
+    assert repr(path) in rejected.detail
+    assert json.loads(records[2].value)["at"] == "2026-11-22T12:00:00.250001Z"
+
+
+def not_utf8():
+    """A column as a step makes it that casts bytes to a string."""
+    buffers = pa.array([b"\xff", b"a"]).buffers()
+    return pa.Array.from_buffers(pa.string(), 2, buffers)
+
+
+def test_a_text_that_is_not_utf8_rejects_its_row():
+    rows = pa.table({"user": not_utf8(), "n": [1, 2]})
+    records, [rejected] = RecordsOf(Topic("clicks", event=Click)).of(rows)
+    assert (list(records), rejected.index, rejected.reason) == ([1], 0, "not-utf8")
+    assert "field 'user'" in rejected.detail
+
+
+def test_a_raw_topic_takes_the_bytes_of_any_text():
+    rows = pa.table({"value": not_utf8(), "key": not_utf8()})
+    records, _ = RecordsOf(Topic("raw")).of(rows)
+    assert [(record.key, record.value) for record in records.values()] == [
+        (b"\xff", b"\xff"),
+        (b"a", b"a"),
+    ]
 
 
 @pytest.mark.parametrize("field", ["at", "made", "item"])
