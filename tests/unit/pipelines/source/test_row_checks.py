@@ -1,9 +1,10 @@
 """Event time and partition values, checked in the rows of whatever decoder gave them."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
+from headrace.model.durations import microseconds
 from headrace.pipelines.source.decode import Decoded
 from headrace.pipelines.source.decode.checks import EventTimeBounds, RowChecks
 
@@ -64,6 +65,12 @@ def test_bounds_beyond_the_calendar_do_not_break_the_sentence():
     (reason, sentence) = checked.rejected[0]
     assert reason == "event-time-out-of-bounds"
     assert "is 2019-11-24T00:00:00+00:00, before the earliest accepted, 9999" in sentence
+
+
+def test_a_latest_time_beyond_64_bits_is_no_bound():
+    ahead = microseconds(timedelta.max)
+    checked = RowChecks(EventTimeBounds("at", 10, ahead), ()).applied(decoded([9, 11, 2**57]), 3)
+    assert reasons(checked) == {0: "event-time-out-of-bounds"}
 
 
 def test_several_partition_columns_are_all_checked():

@@ -61,7 +61,7 @@ class RowChecks:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from headrace.events import out_of_bounds
+        from headrace.events import LATEST_US, out_of_bounds
 
         bounds = self.bounds
         if bounds is None:
@@ -69,11 +69,13 @@ class RowChecks:
         times = rows.column(bounds.column).cast(pa.int64())
         extremes = pc.min_max(times)
         oldest, newest = extremes["min"].as_py(), extremes["max"].as_py()
-        if oldest is None or (bounds.earliest <= oldest and newest <= bounds.latest):
+        # Arrow has no number for a latest time that timedelta.max is ahead.
+        earliest, latest = bounds.earliest, min(bounds.latest, LATEST_US)
+        if oldest is None or (earliest <= oldest and newest <= latest):
             return {}
-        outside = pc.or_(pc.less(times, bounds.earliest), pc.greater(times, bounds.latest))
+        outside = pc.or_(pc.less(times, earliest), pc.greater(times, latest))
         return {
-            row: out_of_bounds(bounds.column, time, bounds.earliest, bounds.latest)
+            row: out_of_bounds(bounds.column, time, earliest, latest)
             for row, time in _selected(times, outside)
         }
 
