@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.events.times import microseconds_since_1970
 from headrace.kafka.client import ClientConfig, describe, watermarks
 from headrace.kafka.range_reader import read_records
 from headrace.model import EventSchema, OffsetRange, Topic, TopicPartition
@@ -173,9 +172,8 @@ def newest_ranges(
 def _row_checks(topic: Topic) -> RowChecks:
     if topic.event_time is None:
         return RowChecks(None, ())
-    earliest_us = microseconds_since_1970(topic.earliest_event_time)
-    latest_us = microseconds_since_1970(datetime.now(UTC) + topic.latest_ahead)
-    return RowChecks(EventTimeBounds(topic.event_time, earliest_us, latest_us), ())
+    bounds = topic.event_time_bounds(datetime.now(UTC).timestamp())
+    return RowChecks(EventTimeBounds(topic.event_time, *bounds), ())
 
 
 def _schema(topic: Topic) -> EventSchema:

@@ -143,8 +143,7 @@ class _JsonReader:
         if name is None or fields[name] is None:
             return
         time_us = (fields[name] - _EPOCH) // _MICROSECOND
-        earliest_us = (self._topic.earliest_event_time - _EPOCH) // _MICROSECOND
-        latest_us = int(self._clock() * 1e6) + self._topic.latest_ahead // _MICROSECOND
+        earliest_us, latest_us = self._topic.event_time_bounds(self._clock())
         if not earliest_us <= time_us <= latest_us:
             raise InvalidRecordError(*out_of_bounds(name, time_us, earliest_us, latest_us))
 

@@ -9,12 +9,13 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from headrace.model.declared import DeclaredValue
-from headrace.model.durations import milliseconds
+from headrace.model.durations import microseconds, milliseconds
 from headrace.model.envelope import Envelope
 from headrace.model.event import EventSchema, event_schema
 from headrace.model.format import Format, Json, Raw
 from headrace.model.partitioning import ByKey, Partitioning
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DEAD_LETTERS_SUFFIX = ".dead"
 OFFLINE_FILES_TOPIC = "_headrace.offline-files"
 """Name of the topic with the progress of offline files, whose letters are lines of no topic."""
@@ -119,6 +120,15 @@ class Topic(DeclaredValue):
         if self.format is not None:
             return self.format
         return Raw() if self.event is None else Json()
+
+    def event_time_bounds(self, now: float) -> tuple[int, int]:
+        """Returns the earliest and the latest event time that is accepted; microseconds since 1970.
+
+        Args:
+            now: seconds since 1970.
+        """
+        earliest = microseconds(self.earliest_event_time - _EPOCH)
+        return earliest, int(now * 1e6) + microseconds(self.latest_ahead)
 
     @property
     def dead_letters(self) -> str:

@@ -24,7 +24,8 @@ Guarantees:
   partition in the order of their offsets where no step is in between and the source has no
   ``min_tasks``.
 - A row that no reader of the topic would take (a null in a field that can't be null, no key, a
-  text in a field of type ``Any`` that is not one JSON value, a time beyond the year 9999), one that
+  text in a field of type ``Any`` that is not one JSON value, a time beyond the year 9999, an event
+  time outside the topic's bounds by the clock of the task), one that
   the topic would hold otherwise (microseconds in a field of type ``EpochMillis``) and one that is
   too large before it is compressed become dead letters of the source's topic.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -31,15 +32,16 @@ EVENT_ID, ORIGIN = "event-id", "origin"
 # offset and the time, which are relative to the batch's.
 _BATCH_HEAD_BYTES, _RECORD_HEAD_BYTES = 61, 3
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
+_MICROSECOND, _MILLISECOND = timedelta(microseconds=1), timedelta(milliseconds=1)
 _ToJson: TypeAlias = Callable[[Any], Any]
 
 
 class RecordsOf:
     """Makes records of rows, as the topic declares its events."""
 
-    def __init__(self, topic: Topic) -> None:
-        self._topic = topic
+    def __init__(self, topic: Topic, clock: Callable[[], float] = time.time) -> None:
+        """``clock`` tells seconds since 1970, of which the bounds of event times depend."""
+        self._topic, self._clock = topic, clock
         self._schema = topic.schema
         by_key = isinstance(topic.partitioning, ByKey)
         self._place = None if by_key else partition_of(topic.partitioning, topic.partitions)
@@ -68,7 +70,7 @@ class RecordsOf:
 
         records: dict[int, ProducerRecord] = {}
         rejected: list[RejectedRow] = []
-        rejection_of = _Check(schema)
+        rejection_of, bounds = _Check(schema), self._topic.event_time_bounds(self._clock())
         columns = [_json_values(rows.column(field.name), field) for field in schema.fields]
         for index, values in enumerate(zip(*columns, strict=True)):
             errors = [value.args for value in values if isinstance(value, _UnwritableError)]
@@ -77,11 +79,29 @@ class RecordsOf:
                 continue
             event = dict(zip(schema.names, values, strict=True))
             text = json.encode(event)
-            if (why := rejection_of(text) or self._rejected_key(event)) is not None:
+            why = rejection_of(text) or self._rejected_time(event, bounds)
+            if (why := why or self._rejected_key(event)) is not None:
                 rejected.append(RejectedRow(index, *why))
             else:
                 records[index] = self._record(event, text, origins[index])
         return records, rejected
+
+    def _rejected_time(
+        self, event: Mapping[str, Any], bounds: tuple[int, int]
+    ) -> tuple[str, str] | None:
+        earliest_us, latest_us = bounds
+        if (time_us := self._time_us(event)) is None or earliest_us <= time_us <= latest_us:
+            return None
+        from headrace.events import out_of_bounds
+
+        return out_of_bounds(str(self._topic.event_time), time_us, earliest_us, latest_us)
+
+    def _time_us(self, event: Mapping[str, Any]) -> int | None:
+        """Returns the event time in microseconds since 1970; None: the topic declares none."""
+        if self._topic.event_time is None:
+            return None
+        at = event[self._topic.event_time]
+        return at * 1000 if type(at) is int else (at - _EPOCH) // _MICROSECOND
 
     def _rejected_key(self, event: Mapping[str, Any]) -> tuple[str, str] | None:
         """A record without a key would lose its place among those of its key."""
@@ -107,8 +127,7 @@ class RecordsOf:
     def _partition(self, event: Mapping[str, Any]) -> int:
         if self._place is None:
             return -1
-        time = event[self._topic.event_time] if self._topic.event_time else _EPOCH
-        return self._place(event, "", _EPOCH + time * _MILLISECOND if type(time) is int else time)
+        return self._place(event, "", _EPOCH + (self._time_us(event) or 0) * _MICROSECOND)
 
 
 class _Check:
@@ -198,8 +217,8 @@ def _nullable(convert: _ToJson | None) -> _ToJson:
     return lambda value: None if value is None else convert(value)
 
 
-def _milliseconds(path: str, time: datetime) -> int:
-    milliseconds, rest = divmod(time - _EPOCH, _MILLISECOND)
+def _milliseconds(path: str, at: datetime) -> int:
+    milliseconds, rest = divmod(at - _EPOCH, _MILLISECOND)
     if rest:
         sentence = f"field {path!r} takes milliseconds, and the time has parts of one"
         raise _UnwritableError("wrong-value", sentence)

@@ -9,10 +9,12 @@ import pyarrow as pa
 import pytest
 
 from headrace import ByField, EpochMillis, Kafka, Topic
-from headrace.errors import SinkError
+from headrace.errors import InvalidRecordError, SinkError
+from headrace.events.instances import event_reader
 from headrace.sinks.api import DeclaredRows, SinkContext
 from headrace.sinks.kafka.records import RecordsOf
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 AT = datetime(2026, 11, 22, 12, 0, 0, 250_000, tzinfo=UTC)
 TIME = pa.timestamp("us", "UTC")
 
@@ -73,7 +75,7 @@ ORDERS = Topic("orders", event=Order, key="item.sku", event_id="order_id", event
 
 
 def records_of(*rows, topic=ORDERS, columns=COLUMNS):
-    return RecordsOf(topic).of(pa.Table.from_pylist(list(rows), columns))
+    return RecordsOf(topic, AT.timestamp).of(pa.Table.from_pylist(list(rows), columns))
 
 
 def test_a_row_is_an_event_of_the_class_as_readers_take_it():
@@ -170,7 +172,7 @@ def test_a_time_beyond_the_year_9999_rejects_its_row_alone(field):
     at = rows[field].to_pylist()[0]
     column = pa.concat_arrays([pa.array([at], far.type), pa.array([far]), pa.array([at], far.type)])
     rows = rows.set_column(rows.column_names.index(field), COLUMNS.field(field), column)
-    records, [rejected] = RecordsOf(ORDERS).of(rows)
+    records, [rejected] = RecordsOf(ORDERS, AT.timestamp).of(rows)
     assert (list(records), rejected.index, rejected.reason) == ([0, 2], 1, "out-of-range")
     assert repr(field) in rejected.detail
 
@@ -212,6 +214,45 @@ def test_a_row_without_a_key_is_rejected():
     rows = [{"user": "a", "n": 1}, {"user": None, "n": 2}]
     records, [rejected] = records_of(*rows, topic=topic, columns=CLICKS)
     assert (list(records), rejected.index, rejected.reason) == ([0], 1, "bad-key")
+
+
+class Seen:
+    at: datetime
+
+
+class SeenMillis:
+    at: EpochMillis
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SEEN = pa.schema([("at", TIME)])
+
+
+@pytest.mark.parametrize("event", [Seen, SeenMillis])
+@pytest.mark.parametrize(
+    ("declared", "accepted"),
+    [
+        ({}, [1, 2]),
+        ({"earliest_event_time": datetime(1970, 1, 1, tzinfo=UTC)}, [0, 1, 2]),
+        ({"latest_ahead": timedelta.max}, [1, 2, 3]),
+        ({"latest_ahead": timedelta(0)}, [1]),
+    ],
+)
+def test_a_row_whose_event_time_readers_do_not_accept_is_rejected(event, declared, accepted):
+    ahead = NOW + timedelta(days=1)
+    times = [datetime(1999, 12, 31, tzinfo=UTC), NOW, ahead, ahead + timedelta(milliseconds=1)]
+    topic = Topic("seen", event=event, event_time="at", **declared)
+    rows = pa.Table.from_pylist([{"at": at} for at in times], SEEN)
+    records, rejected = RecordsOf(topic, NOW.timestamp).of(rows)
+    assert list(records) == accepted
+    read = event_reader(topic, clock=NOW.timestamp)
+    assert [read(record.value).at for record in records.values()] == [times[n] for n in accepted]
+    for row in rejected:
+        milliseconds = (times[row.index] - EPOCH) // timedelta(milliseconds=1)
+        at = milliseconds if event is SeenMillis else times[row.index].isoformat()
+        with pytest.raises(InvalidRecordError) as reader_says:
+            read(json.dumps({"at": at}).encode())
+        assert (row.reason, row.detail) == (reader_says.value.reason, reader_says.value.detail)
 
 
 def test_rows_go_where_the_topics_strategy_says():
