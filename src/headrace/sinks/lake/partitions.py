@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from headrace.model.partition_value import (
     NULL_PARTITION,
@@ -15,6 +16,9 @@ from headrace.model.partition_value import (
     unsafe_partition_value,
 )
 from headrace.sinks.lake.layout import TimeUnit
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US
@@ -110,6 +114,21 @@ def rescue(values: Mapping[str, object], unsafe: Sequence[str]) -> tuple[dict[st
     return {**values, **dict.fromkeys(unsafe, RESCUE_PARTITION)}, json.dumps(
         kept, ensure_ascii=False
     )
+
+
+def with_partition_values(rows: pa.Table, partition: Mapping[str, str | None]) -> pa.Table:
+    """Returns the rows of a file with its partition columns, as texts.
+
+    Args:
+        rows: as they are in the file.
+        partition: Delta's text of each partition column; None and empty: null.
+    """
+    import pyarrow as pa
+
+    columns = dict(zip(rows.column_names, rows.columns, strict=True))
+    for name, text in partition.items():
+        columns[name] = pa.repeat(pa.scalar(text or None, pa.string()), rows.num_rows)
+    return pa.table(columns)
 
 
 def _folder(column: str, text: str | None) -> str:

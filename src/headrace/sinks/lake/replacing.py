@@ -54,7 +54,7 @@ from headrace.sinks.lake.driver import LakeDriver
 from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.log_tail import RowReplacement
 from headrace.sinks.lake.merging import FileMerger, conformed
-from headrace.sinks.lake.partitions import Partition, partition_text
+from headrace.sinks.lake.partitions import Partition, partition_text, with_partition_values
 from headrace.sinks.lake.table import LakeTable
 from headrace.sinks.lake.writer import PartitionedWriter
 
@@ -130,21 +130,9 @@ class _Rows:
     def of(self, file: _DataFile, names: Sequence[str] | None = None) -> pa.Table:
         """Returns the rows of a file, in their order; ``names`` are columns, by default all."""
         chosen = [field for field in self.columns if names is None or field.name in names]
-        stored = [field for field in chosen if field.name not in self.partition_columns]
-        read = None if names is None else [field.name for field in stored]
-        rows = self._folder.read(file.path, read)
-        count, values = rows.num_rows, dict(file.partition.values)
-        columns = {
-            field.name: column
-            for field, column in zip(
-                stored, conformed(rows, pa.schema(stored)).columns, strict=True
-            )
-        }
-        for field in chosen:
-            if field.name in self.partition_columns:
-                texts = pa.array([values[field.name]] * count, pa.string())
-                columns[field.name] = texts.cast(field.type)
-        return pa.table(columns)
+        rows = self._folder.read(file.path, names)
+        whole = with_partition_values(rows, dict(file.partition.values))
+        return conformed(whole, pa.schema(chosen))
 
 
 class _Comparison:

@@ -15,9 +15,9 @@ from headrace.sinks.api import RejectedValues
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile, delta_stats
 from headrace.sinks.lake.encoding import ParquetEncoding
 from headrace.sinks.lake.folder import TableFolder
-from headrace.sinks.lake.merging import event_times_of
+from headrace.sinks.lake.merging import conformed, event_times_of
+from headrace.sinks.lake.partitions import with_partition_values
 from headrace.sinks.lake.unique.row_keys import KeyRule, RowKeys, keys_text
-from headrace.sinks.lake.unique.table_keys import with_partition_values
 from headrace.sinks.lake.unique.verdicts import Verdict, Verdicts
 from headrace.sinks.row_json import row_json
 
@@ -94,9 +94,8 @@ class Rewriter:
         if keep.any():
             keys = judged.keys[keep]
             kept = self._rewritten(file, rows.filter(pa.array(keep)), keys, encoding)
-        others = rows.filter(pa.array(~keep))
-        others = with_partition_values(others, file.partition_values, self._spec)
-        others = others.select(self._spec.schema.names)
+        others = with_partition_values(rows.filter(pa.array(~keep)), file.partition_values)
+        others = conformed(others, self._spec.schema)
         is_duplicate = verdicts[~keep] == Verdict.DUPLICATE
         conflicts = [
             self._rejected(others.slice(index, 1))

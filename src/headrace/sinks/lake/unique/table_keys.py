@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from headrace.sinks.lake.data_file import WriteSpec
 from headrace.sinks.lake.folder import TableFolder
-from headrace.sinks.lake.partitions import partition_text
+from headrace.sinks.lake.merging import conformed
+from headrace.sinks.lake.partitions import partition_text, with_partition_values
 from headrace.sinks.lake.unique.row_keys import KeyRule, RowKeys
 
 _AT_ONCE = 4  # files in memory
@@ -54,7 +55,9 @@ class TableKeys:
 
     def _keys(self, file: TableFile) -> RowKeys:
         rows = self._folder.read(file.path)
-        return self._rule.keys(with_partition_values(rows, file.partition, self._spec))
+        rows = with_partition_values(rows, file.partition)
+        # One form of a row: as tasks compare it before they write it.
+        return self._rule.keys(conformed(rows, self._spec.schema))
 
     def in_slices(self, table: DeltaTable, slices: Collection[int]) -> Iterator[TableFile]:
         """Yields the files that may have rows of these slices, by their statistics."""
@@ -81,16 +84,3 @@ class TableKeys:
         micros = times.cast(pa.timestamp("us", times.type.tz), safe=False).cast(pa.int64())
         numbers: NDArray[np.int64] = micros.fill_null(0).to_numpy() // self._rule.slice_us
         return np.where(micros.is_null().to_numpy(), far, numbers)
-
-
-def with_partition_values(
-    rows: pa.Table, partition: Mapping[str, str | None], spec: WriteSpec
-) -> pa.Table:
-    """Returns the rows of a file with the columns whose values are in the log instead."""
-    for name in spec.layout.value_columns:
-        value = pa.scalar(partition.get(name), pa.string())
-        kind = spec.schema.field(name).type
-        is_text = not pa.types.is_integer(kind) and not pa.types.is_boolean(kind)
-        column = pa.repeat(value if is_text else value.cast(kind), rows.num_rows)
-        rows = rows.append_column(name, column)
-    return rows

@@ -266,6 +266,24 @@ def test_rows_that_another_engine_appends_are_known_and_those_that_it_deletes_ar
     assert [id_ for id_, _ in table.rows()] == ["a", "b", "c", "d"]
 
 
+@pytest.mark.parametrize(
+    "kind", [pa.dictionary(pa.int32(), pa.string()), pa.large_string(), pa.string_view()], ids=str
+)
+def test_rows_of_other_engines_are_known_whatever_type_of_arrow_their_files_name(tmp_path, kind):
+    columns = {"id": pa.string(), "tags": pa.list_(pa.string())}
+    table = Writer(spec(str(tmp_path / "clicks"), columns, unique=UNIQUE))
+    table.add([row("a", tags=["x", None])])
+    appended = pa.table(
+        {
+            "at": pa.array([NOON], TIME),
+            "id": pa.array(["b"]).cast(kind),
+            "tags": pa.ListArray.from_arrays([0, 2], pa.array(["x", None]).cast(kind)),
+        }
+    )
+    write_deltalake(table.spec.root, appended, mode="append")
+    assert table.add([row("b", tags=["x", None]), row("b", tags=["x"])]) == (["b"], ["b"])
+
+
 def test_rows_from_before_the_table_was_unique_are_known(tmp_path):
     before = made(tmp_path, unique=None)
     files = before.write([row("a"), row("a"), row("b", 1)])
