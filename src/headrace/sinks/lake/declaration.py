@@ -262,9 +262,6 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
                 "Lake.unique compares rows by event time, and there is none",
                 "name it: Topic(event_time=...) or Lake(event_time=...)",
             )
-        if self.unsafe_values is UnsafeValues.RESCUE:
-            message = "Lake.unique can't compare rows whose partition values were rescued"
-            yield Fault(message, "UnsafeValues.DEAD_LETTER")
 
     def _column_faults(self, columns: Mapping[str, FieldType]) -> Iterator[Fault]:
         values = self.layout.value_columns

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from headrace.model.partition_value import (
     NULL_PARTITION,
     RESCUE_PARTITION,
+    RESCUED_COLUMN,
     unsafe_partition_value,
 )
 from headrace.sinks.lake.layout import TimeUnit
@@ -117,17 +118,21 @@ def rescue(values: Mapping[str, object], unsafe: Sequence[str]) -> tuple[dict[st
 
 
 def with_partition_values(rows: pa.Table, partition: Mapping[str, str | None]) -> pa.Table:
-    """Returns the rows of a file with its partition columns, as texts.
+    """Returns the rows of a file with its partition columns, as texts: unsafe ones as they came.
 
     Args:
-        rows: as they are in the file.
+        rows: with column ``_rescued`` if the file has it.
         partition: Delta's text of each partition column; None and empty: null.
     """
     import pyarrow as pa
 
     columns = dict(zip(rows.column_names, rows.columns, strict=True))
     for name, text in partition.items():
-        columns[name] = pa.repeat(pa.scalar(text or None, pa.string()), rows.num_rows)
+        if text == RESCUE_PARTITION and RESCUED_COLUMN in rows.column_names:
+            rescued = (json.loads(each or "{}") for each in rows[RESCUED_COLUMN].to_pylist())
+            columns[name] = pa.array([each.get(name, text) for each in rescued], pa.string())
+        else:
+            columns[name] = pa.repeat(pa.scalar(text or None, pa.string()), rows.num_rows)
     return pa.table(columns)
 
 

@@ -37,6 +37,7 @@ from deltalake.transaction import RemoveAction
 
 from headrace.errors import SinkError
 from headrace.model import Metadata, OffsetRange
+from headrace.model.partition_value import RESCUED_COLUMN
 from headrace.runtime import storage
 from headrace.runtime.cleanup import cleaning_up_after_failure
 from headrace.sinks.api import (
@@ -130,7 +131,7 @@ class _Rows:
     def of(self, file: _DataFile, names: Sequence[str] | None = None) -> pa.Table:
         """Returns the rows of a file, in their order; ``names`` are columns, by default all."""
         chosen = [field for field in self.columns if names is None or field.name in names]
-        rows = self._folder.read(file.path, names)
+        rows = self._folder.read(file.path, None if names is None else [*names, RESCUED_COLUMN])
         whole = with_partition_values(rows, dict(file.partition.values))
         return conformed(whole, pa.schema(chosen))
 

@@ -1,6 +1,7 @@
 """What a commit of `reprocess` makes of a table, against a reference of a few lines."""
 
 import functools
+import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.contracts.sink import add
 
-from headrace import Lake
+from headrace import Lake, UnsafeValues
 from headrace.errors import SinkError
 from headrace.model import OffsetRange, TopicPartition
 from headrace.sinks.api import Transaction
@@ -181,6 +182,23 @@ def test_keys_may_be_partition_columns_of_the_table(tmp_path, partition_by):
         changed = [row(0, 9), *rows[1:]]
         assert replace(target, changed, places=places) == (3, 1, 3)
         assert content(target) == expected(target, changed)
+
+
+def test_rows_whose_ids_were_rescued_are_told_apart(tmp_path):
+    fields = {"at": TIME, **COLUMNS}
+    layout = Lake("clicks", ("id",), unsafe_values=UnsafeValues.RESCUE).layout
+    target = WriteSpec(str(tmp_path / "clicks"), pa.schema(fields), layout, "at")
+    rows = [row(n, id_=f"e/{n}") for n in range(4)]
+    fill(target, rows)
+    changes = []
+    changed = [row(3, 9, id_="e/3"), row(4, id_="e/4")]
+    assert replace(target, changed, places=False, before_commit=changes.append) == (2, 1, 0)
+    assert changes[0].removed["id"].to_pylist() == ["e/3"]
+    assert sorted(changes[0].added["id"].to_pylist()) == ["e/3", "e/4"]
+    stored = read_table(target.root).to_pylist()
+    found = {json.loads(each["_rescued"])["id"]: each["n"] for each in stored}
+    assert found == {"e/0": 0, "e/1": 0, "e/2": 0, "e/3": 9, "e/4": 0}
+    assert replace(target, changed, 2, places=False) == (0, 0, 2)
 
 
 def test_rows_without_an_id_stay_as_they_are_and_others_are_refused(tmp_path):

@@ -116,6 +116,21 @@ def test_a_key_with_other_values_is_rejected_and_the_first_row_stays(table):
     assert table.rows() == [("a", 1), ("b", 1)]
 
 
+@pytest.mark.parametrize("by", [["id"], ["campaign", "id"]])
+def test_rows_are_compared_by_the_values_that_were_rescued(tmp_path, by):
+    unique = replace(UNIQUE, by=by)
+    table = made(tmp_path, unique, unsafe_values=UnsafeValues.RESCUE)
+    rows = [row("a", campaign="x/y"), row("a2", campaign="z/"), row("b", campaign="ok")]
+    table.add(rows)
+    for _ in range(2):
+        assert table.add(rows) == (["a", "a2", "b"], [])
+        [rejected] = table.attempt(table.write([row("a", 1, campaign="x/y")])).rejected
+        assert json.loads(rejected.values)["campaign"] == "x/y"
+        table.open()
+    another_value = ([], ["a"] if by == ["id"] else [])
+    assert table.add([row("a", campaign="z/")]) == another_value
+
+
 def test_the_first_row_of_a_task_is_kept_whichever_partition_it_is_in(table):
     rows = [row("a", 1, campaign="z"), row("b", 0), row("a", 2, campaign="a")]
     assert table.add(rows) == ([], ["a"])
@@ -353,10 +368,6 @@ FIELDS = {"id": FieldType.STRING, "at": FieldType.TIMESTAMP}
         ({"unique": Unique(["id"], 5)}, "Unique.within is 5"),
         ({"unique": Unique(["id"])}, "Lake.unique needs Unique.within"),
         ({"unique": ["id"]}, "Lake.unique is ['id']"),
-        (
-            {"unique": UNIQUE, "unsafe_values": UnsafeValues.RESCUE},
-            "Lake.unique can't compare rows whose partition values were rescued",
-        ),
     ],
 )
 def test_wrong_declarations_are_found(declared, message):
