@@ -11,15 +11,16 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.contracts.sink import add
+from tests.unit.sinks.lake.deletion_vectors import delete_by_vector
 
-from headrace import Lake, UnsafeValues
+from headrace import Lake, Unique, UnsafeValues
 from headrace.errors import SinkError
 from headrace.model import OffsetRange, TopicPartition
 from headrace.sinks.api import Transaction
 from headrace.sinks.lake.data_file import WriteSpec
 from headrace.sinks.lake.delta_log import DeltaLog, live_paths
 from headrace.sinks.lake.folder import TableFolder
-from headrace.sinks.lake.replacing import LakeReplacingDriver, RowKeys
+from headrace.sinks.lake.replacing import LakeAddingDriver, LakeReplacingDriver, RowKeys
 from headrace.sinks.lake.table import LakeTable, read_table
 from headrace.sinks.lake.writer import PartitionedWriter
 
@@ -276,6 +277,19 @@ def test_tables_whose_rows_may_not_go_only_get_rows(tmp_path, property_):
     with pytest.raises(SinkError, match=property_):
         replace(target, [row(1, 5), row(2)], places=True)
     assert replace(target, [row(1), row(2), row(3)], places=True) == (1, 0, 2)
+
+
+def test_rows_that_deletion_vectors_took_from_a_unique_table_are_added(tmp_path):
+    unique = Unique(by=["id"], within=timedelta(days=1))
+    target = spec(tmp_path / "clicks", places=False, unique=unique)
+    rows = [row(offset) for offset in range(4)]
+    fill(target, rows)
+    delete_by_vector(target.root, lambda stored: stored["id"] in ("e0", "e2"))
+    driver, transaction = LakeAddingDriver(target, ["id"]), Transaction({ID: 1}, {ID: None})
+    driver.begin(EVERYTHING, lambda _: None)
+    without_duplicates = driver.commit(written(target, rows), transaction, 0).pieces
+    assert driver.commit(without_duplicates, transaction, 0).figures["rows_added"] == 2
+    assert content(target) == expected(target, rows)
 
 
 def meanwhile(monkeypatch, *actions):

@@ -28,10 +28,12 @@ class TableFile:
     Attributes:
         path: below the table's root.
         partition: Delta's text of each partition column; None: null.
+        kept: which of its rows were not deleted by a deletion vector; None: all.
     """
 
     path: str
     partition: Mapping[str, str | None]
+    kept: pa.BooleanArray | None = None
 
 
 class TableKeys:
@@ -55,6 +57,8 @@ class TableKeys:
 
     def _keys(self, file: TableFile) -> RowKeys:
         rows = self._folder.read(file.path)
+        if file.kept is not None:
+            rows = rows.filter(file.kept)
         rows = with_partition_values(rows, file.partition)
         # One form of a row: as tasks compare it before they write it.
         return self._rule.keys(conformed(rows, self._spec.schema))
@@ -62,10 +66,11 @@ class TableKeys:
     def in_slices(self, table: DeltaTable, slices: Collection[int]) -> Iterator[TableFile]:
         """Yields the files that may have rows of these slices, by their statistics."""
         actions = pa.table(table.get_add_actions(flatten=True))
-        columns = self._spec.partition_columns
+        columns, kept = self._spec.partition_columns, _kept_rows(table)
         for row in actions.filter(self._overlaps(actions, sorted(slices))).to_pylist():
             partition = {name: partition_text(row.get(f"partition.{name}")) for name in columns}
-            yield TableFile(unquote(row["path"]), partition)
+            path = unquote(row["path"])
+            yield TableFile(path, partition, kept.get(path))
 
     def _overlaps(self, actions: pa.Table, slices: Sequence[int]) -> pa.Array:
         """Whether each file may have rows of one of ``slices``, which are in order."""
@@ -84,3 +89,12 @@ class TableKeys:
         micros = times.cast(pa.timestamp("us", times.type.tz), safe=False).cast(pa.int64())
         numbers: NDArray[np.int64] = micros.fill_null(0).to_numpy() // self._rule.slice_us
         return np.where(micros.is_null().to_numpy(), far, numbers)
+
+
+def _kept_rows(table: DeltaTable) -> dict[str, pa.BooleanArray]:
+    """Returns which rows are left of each file with a deletion vector, by its path."""
+    if "deletionVectors" not in (table.protocol().reader_features or ()):
+        return {}
+    vectors = pa.table(table.deletion_vectors())
+    paths = (unquote(uri.removeprefix(table.table_uri)) for uri in vectors["filepath"].to_pylist())
+    return {path: row.values for path, row in zip(paths, vectors["selection_vector"], strict=True)}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tests.unit.sinks.lake.deletion_vectors import delete_by_vector
 from tests.unit.sinks.lake.test_table import TIME, spec
 
 from headrace import Lake, Unique, UnsafeValues
@@ -297,6 +298,21 @@ def test_rows_of_other_engines_are_known_whatever_type_of_arrow_their_files_name
     )
     write_deltalake(table.spec.root, appended, mode="append")
     assert table.add([row("b", tags=["x", None]), row("b", tags=["x"])]) == (["b"], ["b"])
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_rows_that_another_engine_deletes_by_vectors_are_forgotten(table, restarts):
+    rows = [row(id_, hours=number % 2, campaign="50% ü") for number, id_ in enumerate("abcdef")]
+    table.add([*rows, row("x", campaign=None)])
+    for deleted in ("ab", "abd"):  # the second vector of a file takes the place of the first
+        delete_by_vector(table.spec.root, lambda stored, ids=deleted: stored["id"] in ids)
+        if restarts:
+            DeltaTable(table.spec.root).create_checkpoint()
+            table.open()
+        left = sorted(set("abcdef") - set(deleted))
+        assert table.rows() == [(id_, 0) for id_ in [*left, "x"]]
+        assert table.add(rows) == (left, [])
+        assert table.rows() == [(id_, 0) for id_ in "abcdefx"]
 
 
 def test_rows_from_before_the_table_was_unique_are_known(tmp_path):
