@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
@@ -168,3 +168,47 @@ def test_a_side_table_takes_what_is_behind_the_watermark_of_event_times(flow):
     assert letters(flow, "summed") == ["e3", "e4"]
     assert outcomes["by_arrival"].late_side_rows == 0
     assert sorted(flow.ids("by_arrival")) == [f"e{n}" for n in range(6)]
+
+
+def test_before_the_first_watermark_events_of_1970_and_before_leave_by_a_door(
+    broker, spark, tmp_path
+):
+    """Spark's operators hold them against a watermark of 0."""
+    earliest = datetime(1960, 1, 1, tzinfo=UTC)
+    flow = Flow(broker, spark, tmp_path, partitions=1, earliest_event_time=earliest)
+    hours = timedelta(hours=2)
+    changes = {
+        "unique": {"steps": [unique]},
+        "summed": {"steps": [summed]},
+        "deduplicated": {
+            "steps": [deduplicate(by=["event_id"], within=hours)],
+            "late_data": Lake("late"),
+            "allowed_lateness": hours,
+        },
+    }
+    source = Source(flow.topic, watermark=hours)
+    pipelines = [
+        flow.pipeline(name, source=source, sink=Lake(name), **more)
+        for name, more in changes.items()
+    ]
+    flow.send([click(n, event_time=(n - 2) * HOUR_MS) for n in range(5)])
+    outcomes = finished(flow, *pipelines)
+    assert {each.dropped_by_watermark_rows for each in outcomes.values()} == {0}
+    assert letters(flow, "unique") == ["e0", "e1", "e2"]
+    assert letters(flow, "summed") == ["e0", "e1"]
+    assert sorted(flow.ids("late")) == ["e0", "e1", "e2"]
+    assert sorted(flow.ids("unique")) == sorted(flow.ids("deduplicated")) == ["e3", "e4"]
+
+
+def test_rows_behind_are_taken_out_where_spark_would_keep_them_as_it_prunes_their_time(flow):
+    def pruned(rows):
+        return rows.dropDuplicates(["event_id"]).select("event_id", "n")
+
+    source = Source(flow.topic, watermark=MINUTE)
+    pipeline = flow.pipeline("pruned", source=source, sink=Lake("pruned"), steps=[pruned])
+    for events in ([at(n, n) for n in range(3)], [at(3, 0.5), at(4, 3)]):
+        flow.send(events)
+        outcomes = finished(flow, pipeline)
+    assert letters(flow, "pruned") == ["e3"]
+    assert sorted(flow.ids("pruned")) == ["e0", "e1", "e2", "e4"]
+    assert outcomes["pruned"].dropped_by_watermark_rows == 0

@@ -41,7 +41,7 @@ class PlannedBatch:
         starts: where the batch begins.
         ends: where it ends.
         watermark_ms: Spark's, in milliseconds since 1970: operators with state drop rows whose time
-            is not after it. 0: none is set, or no batch was before.
+            is not after it. It is 0 before a batch has moved it, and where none is set.
     """
 
     batch_id: int

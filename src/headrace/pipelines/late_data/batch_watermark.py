@@ -24,7 +24,7 @@ def announce_watermark(
 
     Args:
         spark: the session.
-        watermark_ms: in milliseconds since 1970; 0: there is none.
+        watermark_ms: in milliseconds since 1970; 0 before there is one, to Spark's operators, too.
         takes_behind_as_late: whether events behind it are late where they are read.
     """
     context = spark.sparkContext
@@ -37,25 +37,23 @@ def rows_behind(times: pa.Array, watermark_us: int) -> NDArray[np.bool_]:
 
     Args:
         times: timestamps in microseconds; a row without one is not dropped.
-        watermark_us: in microseconds since 1970; 0: there is none.
+        watermark_us: in microseconds since 1970.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not watermark_us:
-        return np.zeros(len(times), np.bool_)
     is_behind = pc.less_equal(times.cast(pa.int64()), watermark_us).fill_null(fill_value=False)
     return np.asarray(is_behind, np.bool_)
 
 
 def watermark_us() -> int:
-    """Returns the watermark of the batch, in a task of it: in microseconds since 1970; 0: none."""
+    """Returns the watermark of the batch, in a task of it: in microseconds since 1970."""
     return 1000 * int(_property(_WATERMARK_MS) or 0)
 
 
-def late_watermark_us() -> int:
-    """Returns :func:`watermark_us` where events behind it are late as they are read; else 0."""
-    return watermark_us() if _property(_TAKES_BEHIND_AS_LATE) == str(True) else 0
+def late_watermark_us() -> int | None:
+    """Returns :func:`watermark_us` where events behind it are late as they are read; else None."""
+    return watermark_us() if _property(_TAKES_BEHIND_AS_LATE) == str(True) else None
 
 
 def _property(name: str) -> str | None:

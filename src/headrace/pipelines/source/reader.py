@@ -421,8 +421,8 @@ def _late_before_us(spec: SourceSpec, event_us: int | None) -> int | None:
     With a side table it takes what a step with state would not, too.
     """
     late_us = spec.late.watermark_us(event_us)
-    behind_us = late_watermark_us() if spec.late.writers is not None else 0
-    if not behind_us:
+    behind_us = late_watermark_us() if spec.late.writers is not None else None
+    if behind_us is None:
         return late_us
     return behind_us + 1 if late_us is None else max(late_us, behind_us + 1)
 
