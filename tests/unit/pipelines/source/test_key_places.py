@@ -1,10 +1,12 @@
 import zlib
 from dataclasses import replace
 
+import confluent_kafka
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.contracts.source import Numbered, drained, event, spec
+from tests.waiting import FLUSH_SECONDS
 
 from headrace import ByField, Lake, Pipeline, Postgres, Topic, WriteMode
 from headrace.errors import KeyMovedError
@@ -100,6 +102,23 @@ def test_a_pipeline_that_needs_no_places_reads_keys_that_moved(site):
     site.add_partitions(6)
     site.send()
     assert site.rows(needs_key_places=False) == 120
+
+
+@pytest.mark.parametrize(
+    ("place", "settings"),
+    [(of_java, {"partitioner": "murmur2_random"}), (of_librdkafka, {})],
+)
+def test_places_are_those_that_the_client_library_chooses(place, settings):
+    mock = {"bootstrap.servers": "-", "test.mock.num.brokers": "1"}
+    sender = confluent_kafka.Producer({**mock, **settings})
+    places = {}
+    for key in KEYS:
+        sender.produce(
+            "t", key=key, on_delivery=lambda _, sent: places.update({sent.key(): sent.partition()})
+        )
+    assert sender.flush(FLUSH_SECONDS) == 0
+    partitions = len(sender.list_topics("t").topics["t"].partitions)
+    assert places == {key: place(key, partitions) for key in KEYS}
 
 
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=30))
