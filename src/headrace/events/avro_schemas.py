@@ -15,8 +15,8 @@ Schema: TypeAlias = Any
 Named: TypeAlias = Mapping[str, Schema]
 """The types that a schema names, by their full names."""
 
-# By their base type: on others, and where it does not know the name, Avro says to ignore them. That
-# of a fixed UUID is ignored too, as fastavro does.
+# By their base type: on others, and where it does not know the name, Avro says to ignore them. A
+# UUID is what it is written as, a text or bytes: fastavro would write each text of it in one form.
 _LOGICAL_TYPES: Mapping[str, tuple[str, ...]] = {
     "bytes": ("decimal", "big-decimal"),
     "fixed": ("decimal", "duration"),
@@ -30,7 +30,6 @@ _LOGICAL_TYPES: Mapping[str, tuple[str, ...]] = {
         "local-timestamp-micros",
         "local-timestamp-nanos",
     ),
-    "string": ("uuid",),
 }
 _DURATION_BYTES = 12
 _SYMBOLS = "headrace-symbols"

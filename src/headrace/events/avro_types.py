@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _NUMBERS = ("int", "long", "float", "double")
 _TIMES = ("timestamp-millis", "timestamp-micros", "string")
 _TAKEN: Mapping[FieldType, tuple[str, ...]] = {
-    FieldType.STRING: ("string", "enum", "uuid"),
+    FieldType.STRING: ("string", "enum"),
     FieldType.LONG: ("int", "long"),
     FieldType.DOUBLE: _NUMBERS,
     FieldType.BOOLEAN: ("boolean",),
