@@ -129,6 +129,22 @@ class TestStatsWithSketches(TestStats):
         return SinkLab(sink, found.context, read, bad_row=row(9, "a\0b"))
 
 
+def test_columns_may_have_the_names_of_functions(database):
+    names = {"campaign": "sum", "user": "row_number", "price": "bytea"}
+    schema = pa.schema([field.with_name(names.get(field.name, field.name)) for field in SCHEMA])
+    measures = {"count": Count(), "items": Distinct("n")}
+    sink = Stats("ads", by=tuple(names.values()), every=MINUTE, measures=measures)
+    found = database()
+    driver = sink.open(found.context, schema)
+    writer = driver.writers(uuid.uuid4().hex)
+    event_ = {names.get(name, name): value for name, value in event().items()}
+    assert writer.write(pa.Table.from_pylist([event_, event_], schema)) == []
+    driver.commit(writer.close(), batch(0), 0)
+    assert found.execute('SELECT sum, row_number, bytea, "count", items FROM ads') == [
+        ("a", "u", Decimal("0.10"), 2, 1)
+    ]
+
+
 def test_rows_are_measured_by_window_and_group_over_tasks_writes_and_batches(opened):
     database, driver = opened
     first = [event("a", user="x"), event("a", user="y"), event("b", n=5)]

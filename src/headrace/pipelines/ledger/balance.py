@@ -198,7 +198,7 @@ class Balance:
 
     def _is_reprocessed(self, start: int | None, missing: Sums, recount: Recount) -> bool:
         changes = self._changes.get(start, [])
-        if not recount.has_ids:
+        if not recount.compares_ids(start):
             changes = [replace(change, hash=0) for change in changes]
         return explains(changes, replace(missing, bytes=0))
 
@@ -243,7 +243,7 @@ def _ends_before(entries: Iterable[LedgerEntry]) -> int:
 def _missing(counted: Sums, recount: Recount, start: int | None) -> Sums:
     """What the ledger has counted of a window beyond the rows of a table."""
     missing = counted - recount.sums.get(start, Sums())
-    return missing if recount.has_ids else replace(missing, hash=0)
+    return missing if recount.compares_ids(start) else replace(missing, hash=0)
 
 
 def _missing_rows(hop: Hop, missing: Sums) -> Iterable[Imbalance]:

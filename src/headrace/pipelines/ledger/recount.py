@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 _MICROSECONDS = 1_000_000
 _COUNT = """
-SELECT {window} AS window_start, count(*), (sum(({hash})::HUGEINT) % {modulus})::UBIGINT
-FROM events GROUP BY window_start
+SELECT {window}, count(*), (sum(({hash})::HUGEINT) % {modulus})::UBIGINT, count({id})
+FROM {rows} GROUP BY 1
 """
+# No column has the name.
+_ROWS = "_headrace_rows"
 
 
 def recount(snapshot: Snapshot, rule: LedgerRule, changed: Collection[str] = ()) -> Recount:
@@ -32,7 +34,8 @@ def recount(snapshot: Snapshot, rule: LedgerRule, changed: Collection[str] = ())
 
     Where events have no id, topic, partition and offset are what the ledger has hashed. If the
     table has no columns of ids as they were read, such as ids in a column of numbers, rows are
-    counted, and their ids are not compared.
+    counted, and their ids are not compared. So it is in windows with rows from before the columns
+    of topic, partition and offset.
 
     Args:
         snapshot: of the table.
@@ -60,15 +63,20 @@ def recount(snapshot: Snapshot, rule: LedgerRule, changed: Collection[str] = ())
         return Recount(failure=f"{reason}, which tells the window")
     has_ids = {*rule.id_columns} <= known
     statement = _COUNT.format(
-        window=_window(rule), hash=_hash(rule) if has_ids else "0", modulus=HASH_MODULUS
+        window=_window(rule),
+        hash=_hash(rule) if has_ids else "0",
+        modulus=HASH_MODULUS,
+        id=_column(POSITION[-1]) if has_ids and rule.event_id is None else "*",
+        rows=_ROWS,
     )
     rows = _Rows(first, batches).query(statement)
-    sums = {start: Sums(number, 0, hash_) for start, number, hash_ in rows}
-    return Recount(sums, has_ids=has_ids)
+    sums = {start: Sums(number, 0, hash_) for start, number, hash_, _ in rows}
+    without_ids = frozenset(start for start, number, _, ids in rows if ids < number)
+    return Recount(sums, has_ids=has_ids, without_ids=without_ids)
 
 
 class _Rows:
-    """Rows that DuckDB reads as table ``events``, once."""
+    """Rows that DuckDB reads as table ``_ROWS``, once."""
 
     def __init__(self, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> None:
         self._first, self._others = first, others
@@ -88,7 +96,7 @@ class _Rows:
         _add_hashes(database)
         try:
             reader = pa.RecordBatchReader.from_batches(self._first.schema, self._noting_failure())
-            database.register("events", reader)
+            database.register(_ROWS, reader)
             return database.execute(statement).fetchall()
         except duckdb.Error as error:
             # DuckDB passes on the text of what its input has raised.
@@ -137,21 +145,22 @@ def _window(rule: LedgerRule) -> str:
     """The start of a row's window, in seconds since 1970; also of times before that."""
     if rule.event_time is None:
         return "NULL"
-    at, length = f"epoch_us({_quoted(rule.event_time)})", rule.window_seconds * _MICROSECONDS
+    at, length = f"epoch_us({_column(rule.event_time)})", rule.window_seconds * _MICROSECONDS
     return f"({at} - (({at} % {length}) + {length}) % {length}) // {_MICROSECONDS}"
 
 
 def _hash(rule: LedgerRule) -> str:
     if rule.event_id is None:
-        topic, partition, offset = map(_quoted, POSITION)
+        topic, partition, offset = map(_column, POSITION)
         # PostgreSQL may keep them as any integers; DuckDB makes none smaller unasked.
-        return f"place_hash({topic}, {partition}::INTEGER, {offset}::BIGINT)"
-    return f"id_hash({'.'.join(map(_quoted, rule.event_id.split('.')))})"
+        hash_ = f"place_hash({topic}, {partition}::INTEGER, {offset}::BIGINT)"
+        return f"CASE WHEN {offset} IS NULL THEN 0 ELSE {hash_} END"
+    return f"id_hash({_column(*rule.event_id.split('.'))})"
 
 
-def _quoted(name: str) -> str:
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'
+def _column(*path: str) -> str:
+    escaped = (name.replace('"', '""') for name in path)
+    return ".".join([_ROWS, *(f'"{name}"' for name in escaped)])
 
 
 def added_counts(counts: WindowCounts, rule: LedgerRule, changed: Collection[str] = ()) -> Recount:

@@ -96,9 +96,15 @@ class Recount:
         sums: by start of the window, in seconds since 1970; None: rows without an event time.
             Bytes are 0, as rows have none.
         has_ids: whether the rows tell the ids that the ledger counts.
+        without_ids: windows with rows that do not, where others do.
         failure: why there is none, as a sentence; empty: there is one.
     """
 
     sums: Mapping[int | None, Sums] = field(default_factory=dict)
     has_ids: bool = True
     failure: str = ""
+    without_ids: frozenset[int | None] = frozenset()
+
+    def compares_ids(self, start: int | None) -> bool:
+        """Returns whether all rows of a window tell their ids."""
+        return self.has_ids and start not in self.without_ids

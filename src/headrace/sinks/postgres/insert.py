@@ -141,7 +141,12 @@ def _summed(spec: TargetSpec, source: Composed) -> Composed:
             return sql.SQL("''::bytea")
         return sql.SQL("sum({})").format(sql.Identifier(name))
 
-    items = [*map(item, spec.columns), *(group_number(spec) for _ in spec.distinct)]
+    values = [*map(item, spec.columns), *(group_number(spec) for _ in spec.distinct)]
+    # Without a name of its own, a sum would have that of the function, which a key may have, too.
+    items = [
+        sql.SQL("{} AS {}").format(value, sql.Identifier(name))
+        for value, name in zip(values, spec.written, strict=True)
+    ]
     key = listed_names(spec.key)
     return sql.SQL("SELECT {} FROM ({}) AS rows GROUP BY {} ORDER BY {}").format(
         listed(items), source, key, key

@@ -15,7 +15,7 @@ from headrace.pipelines.ledger.letters import recount_letters
 from headrace.pipelines.ledger.recount import added_counts, recount
 from headrace.pipelines.ledger.sums import Fate, Hop, Sums
 from headrace.pipelines.ledger.table_columns import ledger_columns
-from headrace.pipelines.ledger.tally import LedgerRule
+from headrace.pipelines.ledger.tally import POSITION, LedgerRule
 from headrace.pipelines.ledger.windows import Recount
 from headrace.sinks.api import WindowCounts
 
@@ -130,6 +130,26 @@ def test_rows_without_an_id_are_known_by_their_places():
     recounted = recount(Rows(*BATCHES), LedgerRule(3600, None, None))
     places = hash_positions("clicks", 0, np.arange(1, 7))
     assert recounted.sums == {None: Sums(6, 0, int(places.sum(dtype=np.uint64)))}
+
+
+def test_ids_are_not_compared_in_windows_with_rows_from_before_the_columns_of_places():
+    old, new = batch(("a", 0, 1)), batch(("b", 7_200_000_000, 2))
+    nulls = [pa.nulls(1, old.schema.field(name).type) for name in POSITION]
+    old = pa.RecordBatch.from_arrays([*old.columns[: -len(POSITION)], *nulls], old.schema.names)
+    recounted = recount(Rows(old, new), LedgerRule(3600, "at", None))
+    [place] = hash_positions("clicks", 0, np.array([2])).tolist()
+    assert recounted.sums == {0: Sums(1), 7200: Sums(1, 0, place)}
+    assert [recounted.compares_ids(start) for start in (0, 7200)] == [False, True]
+
+
+@pytest.mark.parametrize("name", ["window_start", "events", "Window_Start", "count", "hash"])
+@pytest.mark.parametrize("column", ["at", "meta"])
+def test_columns_may_have_any_name(name, column):
+    renamed = [name if known == column else known for known in BATCHES[0].schema.names]
+    rows = [rows.rename_columns(renamed) for rows in BATCHES]
+    names = {"at": "at", "meta": "meta"} | {column: name}
+    recounted = recount(Rows(*rows), LedgerRule(3600, names["at"], f"{names['meta']}.id"))
+    assert recounted == recount(Rows(*BATCHES), NESTED)
 
 
 def test_rows_without_columns_of_ids_are_only_counted():
