@@ -136,7 +136,8 @@ def conformed(rows: pa.Table, columns: pa.Schema) -> pa.Table:
 
     return pa.Table.from_arrays(
         [
-            rows[field.name].cast(field.type)
+            # Some engines write nanoseconds, which no column of Delta has.
+            rows[field.name].cast(field.type, safe=not pa.types.is_timestamp(field.type))
             if field.name in rows.column_names
             else pa.nulls(rows.num_rows, field.type)
             for field in columns

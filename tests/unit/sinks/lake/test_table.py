@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.exceptions import CommitFailedError
@@ -374,6 +375,25 @@ def test_tables_of_a_newer_protocol_are_not_compacted(root):
     )
     with pytest.raises(SinkError, match="compact it there"):
         Compaction(root).run()
+
+
+def write_nanoseconds(root):
+    """Writes the files of a table once more, their times a nanosecond later."""
+    for path in Path(root).rglob("part-*.parquet"):
+        rows = parquet.ParquetFile(path).read()
+        times = pc.add(rows["at"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64()), 1)
+        later = times.cast(pa.timestamp("ns", "UTC"))
+        parquet.write_table(rows.set_column(rows.column_names.index("at"), "at", later), path)
+
+
+def test_times_of_other_engines_in_nanoseconds_are_merged_as_microseconds(root):
+    plain = spec(root, {"id": pa.int64()})
+    for number in range(2):
+        add(plain, number, {"id": number})
+    write_nanoseconds(root)
+    assert Compaction(root).run().merged == 2
+    merged = next(Path(root).glob("part-merged-*"))
+    assert parquet.read_table(merged)["at"].to_pylist() == [AT, AT]
 
 
 def test_times_of_other_engines_beyond_2262_are_merged(root):

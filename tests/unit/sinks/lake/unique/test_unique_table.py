@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.unit.sinks.lake.deletion_vectors import delete_by_vector
-from tests.unit.sinks.lake.test_table import TIME, spec
+from tests.unit.sinks.lake.test_table import TIME, spec, write_nanoseconds
 
 from headrace import Lake, Unique, UnsafeValues
 from headrace.errors import SinkError, TableMismatchError
@@ -298,6 +298,13 @@ def test_rows_of_other_engines_are_known_whatever_type_of_arrow_their_files_name
     )
     write_deltalake(table.spec.root, appended, mode="append")
     assert table.add([row("b", tags=["x", None]), row("b", tags=["x"])]) == (["b"], ["b"])
+
+
+def test_times_that_another_engine_wrote_in_nanoseconds_are_compared_in_microseconds(table):
+    table.add([row("a")])
+    write_nanoseconds(table.spec.root)
+    table.open()
+    assert table.add([row("a")]) == (["a"], [])
 
 
 @pytest.mark.parametrize("restarts", [False, True])
