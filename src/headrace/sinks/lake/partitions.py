@@ -129,8 +129,11 @@ def with_partition_values(rows: pa.Table, partition: Mapping[str, str | None]) -
     columns = dict(zip(rows.column_names, rows.columns, strict=True))
     for name, text in partition.items():
         if text == RESCUE_PARTITION and RESCUED_COLUMN in rows.column_names:
-            rescued = (json.loads(each or "{}") for each in rows[RESCUED_COLUMN].to_pylist())
-            columns[name] = pa.array([each.get(name, text) for each in rescued], pa.string())
+            values = [
+                json.loads(rescued or "{}").get(name, text)
+                for rescued in rows[RESCUED_COLUMN].to_pylist()
+            ]
+            columns[name] = pa.array(values, pa.string())
         else:
             columns[name] = pa.repeat(pa.scalar(text or None, pa.string()), rows.num_rows)
     return pa.table(columns)
