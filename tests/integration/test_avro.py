@@ -19,9 +19,10 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from tests.integration.flow import NOW_MS, Flow
 from tests.integration.schema_registry_server import SchemaRegistryServer
 from tests.integration.service import Service
+from tests.integration.test_sinks import records
 from tests.waiting import FLUSH_SECONDS
 
-from headrace import Avro, EpochMillis, Lake, Pipeline, Precision, Topic
+from headrace import Avro, EpochMillis, Kafka, Lake, Pipeline, Precision, Topic
 from headrace.cli import main
 from headrace.errors import RegistryUnreachableError
 from headrace.kafka.client import connected_producer
@@ -150,6 +151,21 @@ def test_avro_events_of_several_schemas_land_and_bad_ones_are_dead_letters(
         (5, "null-value"),
     ]
     assert letters[2].value == values[4]
+
+
+def test_a_pipeline_writes_avro_that_other_clients_read(flow, topic, client):
+    source = Topic(f"{flow.name}-json", event=Order, event_time="at")
+    flow.create(source.name, 1)
+    flow.create(source.dead_letters, 1)
+    event = order(1, note="n")
+    made = {"at": int(event["at"].timestamp() * 1000), "items": [{"sku": "a", "price": "1.50"}]}
+    flow.send([json.dumps(event | made).encode()], topic=source.name)
+    outcome = flow.run(Pipeline("to-avro", source, Kafka(topic)))["to-avro"]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    [record] = records(flow.client, topic.name)
+    context = SerializationContext(topic.name, MessageField.VALUE)
+    assert AvroDeserializer(client)(record.value(), context) == event
+    assert len(client.get_versions(topic.schema_subject)) == 1
 
 
 def test_a_schema_may_refer_to_another_one(client, registry):

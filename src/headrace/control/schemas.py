@@ -27,7 +27,7 @@ def schema_ids(topics: Iterable[Topic], settings: Settings) -> dict[str, int]:
     if registry is None:
         return {}
     return {
-        topic.name: register(registry, f"{topic.name}-value", avro_schema(topic.schema))
+        topic.name: register(registry, topic.schema_subject, avro_schema(topic.schema))
         for topic in topics
         if isinstance(topic.record_format, Avro) and topic.schema is not None
     }

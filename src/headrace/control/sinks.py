@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headrace.control.services import broker_config, lake_uri, status
 from headrace.errors import BrokerUnreachableError
 from headrace.pipelines.pipeline import Pipeline
@@ -21,7 +23,8 @@ def sink_context(settings: Settings, pipeline: Pipeline, sink: Sink) -> SinkCont
     """
     lake = lake_uri(settings) if isinstance(sink, Lake) else status(settings).lake
     client = _client(settings)
-    return pipeline.sink_context(sink, lake, client, settings.sinks, settings.storage)
+    context = pipeline.sink_context(sink, lake, client, settings.sinks, settings.storage)
+    return replace(context, registry=settings.schema_registry)
 
 
 def _client(settings: Settings) -> dict[str, str]:

@@ -131,6 +131,11 @@ class Topic(DeclaredValue):
         return earliest, int(now * 1e6) + microseconds(self.latest_ahead)
 
     @property
+    def schema_subject(self) -> str:
+        """Name under which a schema registry has the schemas of its values."""
+        return f"{self.name}-value"
+
+    @property
     def dead_letters(self) -> str:
         """Name of the topic that takes records that can't be processed."""
         return self.name + DEAD_LETTERS_SUFFIX

@@ -17,6 +17,7 @@ from headrace.errors import (
     ReferenceTooLargeError,
     RefusedError,
     RegistryUnreachableError,
+    SchemaRejectedError,
     SinkUnavailableError,
     StepError,
     StorageError,
@@ -63,6 +64,7 @@ _PERMANENT_ERRORS = (
     StorageError,
     ProfileStoreError,
     RecordRejectedError,
+    SchemaRejectedError,
 )
 # Spark waits 10 to 15 seconds for a process that it has started, and for a connection of one.
 _BUSY = re.compile(

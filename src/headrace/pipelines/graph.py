@@ -95,7 +95,8 @@ class RunContext:
 
     def of_sink(self, pipeline: Pipeline, sink: Sink) -> SinkContext:
         """Returns what one of the sinks of ``pipeline`` must know of it."""
-        return pipeline.sink_context(sink, self.lake, self.client, self.sinks, self.storage)
+        context = pipeline.sink_context(sink, self.lake, self.client, self.sinks, self.storage)
+        return replace(context, registry=self.registry)
 
 
 @dataclass(frozen=True)

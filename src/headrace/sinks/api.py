@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.metrics import Metric
-    from headrace.settings import Secret
+    from headrace.settings import SchemaRegistrySettings, Secret
 
 
 class Guarantee(enum.StrEnum):
@@ -151,6 +151,7 @@ class SinkContext:
         storage: options of the lake's storage, such as those of ``[s3]`` in headrace.toml.
         topic: the first one that the pipeline reads.
         fields: of the event classes, by the column that holds them where no step changes it.
+        registry: of the schemas of Avro topics; None: the project has none.
     """
 
     pipeline: str
@@ -161,6 +162,7 @@ class SinkContext:
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     topic: Topic | None = None
     fields: Mapping[str, EventField] = field(default_factory=dict)
+    registry: SchemaRegistrySettings | None = None
 
 
 class PositionStore(Protocol):

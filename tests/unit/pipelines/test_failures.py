@@ -20,6 +20,7 @@ from headrace.errors import (
     HeadraceError,
     RecordRejectedError,
     RegistryUnreachableError,
+    SchemaRejectedError,
     SinkError,
     SinkUnavailableError,
     StepError,
@@ -173,6 +174,7 @@ def test_a_machine_without_time_for_a_process_of_spark_is_busy(error):
         DeadLetterLimitError("p", "11 of 20 bad"),
         StepError("country", "KeyError: 'ip'", "flow.py:12"),
         RecordRejectedError("topic p.dead", "it is too large"),
+        SchemaRejectedError("http://registry", "clicks-value", "a field has no default"),
         SinkError(
             "lake", "the commit failed: Schema error: Invalid data type for Delta Lake: Null"
         ),

@@ -2,9 +2,10 @@
 
     Kafka(enriched)
 
-Each row is one event of the topic's class: JSON with the class's fields in their order, keyed and
-partitioned as the topic declares. The columns are the class's fields, at every depth. A raw topic
-takes rows with a column ``value`` and, where there is one, ``key``. The headers of a record:
+Each row is one event of the topic's class, keyed and partitioned as the topic declares: JSON with
+the class's fields in their order, or Avro with the schema of the class. The columns are the class's
+fields, at every depth. A raw topic takes rows with a column ``value`` and, where there is one,
+``key``. The headers of a record:
 
 ========= =========================================================================================
 event-id  the event's id, where the topic declares one: the same in every copy of the event
@@ -25,9 +26,9 @@ Guarantees:
   ``min_tasks``.
 - A row that no reader of the topic would take (a null in a field that can't be null, no key, a
   text in a field of type ``Any`` that is not one JSON value, a time beyond the year 9999, an event
-  time outside the topic's bounds by the clock of the task), one that
-  the topic would hold otherwise (microseconds in a field of type ``EpochMillis``) and one that is
-  too large before it is compressed become dead letters of the source's topic.
+  time outside the topic's bounds by the clock of the task), one that the topic would hold otherwise
+  (microseconds in a field of type ``EpochMillis``) and one that is too large before it is
+  compressed become dead letters of the source's topic.
 
 What it does not do: record positions, so ``checkpoint reset --to table`` has no place to begin at,
 and a checkpoint that was restored from an older copy repeats what came after it.

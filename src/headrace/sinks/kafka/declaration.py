@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.errors import SinkError
-from headrace.model import ByAccount, Metadata, Topic
+from headrace.model import Avro, ByAccount, Metadata, Topic
 from headrace.model.fault import Fault, is_a
 from headrace.sinks.api import (
     DeclaredRows,
@@ -22,6 +22,8 @@ from headrace.sinks.kafka.columns import arrow_columns, declared_columns, differ
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from headrace.settings import SchemaRegistrySettings, Secret
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,10 @@ class Kafka(Sink, Reprocessable):
         """The topic."""
         return (self.topic,)
 
+    def extra_for(self, settings: Mapping[str, Secret]) -> str:  # noqa: ARG002
+        """Returns the extra of the topic's format."""
+        return "avro" if isinstance(self.topic.record_format, Avro) else ""
+
     def faults(self, rows: DeclaredRows) -> Iterator[Fault]:
         """Yields everything wrong with the declaration."""
         if not is_a(self.topic, Topic) or not is_a(self.topic.name, str):
@@ -72,17 +78,26 @@ class Kafka(Sink, Reprocessable):
                 yield replace(fault, message=message)
 
     def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
-        """Compares the rows with the topic's class; no broker is asked.
+        """Compares the rows with the topic's class, and registers the schema of an Avro topic.
+
+        No broker is asked.
 
         Raises:
             SinkError: if a field of the event is not in the rows, or has another type there, or the
                 rows have a field that the event lacks, at any depth.
+            SinkError: if the topic is Avro, and the project has no schema registry.
+            ExtraMissingError: if the topic is Avro, and the extra ``avro`` is not installed.
+            RegistryUnreachableError: if the schema registry does not answer.
+            SchemaRejectedError: if it rejects the schema.
         """
         from headrace.sinks.kafka.writer import KafkaDriver, TopicWriter
 
         for fault in differences(self.topic, arrow_columns(schema)):
             raise SinkError(f"topic {self.topic.name}", f"{fault.message}: {fault.remedy}")
-        return KafkaDriver(functools.partial(TopicWriter, self.topic, dict(context.client)))
+        schema_id = _registered_schema(self.topic, context.registry)
+        client = dict(context.client)
+        writers = functools.partial(TopicWriter, self.topic, client, schema_id=schema_id)
+        return KafkaDriver(writers)
 
     def reprocessing_fault(
         self,
@@ -109,3 +124,15 @@ def _is_readable(topic: Topic) -> bool:
     except Exception:  # noqa: BLE001 - annotations run the user's code
         return False
     return True
+
+
+def _registered_schema(topic: Topic, registry: SchemaRegistrySettings | None) -> int | None:
+    """Returns the id of the schema that an Avro topic is written with; None of other topics."""
+    if topic.schema is None or not isinstance(topic.record_format, Avro):
+        return None
+    if registry is None:
+        raise SinkError(f"topic {topic.name}", "it is Avro, and the project has no schema registry")
+    from headrace.events.avro import avro_schema
+    from headrace.kafka.schema_registry import register
+
+    return register(registry, topic.schema_subject, avro_schema(topic.schema))

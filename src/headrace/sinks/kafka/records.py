@@ -37,11 +37,21 @@ _ToJson: TypeAlias = Callable[[Any], Any]
 
 
 class RecordsOf:
-    """Makes records of rows, as the topic declares its events."""
+    """Makes records of rows, as the topic declares its events.
 
-    def __init__(self, topic: Topic, clock: Callable[[], float] = time.time) -> None:
-        """``clock`` tells seconds since 1970, of which the bounds of event times depend."""
-        self._topic, self._clock = topic, clock
+    Args:
+        topic: where the records go.
+        clock: tells seconds since 1970, from which the latest event time is counted.
+        encode: returns the value of a record for the JSON text of its event; None: it is the text.
+    """
+
+    def __init__(
+        self,
+        topic: Topic,
+        clock: Callable[[], float] = time.time,
+        encode: Callable[[bytes], bytes] | None = None,
+    ) -> None:
+        self._topic, self._clock, self._encode = topic, clock, encode
         self._schema = topic.schema
         by_key = isinstance(topic.partitioning, ByKey)
         self._place = None if by_key else partition_of(topic.partitioning, topic.partitions)
@@ -119,7 +129,7 @@ class RecordsOf:
         return ProducerRecord(
             topic.name,
             None if key is None else str(key).encode(),
-            text,
+            text if self._encode is None else self._encode(text),
             _headers(event_id or "", origin),
             self._partition(event),
         )
