@@ -192,15 +192,17 @@ def _union_faults(pipeline: Pipeline) -> Iterator[Fault]:
 
 def _step_faults(pipeline: Pipeline) -> Iterator[Fault]:
     frames = len(pipeline.sources) if pipeline.join is None else 1
-    known = _columns_read(pipeline) if frames == 1 else None
+    known: Mapping[str, FieldType] | None = _columns_read(pipeline) if frames == 1 else None
     for step in pipeline.steps_for_topic:
         if not _takes(step, frames):
             name = getattr(step, "__name__", repr(step))
             yield Fault(f"{_label(pipeline)}: step {name} must take {frames} DataFrame(s)")
+        frames, taken, known = 1, known, None
         if isinstance(step, Transform):
-            for fault in step.faults(known):
+            faults = [*step.faults(taken)]
+            for fault in faults:
                 yield replace(fault, message=f"{_label(pipeline)}: {fault.message}")
-        frames, known = 1, None
+            known = None if taken is None or faults else step.columns_after(taken)
 
 
 def _takes(step: object, frames: int) -> bool:

@@ -1,15 +1,32 @@
+from datetime import datetime, timedelta
+from types import SimpleNamespace
+
 import pytest
 
-from headrace import Lake, Pipeline, Topic, classify, fan_out, filter_rows
+from headrace import (
+    Lake,
+    Pipeline,
+    Topic,
+    classify,
+    count_windows,
+    deduplicate,
+    enrich,
+    fan_out,
+    filter_rows,
+)
 from headrace.control.pipeline_rules import pipeline_faults
 
 
 class Click:
     event_id: str
     kind: str
+    at: datetime
 
 
-CLICKS = Topic("clicks", event=Click)
+CLICKS = Topic("clicks", event=Click, event_time="at")
+RULES = {"mobile": "true"}
+KINDS = Topic("kinds", event=Click, compaction=True, config={"min.compaction.lag.ms": "1"})
+HOUR = timedelta(hours=1)
 
 
 def messages(*steps):
@@ -46,9 +63,44 @@ def test_a_class_goes_into_a_new_column_and_is_text():
     assert messages(fan_out("kind", rules)) == [
         "pipeline 'p': fan_out.into is 'kind', and 'kind' is a column"
     ]
-    assert messages(lambda rows: rows, classify("kind", rules)) == []
     assert messages(classify("", rules)) == ["pipeline 'p': classify.into is ''"]
     assert messages(classify("class", rules, default=7)) == ["pipeline 'p': classify.default is 7"]
+
+
+@pytest.mark.parametrize(
+    ("before", "column"),
+    [
+        (filter_rows(drop=RULES), "kind"),
+        (deduplicate(by=["event_id"], within=HOUR), "kind"),
+        (classify("class", RULES), "class"),
+        (fan_out("stream", RULES), "stream"),
+        (enrich(KINDS, by="kind", columns=["at"], prefix="kind_"), "kind_at"),
+        (count_windows(HOUR, by=["kind"]), "window_start"),
+    ],
+)
+def test_a_column_behind_ready_made_steps_is_known(before, column):
+    [message] = messages(before, classify(column.upper(), RULES))
+    assert message.endswith(f"is {column.upper()!r}, and {column!r} is a column")
+    assert messages(before, classify("other", RULES)) == []
+
+
+def test_columns_behind_a_step_with_a_fault_or_of_ones_own_are_not_known():
+    assert messages(lambda rows: rows, classify("kind", RULES)) == []
+    assert len(messages(filter_rows(drop={}), classify("kind", RULES))) == 1
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        classify("KIND", RULES),
+        fan_out("kind", RULES),
+        enrich(KINDS, by="at", columns=["kind"]),
+    ],
+)
+def test_a_start_refuses_a_column_that_would_replace_one_of_any_step(step):
+    rows = SimpleNamespace(columns=["event_id", "Kind"])
+    with pytest.raises(ValueError, match=r"(?i)'kind', and 'kind' is a column; choose"):
+        step(rows)
 
 
 def test_each_reason_and_each_class_has_a_metric():

@@ -10,7 +10,7 @@ from headrace.metrics import Metric
 from headrace.model import FieldType
 from headrace.model.fault import Fault, is_a
 from headrace.pipelines.transforms.rules import UNDECIDED, rule_faults, with_first_rule
-from headrace.pipelines.transforms.transform import Transform, new_column
+from headrace.pipelines.transforms.transform import Transform, new_column, refuse_taken
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,6 +74,7 @@ class classify(Transform):  # noqa: N801  a verb, as the steps of users are
         """Finds the rule of each row, counts it, and names it."""
         from pyspark.sql import functions as F  # noqa: N812
 
+        refuse_taken("classify.into", self.into, rows)
         rule = F.col(_RULE)
         has_rule = rule.isNotNull() & (rule != UNDECIDED)
         by_class = {_figure(name): rule == name for name in self.rules}
@@ -93,6 +94,10 @@ class classify(Transform):  # noqa: N801  a verb, as the steps of users are
         yield from new_column("classify.into", self.into, columns)
         if not is_a(self.default, str | None):
             yield Fault(f"classify.default is {self.default!r}", 'default="other", or None')
+
+    def columns_after(self, columns: Mapping[str, FieldType]) -> Mapping[str, FieldType]:
+        """Returns the columns that come in, and its own."""
+        return {**columns, self.into: FieldType.STRING}
 
 
 def _figure(name: str) -> str:

@@ -117,6 +117,11 @@ class count_windows(Transform):  # noqa: N801  a verb, as the steps of users are
             yield from missing_columns("count_windows", self.by, columns)
             yield from missing_event_time("count_windows", self.event_time or EVENT_TIME, columns)
 
+    def columns_after(self, columns: Mapping[str, FieldType]) -> Mapping[str, FieldType]:
+        """Returns the columns of a window's count."""
+        groups = {name: columns[name] for name in self.by}
+        return {"window_start": FieldType.TIMESTAMP, **groups, "count": FieldType.LONG}
+
     def for_topic(self, event_time: str | None) -> count_windows:
         """Returns the step with the event time of the topic, unless it names one."""
         return replace(self, event_time=self.event_time or event_time)

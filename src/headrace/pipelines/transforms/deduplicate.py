@@ -138,6 +138,10 @@ class deduplicate(Transform):  # noqa: N801  a verb, as the steps of users are
             yield from missing_columns("deduplicate", self.by, columns)
             yield from missing_event_time("deduplicate", self.event_time or EVENT_TIME, columns)
 
+    def columns_after(self, columns: Mapping[str, FieldType]) -> Mapping[str, FieldType]:
+        """Returns the columns that come in."""
+        return columns
+
     def for_topic(self, event_time: str | None) -> deduplicate:
         """Returns the step with the event time of the topic, unless it names one."""
         return replace(self, event_time=self.event_time or event_time)

@@ -11,7 +11,12 @@ from headrace.model import FieldType, Topic
 from headrace.model.event import readable_schema
 from headrace.model.fault import Fault, at_least, is_a
 from headrace.pipelines.column_names import quoted
-from headrace.pipelines.transforms.transform import Transform, missing_columns, new_column
+from headrace.pipelines.transforms.transform import (
+    Transform,
+    missing_columns,
+    new_column,
+    refuse_taken,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
 
 COMPACTION_LAG = "min.compaction.lag.ms"
 _RECORD = "_headrace_record"
+_ADDED = "enrich: the added column"
 # An Arrow column of text holds 2 GiB at most.
 MAX_BYTES = 1 << 30
 
@@ -92,13 +98,15 @@ class enrich(Transform):  # noqa: N801  a verb, as the steps of users are
         from pyspark.sql import functions as F  # noqa: N812
         from pyspark.sql.types import BinaryType
 
+        for name in self._added:
+            refuse_taken(_ADDED, name, rows)
         key = F.col(quoted(self.by))
         if not isinstance(rows.schema[self.by].dataType, BinaryType):
             key = key.cast("string").cast("binary")
         record = F.col(_RECORD)
         matched = rows.withColumn(_RECORD, self._lookup()(key))
         counted = self.count(matched, enrich_unmatched_rows=record.isNull())
-        added = (record[name].alias(f"{self.prefix}{name}") for name in self.columns)
+        added = (record[name].alias(alias) for alias, name in self._added.items())
         return counted.select(*map(quoted, rows.columns), *added)
 
     def _lookup(self) -> Callable[[Column], Column]:
@@ -136,14 +144,32 @@ class enrich(Transform):  # noqa: N801  a verb, as the steps of users are
         if is_a(self.columns, str) or not self.columns:
             yield Fault(f"enrich.columns is {self.columns!r}", 'columns=["name"]')
             return
+        if (known := self._fields()) is None:
+            return
+        yield from missing_columns(f"enrich, {self.reference.name}", self.columns, known)
+        for name in self._added:
+            yield from new_column(_ADDED, name, columns)
+
+    def columns_after(self, columns: Mapping[str, FieldType]) -> Mapping[str, FieldType] | None:
+        """Returns the columns that come in, and those of the reference."""
+        if (known := self._fields()) is None:
+            return None
+        return {**columns, **{added: known[name] for added, name in self._added.items()}}
+
+    def _fields(self) -> dict[str, FieldType] | None:
+        """Returns the fields of the reference; None: its class can't be read, as its topic says."""
+        if self.reference.event is None:
+            return None
         try:
             schema, _ = readable_schema(self.reference.event)
-        except Exception:  # noqa: BLE001  annotations run the user's code; told of the topic itself
-            return
-        known = {member.name: member.type for member in schema.fields}
-        yield from missing_columns(f"enrich, {self.reference.name}", self.columns, known)
-        for name in self.columns:
-            yield from new_column("enrich: the added column", f"{self.prefix}{name}", columns)
+        except Exception:  # noqa: BLE001  annotations run the user's code
+            return None
+        return {member.name: member.type for member in schema.fields}
+
+    @property
+    def _added(self) -> dict[str, str]:
+        """The fields of the reference by the columns to add."""
+        return {f"{self.prefix}{name}": name for name in self.columns}
 
     def _topic_faults(self) -> Iterator[Fault]:
         name = self.reference.name

@@ -11,7 +11,7 @@ from headrace.model import FieldType
 from headrace.model.fault import Fault
 from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.transforms.rules import UNDECIDED, rule_faults, with_every_rule
-from headrace.pipelines.transforms.transform import Transform, new_column
+from headrace.pipelines.transforms.transform import Transform, new_column, refuse_taken
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -91,6 +91,7 @@ class fan_out(Transform):  # noqa: N801  a verb, as the steps of users are
         """Finds the streams of each row, counts them, and makes a row for each."""
         from pyspark.sql import functions as F  # noqa: N812
 
+        refuse_taken("fan_out.into", self.into, rows)
         names = F.array_remove(_STREAMS, UNDECIDED)
         by_stream = {_figure(name): F.array_contains(_STREAMS, name) for name in self.streams}
         counted = self.count(
@@ -112,6 +113,10 @@ class fan_out(Transform):  # noqa: N801  a verb, as the steps of users are
         """Yields a fault for streams that are missing, and for a column that is there already."""
         yield from rule_faults("fan_out.streams", self.streams, 'streams={"all": "true"}')
         yield from new_column("fan_out.into", self.into, columns)
+
+    def columns_after(self, columns: Mapping[str, FieldType]) -> Mapping[str, FieldType]:
+        """Returns the columns that come in, and its own."""
+        return {**columns, self.into: FieldType.STRING}
 
 
 def _figure(name: str) -> str:

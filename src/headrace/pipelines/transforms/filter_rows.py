@@ -101,6 +101,10 @@ class filter_rows(Transform):  # noqa: N801  a verb, as the steps of users are
             "filter_rows.drop", self.drop, 'drop={"bot": "agent LIKE \'%bot%\'"}'
         )
 
+    def columns_after(self, columns: Mapping[str, FieldType]) -> Mapping[str, FieldType]:
+        """Returns the columns that come in."""
+        return columns
+
 
 def _figure(reason: str) -> str:
     return f"filtered_{reason}_rows"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
@@ -89,9 +89,23 @@ class Transform(abc.ABC):
         """Yields everything wrong with the declaration; ``check`` shows it.
 
         Args:
-            columns: of the rows, where it is the first step after one source; else None.
+            columns: of the rows, where every step between it and one source is ready-made; else
+                None.
         """
         yield from ()
+
+    def columns_after(
+        self,
+        columns: Mapping[str, FieldType],  # noqa: ARG002
+    ) -> Mapping[str, FieldType] | None:
+        """Returns the columns that it gives; None: they are not known before it runs.
+
+        Called where :meth:`faults` found nothing.
+
+        Args:
+            columns: of the rows that it takes.
+        """
+        return None
 
     def for_topic(self, event_time: str | None) -> Transform:  # noqa: ARG002
         """Returns the transform as it runs in a pipeline, whose first topic has an event time.
@@ -177,9 +191,7 @@ def watermark_faults(subject: str, event_time: str) -> Iterator[Fault]:
         yield Fault(message, "a step that gives the column a name without '.' and '`'")
 
 
-def new_column(
-    argument: str, name: object, columns: Mapping[str, FieldType] | None
-) -> Iterator[Fault]:
+def new_column(argument: str, name: object, columns: Collection[str] | None) -> Iterator[Fault]:
     """Yields a fault if ``name`` is no text, or a column already, as Spark compares: in any case.
 
     Args:
@@ -193,3 +205,13 @@ def new_column(
     taken = next((known for known in columns or () if known.lower() == name.lower()), None)
     if taken is not None:
         yield Fault(f"{argument} is {name!r}, and {taken!r} is a column", "choose another name")
+
+
+def refuse_taken(argument: str, name: str, rows: DataFrame) -> None:
+    """Refuses the name of a column to add that would replace one of ``rows``.
+
+    Raises:
+        ValueError: if a column has the name, in any case.
+    """
+    for fault in new_column(argument, name, rows.columns):
+        raise ValueError(f"{fault.message}; {fault.remedy}")
