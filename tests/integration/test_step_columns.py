@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.integration.flow import Flow, click
 
-from headrace import Lake
+from headrace import Lake, filter_rows
 from headrace.errors import StepError
 from headrace.pipelines.progress import PipelineState
 from headrace.pipelines.steps import apply_steps
@@ -23,9 +23,9 @@ UNTAKEN = {
 }
 
 
-def adding(expression):
+def adding(expression, name="extra"):
     def adds_extra(rows):
-        return rows.selectExpr("*", f"{expression} as extra")
+        return rows.selectExpr("*", f"{expression} as `{name}`")
 
     return adds_extra
 
@@ -61,3 +61,10 @@ def test_a_pipeline_with_such_a_step_fails_at_once_and_makes_no_table(broker, sp
     assert "adds_extra" in outcome.reason
     assert "array<void>" in outcome.reason
     assert not Path(flow.lake, "typed").exists()
+
+
+def test_a_column_with_a_name_of_headraces_own_is_refused_also_where_a_later_step_drops_it(spark):
+    steps = [adding("'mine'", "_Headrace_reason"), filter_rows(drop={"bot": "id = 0"})]
+    with pytest.raises(StepError, match="it makes column '_Headrace_reason'") as raised:
+        apply_steps(steps, [spark.range(2)])
+    assert raised.value.step == "adds_extra"

@@ -26,11 +26,12 @@ from headrace.model import (
     readable_schema,
 )
 from headrace.model.fault import Fault, is_a
+from headrace.model.name import is_own_column
 from headrace.model.partition_value import RESCUED_COLUMN
 from headrace.model.source import RECORD_COLUMNS
 from headrace.settings import Settings
 
-RESERVED_COLUMNS = RECORD_COLUMNS | {RESCUED_COLUMN}
+_RESERVED_COLUMNS = RECORD_COLUMNS | {RESCUED_COLUMN}
 TIME_TYPES = frozenset({FieldType.TIMESTAMP, FieldType.MILLIS})
 ID_TYPES = frozenset({FieldType.STRING})
 KEY_TYPES = frozenset({FieldType.STRING, FieldType.LONG})
@@ -302,7 +303,7 @@ def _role_faults(
 def _column_faults(schema: EventSchema) -> Iterator[Fault]:
     for name in schema.names:
         # In any case: Spark and Delta tell columns apart without it.
-        if name.lower() in RESERVED_COLUMNS:
+        if name.lower() in _RESERVED_COLUMNS or is_own_column(name):
             reserved = f"a column of headrace's own, {name.lower()!r}"
             yield Fault(f"{schema.name}.{name} is {reserved}", "rename it", name)
     yield from _case_faults(schema.name, schema, "")

@@ -1,4 +1,4 @@
-"""What pipelines, workers and tables may be called."""
+"""What pipelines, workers, tables and columns may be called."""
 
 from __future__ import annotations
 
@@ -8,3 +8,9 @@ import re
 # space, no dot at the beginning.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 NAME_WORDS = "up to 100 letters, digits, '.', '_', '-'"
+OWN_PREFIX = "_headrace"
+
+
+def is_own_column(name: str) -> bool:
+    """Returns whether a column's name is headrace's own, in any case, as Spark compares names."""
+    return name.lower().startswith(OWN_PREFIX)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.errors import StepError
+from headrace.model.name import OWN_PREFIX, is_own_column
 from headrace.pipelines.analyzed_plans import analyzed
 from headrace.pipelines.carried_lineage import carried_past
 from headrace.pipelines.ledger.row_lineage import LINEAGE
@@ -133,7 +134,7 @@ def _stepped(step: Step, frames: Sequence[DataFrame]) -> DataFrame:
     return carried_past(lambda rows: _applied(step, [rows]), first)
 
 
-def _applied(step: Step, frames: Iterable[DataFrame]) -> DataFrame:
+def _applied(step: Step, frames: Sequence[DataFrame]) -> DataFrame:
     from pyspark.sql import DataFrame
 
     try:
@@ -144,6 +145,12 @@ def _applied(step: Step, frames: Iterable[DataFrame]) -> DataFrame:
         raise StepError(_name(step), problem, _raised_at(error) or _defined_at(step)) from error
     if not isinstance(rows, DataFrame):
         problem = f"it gave {type(rows).__name__}, and must return a DataFrame"
+        raise StepError(_name(step), problem, _defined_at(step))
+    if own := [*filter(is_own_column, set(rows.columns).difference(frames[0].columns))]:
+        problem = (
+            f"it makes column {min(own)!r}: names that begin with {OWN_PREFIX!r} are headrace's "
+            "own, whose steps would replace it; rename it"
+        )
         raise StepError(_name(step), problem, _defined_at(step))
     return rows
 

@@ -225,6 +225,8 @@ def test_a_topic_that_kafka_or_its_event_would_refuse_is_a_problem(problems, bod
         ("_rescued: str", "", "a column of headrace's own"),
         ("_Topic: str", "", "E._Topic is a column of headrace's own, '_topic'"),
         ("_RESCUED: str", "", "a column of headrace's own, '_rescued'"),
+        ("_headrace_reason: str", "", "a column of headrace's own, '_headrace_reason'"),
+        ("_Headrace: str", "", "a column of headrace's own, '_headrace'"),
         ("X: int; x: int", "", "only in case"),
     ],
 )

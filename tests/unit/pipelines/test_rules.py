@@ -63,6 +63,8 @@ def test_a_class_goes_into_a_new_column_and_is_text():
     assert messages(fan_out("kind", rules)) == [
         "pipeline 'p': fan_out.into is 'kind', and 'kind' is a column"
     ]
+    [own] = messages(lambda rows: rows, classify("_Headrace_rule", rules))
+    assert own.endswith("; names that begin with '_headrace' are headrace's own")
     assert messages(classify("", rules)) == ["pipeline 'p': classify.into is ''"]
     assert messages(classify("class", rules, default=7)) == ["pipeline 'p': classify.default is 7"]
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace.model import DeadLetter, DeadLetterLimit
+from headrace.model.name import is_own_column
 from headrace.pipelines.analyzed_plans import analyzed, frame_of, with_children
 from headrace.pipelines.late_data.batch_watermark import rows_behind, watermark_us
 from headrace.pipelines.late_data.rule import BEHIND_WATERMARK, time_text
@@ -37,10 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from headrace.pipelines.ledger.step_ledger import Keep
-
-
-_OWN_COLUMNS = "_headrace_"
-"""Begins the names of columns that headrace adds to rows for its own steps."""
 
 
 def take_out_behind(rows: DataFrame, staging: Staging, topics: Sequence[str]) -> DataFrame:
@@ -209,7 +206,7 @@ class _BehindFilter:
         times = _ends(rows.field(self.time)).cast(pa.int64()).to_pylist()
         names = [field.name for field in rows.type]
         table = pa.Table.from_arrays(rows.flatten(), names)
-        table = table.drop_columns([name for name in names if name.startswith(_OWN_COLUMNS)])
+        table = table.drop_columns([*filter(is_own_column, names)])
         for index, time in enumerate(times):
             detail = (
                 f"column {field.name!r} {verb} {time_text(time)}; the watermark is {passed}, and a "

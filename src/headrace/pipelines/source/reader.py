@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from headrace.events import Rejection
     from headrace.pipelines.source.spec import SourceSpec
 
-HEARTBEAT = "_heartbeat"
+HEARTBEAT = "_headrace_heartbeat"
 HEADERS_LEFT_OUT = "its headers are left out: the name of one is not UTF-8"
 
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 from headrace.metrics import Metric
 from headrace.model import FieldType, Topic
 from headrace.model.fault import Fault, is_a
+from headrace.model.name import OWN_PREFIX, is_own_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -202,6 +203,9 @@ def new_column(argument: str, name: object, columns: Collection[str] | None) -> 
     if not isinstance(name, str) or not name:
         yield Fault(f"{argument} is {name!r}", "the name of a column to add")
         return
+    if is_own_column(name):
+        message = f"{argument} is {name!r}; names that begin with {OWN_PREFIX!r} are headrace's own"
+        yield Fault(message, "choose another name")
     taken = next((known for known in columns or () if known.lower() == name.lower()), None)
     if taken is not None:
         yield Fault(f"{argument} is {name!r}, and {taken!r} is a column", "choose another name")

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-_TIME_KEY = "__time_key"
-_LOWEST, _HIGHEST, _NULLS, _ROWS = "__lowest", "__highest", "__nulls", "__rows"
+_TIME_KEY, _ROWS = "_headrace_time_key", "_headrace_rows"
+_LOWEST, _HIGHEST, _NULLS = "_headrace_lowest", "_headrace_highest", "_headrace_nulls"
 
 
 @dataclass(frozen=True)

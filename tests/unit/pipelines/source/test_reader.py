@@ -14,6 +14,7 @@ from headrace.kafka.range_reader import Chunk
 from headrace.model import Metadata, OffsetRange, TopicPartition, event_schema
 from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.ledger.tally import LedgerRule
+from headrace.pipelines.source.datasource import row_schema
 from headrace.pipelines.source.reader import RangeReader, ReadRange, TaskReader
 from headrace.sinks.api import DELETED
 from headrace.testing.memory import MemoryCluster, MemoryRecord
@@ -224,3 +225,12 @@ def test_records_that_are_gone_name_the_command_of_their_pipeline(tmp_path):
     for reader in readers:
         with pytest.raises(RecordsDeletedError, match=re.escape(remedy)):
             list(reader.tables())
+
+
+def test_columns_for_headrace_alone_have_names_that_no_event_and_no_step_may_have(tmp_path):
+    asked = spec(MemoryCluster(), "numbers", tmp_path)
+    added = {"heartbeat_after_us": 1, "null_key": "n", "adds_lineage": True}
+    names = row_schema(spec(MemoryCluster(), "numbers", tmp_path, **added)).names
+    own = [name for name in names if name not in row_schema(asked).names]
+    assert len(own) == len(added)
+    assert [name for name in own if not name.startswith("_headrace")] == []

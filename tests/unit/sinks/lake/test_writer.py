@@ -233,3 +233,13 @@ def test_importing_the_writer_loads_no_arrow_before_spark_forks_its_workers():
     code = f"import sys, headrace.sinks.lake.writer; print({heavy} & {{*sys.modules}})"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert found.stdout.strip() == b"set()"
+
+
+@pytest.mark.parametrize("name", ["__rows", "__lowest", "__time_key", "*", "^a$"])
+def test_a_partition_column_may_have_any_name_that_an_event_class_takes(tmp_path, name):
+    writer = PartitionedWriter(
+        spec(tmp_path, "day", name, columns=COLUMNS.append(pa.field(name, pa.string()))), "t"
+    )
+    writer.write(rows("all").append_column(name, pa.array(["a"])))
+    [file] = writer.finish()
+    assert content(tmp_path, file).to_pylist() == [{"id": 0, "at": SEVEN, "campaign": "all"}]

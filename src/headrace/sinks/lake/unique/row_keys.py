@@ -27,7 +27,7 @@ stands among those of its task; the number of its slice."""
 
 SLICES = 8
 MIN_SLICE_US = 3_600_000_000
-_COLUMN = "__headrace_{}"
+_COLUMN = "_headrace_{}"
 _COLUMNS = [_COLUMN.format(name) for name in ROW_KEY.names or ()]
 _LAST_SLICE = 2**31 - 1
 _MICROSECOND = timedelta(microseconds=1)
