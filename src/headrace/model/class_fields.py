@@ -66,10 +66,10 @@ def field_fault(event: type, annotation: str, *, nullable: bool) -> str:
     if name != annotation:
         remedy = _ANY_NAME.format(event=event.__name__, name=name)
         return f"has the name {annotation!r} in Python, which no event has; {remedy}"
-    if _NOT_IN_NAMES.search(name):
+    if not name or _NOT_IN_NAMES.search(name):
         return (
-            "has a name with a quote, a backslash, a control character or half of a surrogate "
-            "pair; declare the object that it is in as dict[str, T], which takes any key"
+            "has an empty name, or one with a quote, a backslash, a control character or half of a "
+            "surrogate pair; declare the object that it is in as dict[str, T], which takes any key"
         )
     json_names = _json_names(event)
     if json_names is None:

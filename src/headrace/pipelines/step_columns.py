@@ -8,6 +8,7 @@ others: a type that a later Spark adds is refused until it is known how its valu
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -49,11 +50,19 @@ def untaken_columns(schema: StructType) -> dict[str, str]:
         for field in schema.fields
         if (remedy := _remedy(field.dataType))
     }
-    repeated = [name for name, count in Counter(schema.names).items() if count > 1]
-    return untaken | {
-        name: f"it makes several columns of the name {name!r}: rename or drop all but one"
-        for name in repeated
+    untaken |= {
+        name: f"it makes several columns of the name {name!r}, in any case: rename or drop all but "
+        "one"
+        for name in _repeated(schema.names)
     }
+    unnamed = "it makes a column with an empty name, which no table takes: give it another name"
+    return untaken | ({"": unnamed} if "" in schema.names else {})
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    """Returns the names that differ from another one at most in case: tables take them for one."""
+    counts = Counter(name.lower() for name in names)
+    return [name for name, count in counts.items() if count > 1]
 
 
 def _remedy(kind: DataType) -> str:
@@ -67,8 +76,8 @@ def _remedy(kind: DataType) -> str:
         case T.MapType():
             parts = [kind.keyType, kind.valueType]
         case T.StructType():
-            if len(set(kind.names)) < max(1, len(kind.names)):
-                return "give it fields, each of a name of its own"
+            if not kind.names or "" in kind.names or _repeated(kind.names):
+                return "give it fields, each of a name of its own, in any case and not empty"
             parts = [field.dataType for field in kind.fields]
         case T.UserDefinedType():
             parts = [kind.sqlType()]

@@ -118,7 +118,9 @@ def test_a_typed_dict_takes_any_names_or_they_are_refused(names, is_typed_dict):
     )
     _, errors = readable_schema(event)
     if errors:
-        refused = [name for name in names if set(name) & {'"', "\\"} or not name.isprintable()]
+        refused = [
+            name for name in names if not name or set(name) & {'"', "\\"} or not name.isprintable()
+        ]
         assert {error.field for error in errors} <= set(refused)
         return
     value = {name: number for number, name in enumerate(names)}
@@ -195,6 +197,11 @@ class Nest:
         ),
         (Nest, ["Nest.docs[].__v: "]),
         (TypedDict("Made", {"_Doc__v": int}), ["Made.__v: "]),
+        (
+            TypedDict("Unnamed", {"": int, "x": int}),
+            ["Unnamed.: ", "has an empty name", "dict[str, T], which takes any key"],
+        ),
+        (TypedDict("Around", {"docs": list[TypedDict("Doc", {"": int})]}), ["Around.docs[].: "]),
         (Grown, ["Grown.at: ", "is no parameter of Grown"]),
         (Undecorated, ["Undecorated.at: ", "Undecorated.name: "]),
         (Triple, ["Triple.name: ", "is no parameter of Triple"]),

@@ -41,6 +41,8 @@ UNTAKEN = {
     "geometry(4326)": T.GeometryType(4326),
     "struct<>": T.StructType(),
     "struct<a:int,a:int>": T.StructType([T.StructField("a", T.IntegerType())] * 2),
+    "struct<a:int,A:int>": T.StructType().add("a", T.IntegerType()).add("A", T.IntegerType()),
+    "struct<:int>": T.StructType().add("", T.IntegerType()),
 }
 
 
@@ -82,6 +84,12 @@ def test_a_type_is_named_as_spark_writes_it(text):
     assert f" of type {text}, " in problem
 
 
-def test_columns_of_one_name_are_named():
-    schema = T.StructType().add("id", T.LongType()).add("x", T.LongType()).add("x", T.StringType())
-    assert list(untaken_columns(schema)) == ["x"]
+@pytest.mark.parametrize("second", ["x", "X"])
+def test_columns_of_one_name_are_named(second):
+    schema = T.StructType().add("id", T.LongType()).add("x", T.LongType())
+    assert list(untaken_columns(schema.add(second, T.StringType()))) == ["x"]
+
+
+def test_a_column_with_an_empty_name_is_refused():
+    schema = T.StructType().add("id", T.LongType()).add("", T.LongType())
+    assert "an empty name" in untaken_columns(schema)[""]
