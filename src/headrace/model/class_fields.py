@@ -1,17 +1,19 @@
 """What a class says of its fields beside their annotations.
 
 Events are read by the names of annotations, and what is absent is null. Where the library that made
-a class would read another name, or fill in a default, events are not what the class says: such a
-field is refused, since its column would be null in silence.
+a class would read another name, fill in a default, or take other values, events are not what the
+class says: such a class or field is refused, since its columns would hold something else in
+silence.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import inspect
 import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MemberDescriptorType
 from typing import Any
 
@@ -22,6 +24,18 @@ _MANGLED = re.compile(r"_[A-Z][A-Za-z0-9]*(__\w*[^\W_]_?)")
 _NOT_IN_NAMES = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
 _PYDANTIC = ("__pydantic_core_schema__", "__get_validators__")  # of its versions 2 and 1
 _NO_DEFAULT = object()
+# Of msgspec's Meta; the rest of it says something for people alone.
+_CONSTRAINTS = (
+    "gt",
+    "ge",
+    "lt",
+    "le",
+    "multiple_of",
+    "pattern",
+    "min_length",
+    "max_length",
+    "tz",
+)
 
 
 def is_field(hint: object) -> bool:
@@ -36,6 +50,36 @@ def class_fault(event: type) -> str:
     """Returns why a class can't be an event class, and the remedy; empty if it can."""
     if any(hasattr(event, mark) for mark in _PYDANTIC):
         return "is of pydantic: aliases, defaults and validators are not followed; use a dataclass"
+    return _struct_fault(event) or _attrs_fault(event) or _instance_fault(event)
+
+
+def enum_fault(hint: object) -> str:
+    """Returns why a column can't hold the texts of an enum, and the remedy; empty if it can."""
+    if isinstance(hint, type) and issubclass(hint, enum.StrEnum):
+        for member in hint:
+            text, value = str.__str__(member), member.value
+            if value != text:
+                return (
+                    f"has a member of the text {text!r} whose value is {value!r}, and is read by "
+                    "values; leave `_value_` out"
+                )
+    return ""
+
+
+def constraint_fault(extras: Iterable[object]) -> str:
+    """Returns why values of an annotation with ``extras`` would be taken that its class rejects.
+
+    The text has the remedy. It is empty if there are none.
+    """
+    from msgspec import Meta
+
+    for extra in extras:
+        for name in _CONSTRAINTS if isinstance(extra, Meta) else ():
+            if getattr(extra, name) is not None:
+                return (
+                    f"has the constraint {name!r} of msgspec.Meta, which is not checked; leave it "
+                    "out, and take such events out by `filter_rows`"
+                )
     return ""
 
 
@@ -82,7 +126,67 @@ def field_fault(event: type, annotation: str, *, nullable: bool) -> str:
     if (json_name := json_names[annotation]) != annotation:
         remedy = _ANY_NAME.format(event=event.__name__, name=json_name)
         return f"has the alias {json_name!r}, which is not followed; call it so, or {remedy}"
-    return _default_fault(event, annotation, nullable=nullable)
+    return _hook_fault(event, annotation) or _default_fault(event, annotation, nullable=nullable)
+
+
+def _struct_fault(event: type) -> str:
+    config = getattr(event, "__struct_config__", None)
+    if config is None:
+        return ""
+    if config.array_like:
+        return "reads arrays, by `array_like`, and events are objects; leave it out"
+    if config.tag is not None:
+        kind = f"Literal[{config.tag!r}]" if isinstance(config.tag, str) else "int"
+        return (
+            f"has the tag {config.tag!r}, which is not looked at; leave it out, and declare the "
+            f"field `{config.tag_field}: {kind}`"
+        )
+    if config.forbid_unknown_fields:
+        return "has `forbid_unknown_fields`, and such fields are ignored; leave it out"
+    return ""
+
+
+def _attrs_fault(event: type) -> str:
+    for hook in ("__attrs_pre_init__", "__attrs_post_init__"):
+        if hasattr(event, hook):
+            return f"has {hook}, which is not called; do that in a step, or use a dataclass"
+    return ""
+
+
+def _instance_fault(event: type) -> str:
+    """Returns why a worker could make no instance; no code of the class is called to find out."""
+    if typing.is_typeddict(event):
+        return ""
+    names = _constructed_from(event)
+    try:
+        if names is None or dataclasses.is_dataclass(event):
+            object.__new__(event)
+        if names is not None:
+            inspect.signature(event).bind(**dict.fromkeys(names))
+    except (TypeError, ValueError) as error:
+        return (
+            f"has no instances that a worker can make: {error}; declare a dataclass with the "
+            "`__init__` that it gets, without abstract methods and bases such as dict"
+        )
+    return ""
+
+
+def _constructed_from(event: Any) -> list[str] | None:
+    """Returns the fields that a worker passes to the constructor; ``None`` if it calls none."""
+    if dataclasses.is_dataclass(event):
+        return [field.name for field in dataclasses.fields(event) if field.init]
+    if hasattr(event, "__struct_fields__"):
+        return list(event.__struct_fields__)
+    return list(event._fields) if _is_named_tuple(event) else None
+
+
+def _hook_fault(event: type, name: str) -> str:
+    attributes = getattr(event, "__attrs_attrs__", ())
+    attribute = next((field for field in attributes if field.name == name), None)
+    for hook in ("converter", "validator"):
+        if getattr(attribute, hook, None) is not None:
+            return f"has a {hook}, which is not called; leave it out, and do that in a step"
+    return ""
 
 
 def _default_fault(event: type, name: str, *, nullable: bool) -> str:

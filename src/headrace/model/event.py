@@ -10,14 +10,21 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 
-from headrace.model.class_fields import class_fault, field_fault, is_field, written_name
+from headrace.model.class_fields import (
+    class_fault,
+    constraint_fault,
+    enum_fault,
+    field_fault,
+    is_field,
+    written_name,
+)
 
 # Digits: Arrow's decimal128 and Spark's decimal hold no more.
 MAX_PRECISION = 38
 _NO_TYPE = (
     "has no column type; use str, int, float, bool, datetime, EpochMillis, date, Decimal, bytes, "
-    "Any, a StrEnum or Literal of strings, list[T], dict[str, T] or a class with such fields, "
-    "each optionally `| None`"
+    "Any, a StrEnum or Literal of plain strings, list[T], dict[str, T] or a class with such "
+    "fields, each optionally `| None`"
 )
 
 
@@ -259,7 +266,10 @@ class _SchemaReader:
         return EventSchema(nested.__name__, tuple(fields))
 
     def _field(self, name: str, hint: object, path: str, outer: tuple[type, ...]) -> EventField:
-        bare, nullable, precision = _without_none(hint)
+        bare, nullable, extras = _without_none(hint)
+        if fault := constraint_fault(extras) or enum_fault(bare):
+            raise self._unsupported(path, hint, fault)
+        precision = next((e for e in extras if isinstance(e, Precision)), DEFAULT_PRECISION)
         if bare is typing.Any:
             return EventField(name, FieldType.JSON, nullable=True)
         if bare in _SCALARS:
@@ -302,21 +312,24 @@ def _annotations(event: type) -> dict[str, object]:
     return {name: hint for name, hint in hints.items() if is_field(hint)}
 
 
-def _without_none(hint: object) -> tuple[object, bool, Precision]:
-    """Returns the annotation without ``| None``, ``Annotated`` and the like, and what they say."""
-    nullable, precision = False, DEFAULT_PRECISION
+def _without_none(hint: object) -> tuple[object, bool, tuple[object, ...]]:
+    """Returns the annotation without ``| None``, ``Annotated`` and the like, and what they say.
+
+    What the innermost ``Annotated`` says comes first.
+    """
+    nullable, extras = False, ()
     while True:
         if typing.get_origin(hint) in (typing.Annotated, typing.Required, typing.NotRequired):
-            hint, *extras = typing.get_args(hint)
-            precision = next((e for e in extras if isinstance(e, Precision)), precision)
+            hint, *inner = typing.get_args(hint)
+            extras = (*inner, *extras)
         elif typing.get_origin(hint) in (typing.Union, types.UnionType):
             arms = [arm for arm in typing.get_args(hint) if arm is not type(None)]
             # A union of two types has no one column type; the caller refuses it as it stands.
             if len(arms) > 1:
-                return hint, False, precision
+                return hint, False, extras
             hint, nullable = arms[0], True
         else:
-            return hint, nullable, precision
+            return hint, nullable, extras
 
 
 def _enumerated(hint: object) -> tuple[str, ...]:
@@ -324,6 +337,7 @@ def _enumerated(hint: object) -> tuple[str, ...]:
         return tuple(member.value for member in hint)
     if typing.get_origin(hint) is typing.Literal:
         values = typing.get_args(hint)
-        if all(isinstance(value, str) for value in values):
+        # A member of a StrEnum is a string, too, and would be read as its text alone.
+        if all(type(value) is str for value in values):
             return tuple(values)
     return ()

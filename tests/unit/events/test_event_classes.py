@@ -1,10 +1,13 @@
 """However a class is written: a reader gives the values of an event, or `check` names the field."""
 
+import abc
 import dataclasses
+import enum
 import json
 import typing
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Annotated, ClassVar, NamedTuple, TypedDict
+from datetime import datetime
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypedDict
 
 import attrs
 import msgspec
@@ -188,6 +191,146 @@ class Nest:
     docs: list[Doc]
 
 
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Numbered(enum.StrEnum):
+    def __new__(cls, text, number):
+        member = str.__new__(cls, text)
+        member._value_ = number
+        return member
+
+    RED = "red", 1
+
+
+@dataclass
+class Literally:
+    colour: Literal[Colour.RED] | None
+
+
+@dataclass
+class Nested:
+    colours: list[Numbered]
+
+
+class Array(msgspec.Struct, array_like=True):
+    x: list[int]
+
+
+class Tagged(msgspec.Struct, tag_field="kind", tag="a"):
+    x: int
+
+
+class NumberTagged(msgspec.Struct, tag=7):
+    x: int
+
+
+class Strict(msgspec.Struct, forbid_unknown_fields=True):
+    x: int
+
+
+class Described(msgspec.Struct):
+    x: Annotated[int, msgspec.Meta(description="a number", examples=[1])]
+
+
+CONSTRAINTS = {
+    "ge": 0,
+    "gt": 0,
+    "le": 0,
+    "lt": 0,
+    "multiple_of": 2,
+    "pattern": "a",
+    "min_length": 1,
+    "max_length": 1,
+    "tz": True,
+}
+
+
+@attrs.define
+class Converted:
+    x: int = attrs.field(converter=int)
+
+
+@attrs.define
+class Checked:
+    x: int = attrs.field(validator=attrs.validators.ge(0))
+
+
+@attrs.define
+class Completed:
+    x: int
+    y: int | None = attrs.field(init=False)
+
+    def __attrs_post_init__(self):
+        self.y = self.x
+
+
+@dataclass(init=False)
+class Uninitialised:
+    x: int
+
+
+@dataclass
+class Constructed:
+    x: int
+
+    def __init__(self, y):
+        self.x = y
+
+
+class Abstract(abc.ABC):
+    x: int
+
+    @abc.abstractmethod
+    def area(self): ...
+
+
+@dataclass
+class AbstractData(Abstract):
+    y: int
+
+
+class FromPair(Pair):
+    def __new__(cls, pair):
+        return super().__new__(cls, pair.id)
+
+
+def derived(base):
+    return type("Derived", (base,), {"__annotations__": {"x": int}})
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        *map(derived, (dict, tuple, int, Exception, datetime)),
+        Uninitialised,
+        Constructed,
+        Abstract,
+        AbstractData,
+        FromPair,
+    ],
+)
+def test_a_class_that_no_worker_can_make_an_instance_of_is_refused(event):
+    _, [error] = readable_schema(event)
+    assert error.field == "(class)"
+    assert "no instances that a worker can make: " in str(error)
+    assert "declare a dataclass" in str(error)
+
+
+@pytest.mark.parametrize("name", CONSTRAINTS)
+def test_a_constraint_of_msgspec_is_refused_at_any_depth(name):
+    constrained = Annotated[int, msgspec.Meta(**{name: CONSTRAINTS[name]})]
+
+    class Event(TypedDict):
+        x: dict[str, list[constrained | None]]
+        y: Described
+
+    _, [error] = readable_schema(Event)
+    assert error.field == "x[][]"
+    assert f"has the constraint {name!r} of msgspec.Meta" in str(error)
+
+
 @pytest.mark.parametrize(
     ("event", "sentences"),
     [
@@ -210,9 +353,21 @@ class Nest:
         (Click, ["Click.weight: int | None has the default 5", "Click.tags: ", "Click.none: "]),
         (Overridden, ["Overridden.weight: int | None has the default 5"]),
         (Validated, ["Validated.(class): ", "use a dataclass"]),
+        (Literally, ["Literally.colour: ", "has no column type", "Literal of plain strings"]),
+        (Nested, ["Nested.colours[]: ", "'red' whose value is 1", "leave `_value_` out"]),
+        (Array, ["Array.(class): ", "array_like", "leave it out"]),
+        (
+            TypedDict("Around", {"tagged": list[Tagged]}),
+            ["Around.tagged[]: ", "the tag 'a'", "declare the field `kind: Literal['a']`"],
+        ),
+        (NumberTagged, ["NumberTagged.(class): ", "declare the field `type: int`"]),
+        (Strict, ["Strict.(class): ", "`forbid_unknown_fields`", "leave it out"]),
+        (Converted, ["Converted.x: ", "has a converter", "in a step"]),
+        (Checked, ["Checked.x: ", "has a validator", "in a step"]),
+        (Completed, ["Completed.(class): ", "__attrs_post_init__", "use a dataclass"]),
     ],
 )
-def test_what_would_read_nothing_is_named_with_the_way_out(event, sentences):
+def test_what_would_be_read_otherwise_is_named_with_the_way_out(event, sentences):
     _, errors = readable_schema(event)
     text = "\n".join(map(str, errors))
     assert [sentence for sentence in sentences if sentence not in text] == []
