@@ -44,7 +44,7 @@ class Declaration:
 def find_declarations(settings: Settings) -> tuple[list[Declaration], list[Problem]]:
     """Imports the project's modules; returns their declarations, and what is wrong with them.
 
-    An import may have failed, or have made a declaration that no variable names.
+    An import may have failed, or have made a declaration that no variable of these modules names.
 
     The project's folder is put first on ``sys.path`` and stays there, because a step may import
     when it runs. What the modules print goes to stderr: stdout may be JSON.
@@ -61,28 +61,47 @@ def find_declarations(settings: Settings) -> tuple[list[Declaration], list[Probl
                 modules.append(imported)
     own = own_modules(settings.root, sys.modules.copy())
     if not problems:  # what a module that has failed would have named is not known
-        problems += _unnamed(made, own)
+        problems += _ignored(made, modules, own)
     return _declared_by(modules, [*own.values()]), problems
 
 
-def _unnamed(made: list[MadeDeclaration], own: Mapping[str, ModuleType]) -> Iterator[Problem]:
-    """Yields declarations that code of the project has made, and that none of its variables has."""
-    # Of one that `replace` has changed, or that a function makes again, another one is named.
-    named = {
-        (type(value), repr(value.name))
-        for module in own.values()
-        for value in _values(vars(module).values())
+def _ignored(
+    made: list[MadeDeclaration], modules: list[ModuleType], own: Mapping[str, ModuleType]
+) -> list[Problem]:
+    """Returns declarations that code of the project has made and no variable of ``modules`` has.
+
+    A topic is its value, so one that equals a named one is named. A topic of a module that the
+    project does not list is not used: no reader may have it.
+    """
+    listed = {id(value) for module in modules for value in _values(vars(module).values())}
+    homes = {
+        id(value): name for name, module in own.items() for value in _values(vars(module).values())
     }
-    for declaration in made:
+    values = [declaration.value for declaration in made]
+    topics = [value for value in values if isinstance(value, Topic) and id(value) in homes]
+    replaced: set[int] = set()
+    problems: list[Problem] = []
+    for declaration in reversed(made):  # what `replace` has made of one comes after it
         value = declaration.value
-        if (type(value), repr(value.name)) not in named and declaration.module in own:
-            kind = type(value).__name__
-            yield Problem(
-                declaration.file,
-                declaration.line,
-                f"{kind} {value.name!r} is given to no variable of the module: it would be ignored",
-                f"name it, such as mine = {kind}(...), or put it into a list that has a name",
-            )
+        home = homes.get(id(value))
+        is_named = id(value) in listed or id(value) in replaced or value in topics
+        if is_named or home is not None:
+            replaced.add(id(declaration.replaced))
+        if not is_named and declaration.module in own:
+            problems.append(_ignored_problem(declaration, home))
+    return problems[::-1]
+
+
+def _ignored_problem(declaration: MadeDeclaration, home: str | None) -> Problem:
+    value, kind = declaration.value, type(declaration.value).__name__
+    if home is None:
+        message = "is given to no variable of the module"
+        remedy = f"name it, such as mine = {kind}(...), or put it into a list that has a name"
+    else:
+        message = f"is in module {home!r}, which project.modules of {PROJECT_FILE} does not name"
+        remedy = f"add {home!r} there, or import the {kind} in a module that is named"
+    message = f"{kind} {value.name!r} {message}: it would be ignored"
+    return Problem(declaration.file, declaration.line, message, remedy)
 
 
 def field_location(event: type, path: str) -> tuple[str, int] | None:

@@ -1,12 +1,13 @@
 """Where declarations are made, noted while a project is loaded.
 
 A project's declarations are the values of its modules' variables. One that no variable names would
-not be found, and is reported instead.
+not be found, and is reported instead, unless `replace` makes of it one that a variable names.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -26,12 +27,14 @@ class MadeDeclaration:
         module: name of the module.
         file: of the module.
         line: of the call.
+        replaced: the declaration that `replace` makes it of; ``None``: it is made by itself.
     """
 
     value: DeclaredValue
     module: str
     file: str
     line: int
+    replaced: DeclaredValue | None
 
 
 class DeclaredValue:
@@ -60,12 +63,22 @@ def noted_declarations() -> Iterator[list[MadeDeclaration]]:
 
 
 def _made_by_caller(value: DeclaredValue) -> MadeDeclaration:
-    frame = inspect.currentframe()
+    frame, replaced = inspect.currentframe(), None
     while frame is not None and _module(frame).partition(".")[0] in _BETWEEN:
+        replaced = replaced or _replaced_by(frame)
         frame = frame.f_back
     if frame is None:  # an interpreter that shows no frames
-        return MadeDeclaration(value, "", "", 1)
-    return MadeDeclaration(value, _module(frame), frame.f_code.co_filename, frame.f_lineno)
+        return MadeDeclaration(value, "", "", 1, None)
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    return MadeDeclaration(value, _module(frame), file, line, replaced)
+
+
+def _replaced_by(frame: FrameType) -> DeclaredValue | None:
+    """Returns the declaration that a call of `replace` gets; the name of its argument varies."""
+    if _module(frame) != dataclasses.__name__:
+        return None
+    arguments = frame.f_locals.values()
+    return next((value for value in arguments if isinstance(value, DeclaredValue)), None)
 
 
 def _module(frame: FrameType) -> str:

@@ -107,6 +107,33 @@ def test_what_a_module_makes_and_does_not_name_is_reported_and_never_ignored(pro
     assert "name it, such as mine = Pipeline(...)" in found[0][1]
 
 
+def test_one_that_a_variable_has_does_not_hide_another_one_of_its_name(problems):
+    body = """\
+        from dataclasses import replace
+        a = Pipeline("x", source=clicks, sink=Lake("a"))
+        Pipeline("x", source=clicks, sink=Lake("b"))
+        replace(a, sink=Lake("c"))
+        for name in "de":
+            again = replace(a, name="again", sink=Lake(name))
+        """
+    assert [line for line, _ in problems(body)] == [3, 4, 6]
+
+
+def test_what_only_a_module_has_that_the_project_does_not_name_is_reported(tmp_path, problems):
+    more = """\
+        from dataclasses import replace
+        from headrace import Lake, Pipeline, Topic
+        class Event: id: str
+        t = Topic("t", event=Event)
+        a = Pipeline("a", source=t, sink=Lake("a"))
+        b = replace(Pipeline("b", source=t, sink=Lake("b")), steps=[print])
+        """
+    (tmp_path / "more.py").write_text(dedent(more))
+    [(_, text)] = problems("from more import b, t")
+    assert "more.py:5: Pipeline 'a' is in module 'more', which project.modules of headr" in text
+    assert "add 'more' there, or import the Pipeline" in text
+
+
 def test_what_other_modules_and_packages_make_is_theirs(tmp_path, write):
     (tmp_path / "words.py").write_text(
         'from headrace import Topic\nraw = Topic("raw")\nother = Topic("other")\n'
