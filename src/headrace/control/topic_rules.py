@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from headrace.control.envelope_rules import envelope_faults
@@ -35,7 +36,6 @@ _RESERVED_COLUMNS = RECORD_COLUMNS | {RESCUED_COLUMN}
 TIME_TYPES = frozenset({FieldType.TIMESTAMP, FieldType.MILLIS})
 ID_TYPES = frozenset({FieldType.STRING})
 KEY_TYPES = frozenset({FieldType.STRING, FieldType.LONG})
-_NOT_PLACED_BY = frozenset({FieldType.STRUCT, FieldType.LIST, FieldType.MAP, FieldType.JSON})
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _AVRO_NAMES = "Avro allows A to Z, a to z, 0 to 9 and _"
 
@@ -216,13 +216,8 @@ def _partitioning_faults(topic: Topic, schema: EventSchema) -> Iterator[Fault]:
     if wrong := _partitioning_types(strategy):
         yield Fault(f"{where}: {wrong[0]}", wrong[1])
         return
-    for name in _partitioning_fields(strategy):
-        field = schema.find(name)
-        if field is None:
-            fields = ", ".join(schema.names)
-            yield Fault(f"{where} by {name!r}, not a field of {schema.name}", f"fields: {fields}")
-        elif field.type in _NOT_PLACED_BY:
-            yield Fault(f"{where} by {name!r}, a {field.type.value}", "a field with a single value")
+    for fault in _placed_by_faults(strategy, schema):
+        yield replace(fault, message=f"{where}{fault.message}")
     if isinstance(strategy, ByHash | ByAccount):
         if topic.event_time is None:
             yield Fault(f"{where} by windows without an event time", "name it: event_time=...")
@@ -231,6 +226,22 @@ def _partitioning_faults(topic: Topic, schema: EventSchema) -> Iterator[Fault]:
     for place in _partitioning_places(strategy):
         if type(place) is not int or not 0 <= place < topic.partitions:
             yield Fault(f"{where} names partition {place!r} of {topic.partitions}")
+
+
+def _placed_by_faults(strategy: Partitioning, schema: EventSchema) -> Iterator[Fault]:
+    for name in _partitioning_fields(strategy):
+        field = schema.find(name)
+        if field is None:
+            fields = ", ".join(schema.names)
+            yield Fault(f" by {name!r}, not a field of {schema.name}", f"fields: {fields}")
+        elif field.type not in KEY_TYPES:
+            remedy = "a str or int: values of other types may be written in several ways"
+            yield Fault(f" by {name!r}, a {field.type.value}", remedy)
+        elif isinstance(strategy, ByShard):
+            kind = str if field.type is FieldType.STRING else int
+            for key in (key for key in strategy.shards if type(key) is not kind):
+                message = f": shards has the key {key!r}, and {name!r} is {kind.__name__}"
+                yield Fault(message, f"keys that are {kind.__name__}")
 
 
 def _partitioning_types(strategy: object) -> tuple[str, str] | None:

@@ -1,7 +1,8 @@
 """Partition strategies: which partition of its topic an event belongs to.
 
 They are those of New Relic's article on its Kafka pipeline. Each but ``Random`` is a pure function
-of the event: an event that is sent again goes to the same partition.
+of the event: an event that is sent again goes to the same partition. Fields are ``str`` or ``int``:
+other values, such as times, may be written in several ways, and would be in several partitions.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ class ByHash:
 
 @dataclass(frozen=True)
 class ByShard:
-    """By a map of values to partitions, such as those of a database's shards."""
+    """By a map of the field's values to partitions, such as those of a database's shards."""
 
     field: str
-    shards: Mapping[str, int]
+    shards: Mapping[Any, int]
     otherwise: int = 0
 
 
@@ -105,7 +106,7 @@ def partition_of(strategy: Partitioning, partitions: int) -> Partition:
                 partitions,
             )
         case ByShard(name, shards, otherwise):
-            return lambda fields, _account, _time: shards.get(_text(fields, name), otherwise)
+            return lambda fields, _account, _time: shards.get(_value(fields, name), otherwise)
         case ByAccount():
             return lambda _fields, account, time: _spread(strategy, account, time, partitions)
 
@@ -144,9 +145,13 @@ def _positive(data: bytes) -> int:
 
 
 def _text(fields: Mapping[str, Any], path: str) -> str:
+    return str(_value(fields, path))
+
+
+def _value(fields: Mapping[str, Any], path: str) -> Any:
     value = value_at(fields, path)
     # Null and the empty text share a partition, so every event has one.
-    return "" if value is None else str(value)
+    return "" if value is None else value
 
 
 def _begin(time: datetime, window: timedelta) -> int:

@@ -375,6 +375,8 @@ def test_a_nested_field_without_a_column_type_is_a_problem_at_its_own_line(probl
         ("event_time='repo.owner.since'", 4, "is nested and can't be the event_time"),
         ("event_id='repo.full_name', derive_event_id=True", 15, "can't fill the nested field"),
         ("partitioning=ByField('repo.owner')", 15, "partitioning by 'repo.owner', a struct"),
+        ("partitioning=ByField('repo.owner.since')", 15, "by 'repo.owner.since', a timestamp"),
+        ("partitioning=ByShard('repo.owner.born', {})", 15, "by 'repo.owner.born', a date"),
         ("partitioning=ByField('repo.x')", 15, "by 'repo.x', not a field of Push"),
     ],
 )
@@ -818,12 +820,25 @@ def test_topics_read_together_with_different_partition_counts_are_a_warning(writ
         ('event_time="at", partitioning=ByHash(("id",), 60)', "window is 60"),
         ('event_time="at", partitioning=ByHash((), timedelta(hours=1))', "fields is ()"),
         ('partitioning=ByShard("id", [0])', "shards is [0]"),
+        ('partitioning=ByShard("id", {1: 0})', "shards has the key 1, and 'id' is str"),
+        (
+            'event_time="at", partitioning=ByHash(("id", "price"), timedelta(hours=1))',
+            "by 'price', a double",
+        ),
     ],
 )
 def test_a_partitioning_that_can_not_be_is_a_problem(problems, arguments, message):
     [(line, text)] = problems(f't = Topic("t", event=Click, {arguments})')
     assert line == 1
     assert message in text
+
+
+@pytest.mark.parametrize("key", ["1", True])
+def test_keys_of_shards_are_of_the_type_of_their_field(problems, key):
+    shards = f"ByShard('n', {{0: 0, {key!r}: 0}})"
+    body = f"class E:\n    n: int\nt = Topic('t', event=E, partitioning={shards})\n"
+    [(_, text)] = problems(body)
+    assert f"shards has the key {key!r}, and 'n' is int" in text
 
 
 def test_a_condition_of_profiles_that_no_event_meets_is_found(problems):

@@ -77,6 +77,11 @@ def test_windows_of_a_hot_value_lie_in_many_partitions_and_each_in_one():
     assert len(set(starts)) == 16
 
 
+def test_shards_of_numbers_are_where_the_map_says():
+    place = partition_of(ByShard("shard", {1: 3, 2: 1}, otherwise=2), 4)
+    assert [place({"shard": shard}, "x", NOON) for shard in (1, 2, 3, None)] == [3, 1, 2, 2]
+
+
 def test_shards_are_where_the_map_says():
     place = partition_of(ByShard("shard", {"a": 3, "b": 1}, otherwise=2), 4)
     assert [place({"shard": one}, "x", NOON) for one in ("a", "b", "c")] == [3, 1, 2]
