@@ -115,6 +115,11 @@ def time_of(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=min(max(micros, EARLIEST_US), LATEST_US))
 
 
+def earlier(time: datetime, by: timedelta) -> datetime:
+    """Returns the time that lies ``by`` before ``time``, in UTC; at the earliest the year 1."""
+    return time_of(microseconds_since_1970(time) - by // _MICROSECOND)
+
+
 def iso_text(micros: int) -> str:
     """Microseconds since 1970 in ISO 8601; beyond the years 1 to 9999, their nearest end."""
     return time_of(micros).isoformat()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from headrace.events.times import earlier, time_of
 
 
 def event_time_reached(
@@ -31,10 +31,10 @@ def event_time_reached(
 
 
 def complete_until(reached_us: int, allowed: timedelta) -> datetime:
-    """Returns the event time before which only late events are still to come.
+    """Returns the event time before which only late events are still to come; from the year 1 on.
 
     Args:
         reached_us: the event time that the topic has reached.
         allowed: lateness.
     """
-    return _EPOCH + timedelta(microseconds=reached_us) - allowed
+    return earlier(time_of(reached_us), allowed)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import headrace.cli.views.plan  # noqa: F401  registers the view
 from headrace.cli.console import ConsoleOutput
 from headrace.cli.json_output import JsonOutput
 from headrace.cli.screen import MAX_SHOWN_BYTES
@@ -33,6 +34,7 @@ from headrace.control.dead_letters import TopicDeadLetters
 from headrace.control.measuring import Consumed, Measurement, Produced, Sending
 from headrace.control.mergers import MergerStanding
 from headrace.control.mirrors import MirrorStanding
+from headrace.control.plan import PipelineRoute, Plan
 from headrace.control.services import ClusterAddress, Server, Services
 from headrace.control.sizing import TopicLoad, size
 from headrace.errors import TopicRecreatedError
@@ -93,6 +95,9 @@ SERVICES = Services(
     (Server("kafka broker 1", "127.0.0.1:9", 7),),
 )
 
+NEVER_LATE = PipelineRoute(
+    "p", ("t",), "lake t", "once", "fused", "why", "dead-letter", timedelta.max.total_seconds()
+)
 NO_MEMBERS = ConsumerGroup("Empty", ())
 MIRROR = MirrorStatus("warsaw", instance="host-1", refused={"clicks/2": "clicks/2 is gone [again]"})
 SHOWN = [
@@ -122,6 +127,11 @@ SHOWN = [
         ReplayResult("clicks", Replay(5, 1, 2), dry_run=True),
         "5 would be sent to clicks, 1 replayed before, 2 exceeded the replay limit.",
         {"sent": 5, "already": 1, "given_up": 2, "dry_run": True},
+    ),
+    (
+        Plan((), (NEVER_LATE,), ()),
+        "events 999999999 days, 23:59:59 behind their partition -> dead-letter",
+        {},
     ),
     (
         PausedPartitions("pipeline", "p", ()),

@@ -13,6 +13,8 @@ from headrace.control.plan import AppliedPlan, Plan
 from headrace.kafka.topics import Action
 from headrace.pipelines.late_data.declaration import LateData
 
+# A float has not the digits of timedelta.max, and rounds it up.
+_MAX_SECONDS = timedelta.max // timedelta(seconds=1)
 _SIGNS = {
     Action.CREATE: "[green]+",
     Action.ADD_PARTITIONS: "[yellow]~",
@@ -73,7 +75,7 @@ def _routes(plan: Plan, screen: Screen) -> None:
         name = escape(route.pipeline)
         screen.line(f"  [bold]{name}[/] ({way}): {route.path}, {route.why}")
         if route.late_data != LateData.KEEP:
-            late = timedelta(seconds=route.allowed_lateness_seconds)
+            late = timedelta(seconds=min(route.allowed_lateness_seconds, _MAX_SECONDS))
             screen.line(f"    events {late} behind their partition -> {escape(route.late_data)}")
         if route.unmatched not in {"", "keep"}:
             screen.line(f"    events that found no earlier one -> {escape(route.unmatched)}")

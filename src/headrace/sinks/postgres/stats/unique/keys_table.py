@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from headrace.errors import TableMismatchError
+from headrace.events.times import earlier
 from headrace.sinks.postgres.connection import execute_numbered, find_table, quoted
 from headrace.sinks.postgres.identifiers import own_identifier, table_identifier
 from headrace.sinks.postgres.positions import LOCK
@@ -220,7 +221,7 @@ def forget(connection: Connection, table: str, reached: datetime, within: timede
     """Forgets what no event can be near to that is at most ``within`` before ``reached``."""
     from psycopg import sql
 
-    begin = reached - 2 * within
+    begin = earlier(reached, 2 * within)
     move = sql.SQL(_MOVE_BEGIN).format(keys=_keys(connection, table))
     parameters = begin, within // timedelta(microseconds=1), within / _STEPS
     if execute_numbered(connection, move, parameters).rowcount:
