@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.errors import SinkError
+from headrace.errors import SinkError, TableMismatchError
 from headrace.model import Avro, ByAccount, Metadata, Topic
 from headrace.model.fault import Fault, is_a
 from headrace.sinks.api import (
@@ -83,8 +83,8 @@ class Kafka(Sink, Reprocessable):
         No broker is asked.
 
         Raises:
-            SinkError: if a field of the event is not in the rows, or has another type there, or the
-                rows have a field that the event lacks, at any depth.
+            TableMismatchError: if at any depth a field of the event is not in the rows, or has
+                another type there, or the rows have a field that the event lacks.
             SinkError: if the topic is Avro, and the project has no schema registry.
             ExtraMissingError: if the topic is Avro, and the extra ``avro`` is not installed.
             RegistryUnreachableError: if the schema registry does not answer.
@@ -93,7 +93,7 @@ class Kafka(Sink, Reprocessable):
         from headrace.sinks.kafka.writer import KafkaDriver, TopicWriter
 
         for fault in differences(self.topic, arrow_columns(schema)):
-            raise SinkError(f"topic {self.topic.name}", f"{fault.message}: {fault.remedy}")
+            raise TableMismatchError(self.label, f"{fault.message}: {fault.remedy}")
         schema_id = _registered_schema(self.topic, context.registry)
         client = dict(context.client)
         writers = functools.partial(TopicWriter, self.topic, client, schema_id=schema_id)

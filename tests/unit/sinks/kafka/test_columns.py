@@ -9,7 +9,7 @@ import pytest
 from headrace import EpochMillis, Join, Kafka, Pipeline, Topic
 from headrace.control.late_data_rules import side_table_faults
 from headrace.control.pipeline_rules import pipeline_faults
-from headrace.errors import SinkError
+from headrace.errors import TableMismatchError
 from headrace.pipelines.join.columns import joined_columns
 from headrace.pipelines.source.record_columns import row_columns
 from headrace.sinks.api import SinkContext
@@ -34,7 +34,7 @@ def item(**fields):
 
 def refusal(rows, target):
     """What the start of a pipeline says about columns."""
-    with pytest.raises(SinkError) as caught:
+    with pytest.raises(TableMismatchError) as caught:
         Kafka(target).open(SinkContext("p", "", {}), rows)
     return caught.value.reason
 

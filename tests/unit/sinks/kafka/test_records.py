@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import ByField, EpochMillis, Kafka, Topic
-from headrace.errors import InvalidRecordError, SinkError
+from headrace.errors import InvalidRecordError, TableMismatchError
 from headrace.events.instances import event_reader
 from headrace.sinks.api import DeclaredRows, SinkContext
 from headrace.sinks.kafka.records import RecordsOf
@@ -284,7 +284,7 @@ def test_a_raw_topic_takes_values_and_keys_as_they_are():
     ],
 )
 def test_rows_that_do_not_fit_are_refused_at_the_start(columns, reason):
-    with pytest.raises(SinkError, match=reason):
+    with pytest.raises(TableMismatchError, match=reason):
         Kafka(Topic("clicks", event=Click)).open(SinkContext("p", "", {}), columns)
 
 
@@ -298,7 +298,7 @@ def test_rows_that_do_not_fit_are_refused_at_the_start(columns, reason):
     ],
 )
 def test_a_raw_topic_takes_a_value_and_a_key_of_text_or_bytes(columns, reason):
-    with pytest.raises(SinkError, match=reason):
+    with pytest.raises(TableMismatchError, match=reason):
         Kafka(Topic("raw")).open(SinkContext("p", "", {}), pa.schema(columns))
 
 
