@@ -105,6 +105,12 @@ def test_a_start_refuses_a_column_that_would_replace_one_of_any_step(step):
         step(rows)
 
 
+@pytest.mark.parametrize("name", ["count", "window", "Window_start"])
+def test_a_column_that_count_windows_makes_is_none_to_count_by(name):
+    message = f"pipeline 'p': count_windows.by names {name!r}, a column that it makes itself"
+    assert message in messages(lambda rows: rows, count_windows(HOUR, by=["kind", name]))
+
+
 def test_each_reason_and_each_class_has_a_metric():
     names = [metric.name for metric in filter_rows(drop={"bot": "true"}).all_metrics]
     assert names == ["filtered_rows", "filter_undecided_rows", "filtered_bot_rows"]

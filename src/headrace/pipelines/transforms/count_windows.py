@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.metrics import Metric
 from headrace.model import FieldType
-from headrace.model.fault import Fault, duration
+from headrace.model.fault import Fault, duration, is_a
 from headrace.pipelines.column_names import quoted
 from headrace.pipelines.transforms.transform import (
     EVENT_TIME,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _OPERATOR = "stateStoreSave"
+_ADDED = frozenset({"window", "window_start", "count"})
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,10 @@ class count_windows(Transform):  # noqa: N801  a verb, as the steps of users are
             yield Fault(f"count_windows.by is {self.by!r}", 'by=["country"]')
         else:
             yield from missing_columns("count_windows", self.by, columns)
+            for name in self.by:
+                if is_a(name, str) and name.lower() in _ADDED:
+                    message = f"count_windows.by names {name!r}, a column that it makes itself"
+                    yield Fault(message, "give the column another name in a step before it")
             yield from missing_event_time("count_windows", self.event_time or EVENT_TIME, columns)
 
     def columns_after(self, columns: Mapping[str, FieldType]) -> Mapping[str, FieldType]:
