@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from headrace.cli.closed_pipe import end_output
 
@@ -23,6 +25,10 @@ MAX_SHOWN_BYTES = 4_000
 
 
 class _Console(Console):
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Returns a text, in which nothing that a user wrote moves the cursor or sets a colour."""
+        return super().render_str(_printable(text, but="\n\t"), **options)
+
     def on_broken_pipe(self) -> None:
         """Ends the process as JSON does, in place of rich's own SystemExit."""
         self.quiet = True
@@ -89,11 +95,15 @@ def content_text(content: bytes | None) -> str:
 
 def safe(text: str) -> str:
     """Returns what producers wrote as markup, without characters that a terminal would execute."""
-    return escape(
-        "".join(
-            character if character.isprintable() else character.encode("unicode_escape").decode()
-            for character in text
-        )
+    return escape(_printable(text))
+
+
+def _printable(text: str, but: str = "") -> str:
+    return "".join(
+        character
+        if character.isprintable() or character in but
+        else character.encode("unicode_escape").decode()
+        for character in text
     )
 
 

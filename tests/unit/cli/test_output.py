@@ -37,7 +37,7 @@ from headrace.control.mirrors import MirrorStanding
 from headrace.control.plan import PipelineRoute, Plan
 from headrace.control.services import ClusterAddress, Server, Services
 from headrace.control.sizing import TopicLoad, size
-from headrace.errors import TopicRecreatedError
+from headrace.errors import Problem, ProjectError, TopicRecreatedError
 from headrace.ingest.tokens.token import Token
 from headrace.kafka.dead_letters import StoredDeadLetter
 from headrace.kafka.groups import ConsumerGroup
@@ -316,6 +316,32 @@ def test_bytes_that_a_terminal_would_obey_are_shown_and_not_sent_to_it(capsys):
     assert all(one.isprintable() or one == "\n" for one in shown)
     assert r"key: \x1b[31mkey" in shown
     assert r"value: \x1b[2J\x1b]0;owned\x07\u202e\ufeff" in shown
+
+
+@pytest.mark.parametrize(
+    "text", ["[/]", "[/odd]", "[bold]b", "[link=x]y[/link]", "\x1b[31mred", "\ud800"]
+)
+def test_names_and_reasons_of_dead_letters_may_be_any_text(text, capsys):
+    letter = DeadLetter(TopicPartition(text, 0), 0, text, "d", None, None, (), 0)
+    stored = StoredDeadLetter(letter, text, "1", "", 0, (TopicPartition("t.dead", 0), 0), 0)
+    ConsoleOutput().show(DeadLetterList((stored,)))
+    ConsoleOutput().show(DeadLetterContents((stored,)))
+    ConsoleOutput().show(DeadLetterCounts((TopicDeadLetters(text, 1, 1, {text: 1}, {}, 0),)))
+    shown = capsys.readouterr().out
+    assert all(character.isprintable() or character == "\n" for character in shown)
+    printed = text if text.isprintable() else text.encode("unicode_escape").decode()
+    assert f"{printed} 1" in shown
+
+
+@pytest.mark.parametrize("text", ["\x1b]0;owned\x07", "\x1b[2J", "\r", "\u202e", "\ud800"])
+def test_texts_of_users_never_reach_the_terminal_as_commands(text, capsys):
+    reason = replace(MIRROR, refused={"clicks/2": f"gone {text}\n[again]"})
+    ConsoleOutput().show(ProjectStatus(SERVICES, (), (), (reason,)))
+    ConsoleOutput().failed(ProjectError([Problem("flow.py", 1, f"the field {text}\nis odd")]))
+    ConsoleOutput().crashed(ValueError(text), Path("/x/headrace.log"))
+    shown = "".join(capsys.readouterr())
+    assert all(character.isprintable() or character == "\n" for character in shown)
+    assert shown.count(text.encode("unicode_escape").decode()) == 3
 
 
 def test_an_unexpected_error_names_its_log(capsys):

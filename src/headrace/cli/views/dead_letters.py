@@ -65,8 +65,8 @@ def _counts(result: DeadLetterCounts, screen: Screen) -> None:
     topics = table("topic", "dead letters", "waiting", "reasons", "latest")
     for counts in result.topics:
         reasons = ", ".join(f"{reason} {count}" for reason, count in counts.reasons.items())
-        latest = time_text(counts.latest_ms)
-        topics.add_row(counts.topic, str(counts.count), str(counts.waiting), reasons, latest)
+        cells = (counts.topic, str(counts.count), str(counts.waiting), reasons)
+        topics.add_row(*map(safe, cells), time_text(counts.latest_ms))
     screen.out.print(topics)
 
 
@@ -74,8 +74,9 @@ def _counts(result: DeadLetterCounts, screen: Screen) -> None:
 def _list(result: DeadLetterList, screen: Screen) -> None:
     letters = table("record", "reason", "pipeline", "written", "detail")
     for stored in result.letters:
-        written, reason = time_text(stored.written_ms), stored.letter.reason
-        letters.add_row(stored.origin, reason, stored.pipeline, written, safe(stored.letter.detail))
+        letter, written = stored.letter, time_text(stored.written_ms)
+        cells = (stored.origin, letter.reason, stored.pipeline, written, letter.detail)
+        letters.add_row(*map(safe, cells))
     screen.out.print(letters)
 
 
