@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from headrace.events.avro_bounds import BoundedWalk, MalformedError, bounded_walk
+from headrace.events.avro_bounds import (
+    BoundedWalk,
+    MalformedError,
+    is_bounded,
+    may_exceed_long,
+)
 from headrace.events.avro_schemas import parsed_schema, prepared, skipped
 from headrace.events.avro_types import MismatchError, fitted
 from headrace.events.parser import event_parser, slots
@@ -172,7 +177,8 @@ class AvroReader:
 
         try:
             parsed, named = parsed_schema(writer)
-            self._walk = bounded_walk(parsed, named)
+            self._is_bounded = is_bounded(parsed, named)
+            self._walk = BoundedWalk(parsed, named)
             if schema is not None:
                 parsed = fitted(parsed, named, schema)
                 named = {name: skipped(definition) for name, definition in named.items()}
@@ -184,7 +190,7 @@ class AvroReader:
 
     def json_text(self, value: bytes) -> bytes | Rejection:
         """Returns the JSON text of a value, which follows the header of the wire format."""
-        refused = self._walk and self._walk(value, HEADER.size)
+        refused = None if self._is_bounded else self._walk(value, HEADER.size)
         if refused:
             return refused
         stream = io.BytesIO(value)
@@ -197,10 +203,11 @@ class AvroReader:
             return _TOO_DEEP
         except Exception:  # noqa: BLE001 - fastavro raises whatever its parts do
             return self._fault(value, HEADER.size) or _NO_FIT
+        refused = self._walk(value, HEADER.size) if may_exceed_long(value, text) else None
         rest = len(value) - stream.tell()
-        if rest:
-            return "trailing-data", f"{rest} bytes follow the value that its schema describes"
-        return text
+        if rest and not refused:
+            refused = "trailing-data", f"{rest} bytes follow the value that its schema describes"
+        return refused or text
 
     def _read_leaf(self, schema: AvroSchema, written: bytes) -> None:
         try:

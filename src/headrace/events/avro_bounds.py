@@ -3,7 +3,8 @@
 fastavro reads nested values by calls of C functions, which end the process where the stack ends,
 and believes the counts of arrays and maps. Most schemas bound both: the types nest so deep and no
 deeper, and every item takes a byte. Values of other schemas are walked over before they are read,
-without making anything of them.
+without making anything of them. So are those, after they were read, that may hold an integer beyond
+64 bits, of which fastavro makes another one.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ MAX_EMPTY = 100_000
 # A schema that nests no deeper than this needs no walk. Far below MAX_DEPTH: see `_height`.
 _PLAIN_DEPTH = 100
 _MAX_LONG_BITS = 64
+# An integer beyond 64 bits begins with nine bytes which say that another byte follows.
+_LONG_RUN = b"\x80" * 9
+_AS_RUNS = bytes(byte & 0x80 or 1 for byte in range(256))
+_WITHOUT_ENDS = bytes(byte if byte & 0x80 else 0x20 for byte in range(256))
 _SHOWN_KEY_CHARACTERS = 40
 _RECORDS = ("record", "error")
 _BEYOND_LONG = "does not fit its schema: it holds an integer beyond 64 bits"
@@ -102,7 +107,7 @@ class BoundedWalk:
 
     def _enter(self, schema: Schema, cursor: _Cursor) -> Iterator[_Part] | None:
         """Skips a value; returns its parts instead, if it has parts."""
-        if isinstance(schema, list):
+        while isinstance(schema, list):  # a branch may be a union to fastavro
             schema = schema[cursor.index(len(schema))]
         schema = _definition(schema, self._named)
         kind = _kind(schema)
@@ -210,13 +215,25 @@ _SKIPS: Mapping[str, Callable[[_Cursor], object]] = {
 }
 
 
-def bounded_walk(schema: Schema, named: Named) -> BoundedWalk | None:
-    """Returns what walks over values of a schema before they are read; ``None`` if none has to."""
+def is_bounded(schema: Schema, named: Named) -> bool:
+    """Returns whether a schema bounds its values, so that they are read without a walk."""
     try:
-        height = _Shape(named).height(schema)
+        return _Shape(named).height(schema) <= _PLAIN_DEPTH
     except (_UnboundedError, RecursionError):
-        return BoundedWalk(schema, named)
-    return BoundedWalk(schema, named) if height > _PLAIN_DEPTH else None
+        return False
+
+
+def may_exceed_long(value: bytes, text: bytes) -> bool:
+    """Returns whether a value may hold an integer beyond 64 bits.
+
+    Args:
+        value: looked at byte by byte, which costs a few percent of reading it.
+        text: that was read of it: texts of many scripts have as long runs as such an integer.
+    """
+    if value.translate(_AS_RUNS).find(_LONG_RUN) < 0:  # `in` takes longer
+        return False
+    runs = value.translate(_WITHOUT_ENDS).split()
+    return any(len(run) >= len(_LONG_RUN) and run not in text for run in runs)
 
 
 class _UnboundedError(Exception):

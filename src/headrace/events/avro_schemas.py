@@ -54,11 +54,28 @@ def parsed_schema(writer: Schema) -> tuple[Schema, dict[str, Schema]]:
 
 
 def prepared(schema: Schema, named: Named) -> Schema:
-    """Returns a schema with marks by which fastavro does not parse it again for each value."""
+    """Returns a schema by which fastavro reads, with marks by which it does not parse it again."""
+    types = {name: _numbered(definition) for name, definition in named.items()}
+    read = _numbered(schema)
+    marks = {"__fastavro_parsed": True, "__named_schemas": types}
+    return read | marks if isinstance(read, dict) else read
+
+
+def _numbered(schema: Schema) -> Schema:
+    """Returns a schema with branches and symbols by number: of a list, -1 would be the last one."""
     if isinstance(schema, list):
-        return [prepared(branch, named) for branch in schema]
-    marks = {"__fastavro_parsed": True, "__named_schemas": named}
-    return schema | marks if isinstance(schema, dict) else schema
+        branches = enumerate(map(_numbered, schema))
+        return {"type": "union"} | dict(branches)
+    if not isinstance(schema, dict):
+        return schema
+    kind = schema["type"]
+    if kind == "enum":
+        return schema | {"symbols": dict(enumerate(schema["symbols"]))}
+    if kind in ("record", "error"):
+        fields = [field | {"type": _numbered(field["type"])} for field in schema["fields"]]
+        return schema | {"fields": fields}
+    part = {"array": "items", "map": "values"}.get(kind)
+    return schema if part is None else schema | {part: _numbered(schema[part])}
 
 
 def skipped(schema: Schema) -> Schema:

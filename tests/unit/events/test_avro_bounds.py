@@ -1,17 +1,21 @@
 """What a few bytes of Avro may become, whatever schema they name and whatever they claim."""
 
+import base64
 import io
 import subprocess
 import sys
+from dataclasses import make_dataclass
 
 import fastavro
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.events.avro_bytes import long
 
 from headrace.events.avro import HEADER, AvroTexts
-from headrace.events.avro_bounds import MAX_DEPTH, MAX_EMPTY, bounded_walk
+from headrace.events.avro_bounds import MAX_DEPTH, MAX_EMPTY, BoundedWalk, is_bounded
+from headrace.model import event_schema
 
 START = HEADER.pack(0, 1)
 NODE = {
@@ -150,7 +154,7 @@ def test_a_schema_that_bounds_its_values_needs_no_walk():
     ]
     for kind in kinds:
         named = {}
-        assert bounded_walk(fastavro.parse_schema(holding(kind), named), named) is None
+        assert is_bounded(fastavro.parse_schema(holding(kind), named), named)
 
 
 def test_a_schema_with_a_size_that_is_no_number_is_unreadable():
@@ -158,6 +162,84 @@ def test_a_schema_with_a_size_that_is_no_number_is_unreadable():
     reason, sentence = text(schema, b"\x00")
     assert reason == "unreadable-schema"
     assert sentence.startswith("the schema with the id 1 can't be read: ")
+
+
+COLORS = {"type": "enum", "name": "Color", "symbols": ["red", "blue"]}
+UNION = ["string", "null", COLORS]
+
+
+def read_as(schema, fields, value):
+    reader = AvroTexts(lambda _: schema, event_schema(make_dataclass("Event", fields)))
+    return reader(START + value)
+
+
+@pytest.mark.parametrize("index", [-1, -2, -3, -(2**63), 3])
+@pytest.mark.parametrize(
+    ("kind", "begin", "end"),
+    [
+        (UNION, b"", b"\x02a"),
+        (COLORS, b"", b""),
+        (["null", COLORS], b"\x02", b""),
+        ({"type": "array", "items": UNION}, b"\x02", b"\x02a\x00"),
+        ({"type": "map", "values": COLORS}, b"\x02\x02k", b"\x00"),
+        ({"type": "record", "name": "R", "fields": holding(UNION)["fields"]}, b"", b"\x02a"),
+    ],
+)
+def test_a_branch_or_symbol_that_is_not_there_is_rejected(kind, begin, end, index):
+    value = begin + long(index) + end
+    assert text(holding(kind), value)[0] == "not-avro"
+    named_twice = holding(kind)
+    named_twice["fields"].append({"name": "color", "type": "Color"})
+    assert text(named_twice, begin + long(0) + end + long(index))[0] == "not-avro"
+
+
+@pytest.mark.parametrize("index", [-1, -2, 2])
+def test_a_branch_that_is_not_there_is_rejected_at_the_root_and_where_it_is_skipped(index):
+    events = [holding("long"), holding("string") | {"name": "F"}]
+    assert text(events, long(index) + b"\x02a")[0] == "not-avro"
+    skipped = holding(["long", "null"])
+    skipped["fields"].append({"name": "n", "type": "long"})
+    assert read_as(skipped, [("n", int)], long(index) + b"\x02\x04")[0] == "not-avro"
+
+
+@pytest.mark.parametrize(
+    "number", [b"\x80" * 10 + b"\x02", b"\x80" * 9 + b"\x02", b"\xff" * 20 + b"\0"]
+)
+@pytest.mark.parametrize(
+    ("kind", "begin", "end"),
+    [
+        ("long", b"", b""),
+        ("int", b"", b""),
+        (["null", "long"], b"\x02", b""),
+        ({"type": "long", "logicalType": "timestamp-micros"}, b"", b""),
+        (["long", "null"], b"", b"\x02"),
+        (COLORS, b"", b""),
+        ({"type": "array", "items": "long"}, b"\x02", b"\x00"),
+        ({"type": "array", "items": "long"}, b"", b"\x02"),
+    ],
+)
+def test_an_integer_beyond_64_bits_is_rejected(kind, begin, end, number):
+    schema = holding(kind)
+    schema["fields"] += [{"name": "n", "type": "long"}, {"name": "text", "type": "string"}]
+    value = begin + number + end + b"\x02" + written("string", "カテゴリー")
+    assert text(schema, value)[0] == "not-avro"
+    assert read_as(schema, [("n", int), ("text", str)], value)[0] == "not-avro"
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.text(st.characters(min_codepoint=0x80, codec="utf-8")),
+    st.integers(-(2**63), 2**63 - 1),
+    st.binary(),
+)
+def test_texts_of_any_script_and_integers_of_any_size_are_read(script, number, content):
+    names = {"s": "string", "n": "long", "b": "bytes"}
+    fields = [{"name": name, "type": kind} for name, kind in names.items()]
+    schema = {"type": "record", "name": "E", "fields": fields}
+    value = written(schema, {"s": script, "n": number, "b": content})
+    expected = {"s": script, "n": number, "b": base64.b64encode(content).decode()}
+    assert msgspec.json.decode(text(schema, value)) == expected
+    assert msgspec.json.decode(read_as(schema, [("n", int)], value))["n"] == number
 
 
 EVERYTHING = {
@@ -193,7 +275,8 @@ VALUES = st.recursive(
 def test_the_walk_lets_pass_what_can_be_read_and_nothing_that_ends_early(value, start, other):
     encoded = written(EVERYTHING, value)
     named = {}
-    walk = bounded_walk(fastavro.parse_schema(EVERYTHING, named), named)
+    walk = BoundedWalk(fastavro.parse_schema(EVERYTHING, named), named)
+    assert not is_bounded(EVERYTHING, named)
     assert walk(encoded, 0) is None
     reason, sentence = walk(encoded[:-1], 0)
     assert (reason, sentence.split("'")[0]) == ("not-avro", "field ")
