@@ -8,6 +8,7 @@ taken out before it sees them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import log10
 from typing import Any, TypeAlias
 
 Schema: TypeAlias = Any
@@ -146,4 +147,5 @@ def _is_decimal(schema: Mapping[str, Any], size: object) -> bool:
     # True is an int for isinstance.
     if type(digits) is not int or type(scale) is not int or not 0 <= scale <= digits != 0:
         return False
-    return size is None or (type(size) is int and 10**digits <= 2 ** (8 * size - 1))
+    # Not 10**digits: a schema may claim any number of them.
+    return size is None or (type(size) is int and digits <= (8 * size - 1) * log10(2))

@@ -44,6 +44,7 @@ ODD = [
     decimal(4, None),
     decimal(4, 2, "string"),
     decimal(40, 2, "fixed", name="F", size=4),
+    decimal(10**12, 2, "fixed", name="F", size=4),
     {"type": "bytes", "logicalType": "decimal"},
     {"type": "fixed", "name": "F", "size": 3, "logicalType": "duration"},
     {"type": "string", "logicalType": ["no", "text"]},
@@ -104,6 +105,17 @@ def test_a_default_of_another_type_and_an_alias_are_not_looked_at():
     schema = record(("x", "long"))
     schema["fields"][0] |= {"default": "none", "aliases": "old"}
     assert decoded(schema, b"\x0e", x=int) == {"x": 7}
+
+
+@pytest.mark.parametrize(("size", "digits"), [(1, 2), (4, 9), (8, 18), (16, 38), (100, 240)])
+def test_a_fixed_decimal_has_as_many_digits_as_its_bytes_hold(size, digits):
+    def schema(precision):
+        return record(("x", decimal(precision, 0, "fixed", name="F", size=size)))
+
+    written = (7).to_bytes(size, "big")
+    assert 10**digits <= 2 ** (8 * size - 1) < 10 ** (digits + 1)
+    assert decoded(schema(digits), written, x=Decimal) == {"x": Decimal(7)}
+    assert decoded(schema(digits + 1), written, x=bytes) == {"x": written}
 
 
 def test_a_decimal_beyond_its_own_digits_is_not_rounded():
