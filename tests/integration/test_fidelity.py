@@ -59,9 +59,10 @@ from headrace import (
     Unique,
     WriteMode,
 )
-from headrace.events.avro import HEADER
+from headrace.events.avro import HEADER, AvroTexts
 from headrace.kafka.client import connected_producer
 from headrace.kafka.cluster import KafkaCluster
+from headrace.kafka.schema_registry import SchemaRegistry
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.commit_rows import commit_rows
 from headrace.pipelines.graph import RunContext, source_spec
@@ -330,7 +331,7 @@ def _listed(parts: Sequence[sql.Composable]) -> sql.Composed:
 def check_kafka(
     site: Site, sending: Sending, topic: Topic, range_: OffsetRange, rng: Random
 ) -> None:
-    target = replace(topic, name=site.target, format=Json())
+    target = replace(topic, name=site.target, format=rng.choice([Json(), topic.record_format]))
     start = site.ends[target.name]
     outcome = site.written(sending, topic, range_, Kafka(target))
     events = events_of(sending, outcome)
@@ -340,12 +341,15 @@ def check_kafka(
     arrived = [
         record for chunk in KafkaCluster(site.client).read([sent]) for record in chunk.records
     ]
+    schemas = SchemaRegistry(site.registry.settings).avro_schema
+    is_avro = isinstance(target.format, Avro)
+    text_of = AvroTexts(schemas, topic.schema) if is_avro else bytes
     for record, (place, event) in zip(arrived, events.items(), strict=True):
         headers = dict(record.headers())
         assert headers["origin"].decode() == f"{topic.name}/0:{range_.start + place}"
         assert headers["event-id"].decode() == event["id"]
         assert record.key().decode() == event["who"]
-        value = sending.record.of_json(parsed(record.value()), lambda value: value)
+        value = sending.record.of_json(parsed(text_of(record.value())), lambda value: value)
         assert value == sending.record.plain(event)
 
 
