@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
 from headrace.control.envelope_rules import envelope_use_faults
 from headrace.control.join_rules import join_faults, join_type_faults
 from headrace.control.late_data_rules import late_data_faults
+from headrace.control.metric_rules import metric_faults
 from headrace.control.source_columns import column_types, source_columns, source_fields
 from headrace.control.topic_rules import name_faults, schema_of
 from headrace.model import (
@@ -31,6 +33,7 @@ from headrace.pipelines.join.declaration import Join
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.transforms.transform import Transform, watermark_faults
+from headrace.runtime.error_text import error_text
 from headrace.settings import Secret
 from headrace.sinks.api import DeclaredRows, Sink
 
@@ -44,12 +47,27 @@ def pipeline_faults(pipeline: Pipeline) -> Iterator[Fault]:
     if not wrong:
         yield from _name_faults(pipeline)
         yield from _source_faults(pipeline)
-        yield from _step_faults(pipeline)
+        step_faults = [*_asked(pipeline, "steps", _step_faults)]
+        # Metrics are named by the arguments of steps.
+        yield from step_faults or _asked(pipeline, "metrics", metric_faults)
         yield from _limit_faults(pipeline.limits, pipeline.dead_letter_limit)
         yield from envelope_use_faults(pipeline)
         yield from join_faults(pipeline)
-        yield from _sink_faults(pipeline)
+        yield from _asked(pipeline, "sink", _sink_faults)
         yield from late_data_faults(pipeline)
+
+
+def _asked(
+    pipeline: Pipeline, what: str, faults: Callable[[Pipeline], Iterator[Fault]]
+) -> Iterator[Fault]:
+    """Yields what steps and sinks say of themselves, which may be code of the project."""
+    try:
+        yield from faults(pipeline)
+    except Exception as error:  # noqa: BLE001 - whatever the user's code raises
+        raised = traceback.extract_tb(error.__traceback__)[-1]
+        at = f"{raised.filename}:{raised.lineno}"
+        message = f"{_label(pipeline)}: its {what} can't be checked: {error_text(error)} ({at})"
+        yield Fault(message, "`faults` yields a Fault, and `metrics` has a Metric, for each")
 
 
 def settings_faults(

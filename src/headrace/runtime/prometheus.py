@@ -19,7 +19,7 @@ Sample = tuple[Mapping[str, str], float]
 def metric_lines(prefix: str, metric: Metric, samples: Iterable[Sample]) -> Iterator[str]:
     """The lines of a metric named ``prefix`` and its name; counts end in ``_total``."""
     name = f"{prefix}{metric.name}{'_total' if metric.is_counter else ''}"
-    yield f"# HELP {name} {metric.meaning}"
+    yield _help(name, metric.meaning)
     yield f"# TYPE {name} {'counter' if metric.is_counter else 'gauge'}"
     for labels, value in samples:
         yield f"{name}{_labels(labels)} {_number(value)}"
@@ -33,11 +33,16 @@ def state_lines(
 ) -> Iterator[str]:
     """The lines of a gauge that is 1 for the state that each sample is in, and 0 for others."""
     every = list(states)
-    yield f"# HELP {name} {meaning}"
+    yield _help(name, meaning)
     yield f"# TYPE {name} gauge"
     for labels, current in samples:
         for state in every:
             yield f"{name}{_labels({**labels, 'state': state})} {int(state == current)}"
+
+
+def _help(name: str, meaning: str) -> str:
+    escaped_meaning = meaning.replace("\\", r"\\").replace("\n", r"\n")
+    return f"# HELP {name} {escaped_meaning}"
 
 
 def _labels(labels: Mapping[str, str]) -> str:

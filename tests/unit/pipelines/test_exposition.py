@@ -1,4 +1,4 @@
-from headrace.metrics import METRICS
+from headrace.metrics import METRICS, Metric
 from headrace.pipelines.exposition import exposition
 from headrace.pipelines.progress import PipelineProgress, PipelineState
 from headrace.sinks.lake.metrics import LAKE_METRICS
@@ -40,3 +40,9 @@ def test_a_sink_has_figures_of_its_own_for_the_pipelines_that_write_to_it():
     text = exposition([CLICKS, VIEWS], LAKE_METRICS)
     assert 'headrace_pipeline_files_written_total{pipeline="clicks"} 4\n' in text
     assert 'headrace_pipeline_files_written_total{pipeline="views"}' not in text
+
+
+def test_a_meaning_of_several_lines_is_one_of_the_text():
+    metric = Metric("odd_rows", "rows", "line one\nevil_total 1, of C:\\temp", "never")
+    text = exposition([CLICKS], [metric])
+    assert "# HELP headrace_pipeline_odd_rows line one\\nevil_total 1, of C:\\\\temp\n" in text

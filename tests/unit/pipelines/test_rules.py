@@ -1,3 +1,4 @@
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 
@@ -5,8 +6,10 @@ import pytest
 
 from headrace import (
     Lake,
+    Metric,
     Pipeline,
     Topic,
+    Transform,
     classify,
     count_windows,
     deduplicate,
@@ -118,3 +121,45 @@ def test_each_reason_and_each_class_has_a_metric():
     assert names == ["unclassified_rows", "classify_undecided_rows", "classified_mobile_rows"]
     names = [metric.name for metric in fan_out("stream", {"all": "true"}).all_metrics]
     assert names == ["fan_out_dropped_rows", "fan_out_undecided_rows", "streamed_all_rows"]
+
+
+@dataclass(frozen=True)
+class of_the_project(Transform):  # noqa: N801  a verb, as the steps of users are
+    metrics: object = ()
+    said: object = ()
+
+    def __call__(self, rows):
+        return rows
+
+    def faults(self, columns):
+        yield from self.said
+
+
+def metric(name, meaning="rows"):
+    return Metric(name, "rows", meaning, "never")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [
+        (("odd_rows",), "metric 'odd_rows' is none"),
+        ((metric("odd-rows\n"),), "metric 'odd-rows\\n': Prometheus takes no such name"),
+        ((metric(""),), "metric '': Prometheus takes no such name"),
+        ((metric("rows_in"),), "metric 'rows_in' is one of every pipeline"),
+        ((metric("rows_in_total"),), "metric 'rows_in_total' is one of every pipeline"),
+        ((metric("state"),), "metric 'state' is one of every pipeline"),
+        ((metric("odd"), metric("odd", "others")), "metric 'odd' is declared in two ways"),
+        (7, "its metrics can't be checked: TypeError: "),
+    ],
+)
+def test_a_metric_that_can_not_be_exposed_is_a_fault(metrics, message):
+    [text] = messages(of_the_project(metrics))
+    assert text.startswith(f"pipeline 'p': {message}")
+
+
+def test_code_of_the_project_that_raises_in_a_check_is_named_with_its_line():
+    [text] = messages(of_the_project(said=7))
+    assert text.startswith("pipeline 'p': its steps can't be checked: TypeError: ")
+    assert f"({__file__}:" in text
+    [text] = messages(of_the_project(said=["no fault"]))
+    assert "its steps can't be checked: AttributeError: 'str' object" in text
