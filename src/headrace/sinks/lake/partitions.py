@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
@@ -128,15 +128,25 @@ def with_partition_values(rows: pa.Table, partition: Mapping[str, str | None]) -
 
     columns = dict(zip(rows.column_names, rows.columns, strict=True))
     for name, text in partition.items():
-        if text == RESCUE_PARTITION and RESCUED_COLUMN in rows.column_names:
-            values = [
-                json.loads(rescued or "{}").get(name, text)
-                for rescued in rows[RESCUED_COLUMN].to_pylist()
-            ]
-            columns[name] = pa.array(values, pa.string())
-        else:
-            columns[name] = pa.repeat(pa.scalar(text or None, pa.string()), rows.num_rows)
-    return pa.table(columns)
+        columns[name] = pa.repeat(pa.scalar(text or None, pa.string()), rows.num_rows)
+    return with_rescued_values(pa.table(columns), partition)
+
+
+def with_rescued_values(rows: pa.Table, partition_columns: Iterable[str]) -> pa.Table:
+    """Returns rows of a table with unsafe values as they came, if they have column ``_rescued``."""
+    import pyarrow as pa
+
+    if RESCUED_COLUMN not in rows.column_names:
+        return rows
+    rescued = rows[RESCUED_COLUMN]
+    for name in partition_columns if rescued.null_count < len(rescued) else ():
+        values = [
+            json.loads(text or "{}").get(name, value) if value == RESCUE_PARTITION else value
+            for value, text in zip(rows[name].to_pylist(), rescued.to_pylist(), strict=True)
+        ]
+        index = rows.column_names.index(name)
+        rows = rows.set_column(index, name, pa.array(values, rows[name].type))
+    return rows
 
 
 def _folder(column: str, text: str | None) -> str:

@@ -9,8 +9,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from headrace.errors import SinkError
+from headrace.model.partition_value import RESCUED_COLUMN
 from headrace.runtime.storage import Options
 from headrace.sinks.lake.delta_log import DeltaLog
+from headrace.sinks.lake.partitions import with_rescued_values
 
 
 class LakeSnapshot:
@@ -30,10 +32,16 @@ class LakeSnapshot:
         return {name: at for name, at in recorded.items() if at is not None}
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yields the rows as delta-rs reads them, on every storage that a lake can be on."""
+        """Yields the rows as delta-rs reads them, on every storage that a lake can be on.
+
+        Unsafe values are as they came, by which the ledger has counted events.
+        """
+        partitions = {*self._table.metadata().partition_columns} & {*columns}
+        rescued = {RESCUED_COLUMN} & ({*self.column_names} - {*columns}) if partitions else ()
         try:
-            for batch in self._table.scan(columns=list(columns)):
-                yield pa.record_batch(batch)
+            for batch in self._table.scan(columns=[*columns, *rescued]):
+                rows = with_rescued_values(pa.table(batch), partitions)
+                yield from rows.select(list(columns)).to_batches()
         except (DeltaError, OSError) as error:
             raise SinkError(self._table.table_uri, f"its rows can't be read: {error}") from error
 

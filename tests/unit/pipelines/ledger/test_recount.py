@@ -4,7 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.unit.pipelines.ledger.test_balance import ALLOWED, entry, line
+from tests.unit.sinks.lake.test_table import AT, add, spec
 
+from headrace import UnsafeValues
 from headrace.errors import SinkError
 from headrace.events.event_hash import hash_positions, hash_texts
 from headrace.kafka.dead_letters import StoredDeadLetter
@@ -18,6 +20,7 @@ from headrace.pipelines.ledger.table_columns import ledger_columns
 from headrace.pipelines.ledger.tally import POSITION, LedgerRule
 from headrace.pipelines.ledger.windows import Recount
 from headrace.sinks.api import WindowCounts
+from headrace.sinks.lake.snapshot import lake_snapshot
 
 CLICKS = TopicPartition("clicks", 0)
 RULE = LedgerRule(3600, "at", "id")
@@ -200,3 +203,14 @@ def test_a_table_that_has_lost_its_rows_is_known_to_have_none():
 def test_rows_without_a_column_that_can_be_read_are_not_counted_as_none():
     unreadable = Rows(batch(("a", 0, 1)).select([]))
     assert "no column" in recount(unreadable, LedgerRule(3600, None, "id")).failure
+
+
+def test_ids_of_a_lake_that_were_rescued_count_as_they_came(tmp_path):
+    ids = pa.table({"id": ["a/b", "c/", "ok", None]})
+    target = spec(
+        str(tmp_path), {"id": pa.string(), "n": pa.int64()}, "id", unsafe_values=UnsafeValues.RESCUE
+    )
+    add(target, 0, *ids.to_pylist())
+    came = ids.append_column("at", pa.array([AT] * 4, pa.timestamp("us", "UTC")))
+    recounted = recount(lake_snapshot(target.root, {}), RULE)
+    assert recounted == recount(Rows(*came.to_batches()), RULE)
