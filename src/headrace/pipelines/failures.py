@@ -159,7 +159,7 @@ class RestartBudget:
         spent[:] = [at for at in spent if now - at < BUDGET_WINDOW_SECONDS]
         if len(spent) >= budget:
             return None
-        delay = self._settings.first_delay_seconds * 2.0 ** len(spent)
+        delay = self._settings.first_delay_seconds * 2.0 ** min(len(spent), 64)
         spent.append(now)
         return min(delay, self._settings.max_delay_seconds)
 

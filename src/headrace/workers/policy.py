@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from headrace.errors import InvalidRecordError
 from headrace.model import DeadLetterLimit
+from headrace.model.durations import microseconds
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,9 @@ def retry_delay(policy: FailurePolicy, error: BaseException, attempt: int) -> ti
     if isinstance(error, InvalidRecordError):
         return None
     if isinstance(policy, Retry) and attempt < policy.attempts:
-        doubled: timedelta = policy.first_delay * 2 ** min(attempt - 1, 30)
-        return min(doubled, policy.max_delay)
+        # In whole numbers: a timedelta of a day, doubled thirty times, is too large.
+        doubled_us = microseconds(policy.first_delay) * 2 ** min(attempt - 1, 64)
+        return timedelta(microseconds=min(doubled_us, microseconds(policy.max_delay)))
     if isinstance(policy, RetryTopics) and attempt <= len(policy.delays):
         return policy.delays[attempt - 1]
     return None

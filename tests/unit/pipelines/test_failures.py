@@ -45,6 +45,12 @@ def test_restarts_wait_twice_as_long_each_time_and_end_with_the_budget():
     assert delays == [1.0, 2.0, 4.0, None]
 
 
+def test_thousands_of_restarts_wait_as_long_as_is_declared():
+    settings = RestartSettings(budget=3_000, first_delay_seconds=1.0, max_delay_seconds=1.0)
+    budget = RestartBudget(settings)
+    assert {budget.delay_after(FailureKind.TRANSIENT, now) for now in range(3_000)} == {1.0}
+
+
 def test_the_budget_is_for_an_hour():
     budget = RestartBudget(RestartSettings(budget=1))
     assert budget.delay_after(FailureKind.TRANSIENT, 0) is not None

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,7 @@ from headrace.workers import Stop, Worker, WorkerRecord, WorkerTask
 from headrace.workers.failures.failure_log import FailureLog, raised_at
 from headrace.workers.failures.failures import Failures
 from headrace.workers.lanes.attempt import CURRENT, Call, RecordAttempt
-from headrace.workers.policy import RetryTopics
+from headrace.workers.policy import Retry, RetryTopics, retry_delay
 from headrace.workers.record import ConsumedRecord
 
 RECORD = WorkerRecord("clicks", 2, 7, b"k", b"v", attempt=3)
@@ -99,3 +100,20 @@ def test_a_retry_is_sent_for_its_own_record():
 
 def test_an_error_that_nothing_raised_has_no_line():
     assert raised_at(InvalidRecordError("bad")) == ""
+
+
+@pytest.mark.parametrize(
+    ("first", "most", "attempt", "delay"),
+    [
+        (timedelta(seconds=1), timedelta(minutes=1), 3, timedelta(seconds=4)),
+        (timedelta(0), timedelta(minutes=1), 31, timedelta(0)),
+        (timedelta(days=1), timedelta(days=7), 31, timedelta(days=7)),
+        (timedelta(days=999_999), timedelta.max, 99_999, timedelta.max),
+        (timedelta(microseconds=1), timedelta(days=1), 63, timedelta(days=1)),
+    ],
+)
+def test_a_delay_doubles_up_to_its_maximum_however_many_attempts_there_were(
+    first, most, attempt, delay
+):
+    policy = Retry(attempts=100_000, first_delay=first, max_delay=most)
+    assert retry_delay(policy, ValueError(), attempt) == delay
