@@ -40,7 +40,8 @@ class Project:
     def open(cls, folder: str | Path | None = None) -> Project:
         """Opens the project in a folder; by default the nearest one upwards, as commands do.
 
-        Its modules are imported, and ``folder`` is put first on ``sys.path``.
+        Its modules are imported, and ``folder`` is put first on ``sys.path``. The local time stays
+        that of the program; commands make it UTC.
 
         Raises:
             ProjectError: if there is no project, or it is not valid, with every problem.

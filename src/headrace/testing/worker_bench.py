@@ -35,7 +35,8 @@ class WorkerBench:
 
     The clock stands still until :meth:`advance` moves it: ``asyncio.sleep``, timeouts and
     ``loop.time()`` of a coroutine follow it, as do delays of policies, deadlines and
-    ``punctuate``. ``time.time()`` does not.
+    ``punctuate``. ``time.time()`` does not. The local time is that of the test; commands make it
+    UTC.
 
     Each call returns when nothing more can happen before the clock moves. It waits in real time for
     threads and open sockets, for ``patience`` without an event at most. Use it from an ordinary
