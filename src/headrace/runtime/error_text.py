@@ -1,22 +1,41 @@
-"""Texts of exceptions of a user's code: bounded, whatever the methods of the exception do."""
+"""Exceptions of a user's code: their kinds, and texts, which are bounded.
+
+Whatever attributes and methods of an exception do, none of these functions raises.
+"""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
 from types import TracebackType
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard, TypeVar
 
 MAX_CHARACTERS = 8 * 1024
 """Longer texts are cut: they go into logs, headers and the reason for which an instance ends."""
 
 _MAX_TRACEBACK_CHARACTERS = 256 * 1024  # as of a recursion through two functions, and more
 
+Kind = TypeVar("Kind", bound=BaseException)
 ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
 class UnprintableError(Exception):
     """Stands in the log for an exception that can't be formatted, or is too long."""
+
+
+def is_error(error: object, *kinds: type[Kind]) -> TypeGuard[Kind]:
+    """Returns whether an exception is of one of the kinds by its type, as ``except`` takes it.
+
+    ``isinstance`` also asks for its ``__class__``, which may be code that raises.
+    """
+    return issubclass(type(error), kinds)
+
+
+def traceback_of(error: BaseException) -> TracebackType | None:
+    """Returns the traceback that Python keeps with an exception."""
+    traceback_slot = vars(BaseException)["__traceback__"]
+    kept: TracebackType | None = traceback_slot.__get__(error)
+    return kept
 
 
 def error_text(error: BaseException) -> str:
@@ -51,5 +70,5 @@ def exc_info(error: BaseException) -> ExcInfo:
     except BaseException:  # noqa: BLE001 - whatever the user's code raises
         size = _MAX_TRACEBACK_CHARACTERS + 1
     if size > _MAX_TRACEBACK_CHARACTERS:
-        return UnprintableError, UnprintableError(error_text(error)), error.__traceback__
-    return type(error), error, error.__traceback__
+        return UnprintableError, UnprintableError(error_text(error)), traceback_of(error)
+    return type(error), error, traceback_of(error)

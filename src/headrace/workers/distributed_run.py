@@ -25,6 +25,7 @@ from headrace.kafka.changelog import (
     write_changelog,
 )
 from headrace.kafka.subscription import Membership
+from headrace.runtime.error_text import is_error
 from headrace.workers.consumer_group.pause_requests import CONTROL_TOPIC
 from headrace.workers.instance import WorkerInstance
 from headrace.workers.monitoring.progress_monitor import ProgressMonitor
@@ -129,6 +130,6 @@ def is_permanent(worker: Worker, error: BaseException) -> bool:
     another place, or a little later, there is none. A record at which the worker stops by its
     policy comes first again.
     """
-    if isinstance(error, ProcessingTimeoutError):
+    if is_error(error, ProcessingTimeoutError):
         return isinstance(ending(worker.on_failure), Stop)
-    return isinstance(error, _PERMANENT)
+    return is_error(error, *_PERMANENT)

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from headrace.errors import InvalidRecordError
 from headrace.model import DeadLetterLimit
 from headrace.model.durations import microseconds
+from headrace.runtime.error_text import is_error
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ FailurePolicy: TypeAlias = End | Retry | RetryTopics
 
 def retry_delay(policy: FailurePolicy, error: BaseException, attempt: int) -> timedelta | None:
     """How long to wait before the next attempt; ``None``: there is none."""
-    if isinstance(error, InvalidRecordError):
+    if is_error(error, InvalidRecordError):
         return None
     if isinstance(policy, Retry) and attempt < policy.attempts:
         # In whole numbers: a timedelta of a day, doubled thirty times, is too large.

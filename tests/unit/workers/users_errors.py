@@ -58,6 +58,23 @@ class OwnBaseError(BaseException):
     pass
 
 
+class ClasslessError(Exception):
+    @property
+    def __class__(self):
+        raise RuntimeError("no class")
+
+
+class LyingError(Exception):
+    """Says that it is another one, as proxies do."""
+
+    __class__ = SystemExit
+
+
+class InaccessibleError(Exception):
+    def __getattribute__(self, name):
+        raise RuntimeError(f"no {name}")
+
+
 def misplaced():
     """Returns an error that Python's own functions can't format."""
     return SyntaxError("bad", ("file", "a", "b", 5))
@@ -78,6 +95,9 @@ ERRORS = [
     UnreadableError,
     nameless,
     OwnBaseError,
+    ClasslessError,
+    LyingError,
+    InaccessibleError,
     GeneratorExit,
     misplaced,
     unreadable_reason,

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from headrace.runtime.error_text import exc_info
+from headrace.runtime.error_text import exc_info, traceback_of
 from headrace.workers.task import WorkerRecord
 
 _LOG = logging.getLogger("headrace.workers")
@@ -68,7 +68,7 @@ class FailureLog:
 
 def raised_at(error: BaseException) -> str:
     """Returns file and line in the user's own code that ``error`` came from; empty: in none."""
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = traceback.extract_tb(traceback_of(error))
     own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_USERS)]
     if not own:
         return ""

@@ -17,7 +17,7 @@ from headrace.kafka.dead_letter_limiter import DeadLetterLimiter
 from headrace.model import DeadLetter, DeadLetterLimit, TopicPartition
 from headrace.model.durations import milliseconds
 from headrace.runtime.clock import Clock, now_in_ms
-from headrace.runtime.error_text import bounded_text, error_message, error_text
+from headrace.runtime.error_text import bounded_text, error_message, error_text, is_error
 from headrace.workers.failures.failure_log import FailureLog, raised_at
 from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.lanes.attempt import CURRENT, RecordAttempt
@@ -82,7 +82,7 @@ class Failures:
             BrokerUnreachableError, SinkError, TopicMissingError: if the letter was not written.
         """
         # Whatever the policy: a dead letter for each record would empty the topic during an outage.
-        if isinstance(error, RegistryUnreachableError):
+        if is_error(error, RegistryUnreachableError):
             raise error
         policy = self._worker.on_failure
         delay = retry_delay(policy, error, attempt.record.attempt)
@@ -117,7 +117,7 @@ class Failures:
 
 
 def _stopping(attempt: RecordAttempt, error: BaseException) -> Exception:
-    if isinstance(error, ProcessingTimeoutError):
+    if is_error(error, ProcessingTimeoutError):
         return ProcessingTimeoutError(error_message(error))
     attempts = f" after {attempt.record.attempt} attempts" if attempt.record.attempt > 1 else ""
     where = raised_at(error)
@@ -142,14 +142,14 @@ def _letter(attempt: RecordAttempt, error: BaseException) -> DeadLetter:
 
 
 def _reason(error: BaseException) -> str:
-    if isinstance(error, InvalidRecordError):
+    if is_error(error, InvalidRecordError):
         return bounded_text(error, lambda: error.reason)
-    return TIMED_OUT if isinstance(error, ProcessingTimeoutError) else FAILED
+    return TIMED_OUT if is_error(error, ProcessingTimeoutError) else FAILED
 
 
 def _detail(error: BaseException) -> str:
-    if isinstance(error, InvalidRecordError):
+    if is_error(error, InvalidRecordError):
         return bounded_text(error, lambda: error.detail)
-    if isinstance(error, ProcessingTimeoutError):
+    if is_error(error, ProcessingTimeoutError):
         return error_message(error)
     return error_text(error)

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from headrace.errors import WrongOffsetError
+from headrace.runtime.error_text import is_error
 from headrace.workers.record import ConsumedRecord
 
 Report: TypeAlias = Callable[["RecordAttempt", BaseException | None], None]
@@ -166,7 +167,7 @@ class RecordAttempt(Call):
             TypeError: if ``error`` is no exception.
             WrongOffsetError: if its end was reported before.
         """
-        if not isinstance(error, BaseException):
+        if not is_error(error, BaseException):
             raise TypeError(f"on_failure takes an exception, not {error!r}")
         self._end(error)
 

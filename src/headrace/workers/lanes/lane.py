@@ -22,7 +22,7 @@ from headrace.errors import (
     TaskProcessesEndedError,
     TaskTimeoutError,
 )
-from headrace.runtime.error_text import error_text, exc_info
+from headrace.runtime.error_text import error_text, exc_info, is_error
 from headrace.workers.lanes.attempt import CURRENT, Call, OwnCall, RecordAttempt
 from headrace.workers.lanes.bound_task import BoundTask
 from headrace.workers.lanes.suspended import where_suspended
@@ -340,10 +340,10 @@ class Lane:
             # user's code would be taken for one of the lane.
             self._runner.uncancel()
             return self._timeout(call)
-        if isinstance(error, KeyboardInterrupt | SystemExit):
+        if is_error(error, KeyboardInterrupt, SystemExit):
             raise ProcessingFailedError(self._raised(call, error)) from error
-        if isinstance(error, TaskProcessesEndedError) or (
-            isinstance(error, asyncio.CancelledError | GeneratorExit) and self._is_ended
+        if is_error(error, TaskProcessesEndedError) or (
+            is_error(error, asyncio.CancelledError, GeneratorExit) and self._is_ended
         ):
             raise error  # there is no process for tasks, or the lane was cancelled
         return error
@@ -378,7 +378,7 @@ class Lane:
 
     def _still_runs_on_thread(self, error: BaseException) -> bool:
         """Whether a thread still processes a record that timed out: nothing may run beside it."""
-        return isinstance(error, ProcessingTimeoutError) and not self._task.is_interruptible
+        return is_error(error, ProcessingTimeoutError) and not self._task.is_interruptible
 
     def _put_first(self, attempt: RecordAttempt) -> None:
         """The next attempt comes before new records, and after those of lower offsets."""
@@ -413,7 +413,7 @@ class Lane:
         finally:
             self._current = None
         error = self._classify(own, error)
-        if isinstance(error, Exception):
+        if is_error(error, Exception):
             raise error
         if error is not None:
             raise ProcessingFailedError(self._raised(own, error)) from error

@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Awaitable, Generator
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
-from headrace.runtime.error_text import bounded_text, error_text
+from headrace.runtime.error_text import bounded_text, error_text, is_error
 from headrace.workers.task import Headers, WorkerTask
 
 SIZE = struct.Struct("!I")
@@ -104,7 +104,7 @@ def _framed_error(error: BaseException) -> bytes:
     except BaseException:  # noqa: BLE001 - whatever its class does
         is_kept = False
     # From a future, these would end the caller's coroutine.
-    if not is_kept or isinstance(error, StopIteration | GeneratorExit):
+    if not is_kept or is_error(error, StopIteration, GeneratorExit):
         return framed(RuntimeError(error_text(error)))
     return frame
 
