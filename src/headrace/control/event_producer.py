@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
-
-import msgspec
+from typing import Self
 
 from headrace.control.project import LoadedProject
 from headrace.control.schemas import schema_ids
@@ -20,17 +16,19 @@ from headrace.errors import (
     EnvelopeTopicError,
     EventRejectedError,
     EventsNotDeliveredError,
+    InvalidRecordError,
     NotDeclaredError,
     RecordKeyMissingError,
     TopicMissingError,
 )
+from headrace.events.event_json import event_json, has_fields
 from headrace.ingest.events.json_limits import JsonLimits
 from headrace.ingest.events.validation import Accepted, EventCheck, largest_message
 from headrace.ingest.http.problem import ProblemDetails
 from headrace.kafka.client import describe
 from headrace.kafka.counting_producer import CountingProducer
 from headrace.kafka.headers import check_header_names
-from headrace.model import ByAccount, EventField, EventSchema, FieldType, Topic
+from headrace.model import ByAccount, Topic
 from headrace.settings import IngestSettings, Settings
 
 Headers = Sequence[tuple[str, bytes]]
@@ -138,7 +136,8 @@ class EventProducer:
         Args:
             topic: a declared topic, or its name.
             event: an instance of the topic's event class, any object or mapping with its fields,
-                or its JSON text. Floats that are not finite are null in JSON. Of a raw topic: the
+                or its JSON text. Floats that are not finite are null in JSON, and a time of an
+                ``EpochMillis`` field has a zone and whole milliseconds. Of a raw topic: the
                 record's value, as bytes.
             key: of a raw topic's record; events have the key that their topic declares.
             headers: of the record.
@@ -161,7 +160,11 @@ class EventProducer:
         # Not only at the flush: this event must not overtake an earlier one of its key.
         self._require_deliveries(declared.name)
         _check_header_names(declared, headers)
-        record = self._checks[declared.name](event_text(declared, event), headers)
+        try:
+            text = event_text(declared, event)
+        except InvalidRecordError as error:
+            raise EventRejectedError(declared.name, error.reason, error.detail) from error
+        record = self._checks[declared.name](text, headers)
         if isinstance(record, ProblemDetails):
             raise EventRejectedError(declared.name, record.code, record.detail)
         self._events += 1
@@ -218,9 +221,8 @@ def _check_header_names(topic: Topic, headers: Headers) -> None:
 def event_text(topic: Topic, event: object) -> bytes:
     """Returns an event as the value of a record: bytes as they are, all else as JSON.
 
-    Times are RFC 3339 texts, those of ``EpochMillis`` fields milliseconds since 1970.
-
     Raises:
+        InvalidRecordError: if JSON would hold another value than the event, see :func:`event_json`.
         TypeError: if it is no event.
     """
     if isinstance(event, bytes):
@@ -230,37 +232,9 @@ def event_text(topic: Topic, event: object) -> bytes:
             f"a record of raw topic {topic.name!r} is bytes, not {type(event).__name__}"
         )
     if isinstance(event, str):
-        return event.encode()
-    return msgspec.json.encode(_object(topic.schema, event), enc_hook=_members)
-
-
-def _object(schema: EventSchema, event: object) -> dict[str, Any]:
-    """Returns the members of an event, or of a part of it, as JSON has them."""
-    members = _members(event)
-    fields = [field for field in schema.fields if field.name in members]
-    return members | {field.name: _value(field, members[field.name]) for field in fields}
-
-
-def _value(field: EventField, value: Any) -> Any:
-    # Rounded, since a float of seconds may lie just below the millisecond that it means.
-    if field.type is FieldType.MILLIS and isinstance(value, datetime):
-        return round(value.timestamp() * 1000)
-    is_object = isinstance(value, Mapping) or dataclasses.is_dataclass(value)
-    if field.schema is not None and (is_object or hasattr(value, "__dict__")):
-        return _object(field.schema, value)
-    if field.type is FieldType.LIST and isinstance(value, list | tuple):
-        return [_value(field.item, held) for held in value]
-    if field.type is FieldType.MAP and isinstance(value, Mapping):
-        return {key: _value(field.item, held) for key, held in value.items()}
-    return value
-
-
-def _members(event: object) -> dict[str, Any]:
-    if isinstance(event, Mapping):
-        return dict(event)
-    if dataclasses.is_dataclass(event) and not isinstance(event, type):
-        return {field.name: getattr(event, field.name) for field in dataclasses.fields(event)}
-    if not hasattr(event, "__dict__"):
+        # Half of a surrogate pair has no bytes in UTF-8: what it becomes is rejected.
+        return event.encode(errors="surrogatepass")
+    if not has_fields(event):
         kind = type(event).__name__
         raise TypeError(f"an event is an object or mapping with fields, or JSON text, not {kind}")
-    return dict(vars(event))
+    return event_json(topic.schema, event)

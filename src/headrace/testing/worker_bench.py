@@ -14,7 +14,8 @@ import msgspec
 
 from headrace.errors import WorkerStateError
 from headrace.events.avro import AvroWriter, avro_schema
-from headrace.model import Avro, DeadLetter, Topic, TopicPartition, value_at
+from headrace.events.event_json import event_json
+from headrace.model import Avro, DeadLetter, EventSchema, Topic, TopicPartition, value_at
 from headrace.testing.bench_instance import BenchInstance, FedRecord, SentRecord
 from headrace.testing.stepped_loop import SteppedLoop
 from headrace.workers.function_task import FunctionFactory
@@ -134,7 +135,8 @@ class WorkerBench:
 
         Args:
             values: bytes, text, ``None`` (a tombstone), or a :class:`SentRecord` of another bench
-                with its own key and headers. Anything else is written as JSON: a dict, a dataclass.
+                with its own key and headers. Anything else is written as JSON: a dict, an instance
+                of the event class, a dataclass.
                 JSON for an Avro topic is written as Avro, with the schema of the event class.
             key: of each record; by default the field ``Topic.key`` of a dict or dataclass.
             headers: of each record.
@@ -143,6 +145,8 @@ class WorkerBench:
 
         Raises:
             ValueError: if the worker does not read the topic or has not the partition.
+            InvalidRecordError: if JSON can't hold an event as it is, such as a time without a zone
+                in an ``EpochMillis`` field.
             WorkerError: if an instance would end at a record, such as by the policy ``Stop``.
         """
         self._check_open()
@@ -214,11 +218,12 @@ class WorkerBench:
 
     def _record(self, value: object, topic: str, key: bytes | None, headers: Headers) -> SentRecord:
         name = topic or next(iter(self._topics))
-        encoded = _encoded(value)
+        declared = self._topics.get(name)
+        encoded = _encoded(value, None if declared is None else declared.schema)
         document = encoded or b"{}"
         if encoded is not None and name in self._avro and not isinstance(value, bytes):
             encoded = self._avro[name](encoded)
-        path = self._topics[name].key if name in self._topics else None
+        path = None if declared is None else declared.key
         if key is None and path is not None and not isinstance(value, bytes | str | None):
             own = value_at(msgspec.json.decode(document), path)
             key = None if own is None else str(own).encode()
@@ -235,10 +240,12 @@ class WorkerBench:
         return dataclasses.replace(record, partition=number)
 
 
-def _encoded(value: object) -> bytes | None:
+def _encoded(value: object, schema: EventSchema | None) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
-    return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
+    if isinstance(value, str):
+        return value.encode()
+    return msgspec.json.encode(value) if schema is None else event_json(schema, value)
 
 
 def _with_avro(worker: Worker) -> tuple[dict[str, AvroWriter], Worker]:

@@ -156,6 +156,23 @@ def test_an_event_that_does_not_fit_is_rejected_and_the_next_one_is_sent(brokers
     assert producer.acknowledged == {"orders": 1}
 
 
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (ORDER | {"changed_at": AT.replace(tzinfo=None)}, "wrong-type"),
+        (ORDER | {"changed_at": AT.replace(microsecond=999)}, "wrong-value"),
+        (ORDER | {"country": b"PL"}, "wrong-type"),
+        (ORDER | {"country": "\ud800"}, "lone-surrogate"),
+        (TEXT.decode().replace("PL", "\ud800"), "not-utf8"),
+    ],
+)
+def test_an_event_that_json_does_not_hold_as_it_is_is_rejected(brokers, project, event, reason):
+    with EventProducer(project) as producer, pytest.raises(EventRejectedError) as caught:
+        producer.send("orders", event)
+    assert (caught.value.topic, caught.value.reason) == ("orders", reason)
+    assert producer.acknowledged == {}
+
+
 def test_a_header_without_a_name_in_utf_8_is_rejected_before_the_client_library_sees_it(
     brokers, project
 ):

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -21,7 +22,7 @@ from headrace.errors import (
     WorkerStateError,
 )
 from headrace.kafka.record_limits import MAX_MESSAGE_BYTES
-from headrace.model import DeadLetterLimit, Topic
+from headrace.model import DeadLetterLimit, EpochMillis, Topic
 from headrace.testing import Outcome, SentRecord, WorkerBench
 from headrace.workers import (
     BatchWorkerTask,
@@ -108,6 +109,24 @@ def test_a_dataclass_is_written_as_json_with_a_nested_key():
     with WorkerBench(collect) as bench:
         [fed] = bench.feed(Push(Repo("kafka")))
     assert (fed.record.key, fed.record.value) == (b"kafka", b'{"repo":{"name":"kafka"}}')
+
+
+def test_an_instance_of_the_event_class_is_written_as_its_topic_reads_it():
+    class Push(NamedTuple):
+        repo: str
+        at: EpochMillis
+
+    @worker(topic=Topic("pushes", event=Push, key="repo"))
+    async def collect(record):
+        """It is only looked at."""
+
+    push = Push("kafka", datetime(2026, 1, 1, tzinfo=UTC))
+    with WorkerBench(collect) as bench:
+        [fed] = bench.feed(push)
+        with pytest.raises(InvalidRecordError, match="'at' is a time without a zone"):
+            bench.feed(push._replace(at=datetime(2026, 1, 1)))  # noqa: DTZ001
+    written = b'{"repo":"kafka","at":1767225600000}'
+    assert (fed.record.key, fed.record.value) == (b"kafka", written)
 
 
 def test_records_have_offsets_partitions_and_the_time_of_the_bench():
