@@ -53,7 +53,7 @@ def find_refused(
     folder: Path,
     wait: Callable[[float], bool],
 ) -> dict[TopicPartition, Rejection]:
-    """Returns records that the target does not take, by partitions; others may be behind them.
+    """Returns records that the target does not take, by partitions; others may follow.
 
     What the target takes meanwhile is sent. Where it takes all, or all of a minute, there is none.
 
