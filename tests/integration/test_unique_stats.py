@@ -215,6 +215,16 @@ def test_what_is_no_longer_remembered_is_a_dead_letter_and_never_counted_twice(d
     assert {letter["id"] for letter in commits.letters} == {"a", "c"}
 
 
+def test_nothing_is_forgotten_where_events_of_any_lateness_are_allowed(database):
+    year_1 = (datetime(1, 1, 1, tzinfo=UTC) - NOON) // DAY + 1
+    commits = Commits(REVENUE, database)
+    assert commits([sale("a")], days=year_1) == {"counted": 1}
+    assert commits([sale("a"), sale("b", days=-10_000)], days=year_1) == {
+        "duplicate": 1,
+        "counted": 1,
+    }
+
+
 def test_without_within_nothing_is_forgotten(database):
     commits = Commits(FOR_EVER, database)
     commits([sale("a")], days=5_000)
