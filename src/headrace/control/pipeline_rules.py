@@ -32,7 +32,7 @@ from headrace.model.name import NAME, NAME_WORDS
 from headrace.pipelines.join.declaration import Join
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.pipeline import Pipeline
-from headrace.pipelines.transforms.transform import Transform, watermark_faults
+from headrace.pipelines.transforms.transform import MAX_INTERVAL, Transform, watermark_faults
 from headrace.runtime.error_text import error_text
 from headrace.settings import Secret
 from headrace.sinks.api import DeclaredRows, Sink
@@ -188,12 +188,17 @@ def _watermark_faults(pipeline: Pipeline, source: Source) -> Iterator[Fault]:
 
 
 def _delay_faults(pipeline: Pipeline, what: str, delay: object) -> Iterator[Fault]:
-    """Yields a fault for a delay that Spark takes for 0: it counts in milliseconds."""
+    """Yields a fault for a delay below a millisecond, which Spark takes for 0, or too long."""
     if not isinstance(delay, timedelta) or delay < timedelta(milliseconds=1):
         yield Fault(
             f"{_label(pipeline)}: {what} is {delay!r}: with a delay of 0, Spark drops rows whose "
             "time equals the newest one of the batch before",
             "a timedelta of at least a millisecond",
+        )
+    elif delay > MAX_INTERVAL:
+        yield Fault(
+            f"{_label(pipeline)}: {what} is {delay!r}, too long for Spark",
+            f"at most timedelta(days={MAX_INTERVAL.days})",
         )
 
 

@@ -31,10 +31,14 @@ def at_least(value: object, attribute: str, minimum: int) -> Iterator[Fault]:
         yield Fault(f"{name} is {number!r}; it must be a whole number of at least {minimum}")
 
 
-def duration(value: object, attribute: str, minimum: timedelta) -> Iterator[Fault]:
-    """Yields a fault unless the attribute is a timedelta of at least ``minimum``."""
+def duration(
+    value: object, attribute: str, minimum: timedelta, maximum: timedelta = timedelta.max
+) -> Iterator[Fault]:
+    """Yields a fault unless the attribute is a timedelta from ``minimum`` to ``maximum``."""
     time = getattr(value, attribute)
+    name = f"{type(value).__name__}.{attribute}"
     if not isinstance(time, timedelta) or time < minimum:
         sign = "above zero" if minimum else "not negative"
-        name = f"{type(value).__name__}.{attribute}"
         yield Fault(f"{name} is {time!r}; it must be a timedelta {sign}")
+    elif time > maximum:
+        yield Fault(f"{name} is {time!r}", f"at most timedelta(days={maximum.days})")

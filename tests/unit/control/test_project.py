@@ -471,6 +471,14 @@ def test_every_field_without_a_column_type_is_named_and_the_wrong_key_too(proble
             "allowed_lateness, the watermark's delay of several sources, is datetime.timedelta(0)",
         ),
         (
+            '"p", Source(clicks, watermark=timedelta.max), Lake("t"), [print]',
+            "too long for Spark (at most timedelta(days=365000))",
+        ),
+        (
+            '"p", [clicks, Topic("w")], Lake("t"), [max], allowed_lateness=timedelta.max',
+            "too long for Spark (at most timedelta(days=365000))",
+        ),
+        (
             '"p", clicks, Lake("t"), [count_windows(timedelta(1), within=timedelta(0))]',
             "count_windows.within is datetime.timedelta(0); it must be a timedelta above zero",
         ),

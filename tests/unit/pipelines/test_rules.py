@@ -114,6 +114,19 @@ def test_a_column_that_count_windows_makes_is_none_to_count_by(name):
     assert message in messages(lambda rows: rows, count_windows(HOUR, by=["kind", name]))
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        deduplicate(["kind"], within=timedelta.max),
+        count_windows(timedelta.max),
+        count_windows(HOUR, within=timedelta(days=365_001)),
+    ],
+)
+def test_a_length_that_is_too_long_for_sparks_times_is_a_fault(step):
+    [fault] = pipeline_faults(Pipeline("p", CLICKS, Lake("t"), [step]))
+    assert fault.remedy == "at most timedelta(days=365000)"
+
+
 def test_each_reason_and_each_class_has_a_metric():
     names = [metric.name for metric in filter_rows(drop={"bot": "true"}).all_metrics]
     assert names == ["filtered_rows", "filter_undecided_rows", "filtered_bot_rows"]

@@ -13,6 +13,7 @@ from headrace.model.fault import Fault, duration, is_a
 from headrace.pipelines.column_names import quoted
 from headrace.pipelines.transforms.transform import (
     EVENT_TIME,
+    MAX_INTERVAL,
     Transform,
     interval,
     missing_columns,
@@ -109,9 +110,9 @@ class count_windows(Transform):  # noqa: N801  a verb, as the steps of users are
         }
 
     def faults(self, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:
-        """Yields a fault for times that are too short, and for columns that are not there."""
-        yield from duration(self, "every", timedelta(milliseconds=1))
-        yield from duration(self, "within", timedelta(milliseconds=1))
+        """Yields a fault for times that are too short or too long, and for missing columns."""
+        yield from duration(self, "every", timedelta(milliseconds=1), MAX_INTERVAL)
+        yield from duration(self, "within", timedelta(milliseconds=1), MAX_INTERVAL)
         if isinstance(self.by, str):
             yield Fault(f"count_windows.by is {self.by!r}", 'by=["country"]')
         else:

@@ -16,6 +16,7 @@ from headrace.pipelines.column_names import quoted
 from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.transforms.transform import (
     EVENT_TIME,
+    MAX_INTERVAL,
     WATERMARK_DELAY,
     Transform,
     missing_columns,
@@ -130,8 +131,8 @@ class deduplicate(Transform):  # noqa: N801  a verb, as the steps of users are
         return {"by": list(self.by), "event_time": self.event_time or EVENT_TIME}
 
     def faults(self, columns: Mapping[str, FieldType] | None) -> Iterator[Fault]:
-        """Yields a fault for a time that is not above zero, and for columns that are not there."""
-        yield from duration(self, "within", timedelta(milliseconds=1))
+        """Yields a fault for a time that is too short or too long, and for missing columns."""
+        yield from duration(self, "within", timedelta(milliseconds=1), MAX_INTERVAL)
         if isinstance(self.by, str) or not self.by:
             yield Fault(f"deduplicate.by is {self.by!r}", 'by=["event_id"]')
         else:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 WATERMARK_DELAY = "spark.watermarkDelayMs"
 """Spark's key in the metadata of a column that has a watermark: its delay in milliseconds."""
 
+MAX_INTERVAL = timedelta(days=365_000)
+"""Longest time that a step may name. Spark refuses intervals beyond 64 bits."""
 
 EVENT_TIME = "event_time"
 """The column of the event time where neither a transform nor its topic names one."""
