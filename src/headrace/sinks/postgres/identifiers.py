@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from psycopg.sql import Composable, Composed, Identifier
 
 SCHEMA = "headrace"
-ORDER = "headrace_order"
-TASK = "headrace_task"
+ORDER = "_headrace_order"
+TASK = "_headrace_task"
 EXACT = "headrace_exact_"
 """Begins the names of CHECKs that a column keeps a value as it is: its number and name follow."""
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # More are the table's fault, not theirs: an operator puts it right, and nothing is given up.
 MAX_REJECTED_ROWS = 1_000
 CHECK_NOW = "SET CONSTRAINTS ALL IMMEDIATE"
-_NUMBER = "headrace_number"
+_NUMBER = "_headrace_number"
 _FOREIGN_KEY = "23503"
 
 
@@ -236,8 +236,8 @@ def _select_newer(spec: TargetSpec, numbered: str) -> Composed:
     from psycopg import sql
 
     return sql.SQL(
-        "SELECT {number}, headrace_newer FROM (SELECT {number},"
-        " lag({number}) OVER (PARTITION BY {key} ORDER BY {order}) AS headrace_newer"
+        "SELECT {number}, _headrace_newer FROM (SELECT {number},"
+        " lag({number}) OVER (PARTITION BY {key} ORDER BY {order}) AS _headrace_newer"
         " FROM {table}) AS rows WHERE {number} = ANY($1)"
     ).format(
         number=sql.Identifier(_NUMBER),

@@ -176,8 +176,9 @@ def _select_changed(columns: Sequence[ColumnType]) -> Composed | None:
         for name, condition in conditions.items()
     ]
     return sql.SQL(
-        "SELECT headrace_place - 1, CASE {whens} END FROM ROWS FROM (json_to_recordset($1::json) AS"
-        " ({definitions})) WITH ORDINALITY AS given ({names}, headrace_place)"
+        "SELECT _headrace_place - 1, CASE {whens} END"
+        " FROM ROWS FROM (json_to_recordset($1::json) AS"
+        " ({definitions})) WITH ORDINALITY AS given ({names}, _headrace_place)"
         " WHERE NOT ({conditions})"
     ).format(
         whens=sql.SQL(" ").join(whens),

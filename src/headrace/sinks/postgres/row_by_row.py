@@ -24,32 +24,32 @@ if TYPE_CHECKING:
 
 _FUNCTION = """
 CREATE FUNCTION {function}({parameters}) RETURNS TABLE (
-    headrace_index int,
-    headrace_state text,
-    headrace_message text,
-    headrace_column text,
-    headrace_detail text,
-    headrace_constraint text
+    _headrace_index int,
+    _headrace_state text,
+    _headrace_message text,
+    _headrace_column text,
+    _headrace_detail text,
+    _headrace_constraint text
 ) LANGUAGE plpgsql AS {body}
 """
 # OTHERS does not catch a cancelled statement, so a timeout of the server ends the loop. Variables
-# begin with headrace_: one with the name of a column would be ambiguous.
+# begin with _headrace_: one with the name of a column would be ambiguous.
 _FUNCTION_BODY = """
 DECLARE
-    headrace_row {staging}%ROWTYPE;
+    _headrace_row {staging}%ROWTYPE;
 BEGIN
-    FOR headrace_place IN 1..cardinality({first}) LOOP
+    FOR _headrace_place IN 1..cardinality({first}) LOOP
         BEGIN
             {assignments}
             INSERT INTO {staging} ({columns}) VALUES ({values});
         EXCEPTION WHEN OTHERS THEN
-            headrace_index := headrace_place - 1;
+            _headrace_index := _headrace_place - 1;
             GET STACKED DIAGNOSTICS
-                headrace_state = RETURNED_SQLSTATE,
-                headrace_message = MESSAGE_TEXT,
-                headrace_column = COLUMN_NAME,
-                headrace_detail = PG_EXCEPTION_DETAIL,
-                headrace_constraint = CONSTRAINT_NAME;
+                _headrace_state = RETURNED_SQLSTATE,
+                _headrace_message = MESSAGE_TEXT,
+                _headrace_column = COLUMN_NAME,
+                _headrace_detail = PG_EXCEPTION_DETAIL,
+                _headrace_constraint = CONSTRAINT_NAME;
             RETURN NEXT;
         END;
     END LOOP;
@@ -112,9 +112,9 @@ def _create_function(spec: TargetSpec, staging: str, function: str) -> Composed:
     from psycopg import sql
 
     parameters = [sql.SQL("{} bytea[]").format(name) for name in _values(spec)]
-    fields = [sql.SQL("headrace_row.{}").format(sql.Identifier(name)) for name in spec.staged]
+    fields = [sql.SQL("_headrace_row.{}").format(sql.Identifier(name)) for name in spec.staged]
     assignments = [
-        sql.SQL("{} := convert_from({}[headrace_place], 'UTF8');").format(field, value)
+        sql.SQL("{} := convert_from({}[_headrace_place], 'UTF8');").format(field, value)
         for field, value in zip(fields, _values(spec), strict=True)
     ]
     body = sql.SQL(_FUNCTION_BODY).format(
@@ -149,4 +149,4 @@ def _drop_function(function: str) -> Composed:
 def _values(spec: TargetSpec) -> list[Identifier]:
     from psycopg import sql
 
-    return [sql.Identifier(f"headrace_value_{place}") for place in range(len(spec.staged))]
+    return [sql.Identifier(f"_headrace_value_{place}") for place in range(len(spec.staged))]

@@ -128,7 +128,7 @@ def _update_sketches(spec: TargetSpec) -> Composed:
     from psycopg import sql
 
     changed = [*spec.distinct, *spec.sketches]
-    values = [sql.Identifier(f"headrace_value_{place}") for place in range(len(changed))]
+    values = [sql.Identifier(f"_headrace_value_{place}") for place in range(len(changed))]
     changes = (
         sql.SQL("{} = {}").format(sql.Identifier(name), value)
         for name, value in zip(changed, values, strict=True)
@@ -137,8 +137,8 @@ def _update_sketches(spec: TargetSpec) -> Composed:
     arrays = [f"${number}::{each}[]" for number, each in enumerate(types, 1)]
     return sql.SQL(
         "UPDATE {} AS target SET {} FROM unnest({})"
-        " AS merged (headrace_table, headrace_place, {})"
-        " WHERE target.tableoid = headrace_table AND target.ctid = headrace_place"
+        " AS merged (_headrace_table, _headrace_place, {})"
+        " WHERE target.tableoid = _headrace_table AND target.ctid = _headrace_place"
     ).format(
         table_identifier(spec.table),
         listed(changes),

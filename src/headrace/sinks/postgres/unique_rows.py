@@ -40,21 +40,21 @@ _ROWS_AT_ONCE = 50_000
 # A table of the user's may have any other name than those of its common table expressions.
 _KNOWN = """
 WITH headrace_rows AS MATERIALIZED (
-    SELECT *, row_number() OVER (ORDER BY {task}, {order}) AS headrace_number
+    SELECT *, row_number() OVER (ORDER BY {task}, {order}) AS _headrace_number
     FROM ({staged}) AS staged
 ), headrace_first AS (
-    SELECT DISTINCT ON ({key}) * FROM headrace_rows ORDER BY {key}, headrace_number
+    SELECT DISTINCT ON ({key}) * FROM headrace_rows ORDER BY {key}, _headrace_number
 ), headrace_known AS (
     SELECT rows.*,
-        CASE WHEN {is_in_table} THEN {equals_target} ELSE {equals_first} END AS headrace_is_same
+        CASE WHEN {is_in_table} THEN {equals_target} ELSE {equals_first} END AS _headrace_is_same
     FROM headrace_rows AS rows JOIN headrace_first AS first ON {is_key_of_first}
         LEFT JOIN {table} AS target ON {is_key_of_target}
-    WHERE {is_in_table} OR first.headrace_number < rows.headrace_number
+    WHERE {is_in_table} OR first._headrace_number < rows._headrace_number
 )
-SELECT {task}, {order}, headrace_is_same, CASE WHEN NOT headrace_is_same THEN (
+SELECT {task}, {order}, _headrace_is_same, CASE WHEN NOT _headrace_is_same THEN (
     SELECT row_to_json(shown)::text FROM (SELECT {columns}) AS shown
 ) END, {readable}
-FROM headrace_known ORDER BY headrace_number
+FROM headrace_known ORDER BY _headrace_number
 """
 # What this transaction has written is looked at in the batch: a trigger may have changed it.
 _TIED = """
