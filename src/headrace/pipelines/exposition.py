@@ -19,7 +19,7 @@ def exposition(pipelines: Iterable[PipelineProgress], own: Iterable[Metric]) -> 
 
     Args:
         pipelines: how they are doing.
-        own: metrics of their sinks and steps.
+        own: metrics of their sinks and steps; of those of one name, the first one counts.
     """
     labelled = [({"pipeline": progress.pipeline}, progress) for progress in pipelines]
     lines: list[str] = []
@@ -30,7 +30,10 @@ def exposition(pipelines: Iterable[PipelineProgress], own: Iterable[Metric]) -> 
             if (value := getattr(progress, metric.name)) is not None  # not known yet
         ]
         lines += metric_lines(_PREFIX, metric, samples)
+    by_name: dict[str, Metric] = {}
     for metric in own:
+        by_name.setdefault(metric.name, metric)
+    for metric in by_name.values():
         samples = [
             (labels, progress.figures[metric.name])
             for labels, progress in labelled

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from headrace.metrics import METRICS, Metric
 from headrace.pipelines.exposition import exposition
 from headrace.pipelines.progress import PipelineProgress, PipelineState
@@ -46,3 +48,10 @@ def test_a_meaning_of_several_lines_is_one_of_the_text():
     metric = Metric("odd_rows", "rows", "line one\nevil_total 1, of C:\\temp", "never")
     text = exposition([CLICKS], [metric])
     assert "# HELP headrace_pipeline_odd_rows line one\\nevil_total 1, of C:\\\\temp\n" in text
+
+
+def test_metrics_of_one_name_of_two_pipelines_are_one_of_the_text():
+    first = Metric("files_written", "files", "of one", "never", is_counter=True)
+    text = exposition([CLICKS, VIEWS], [first, replace(first, meaning="of another")])
+    assert text.count("headrace_pipeline_files_written_total{") == 1
+    assert text.count("# HELP headrace_pipeline_files_written_total of one\n") == 1
