@@ -206,7 +206,8 @@ def _json_names(event: Any) -> Mapping[str, str] | None:
     if hasattr(event, "__struct_fields__"):
         return dict(zip(event.__struct_fields__, event.__struct_encode_fields__, strict=True))
     if dataclasses.is_dataclass(event):
-        return {field.name: field.name for field in dataclasses.fields(event)}
+        fields = dataclasses.fields(event)
+        return {field.name: field.metadata.get("alias", field.name) for field in fields}
     if hasattr(event, "__attrs_attrs__"):
         # The alias of `_token` is `token` where none is declared.
         return {

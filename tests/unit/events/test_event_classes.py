@@ -167,6 +167,11 @@ class Aliased:
 
 
 @dataclass
+class WithMetadata:
+    user_id: str | None = field(default=None, metadata={"alias": "userId", "unit": "none"})
+
+
+@dataclass
 class Click:
     weight: int | None = 5
     tags: list[str] = field(default_factory=list)
@@ -350,6 +355,7 @@ def test_a_constraint_of_msgspec_is_refused_at_any_depth(name):
         (Triple, ["Triple.name: ", "is no parameter of Triple"]),
         (Camel, ["Camel.user_id: str | None has the alias 'userId'", "call it so"]),
         (Aliased, ["Aliased.user_id: str | None has the alias 'userId'"]),
+        (WithMetadata, ["WithMetadata.user_id: str | None has the alias 'userId'"]),
         (Click, ["Click.weight: int | None has the default 5", "Click.tags: ", "Click.none: "]),
         (Overridden, ["Overridden.weight: int | None has the default 5"]),
         (Validated, ["Validated.(class): ", "use a dataclass"]),
