@@ -275,6 +275,7 @@ class Project:
             queries: name of the StandingQueries; None: the only ones that are declared.
 
         Raises:
+            ValueError: if ``start`` is another text, or a time without a zone.
             ExtraMissingError: if a package is missing, which ``headrace[queries]`` installs.
             QueryMissingError: if the id is unknown.
             NotDeclaredError: if there are no such standing queries.

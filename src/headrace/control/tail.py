@@ -12,6 +12,7 @@ from headrace.control.schemas import schema_lookup
 from headrace.control.services import broker_config
 from headrace.errors import TopicMissingError
 from headrace.events.avro import AvroTexts
+from headrace.events.times import milliseconds_since_1970
 from headrace.kafka.client import ClientConfig, consumer, describe, offsets_since, watermarks
 from headrace.kafka.range_reader import read_ranges
 from headrace.kafka.tail import TailedRecord, follow, tailed
@@ -33,7 +34,7 @@ class TailOptions:
         avro: show values as the JSON that Avro holds; those that are not Avro stay as they are.
 
     Raises:
-        ValueError: if ``start`` is another text.
+        ValueError: if ``start`` is another text, or a time without a zone.
     """
 
     start: TailFrom = "latest"
@@ -44,6 +45,9 @@ class TailOptions:
     def __post_init__(self) -> None:
         if isinstance(self.start, str) and self.start not in {"earliest", "latest"}:
             raise ValueError(f"start is {self.start!r}: 'earliest', 'latest', or a time")
+        if isinstance(self.start, datetime) and self.start.tzinfo is None:
+            message = f"start is {self.start.isoformat()}, a time without a zone"
+            raise ValueError(f"{message}: write datetime(..., tzinfo=UTC)")
 
 
 def tail_topic(settings: Settings, topic: str, options: TailOptions) -> Iterator[TailedRecord]:
@@ -92,7 +96,7 @@ def _starts(
     # A partition without a record since that time has no offset for it: it begins at its end.
     if not isinstance(start, datetime):
         return ends
-    return ends | offsets_since(config, ends, int(start.timestamp() * 1000))
+    return ends | offsets_since(config, ends, milliseconds_since_1970(start))
 
 
 def _until(

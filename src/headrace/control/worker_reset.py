@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 from headrace.control.services import broker_config
 from headrace.control.workers import committed_offsets
 from headrace.errors import PartitionMissingError, TopicMissingError, WorkerRunningError
+from headrace.events.times import milliseconds_since_1970
 from headrace.kafka.client import (
     ClientConfig,
     commit_offsets,
@@ -160,7 +161,7 @@ def _begins(
     ends = {partition: latest for partition, (_, latest) in marks.items() if partition.topic in own}
     if not isinstance(to, datetime):
         return ends
-    return ends | offsets_since(config, ends, int(to.timestamp() * 1000))
+    return ends | offsets_since(config, ends, milliseconds_since_1970(to))
 
 
 def _cuts(config: ClientConfig, worker: Worker, partitions: Collection[TopicPartition]) -> Offsets:

@@ -59,6 +59,11 @@ def microseconds_since_1970(time: datetime) -> int:
     return (time - _EPOCH) // _MICROSECOND
 
 
+def milliseconds_since_1970(time: datetime) -> int:
+    """Returns a time with a zone as the timestamp of the first record that is not older."""
+    return -(-microseconds_since_1970(time) // 1000)
+
+
 def readable_microseconds(text: str) -> int | None:
     """Microseconds since 1970 of a time within the years 1 to 9999 of UTC; ``None`` of others."""
     # A zone may move a time of the year 9999 beyond it.

@@ -48,10 +48,11 @@ class WorkerBench:
         worker: a declared worker, or what makes its tasks, such as a class.
         config: in place of the worker's own.
         partitions: of each topic, all assigned at once.
-        now: what the clock shows at the start.
+        now: what the clock shows at the start, with a zone.
         patience: longest real time to wait for something outside the event loop.
 
     Raises:
+        ValueError: if ``now`` has no zone.
         WorkerError: if an instance would end, such as in ``init``. So does each method.
 
     Attributes:
@@ -71,6 +72,9 @@ class WorkerBench:
         now: datetime = _START,
         patience: timedelta = _PATIENCE,
     ) -> None:
+        if now.tzinfo is None:
+            message = f"now is {now.isoformat()}, a time without a zone"
+            raise ValueError(f"{message}: write datetime(..., tzinfo=UTC)")
         if not isinstance(worker, Worker):
             worker = Worker("bench", Topic("bench"), worker)
         if config is not None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import pairwise
 
 from headrace.errors import RangeExpiredError
-from headrace.events.times import iso_milliseconds, time_of
+from headrace.events.times import iso_milliseconds, milliseconds_since_1970, time_of
 from headrace.kafka.client import ClientConfig, offsets_since
 from headrace.kafka.cluster import LivePositions
 from headrace.kafka.groups import first_timestamps
@@ -18,7 +18,6 @@ from headrace.pipelines.source.offsets import allocate_batch
 
 PART_OFFSETS = 1_000_000
 """Offsets of one commit at most: the driver keeps an index of the rows of a part in memory."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -158,13 +157,8 @@ def _offsets(
     at: datetime,
 ) -> dict[int, int]:
     """The first record of a time or later; the end of the partition where there is none."""
-    known = offsets_since(client, partitions.values(), _milliseconds(at))
+    known = offsets_since(client, partitions.values(), milliseconds_since_1970(at))
     return {p: known.get(partition, live.latest[p]) for p, partition in partitions.items()}
-
-
-def _milliseconds(at: datetime) -> int:
-    microseconds = (at - _EPOCH) // timedelta(microseconds=1)
-    return -(-microseconds // 1000)  # rounded up: a record of the millisecond before is older
 
 
 def _expired(

@@ -1,6 +1,4 @@
-"""How ranges are cut into parts, and how times become Kafka's."""
-
-from datetime import UTC, datetime
+"""How ranges are cut into parts."""
 
 import pytest
 from hypothesis import given
@@ -37,13 +35,3 @@ def test_parts_hold_every_offset_once_and_those_that_were_not_read_are_apart(spa
         assert len({any(range_.within(each) for each in new) for range_ in part}) == 1
     # Each partition has its share of a part, and one offset at least.
     assert all(sum(range_.span for range_ in part) <= size + len(part) for part in cut)
-
-
-@pytest.mark.parametrize(
-    ("microsecond", "milliseconds"), [(0, 0), (1, 1), (1000, 1), (1001, 2), (123_000, 123)]
-)
-def test_a_record_of_the_millisecond_before_is_not_in_the_range(microsecond, milliseconds):
-    at = datetime(2026, 11, 21, tzinfo=UTC)
-    start_ms = int(at.timestamp()) * 1000
-    at = at.replace(microsecond=microsecond)
-    assert module._milliseconds(at) == start_ms + milliseconds
