@@ -19,6 +19,7 @@ from tests.integration.test_unique_stats import Commits
 from headrace import Distinct, OnNull, Pipeline, Postgres, Stats, Topic, WriteMode
 from headrace.errors import TableMismatchError
 from headrace.sinks.api import DELETED
+from headrace.sinks.postgres.column_types import Kind, column_types
 from headrace.sinks.postgres.connection import find_table
 from headrace.sinks.postgres.json_rows import insert_rows
 from headrace.testing.sink_lab import batch
@@ -283,6 +284,11 @@ def test_blanks_at_the_end_of_a_char_do_not_count_in_a_key(database):
         ("bytea", pa.struct([("a", pa.string())]), "jsonb"),
         ("int4range", pa.list_(pa.int32()), "jsonb"),
         ("path", pa.list_(pa.float64()), "jsonb"),
+        ("numrange", pa.list_(pa.float32()), "jsonb"),
+        ("text[]", pa.map_(pa.string(), pa.int64()), "jsonb"),
+        ("text", pa.binary(), "bytea"),
+        ("varchar(9)", pa.large_binary(), "bytea"),
+        ("bytea", UTC_TIME, "timestamptz"),
         ("part", pa.string(), "jsonb"),
         ("part[]", pa.string(), "jsonb"),
         ("short[]", pa.string(), "jsonb"),
@@ -297,6 +303,64 @@ def test_a_type_that_would_change_most_values_is_refused_at_the_start(
     for look in (Postgres("clicks").changes, Postgres("clicks").open):
         with pytest.raises(TableMismatchError, match=f"column 'v' .*{fitting}"):
             look(found.context, columns)
+
+
+_TEXTS = {"text", "varchar", "refcursor"}
+_JSON = {*_TEXTS, "json", "jsonb"}
+_NUMBERS = {*_JSON, "jsonpath", "int2", "int4", "int8", "numeric", "float4", "float8"}
+KEPT = {
+    Kind.BOOLEAN: (["true", "false"], {*_JSON, "jsonpath", "bool"}),
+    Kind.INTEGER: (["0", "1", "101", "123456", "20261124"], _NUMBERS),
+    Kind.DECIMAL: (["1.50", "101"], _NUMBERS - {"float4", "float8"}),
+    Kind.DOUBLE: (["1.5", "1"], _NUMBERS - {"float4"}),
+    Kind.FLOAT: (["1.5", "1"], _NUMBERS),
+    Kind.DATE: (["2026-11-24"], {*_TEXTS, "date", "timestamp", "timestamptz"}),
+    Kind.TIME: (["2026-11-24 12:34:56Z"], {*_TEXTS, "date", "timestamp", "timestamptz"}),
+    Kind.TIME_OF_DAY: (["12:34:56"], {*_TEXTS, "time", "timetz"}),
+    Kind.BYTES: (["\\x", "\\x616263"], {"bytea"}),
+    Kind.NESTED: (["{}", '{"a":1}', "[]", "[1,2]", "[[1,2],[3,4]]"], _JSON),
+    Kind.VECTOR: (["[]", "[1.5,2.5]"], _JSON),
+}
+_ALL_TYPES = """
+SELECT typname, format_type(oid, NULL) FROM pg_type
+WHERE typtype IN ('b', 'r', 'm') AND typname NOT IN ('bpchar', 'gtsvector', 'xml')
+    AND typcategory <> 'Z' AND (typcategory <> 'A' OR typname IN ('_text', '_doubles'))
+"""
+
+
+@pytest.fixture(scope="module")
+def all_types(postgres):
+    """A connection to a database whose table ``clicks`` has a column of each type."""
+    ddl = "CREATE TYPE doubles AS RANGE (subtype = float8)"
+    found = Database(postgres.create_database(f"values_{uuid.uuid4().hex[:8]}"), ddl)
+    columns = ", ".join(f'"{name}" {type_}' for name, type_ in found.execute(_ALL_TYPES))
+    found.execute(f"CREATE TABLE clicks ({columns})")
+    with psycopg.connect(found.url) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("kind", KEPT)
+def test_values_go_into_types_that_keep_them_and_into_no_others_that_read_their_text(
+    all_types, kind
+):
+    texts, kept = KEPT[kind]
+    columns = column_types(all_types, "clicks")
+    taken = {column for column in columns if column.fault(kind) is None}
+    is_valid = "SELECT bool_or(pg_input_is_valid(value, %s)) FROM unnest(%s::text[]) AS value"
+    reading = {
+        column.name
+        for column in taken
+        if all_types.execute(is_valid, (column.declared, texts)).fetchone() == (True,)
+    }
+    assert reading == kept
+
+
+@pytest.mark.parametrize("type_", ["doubles", "doubles_multirange", "doubles[]"])
+def test_a_range_of_a_type_that_rounds_texts_is_refused(database, type_):
+    ddl = "CREATE TYPE doubles AS RANGE (subtype = float8)"
+    found = database(f"{ddl}; CREATE TABLE clicks (v {type_})")
+    with pytest.raises(TableMismatchError, match=r"'v' has parts .*jsonb"):
+        Postgres("clicks").open(found.context, pa.schema([("v", pa.string())]))
 
 
 VECTOR = "CREATE EXTENSION vector; CREATE TABLE clicks (id int, v {})"

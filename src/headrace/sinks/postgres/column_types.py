@@ -53,7 +53,7 @@ _ROUNDED = frozenset({"numeric", "time", "timetz", "timestamp", "timestamptz", "
 _PLAIN_TEXTS = frozenset({"text", "varchar"})
 # Without a length; blanks at the end of a bpchar do not count, in keys either.
 _LIMITED = {"varchar": "text", "bpchar": "bpchar"}
-# Parts of composite types, at any depth, and what else is in domains and arrays.
+# Parts of composite types, at any depth, and what else is in domains, arrays and ranges.
 _ROUNDED_PARTS = """
 WITH RECURSIVE parts (name, type, modifier) AS (
     SELECT attname, atttypid, atttypmod FROM pg_catalog.pg_attribute
@@ -66,6 +66,9 @@ WITH RECURSIVE parts (name, type, modifier) AS (
         UNION ALL SELECT typbasetype, greatest(modifier, typtypmod) WHERE typtype = 'd'
         UNION ALL SELECT atttypid, atttypmod FROM pg_catalog.pg_attribute
             WHERE typtype = 'c' AND attrelid = typrelid AND attnum > 0 AND NOT attisdropped
+        UNION ALL SELECT rngsubtype, -1 FROM pg_catalog.pg_range AS r
+            -- PostgreSQL 12 and 13 have no multiranges.
+            WHERE t.oid IN (rngtypid, (to_jsonb(r) ->> 'rngmultitypid')::oid)
     ) AS inner_types (inner_type, inner_modifier)
 )
 SELECT DISTINCT name FROM parts JOIN pg_catalog.pg_type ON oid = type
@@ -82,9 +85,14 @@ class Kind(enum.Enum):
     DOUBLE = "doubles"
     FLOAT = "floats"
     SUM = "sums of doubles"
+    BOOLEAN = "booleans"
+    DATE = "dates"
     TIME = "times"
+    TIME_OF_DAY = "times of day"
     TEXT = "texts"
+    BYTES = "bytes"
     NESTED = "lists, structs and maps"
+    VECTOR = "lists of floats"
     JSON = "values of JSON"
 
 
@@ -105,17 +113,24 @@ _RANGES_OF_TIMES = (
     *("daterange", "tsrange", "tstzrange"),
     *("datemultirange", "tsmultirange", "tstzmultirange"),
 )
-_RANGES_OF_NUMBERS = (
-    *("int4range", "int8range", "numrange"),
-    *("int4multirange", "int8multirange", "nummultirange"),
-)
 # They have a day or time that a text may be cut to, or round to a float.
 _UNCLEAR_OF_TEXTS = dict.fromkeys(_RANGES_OF_TIMES, "text") | {"vector": "jsonb"}
 # To them a number is a day, a time, seconds, a bit, an address, or a text.
-_UNCLEAR_OF_NUMBERS = (*FORMS, "bool", "bit", "varbit", "macaddr", "macaddr8", "cidr", "bytea")
-# To them a list is a range, an area, or a text with escapes.
-_UNCLEAR_OF_LISTS = (*_RANGES_OF_TIMES, *_RANGES_OF_NUMBERS, *FORMS, "bytea")
+_UNCLEAR_OF_NUMBERS = (*FORMS, "bool", "bit", "varbit", "macaddr", "macaddr8", "cidr")
 _NUMBERS = (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE, Kind.FLOAT, Kind.SUM)
+_LISTS = (Kind.NESTED, Kind.VECTOR)
+# Some others take the text of a value for another value: bytea takes its characters, macaddr the
+# digits of a date, jsonpath the difference of its numbers, an interval a time of day for hours.
+_FITTING = {
+    **dict.fromkeys(_NUMBERS, "numeric"),
+    Kind.BOOLEAN: "boolean",
+    Kind.DATE: "date",
+    Kind.TIME: "timestamptz",
+    Kind.TIME_OF_DAY: "time",
+    Kind.TEXT: "text",
+    Kind.BYTES: "bytea",
+    **dict.fromkeys(_LISTS, "jsonb"),
+}
 _REFUSED = {
     ("float4", Kind.DOUBLE): "double precision",
     ("float4", Kind.DECIMAL): "numeric",
@@ -123,14 +138,16 @@ _REFUSED = {
     ("float8", Kind.DECIMAL): "numeric",
     ("time", Kind.TIME): "timestamptz",
     ("timetz", Kind.TIME): "timestamptz",
-    ("bytea", Kind.TEXT): "text",  # it reads escapes
+    **{(name, Kind.DATE): "date" for name in ("macaddr", "jsonpath")},
+    ("interval", Kind.TIME_OF_DAY): "time",
+    **{("bytea", kind): fitting for kind, fitting in _FITTING.items() if kind is not Kind.BYTES},
     **{
         (name, kind): fitting
         for name, fitting in _UNCLEAR_OF_TEXTS.items()
         for kind in (Kind.TEXT, Kind.JSON)
     },
     **{(name, kind): "numeric" for name in _UNCLEAR_OF_NUMBERS for kind in _NUMBERS},
-    **{(name, Kind.NESTED): "jsonb" for name in _UNCLEAR_OF_LISTS},
+    **{(name, kind): "jsonb" for name in FORMS for kind in _LISTS},
     ("vector", Kind.NESTED): "jsonb, or let a step make array<float> of the lists",
 }
 
@@ -162,6 +179,7 @@ class ColumnType:
         collation: schema and name; None: the type has none.
         tells_texts_apart: whether texts that differ are values that differ.
         is_composite: whether it has parts.
+        is_range: whether it is a range, or several.
         plain: its type, as SQL has it; of a domain its base type.
     """
 
@@ -173,6 +191,7 @@ class ColumnType:
     collation: tuple[str, str] | None
     tells_texts_apart: bool
     is_composite: bool
+    is_range: bool
     plain: str
 
     def fault(self, kind: Kind | None) -> str | None:
@@ -180,6 +199,10 @@ class ColumnType:
         fitting = _UNCLEAR.get(self.element)
         if kind is not None:
             fitting = fitting or _REFUSED.get((self.element, kind))
+        if kind is Kind.BYTES and self.base != "bytea":  # they are sent as hex, which is a text
+            fitting = "bytea"
+        if kind in _LISTS and (self.is_range or self.base.startswith("_")):
+            fitting = fitting or "jsonb"
         if kind is Kind.SUM and self.base == "numeric" and self.modifier >= 0:
             fitting = "double precision"
         if fitting is None:
@@ -280,6 +303,7 @@ def column_types(connection: Connection, name: str) -> list[ColumnType]:
             None if collation is None else (schema, collation),
             type_ == "e" or (base in _PLAIN_TEXTS and is_deterministic is not False),
             type_ == "c",
+            type_ in ("r", "m"),
             plain,
         )
         for (
@@ -321,15 +345,20 @@ def kinds_of(schema: pa.Schema) -> dict[str, Kind]:
         return types.is_list(kind) and bool(types.is_float32(kind.value_type))
 
     checks = {
+        Kind.BOOLEAN: types.is_boolean,
         Kind.INTEGER: types.is_integer,
         Kind.DECIMAL: types.is_decimal,
         Kind.DOUBLE: types.is_float64,
         Kind.FLOAT: types.is_float32,
+        Kind.DATE: types.is_date,
         Kind.TIME: types.is_timestamp,
+        Kind.TIME_OF_DAY: types.is_time,
         Kind.TEXT: lambda kind: (
             types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
         ),
+        Kind.BYTES: lambda kind: types.is_binary(kind) or types.is_large_binary(kind),
         Kind.NESTED: lambda kind: types.is_nested(kind) and not has_floats(kind),
+        Kind.VECTOR: has_floats,
     }
     return {
         column.name: kind
