@@ -19,6 +19,7 @@ class MockRegistry:
     """Schemas by id, from 1.
 
     Attributes:
+        subjects: the text of version 1 of each subject.
         requests: method and path of each request, in order.
         authorization: of the last request.
         status: what every request is answered with instead; ``None``: what the API says.
@@ -28,6 +29,8 @@ class MockRegistry:
 
     def __init__(self) -> None:
         self.schemas: list[tuple[str, str]] = []
+        self.subjects: dict[str, str] = {}
+        self._references: dict[str, list[dict]] = {}
         self.requests: list[str] = []
         self.authorization: str | None = None
         self.status: int | None = None
@@ -49,9 +52,16 @@ class MockRegistry:
             self._server.server_close()
             thread.join()
 
-    def add(self, schema: object, kind: str = "AVRO") -> int:
-        """Registers a schema; returns its id."""
-        entry = (json.dumps(schema), kind)
+    def add(self, schema: object, kind: str = "AVRO", **references: str) -> int:
+        """Registers a schema, which refers to names with their subjects; returns its id."""
+        return self.add_text(json.dumps(schema), kind, **references)
+
+    def add_text(self, text: str, kind: str = "AVRO", **references: str) -> int:
+        """Registers what need not be a schema, which refers to names with their subjects."""
+        entry = (text, kind)
+        self._references[text] = [
+            {"name": name, "subject": subject, "version": 1} for name, subject in references.items()
+        ]
         if entry not in self.schemas:
             self.schemas.append(entry)
         return self.schemas.index(entry) + 1
@@ -63,11 +73,19 @@ class MockRegistry:
             return self.status, {"error_code": self.status * 100, "message": "as it was told"}
         if body:
             return 200, {"id": self.add(json.loads(json.loads(body)["schema"]))}
+        if path.startswith("/subjects/"):
+            subject = path.split("/")[2]
+            if subject not in self.subjects:
+                return 404, {"error_code": 40401, "message": f"Subject {subject} not found"}
+            return 200, {"subject": subject, "version": 1, **self._document(self.subjects[subject])}
         number = int(path.partition("?")[0].rpartition("/")[2])
         if number > len(self.schemas):
             return 404, {"error_code": 40403, "message": f"Schema {number} not found"}
         text, kind = self.schemas[number - 1]
-        return 200, {"schema": text, "schemaType": kind}
+        return 200, {**self._document(text), "schemaType": kind}
+
+    def _document(self, text: str) -> dict:
+        return {"schema": text, "references": self._references.get(text, [])}
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         registry = self

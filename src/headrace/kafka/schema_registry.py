@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,9 @@ _REJECTED = (HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
 # No such subject, version, or schema: the codes that only a registry answers with. The status 404
 # alone says nothing: an ingress whose backend is being replaced answers with it too.
 _UNKNOWN_CODES = frozenset({40401, 40402, 40403})
+_DEFINITIONS = ("record", "error", "enum", "fixed")
+_PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+_OWN_TYPES = (*_PRIMITIVES, *_DEFINITIONS, "array", "map")
 
 
 def registry_client(settings: SchemaRegistrySettings) -> SchemaRegistryClient:
@@ -94,16 +97,16 @@ def look_up_schema(settings: SchemaRegistrySettings, schema_id: int) -> Any | No
 
 
 @dataclass(frozen=True, slots=True)
-class _OtherKind:
-    """A schema that is not Avro, by its kind in the registry's words."""
+class _Unreadable:
+    """A schema by which nothing can be read, with the reason in a sentence."""
 
-    name: str
+    reason: str
 
 
 def _avro(schema: Any) -> Any:
-    if not isinstance(schema, _OtherKind):
+    if not isinstance(schema, _Unreadable):
         return schema
-    raise ValueError(f"it is of the type {schema.name}, and not {_AVRO}")
+    raise ValueError(schema.reason)
 
 
 class SchemaRegistry:
@@ -129,7 +132,7 @@ class SchemaRegistry:
         seconds: it has said so with an error code of its own.
 
         Raises:
-            ValueError: if the schema is not Avro.
+            ValueError: if the schema is not Avro, is no JSON, or refers to one that is not there.
             ExtraMissingError: if the extra ``avro`` is not installed.
             RegistryUnreachableError: if the registry does not answer, or refuses to, or something
                 else answers in its place.
@@ -156,58 +159,156 @@ class SchemaRegistry:
         try:
             # Most processes look up one or two schemas: no connection is kept for the next one.
             with registry_client(self._settings) as client:
-                schema = client.get_schema(schema_id)
+                schema = _answer(client.get_schema, schema_id)
+                if schema is None:
+                    return None
                 if schema.schema_type != _AVRO:
-                    return _OtherKind(str(schema.schema_type))
-                return _resolved(client, schema)
+                    return _Unreadable(f"it is of the type {schema.schema_type}, and not {_AVRO}")
+                text, referenced = _text(schema), _referenced(client, schema)
         except SchemaRegistryError as error:
-            if error.error_code in _UNKNOWN_CODES:
-                return None
             raise RegistryUnreachableError(url, str(error)) from error
         except HeadraceError:
             raise
         except Exception as error:
             # The client passes on what its HTTP library raises.
             raise RegistryUnreachableError(url, f"{type(error).__name__}: {error}") from error
+        for (subject, version), referenced_text in referenced.items():
+            if referenced_text is None:
+                return _Unreadable(
+                    f"it refers to version {version} of {subject!r}, which the registry lacks"
+                )
+        return _parsed(text, [text for text in referenced.values() if text is not None])
 
 
-def _resolved(client: SchemaRegistryClient, schema: Schema) -> Any:
-    named: dict[str, Any] = {}
-    _collect(client, schema, named)
-    return _written_out(_document(schema), named, set())
+def _answer(request: Callable[..., Any], *of: Any) -> Any | None:
+    """Returns the answer to a request; None: the registry says that it has no such schema."""
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+    try:
+        return request(*of)
+    except SchemaRegistryError as error:
+        if error.error_code in _UNKNOWN_CODES:
+            return None
+        raise
 
 
-def _document(schema: Schema) -> Any:
-    """Returns a schema's parsed JSON.
+def _text(schema: Schema) -> str:
+    """Returns the text of a schema.
 
     Raises:
         ValueError: if the answer holds none: the client takes any JSON object for an answer.
     """
-    if not schema.schema_str:
+    text: str | None = schema.schema_str
+    if not text:
         raise ValueError("the answer holds no schema")
-    return json.loads(schema.schema_str)
+    return text
 
 
-def _collect(client: SchemaRegistryClient, schema: Schema, named: dict[str, Any]) -> None:
-    """Fills ``named`` with the schemas that ``schema`` refers to, by their full names."""
-    for reference in schema.references or ():
-        if reference.name not in named:
-            inner = client.get_version(reference.subject, reference.version).schema
-            named[reference.name] = _document(inner)
-            _collect(client, inner, named)
+def _referenced(
+    client: SchemaRegistryClient, schema: Schema
+) -> dict[tuple[str | None, int | None], str | None]:
+    """Returns by subject and version the texts of what a schema refers to, None where it is gone.
+
+    Schemas that these refer to are among them.
+    """
+    texts: dict[tuple[str | None, int | None], str | None] = {}
+    references = [*(schema.references or ())]
+    while references:
+        reference = references.pop()
+        place = reference.subject, reference.version
+        if place in texts:
+            continue
+        version = _answer(client.get_version, *place)
+        texts[place] = None if version is None else _text(version.schema)
+        references += () if version is None else version.schema.references or ()
+    return texts
 
 
-def _written_out(schema: Any, named: Mapping[str, Any], done: set[str]) -> Any:
-    """Returns ``schema`` with the first use of each of the names replaced by its schema."""
-    if isinstance(schema, str) and schema in named and schema not in done:
-        done.add(schema)
-        return _written_out(named[schema], named, done)
+def _parsed(text: str, referenced: list[str]) -> Any:
+    try:
+        schema = json.loads(text)
+        if not referenced:
+            return schema
+        return _WrittenOut([schema, *map(json.loads, referenced)]).of(schema, "")
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        return _Unreadable(f"it is no schema of Avro's ({error})")
+
+
+class _WrittenOut:
+    """Schemas in which the first use of each type is its definition, and others its full name.
+
+    Args:
+        documents: where the types are defined, at any depth.
+
+    Raises:
+        ValueError: if a type is defined in two ways.
+    """
+
+    def __init__(self, documents: list[Any]) -> None:
+        self._named: dict[str, Any] = {}
+        self._written: set[str] = set()
+        for document in documents:
+            for name, definition in _definitions(document, ""):
+                if self._named.setdefault(name, definition) != definition:
+                    raise ValueError(f"{name} is defined in two ways")
+
+    def of(self, schema: Any, namespace: str) -> Any:
+        """Returns a schema that stands in a namespace."""
+        if isinstance(schema, list):
+            return [self.of(branch, namespace) for branch in schema]
+        if isinstance(schema, str):
+            return self._used(schema, namespace)
+        if not isinstance(schema, dict):
+            return schema
+        if schema["type"] not in _OWN_TYPES:  # such as {"type": "Item"}
+            return self.of(schema["type"], namespace)
+        name = _defined_name(schema, namespace)
+        return self._parts(schema, namespace) if name is None else self._type(name, schema)
+
+    def _used(self, name: str, namespace: str) -> Any:
+        # A name that its namespace lacks may be one without a namespace, as for Avro in Java.
+        for full in (_full_name(name, namespace), name):
+            if full in self._named and name not in _OWN_TYPES:
+                return self._type(full, self._named[full])
+        return name
+
+    def _type(self, name: str, definition: Mapping[str, Any]) -> Any:
+        if name in self._written:
+            return name
+        self._written.add(name)
+        return self._parts(definition, name.rpartition(".")[0]) | {"name": name}
+
+    def _parts(self, schema: Mapping[str, Any], namespace: str) -> dict[str, Any]:
+        parts = {
+            key: self.of(schema[key], namespace) for key in ("items", "values") if key in schema
+        }
+        if "fields" in schema:
+            parts["fields"] = [
+                field | {"type": self.of(field["type"], namespace)} for field in schema["fields"]
+            ]
+        return {**schema, **parts}
+
+
+def _definitions(schema: Any, namespace: str) -> Iterator[tuple[str, Any]]:
+    """Yields each type that a schema defines, with its full name."""
     if isinstance(schema, list):
-        return [_written_out(branch, named, done) for branch in schema]
-    if not isinstance(schema, dict):
-        return schema
-    inner = {key: schema[key] for key in ("type", "items", "values") if key in schema}
-    resolved = schema | {key: _written_out(value, named, done) for key, value in inner.items()}
-    if "fields" in schema:
-        resolved["fields"] = [_written_out(field, named, done) for field in schema["fields"]]
-    return resolved
+        for branch in schema:
+            yield from _definitions(branch, namespace)
+    elif isinstance(schema, dict):
+        name = _defined_name(schema, namespace)
+        if name is not None:
+            yield name, schema
+            namespace = name.rpartition(".")[0]
+        for key in ("type", "items", "values", "fields"):
+            yield from _definitions(schema.get(key), namespace)
+
+
+def _defined_name(schema: Mapping[str, Any], namespace: str) -> str | None:
+    """Returns the full name of the type that a schema defines; None: it defines none."""
+    if schema.get("type") not in _DEFINITIONS or not isinstance(schema.get("name"), str):
+        return None
+    return _full_name(schema["name"], schema.get("namespace", namespace))
+
+
+def _full_name(name: str, namespace: str) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"

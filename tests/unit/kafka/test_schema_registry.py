@@ -1,5 +1,6 @@
 """Requests to a schema registry: few, bounded, and never mistaken for an answer."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -7,8 +8,11 @@ import pytest
 from tests.mock_registry import MockRegistry
 
 from headrace.errors import ExtraMissingError, RegistryUnreachableError, SchemaRejectedError
+from headrace.events.avro import AvroReader
+from headrace.events.avro_schemas import parsed_schema
 from headrace.kafka import schema_registry
 from headrace.kafka.schema_registry import SchemaRegistry, register, shared_registry
+from headrace.model import event_schema
 from headrace.runtime import extras
 from headrace.runtime.ports import free_ports
 from headrace.settings import SchemaRegistrySettings, Secret
@@ -92,6 +96,100 @@ def test_another_server_at_its_address_does_not_say_what_the_registry_has(server
 def test_only_codes_of_the_registry_itself_make_a_schema_unknown(server, code):
     server.page = (404, f'{{"error_code": {code}, "message": "not found"}}')
     assert SchemaRegistry(server.settings).avro_schema(1) is None
+
+
+SKU = {"type": "record", "name": "Sku", "fields": [{"name": "code", "type": "string"}]}
+ITEM = {
+    "type": "record",
+    "name": "Item",
+    "namespace": "shop",
+    "fields": [{"name": "sku", "type": SKU}],
+}
+
+
+class Sku:
+    code: str
+
+
+class Item:
+    sku: Sku
+
+
+class Order:
+    item: Item | None
+    items: list[Item]
+    skus: dict[str, Sku]
+
+
+@pytest.mark.parametrize("item", ["Item", "shop.Item", {"type": "Item"}])
+@pytest.mark.parametrize("sku", ["Sku", "shop.Sku"])
+@pytest.mark.parametrize("label", ["shop.Item", "item-reference"])
+@pytest.mark.parametrize("skus_are_first", [True, False])
+def test_types_of_other_schemas_may_be_used_by_each_of_their_names(
+    server, item, sku, label, skus_are_first
+):
+    fields = [
+        {"name": "item", "type": ["null", item]},
+        {"name": "items", "type": {"type": "array", "items": item}},
+    ]
+    skus = {"name": "skus", "type": {"type": "map", "values": sku}}
+    fields = [skus, *fields] if skus_are_first else [*fields, skus]
+    order = {"type": "record", "name": "Order", "namespace": "shop", "fields": fields}
+    server.subjects["items"] = json.dumps(ITEM)
+    schema_id = server.add(order, **{label: "items"})
+    reader = AvroReader(SchemaRegistry(server.settings).avro_schema(schema_id), event_schema(Order))
+    of_item, of_items, of_skus = b"\x02\x02a", b"\x02\x02b\x00", b"\x02\x02k\x02c\x00"
+    value = [of_skus, of_item, of_items] if skus_are_first else [of_item, of_items, of_skus]
+    assert json.loads(reader.json_text(bytes(5) + b"".join(value))) == {
+        "item": {"sku": {"code": "a"}},
+        "items": [{"sku": {"code": "b"}}],
+        "skus": {"k": {"code": "c"}},
+    }
+
+
+def test_a_type_without_a_namespace_may_be_used_in_one(server):
+    server.subjects["skus"] = json.dumps(SKU)
+    fields = [{"name": "sku", "type": "Sku"}]
+    item = {"type": "record", "name": "shop.Item", "fields": fields}
+    schema = SchemaRegistry(server.settings).avro_schema(server.add(item, Sku="skus"))
+    text = AvroReader(schema, event_schema(Item)).json_text(bytes(5) + b"\x02a")
+    assert json.loads(text) == {"sku": {"code": "a"}}
+
+
+def test_schemas_that_refer_to_each_other_s_types_are_read(server):
+    item = ITEM | {"fields": [{"name": "sku", "type": "stock.Sku"}]}
+    server.subjects["skus"] = json.dumps(SKU | {"namespace": "stock"})
+    server.subjects["items"] = json.dumps(item)
+    server.add(item, **{"stock.Sku": "skus"})
+    fields = [{"name": name, "type": "shop.Item"} for name in ("first", "second")]
+    order = {"type": "record", "name": "Order", "fields": fields}
+    schema_id = server.add(order, **{"shop.Item": "items"})
+    _, named = parsed_schema(SchemaRegistry(server.settings).avro_schema(schema_id))
+    assert set(named) == {"Order", "shop.Item", "stock.Sku"}
+
+
+UNREADABLE = {
+    "it refers to version 1 of 'gone', which the registry lacks": (json.dumps(SCHEMA), "gone"),
+    r"it is no schema of Avro's \(Expecting value": ('{"type": record}', None),
+    r"it is no schema of Avro's \(maximum recursion": ('{"items":' * 10**5 + "}" * 10**5, None),
+    r"it is no schema of Avro's \('type'\)": ("{}", "items"),
+    r"it is no schema of Avro's \(shop.Item is defined in two ways\)": (
+        json.dumps(ITEM | {"fields": []}),
+        "items",
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", UNREADABLE)
+def test_a_schema_by_which_nothing_can_be_read_is_there_and_looked_up_once(server, reason):
+    text, subject = UNREADABLE[reason]
+    server.subjects["items"] = json.dumps(ITEM)
+    schema_id = server.add_text(text, **({} if subject is None else {"shop.Item": subject}))
+    registry = SchemaRegistry(server.settings)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=reason):
+            registry.avro_schema(schema_id)
+    assert len(server.requests) == (1 if subject is None else 2)
 
 
 def test_what_does_not_listen_is_unreachable():
