@@ -142,12 +142,12 @@ class Resets:
         self, number: int, start: str, expected: Mapping[str, int | None] | None = None
     ) -> CurrentCheckpoint:
         current = CurrentCheckpoint(
-            number, start, begun=False, expected_versions=expected or {}, held=self._held()
+            number, start, begun=False, expected_versions=expected or {}, held=self.held()
         )
         self.folder.write(current)
         return current
 
-    def _held(self) -> dict[str, int] | None:
+    def held(self) -> dict[str, int] | None:
         """Returns what the table records as of the version that a RESTORE has gone back to."""
         ids = CheckpointIds(self.pipeline.name, 0)
         restored = None if self.positions is None else self.positions.restored(ids.writer)

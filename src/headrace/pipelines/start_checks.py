@@ -174,6 +174,9 @@ class StartChecks:
         if any(recorded.get(app_id) != version for app_id, version in expected.items()):
             reason = "another driver has committed since the reset to the table"
             raise CheckpointBehindTableError(self.pipeline.name, "", "", "", reason)
+        if self.resets.held() != current.held:
+            reason = "the table was restored or replaced since the reset"
+            raise CheckpointBehindTableError(self.pipeline.name, "", "", "", reason)
 
     def _lost(self, evidence: str, *, in_table: bool) -> CheckpointLostError:
         return CheckpointLostError(self.pipeline.name, self.folder.uri, evidence, in_table)

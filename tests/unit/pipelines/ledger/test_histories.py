@@ -30,7 +30,7 @@ from tests.unit.pipelines.spark_like import (
 )
 
 from headrace import Lake
-from headrace.errors import HeadraceError
+from headrace.errors import CheckpointBehindTableError, HeadraceError
 from headrace.model import Start, TopicPartition
 from headrace.pipelines.ledger import recording
 from headrace.pipelines.ledger.balance import Balance
@@ -294,6 +294,22 @@ ACTIONS = st.one_of(
     act("rename table"),
     act("delete", st.integers(0, 1), st.integers(0, 20)),
 )
+
+
+def test_a_reset_does_not_outlive_another_restore(tmp_path, monkeypatch):
+    """The rows that it counts on are others then."""
+    without_kafka(monkeypatch)
+    deployment = Deployment(tmp_path)
+    for _ in range(3):
+        deployment.send(2, 2)
+        deployment.run()
+    deployment.restore(1)
+    deployment.reset("table")
+    deployment.restore(3)
+    with pytest.raises(CheckpointBehindTableError, match="restored or replaced since the reset"):
+        deployment.site.run()
+    deployment.run()
+    assert deployment.is_right(deployment.rows())
 
 
 RUN, OFF = "send and run", "run without ledger"
