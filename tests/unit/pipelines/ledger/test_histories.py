@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from tests.unit.pipelines.spark_like import (
@@ -309,6 +309,21 @@ def test_a_reset_does_not_outlive_another_restore(tmp_path, monkeypatch):
     with pytest.raises(CheckpointBehindTableError, match="restored or replaced since the reset"):
         deployment.site.run()
     deployment.run()
+    assert deployment.is_right(deployment.rows())
+
+
+def test_a_table_that_was_replaced_before_a_pipeline_first_wrote_to_it_refuses_no_start(
+    tmp_path, monkeypatch
+):
+    """Also after a crash before its first commit: no reset counts on what the table held."""
+    without_kafka(monkeypatch)
+    deployment = Deployment(tmp_path)
+    for mode in ("append", "overwrite"):
+        write_deltalake(deployment.site.table.uri, ROWS.empty_table(), mode=mode)
+    deployment.send(2, 2)
+    with pytest.raises(Crashed):
+        deployment.site.run(crash="planned")
+    deployment.site.run()
     assert deployment.is_right(deployment.rows())
 
 
