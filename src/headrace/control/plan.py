@@ -11,7 +11,7 @@ from headrace.control.durability import cluster_warnings, identity_warnings, liv
 from headrace.control.project import LoadedProject
 from headrace.control.retention_rules import live_horizon_warnings
 from headrace.control.services import broker_config
-from headrace.control.sink_changes import SinkChange, sink_changes
+from headrace.control.sink_changes import SinkChange, apply_sinks, sink_changes
 from headrace.control.site_checks import link_warnings
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.brokers import describe_brokers
@@ -98,7 +98,8 @@ class Plan:
         workers: the path of each worker.
         warnings: settings that are allowed and do not do what is expected of them on these brokers.
         broker_down: why the broker did not respond; then every topic is shown as one to create.
-        sinks: what pipelines change in the targets of their sinks, and what is refused.
+        sinks: what pipelines change in the targets of their sinks, and what is refused; of an
+            applied plan, what was made.
         queries: pipelines that would not start, since their checkpoint was begun with other steps.
     """
 
@@ -163,6 +164,8 @@ def apply_plan(project: LoadedProject) -> AppliedPlan:
     Raises:
         BrokerUnreachableError: if the broker does not respond within 15 seconds.
         TopicChangeError: if Kafka rejects a change; those before it are made.
+        ExtraMissingError: if a sink's target is to be made, and its extra is not installed.
+        SinkError: if a sink's target can't be made; the topics are.
     """
     config = broker_config(project.settings)
     topics = project_topics(project)
@@ -175,7 +178,8 @@ def apply_plan(project: LoadedProject) -> AppliedPlan:
     kept = [topic for topic in topics if topic.name not in refused]
     # Kafka does not store the key of a topic: a later change of it is noticed by this.
     remember_keys(project.settings.state, kept, topic_ids(config, names))
-    return AppliedPlan(tuple(changes), _routes(project), _workers(project))
+    sinks = apply_sinks(project.settings, project.pipelines.values())
+    return AppliedPlan(tuple(changes), _routes(project), _workers(project), sinks=sinks)
 
 
 def _query_topic_changes(project: LoadedProject, config: ClientConfig) -> list[TopicChange]:

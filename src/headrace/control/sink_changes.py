@@ -1,4 +1,4 @@
-"""What declared pipelines change in the targets of their sinks, before anything runs."""
+"""What declared pipelines change in the targets of their sinks, shown and made by commands."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from headrace.pipelines.join.columns import joined_columns
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.source.record_columns import row_columns
 from headrace.runtime.extras import require_extra
+from headrace.sinks.api import Provisionable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
     from headrace.model import Metadata
     from headrace.settings import Settings
-    from headrace.sinks.api import Sink
+    from headrace.sinks.api import Sink, SinkContext
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,24 @@ def sink_changes(settings: Settings, pipelines: Iterable[Pipeline]) -> tuple[Sin
     )
 
 
+def apply_sinks(settings: Settings, pipelines: Iterable[Pipeline]) -> tuple[SinkChange, ...]:
+    """Makes the changes of the sinks that :func:`sink_changes` looks at, and returns them.
+
+    Of other sinks than a ``Provisionable`` there are none.
+
+    Raises:
+        ExtraMissingError: if the extra of a sink is not installed.
+        SinkError: if a target can't be looked at or changed; those before it are changed.
+    """
+    return tuple(
+        change
+        for pipeline in pipelines
+        for sink, metadata in _described(pipeline)
+        if isinstance(sink, Provisionable)
+        for change in _refusable(settings, pipeline, sink, metadata, sink.apply)
+    )
+
+
 def _described(pipeline: Pipeline) -> Iterator[tuple[Sink, Sequence[Metadata]]]:
     """Yields sinks with the columns of the Kafka record that they get beside the event's fields."""
     source, *_ = pipeline.sources
@@ -67,15 +86,26 @@ def _described(pipeline: Pipeline) -> Iterator[tuple[Sink, Sequence[Metadata]]]:
 def _changes(
     settings: Settings, pipeline: Pipeline, sink: Sink, metadata: Sequence[Metadata]
 ) -> list[SinkChange]:
-    name, label = pipeline.name, sink.label
     try:
-        require_extra("spark")  # rows are described by Arrow
+        return _refusable(settings, pipeline, sink, metadata, sink.changes)
+    except (ExtraMissingError, SinkError, ServerStartError, OSError) as error:
+        return [SinkChange(pipeline.name, sink.label, f"can't be looked at: {error}")]
+
+
+def _refusable(
+    settings: Settings,
+    pipeline: Pipeline,
+    sink: Sink,
+    metadata: Sequence[Metadata],
+    changes_of: Callable[[SinkContext, pa.Schema], Sequence[str]],
+) -> list[SinkChange]:
+    name, label = pipeline.name, sink.label
+    require_extra("spark")  # rows are described by Arrow
+    try:
         context = sink_context(settings, pipeline, sink)
-        details = sink.changes(context, _row_schema(pipeline, sink, metadata))
+        details = changes_of(context, _row_schema(pipeline, sink, metadata))
     except TableMismatchError as error:
         return [SinkChange(name, label, error.reason, error.remedy, is_refused=True)]
-    except (ExtraMissingError, SinkError, ServerStartError, OSError) as error:
-        return [SinkChange(name, label, f"can't be looked at: {error}")]
     return [SinkChange(name, label, detail) for detail in details]
 
 

@@ -19,8 +19,8 @@ The way of a batch:
    files. A task that fails calls :meth:`TaskWriter.abort` instead.
 2. Spark may run a task again, also twice at the same time, also after it has succeeded. Each
    attempt has a writer of its own, and the pieces of one attempt reach the driver. Until
-   :meth:`SinkDriver.commit` nothing that a task wrote may be visible to readers, unless the sink is
-   ``AT_LEAST_ONCE``.
+   :meth:`SinkDriver.commit` nothing that a task wrote may be visible to readers, if the sink is
+   ``EXACTLY_ONCE``.
 3. The driver writes the batch's dead letters, then calls :meth:`SinkDriver.commit` with all
    pieces, or :meth:`SinkDriver.discard` where the batch is given up.
 4. A batch is repeated from the same offsets after a crash. A sink that records positions
@@ -68,10 +68,13 @@ if TYPE_CHECKING:
 class Guarantee(enum.StrEnum):
     """What a repeated batch may do to a sink; shown by ``plan``.
 
-    EXACTLY_ONCE: nothing. AT_LEAST_ONCE: its rows may be there again.
+    EXACTLY_ONCE: nothing, and its rows become visible together. EFFECTIVELY_ONCE: nothing, since
+    the ids of rows are those of their events; but rows become visible one by one, while tasks write
+    them. AT_LEAST_ONCE: its rows may be there again.
     """
 
     EXACTLY_ONCE = "exactly once"
+    EFFECTIVELY_ONCE = "effectively once"
     AT_LEAST_ONCE = "at least once"
 
 
@@ -550,6 +553,22 @@ class Sink(abc.ABC):
         Raises:
             SinkError: if the sink can't be reached, or can't take such rows.
             TableMismatchError: if the table that is there has other columns.
+        """
+
+
+class Provisionable(abc.ABC):
+    """A sink whose target ``headrace apply`` makes, and changes where the declaration is new.
+
+    Where steps hide the columns until the pipeline starts, only :meth:`Sink.open` makes it.
+    """
+
+    @abc.abstractmethod
+    def apply(self, context: SinkContext, schema: pa.Schema) -> Sequence[str]:
+        """Makes the changes that :meth:`Sink.changes` names, and returns them; repeatable.
+
+        Raises:
+            SinkError: as :meth:`Sink.changes`.
+            TableMismatchError: if something else would have to change; nothing is changed then.
         """
 
 

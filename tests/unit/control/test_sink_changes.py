@@ -6,12 +6,13 @@ import pyarrow as pa
 import pytest
 
 from headrace import Lake, Metadata, Pipeline, Postgres, Source, Topic
-from headrace.control.sink_changes import SinkChange, sink_changes
+from headrace.control.sink_changes import SinkChange, apply_sinks, sink_changes
 from headrace.control.sinks import sink_context
+from headrace.errors import SinkError, TableMismatchError
 from headrace.pipelines.source.record_columns import row_columns
 from headrace.runtime import extras
 from headrace.settings import Secret, Settings
-from headrace.sinks.api import Transaction
+from headrace.sinks.api import Provisionable, Transaction
 
 
 @dataclass
@@ -104,6 +105,42 @@ def test_a_lake_that_can_not_be_looked_at_refuses_nothing(settings):
     (change,) = changes(settings, View)
     assert not change.is_refused
     assert change.detail.startswith("can't be looked at: ")
+
+
+@dataclass(frozen=True)
+class Made(Lake, Provisionable):
+    """A sink whose target is made beforehand, or can't be."""
+
+    error: Exception | None = None
+
+    def apply(self, context, schema):
+        if self.error is not None:
+            raise self.error
+        return [f"{context.pipeline} made {', '.join(schema.names)}"]
+
+
+def applied(settings, *sinks):
+    return apply_sinks(settings, [replace(PIPELINE, sink=sink) for sink in sinks])
+
+
+def test_targets_that_headrace_makes_are_made_and_the_others_left(settings):
+    assert applied(settings, Lake("new"), Made("made")) == (
+        SinkChange("views-to-lake", "lake made", "views-to-lake made page, site"),
+    )
+    assert not (settings.root / "lake" / "new").exists()
+
+
+def test_a_target_that_would_have_to_change_otherwise_is_refused_and_the_next_is_made(settings):
+    mismatch = TableMismatchError("made", "column 'page' is long")
+    refused, made = applied(settings, Made("a", error=mismatch), Made("b"))
+    assert (refused.is_refused, refused.remedy) == (True, mismatch.remedy)
+    assert refused.detail == mismatch.reason
+    assert not made.is_refused
+
+
+def test_a_target_that_can_not_be_made_fails_the_command(settings):
+    with pytest.raises(SinkError, match="no answer"):
+        applied(settings, Made("a", error=SinkError("made", "no answer")))
 
 
 UNREACHABLE = "can't be looked at"

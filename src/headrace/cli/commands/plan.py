@@ -35,7 +35,8 @@ def plan(session: Session, *, exit_code: bool) -> Plan:
 def apply(session: Session) -> AppliedPlan:
     """Create declared topics, update those that differ.
 
-    Topics of standing queries that are missing are created, too.
+    Topics of standing queries that are missing are created, too, and so are the targets of sinks
+    that headrace makes itself.
 
     A change that Kafka does not allow is refused with the reason (exit code 3); the others are
     made.

@@ -40,7 +40,8 @@ def _planned(plan: Plan, screen: Screen) -> None:
 @view.register
 def _applied(plan: AppliedPlan, screen: Screen) -> None:
     _changes(plan, screen)
-    done = len(plan.changes) - len(plan.refused)
+    _sinks(plan, screen)
+    done = len(plan.changes) + len(plan.sinks) - len(plan.refused)
     screen.out.print(f"{done} change(s) made, {len(plan.refused)} refused.")
 
 
