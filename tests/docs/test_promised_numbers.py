@@ -12,7 +12,7 @@ from headrace.kafka.replay import MAX_REPLAYS
 from headrace.kafka.subscription import Membership
 from headrace.pipelines.source.bad_records import MAX_BATCH_BYTES, MAX_BYTES
 from headrace.pipelines.source.position_check import TRUNCATION_GRACE_SECONDS
-from headrace.transfer.instance import TransferTiming
+from headrace.transfer.timing import TransferTiming
 
 WORDS = {3: "three", 10: "ten", 60: "a minute"}
 MIB = 2**20

@@ -44,8 +44,8 @@ from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
 from headrace.settings.model import KafkaSettings
 from headrace.transfer.columns import TIMESTAMP
-from headrace.transfer.instance import TransferTiming
 from headrace.transfer.origin import ORIGIN
+from headrace.transfer.timing import TransferTiming
 
 HEADRACE = Path(sys.executable).with_name("headrace")
 ANY_TIME = ConfigEntry(TIMES_AHEAD, str(2**63 - 1), incremental_operation=AlterConfigOpType.SET)

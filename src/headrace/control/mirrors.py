@@ -26,7 +26,7 @@ from headrace.mirror.link import Link
 from headrace.mirror.positions import Position, committed_positions, find_starts
 from headrace.model import TopicPartition
 from headrace.settings import Settings
-from headrace.transfer.instance import Starts
+from headrace.transfer.starts import Starts
 from headrace.transfer.target import naming_site
 
 

@@ -36,7 +36,7 @@ from headrace.kafka.client import (
 from headrace.kafka.log_cuts import Seen, find_cuts_by_new_leaders
 from headrace.model import TopicPartition
 from headrace.transfer.committed_position import CommittedPosition
-from headrace.transfer.instance import Starts
+from headrace.transfer.starts import Starts
 from headrace.transfer.tail import offsets_since
 from headrace.transfer.target import naming_site
 

@@ -37,11 +37,13 @@ from headrace.pipelines.failures import FailureKind, RestartBudget, headline, ki
 from headrace.runtime.clock import now_in_ms
 from headrace.runtime.instance_name import process_name
 from headrace.transfer.committed_position import CommittedPosition
-from headrace.transfer.instance import SourceChangedError, Starts, TransferTiming
+from headrace.transfer.instance import SourceChangedError
 from headrace.transfer.refused_records import RefusedRecords
 from headrace.transfer.source_epochs import source_epochs
 from headrace.transfer.spark_query import DoneBatches, KafkaQuery
+from headrace.transfer.starts import Starts
 from headrace.transfer.target import naming_site
+from headrace.transfer.timing import TransferTiming
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

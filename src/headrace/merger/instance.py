@@ -15,8 +15,9 @@ from headrace.merger.position import OutputPosition
 from headrace.merger.starts import find_starts
 from headrace.merger.status import MergerStatus
 from headrace.model import TopicPartition
-from headrace.transfer.instance import Starts, TransferInstance, TransferProgress
+from headrace.transfer.instance import TransferInstance, TransferProgress
 from headrace.transfer.site_times import SITE_TIMES, read_site_time
+from headrace.transfer.starts import Starts
 from headrace.transfer.target import Rejection
 
 

@@ -27,7 +27,7 @@ from headrace.merger.position import (
     positions_of,
 )
 from headrace.model import TopicPartition
-from headrace.transfer.instance import Starts
+from headrace.transfer.starts import Starts
 
 
 def find_starts(

@@ -11,9 +11,11 @@ from headrace.mirror.link import Link
 from headrace.mirror.positions import Position, find_starts, positions_of
 from headrace.mirror.status import MirrorStatus
 from headrace.model import TopicPartition
-from headrace.transfer.instance import Starts, TransferInstance, TransferTiming
+from headrace.transfer.instance import TransferInstance
 from headrace.transfer.site_times import ensure_site_times
+from headrace.transfer.starts import Starts
 from headrace.transfer.target import Rejection
+from headrace.transfer.timing import TransferTiming
 
 
 class MirrorInstance(TransferInstance[Position]):

@@ -33,7 +33,7 @@ from headrace.kafka.client import (
 from headrace.kafka.log_cuts import Seen, find_cuts
 from headrace.mirror.link import Link
 from headrace.model import TopicPartition
-from headrace.transfer.instance import Starts
+from headrace.transfer.starts import Starts
 from headrace.transfer.tail import Copies, last_origins
 from headrace.transfer.target import naming_site
 

@@ -22,14 +22,15 @@ from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
 from headrace.transfer.open_transactions import OpenTransactions
 from headrace.transfer.refused_records import RefusedRecords
+from headrace.transfer.starts import Start, Starts
 from headrace.transfer.status import TransferState
 from headrace.transfer.target import Rejection, TransferTarget
+from headrace.transfer.timing import TransferTiming
 from headrace.transfer.writing import RejectedBatchError, end_transaction
 
 _LOG = logging.getLogger("headrace.transfer")
 _LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
 _WAITED_FOR = frozenset({Meaning.UNREACHABLE, Meaning.TRANSIENT, Meaning.REBALANCING})
-Start = TypeVar("Start")
 NewStart = TypeVar("NewStart", contravariant=True)  # noqa: PLC0105 - as typing's own names
 
 
@@ -46,31 +47,6 @@ _INTERRUPTIONS = (
     TransactionFencedError,
     TransactionUnsettledError,
 )
-
-
-@dataclass(frozen=True)
-class TransferTiming:
-    """How long an instance waits.
-
-    Attributes:
-        take_seconds: one read waits this long for its records.
-        start_seconds: the interval of requests where partitions begin, while no broker answers.
-        check_seconds: the interval of checks of topics, of transactions that stay open, and of
-            partitions that are refused or not there yet.
-        max_retry_seconds: a record that the target does not take is tried again after
-            ``check_seconds``, and then after twice the time before, at most this: each try makes
-            all partitions begin anew.
-        hung_seconds: a target that returns no positions for this time is reported: brokers end a
-            transaction whose instance is gone within twenty seconds.
-        restart_seconds: the delay before it restarts from the committed positions.
-    """
-
-    take_seconds: float = 0.1
-    start_seconds: float = 1.0
-    check_seconds: float = 30.0
-    max_retry_seconds: float = 900.0
-    hung_seconds: float = 60.0
-    restart_seconds: float = 1.0
 
 
 @dataclass(slots=True)
@@ -97,21 +73,6 @@ class MovedRecords:
         self.value_bytes += other.value_bytes
         self.loops_skipped += other.loops_skipped
         self.late += other.late
-
-
-@dataclass(frozen=True, slots=True)
-class Starts(Generic[Start]):
-    """Positions of the partitions that the group shares, and reasons why some can't go on.
-
-    Attributes:
-        positions: of those that can be moved on.
-        refused: those that can't, and why.
-        awaited: those that the source does not have yet.
-    """
-
-    positions: Mapping[TopicPartition, Start]
-    refused: Mapping[TopicPartition, RefusedError]
-    awaited: frozenset[TopicPartition]
 
 
 class Carrier(Protocol[NewStart]):

@@ -5,15 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
 
 from headrace.errors import TransferRecordError
 from headrace.model import TopicPartition
-
-if TYPE_CHECKING:
-    from headrace.transfer.instance import Starts, TransferTiming
-
-Start = TypeVar("Start")
+from headrace.transfer.starts import Start, Starts
+from headrace.transfer.timing import TransferTiming
 
 
 @dataclass(frozen=True, slots=True)

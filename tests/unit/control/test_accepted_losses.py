@@ -18,7 +18,7 @@ from headrace.merger.plan import ClockSource, MergePlan
 from headrace.mirror.link import Link
 from headrace.mirror.positions import Position
 from headrace.model import TopicPartition
-from headrace.transfer.instance import Starts
+from headrace.transfer.starts import Starts
 
 SOURCE, COPY = TopicPartition("a", 0), TopicPartition("waw.a", 0)
 LINK = Link("m", "headrace.mirror.m", "waw", "central", {}, {}, {"a": "waw.a"})

@@ -12,7 +12,7 @@ from headrace.errors import DispatcherLossError, DispatcherNotRefusedError
 from headrace.kafka.client import LiveTopic
 from headrace.model import TopicPartition
 from headrace.transfer.committed_position import CommittedPosition
-from headrace.transfer.instance import Starts
+from headrace.transfer.starts import Starts
 
 PARTITION = TopicPartition("clicks", 0)
 ROUTE = Route("d", "headrace.dispatcher.d.waw", "central", "waw", {}, {}, "clicks", "events")

@@ -10,8 +10,8 @@ from headrace.dispatcher.route_run import RouteRun
 from headrace.model import TopicPartition
 from headrace.settings.model import RestartSettings
 from headrace.transfer.committed_position import CommittedPosition
-from headrace.transfer.instance import Starts
 from headrace.transfer.spark_query import DoneBatches
+from headrace.transfer.starts import Starts
 
 RECORDS = 7
 ROUTE = Route("d", "headrace.dispatcher.d.waw", "central", "waw", {}, {}, "clicks", "events")

@@ -13,7 +13,7 @@ from headrace.errors import DispatcherCoresError, DispatcherRecordError
 from headrace.model import TopicPartition
 from headrace.settings.model import RestartSettings
 from headrace.transfer.committed_position import CommittedPosition
-from headrace.transfer.instance import Starts
+from headrace.transfer.starts import Starts
 from headrace.transfer.target import Rejection
 
 

@@ -22,9 +22,11 @@ from headrace.mirror.link import Link
 from headrace.mirror.positions import Position
 from headrace.model import TopicPartition
 from headrace.transfer import instance as instance_module
-from headrace.transfer.instance import MovedRecords, Starts, TransferTiming
+from headrace.transfer.instance import MovedRecords
+from headrace.transfer.starts import Starts
 from headrace.transfer.status import TransferState
 from headrace.transfer.target import Rejection
+from headrace.transfer.timing import TransferTiming
 from headrace.transfer.writing import RejectedBatchError
 
 LINK = Link("m", "g", "waw", "central", {}, {"bootstrap.servers": "t:1"}, {"a": "waw.a"})

@@ -1,0 +1,30 @@
+"""How long an instance of a mirror or a merger waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TransferTiming:
+    """How long an instance waits.
+
+    Attributes:
+        take_seconds: one read waits this long for its records.
+        start_seconds: the interval of requests where partitions begin, while no broker answers.
+        check_seconds: the interval of checks of topics, of transactions that stay open, and of
+            partitions that are refused or not there yet.
+        max_retry_seconds: a record that the target does not take is tried again after
+            ``check_seconds``, and then after twice the time before, at most this: each try makes
+            all partitions begin anew.
+        hung_seconds: a target that returns no positions for this time is reported: brokers end a
+            transaction whose instance is gone within twenty seconds.
+        restart_seconds: the delay before it restarts from the committed positions.
+    """
+
+    take_seconds: float = 0.1
+    start_seconds: float = 1.0
+    check_seconds: float = 30.0
+    max_retry_seconds: float = 900.0
+    hung_seconds: float = 60.0
+    restart_seconds: float = 1.0
