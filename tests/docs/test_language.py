@@ -1,8 +1,4 @@
-"""The words of code, messages and pages: what a test can hold of "Words" in CONTRIBUTING.md.
-
-An offence that stands in ``language/AREA.txt`` is known and is to be corrected. Its line goes with
-it: a line without an offence fails the test, too, so the lists only get shorter.
-"""
+"""The words of code, messages and pages: what a test can hold of "Words" in CONTRIBUTING.md."""
 
 from __future__ import annotations
 
@@ -53,25 +49,17 @@ def programs(root: Path) -> dict[str, str]:
     return {str(file.relative_to(root)): file.read_text(encoding="utf-8") for file in kept}
 
 
-@pytest.fixture(scope="session")
-def offences(programs: dict[str, str], pages: dict[str, str]) -> dict[str, set[str]]:
-    """What these checks have against code and pages: lines of the lists, by area."""
-    found = defaultdict(set)
-    for file, text in programs.items():
-        for offence in _of_program(text):
-            found[_area(file)].add(f"{file}: {offence}")
-    for page, text in pages.items():
-        for offence in _banned(_FENCED.sub("", text)):
-            found["docs"].add(f"{page}: {offence}")
-    for file, offence in _ambiguous(programs):
-        found[_area(file)].add(f"{file}: {offence}")
-    return found
-
-
-def test_words_are_plain(offences: dict[str, set[str]], root: Path) -> None:
-    known = _known(root)
-    new = {line for area, lines in offences.items() for line in lines - known[area]}
-    assert not new, "\n".join(["write it differently:", *sorted(new)])
+def test_words_are_plain(programs: dict[str, str], pages: dict[str, str]) -> None:
+    offences = [
+        *(f"{file}: {offence}" for file, text in programs.items() for offence in _of_program(text)),
+        *(
+            f"{page}: {offence}"
+            for page, text in pages.items()
+            for offence in _banned(_FENCED.sub("", text))
+        ),
+        *(f"{file}: {offence}" for file, offence in _ambiguous(programs)),
+    ]
+    assert not offences, "\n".join(["write it differently:", *sorted(offences)])
 
 
 def test_lines_of_pages_are_short(pages: dict[str, str]) -> None:
@@ -82,11 +70,6 @@ def test_lines_of_pages_are_short(pages: dict[str, str]) -> None:
         if len(line) > _LINE and not line.lstrip().startswith("|")
     ]
     assert long == []
-
-
-def test_a_corrected_offence_is_off_its_list(offences: dict[str, set[str]], root: Path) -> None:
-    corrected = {line for area, lines in _known(root).items() for line in lines - offences[area]}
-    assert not corrected, "\n".join(["take off the lists:", *sorted(corrected)])
 
 
 @pytest.mark.parametrize(
@@ -113,18 +96,6 @@ def test_an_offence_is_noticed(program: str, offence: str) -> None:
 def test_a_sentence_is_no_fragment() -> None:
     assert not list(_of_program("def on():\n    '''On one machine, nothing listens.'''"))
     assert not list(_of_program("def of():\n    '''Offsets of a group. Of no other.'''"))
-
-
-def _area(file: str) -> str:
-    """The folder of the package that the file is in, ``examples``, or the package itself."""
-    parts = Path(file).parts
-    return parts[0] if parts[0] != "src" else parts[2].removesuffix(".py").strip("_")
-
-
-def _known(root: Path) -> defaultdict[str, set[str]]:
-    lists = (root / "tests" / "docs" / "language").glob("*.txt")
-    known = {file.stem: set(file.read_text(encoding="utf-8").splitlines()) for file in lists}
-    return defaultdict(set, known)
 
 
 def _of_program(text: str) -> Iterator[str]:

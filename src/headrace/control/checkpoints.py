@@ -146,7 +146,7 @@ def missing_partitions(
     """
     declared = {source.topic.name: source.topic.partitions for source in pipeline.sources}
     # A partition within the declared number needs no broker, so pausing works while Kafka is away.
-    beyond = [each for each in partitions if each.partition >= declared[each.topic]]
+    beyond = [at for at in partitions if at.partition >= declared[at.topic]]
     topics = [partition.topic for partition in beyond]
     live = describe(broker_config(settings), topics) if topics else {}
     counts = {name: len(topic.all_partitions) for name, topic in live.items()}
@@ -162,7 +162,7 @@ def hold(settings: Settings, pipeline: Pipeline, partitions: Iterable[TopicParti
     state, paused = _state(settings, pipeline), list(partitions)
     for source in pipeline.sources:
         name = source.topic.name
-        state.pause(name, frozenset(each.partition for each in paused if each.topic == name))
+        state.pause(name, frozenset(at.partition for at in paused if at.topic == name))
 
 
 def _state(settings: Settings, pipeline: Pipeline) -> SourceState:
@@ -182,7 +182,7 @@ def _held(settings: Settings, pipeline: Pipeline) -> Iterator[None]:
 def _positions(settings: Settings, pipeline: Pipeline) -> Iterator[PartitionPositions]:
     config = broker_config(settings)
     topics = describe(config, [source.topic.name for source in pipeline.sources])
-    partitions = [each for topic in topics.values() for each in topic.all_partitions]
+    partitions = [at for topic in topics.values() for at in topic.all_partitions]
     committed = group_offsets(config, pipeline.consumer_group, partitions)
     table = _in_table(settings, pipeline, topics)
     for partition, (earliest, latest) in watermarks(config, partitions).items():

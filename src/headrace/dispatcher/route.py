@@ -130,7 +130,7 @@ class Route:
 
         place = f.concat_ws("/", f.lit(self.source_site), "topic", "partition", "offset")
         time = f.unix_millis("timestamp").cast("string")
-        has_time = f.exists(headers, lambda each: each["key"] == TIMESTAMP)
+        has_time = f.exists(headers, lambda header: header["key"] == TIMESTAMP)
         timed = f.when(has_time, headers).otherwise(
             f.array_append(headers, header(TIMESTAMP, time))
         )

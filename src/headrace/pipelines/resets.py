@@ -155,7 +155,7 @@ class Resets:
             return None
         topics = [source.topic.name for source in self.pipeline.sources]
         live = {topic: self.cluster.live(topic) for topic in topics}
-        offsets = {t: SourceOffset(t, each.topic_id, each.latest, 0) for t, each in live.items()}
+        offsets = {t: SourceOffset(t, at.topic_id, at.latest, 0) for t, at in live.items()}
         names = [ids.reprocess]
         for number in range(1, (newest_checkpoint(self.pipeline.name, restored.to) or 0) + 1):
             checkpoint = CheckpointIds(self.pipeline.name, number)

@@ -206,4 +206,4 @@ class StartChecks:
         ranges = {f"--from {e.start.isoformat()} --to {e.end.isoformat()}": None for e in entries}
         if len(entries) < len(parts):
             return reprocess_command(self.pipeline.name)
-        return ", ".join(reprocess_command(self.pipeline.name, each) for each in ranges)
+        return ", ".join(reprocess_command(self.pipeline.name, read) for read in ranges)

@@ -285,8 +285,8 @@ class PostgresDriver(SinkDriver):
 
 def _left(staged: Sequence[StagedRows], counts: Mapping[str, int]) -> list[str]:
     """Returns the pieces without some rows of each staging table."""
-    left = [StagedRows(each.table, each.rows - counts.get(each.table, 0)) for each in staged]
-    return [msgspec.json.encode(each).decode() for each in left]
+    left = [StagedRows(piece.table, piece.rows - counts.get(piece.table, 0)) for piece in staged]
+    return [msgspec.json.encode(piece).decode() for piece in left]
 
 
 def _try_without_rows(connection: Connection, spec: TargetSpec, staging: str) -> None:

@@ -71,7 +71,7 @@ def insert_rows(
     """
     faults = []
     types = column_types(connection, table.name)
-    faults_of_types = {each.name: each.fault(Kind.JSON) for each in types}
+    faults_of_types = {column.name: column.fault(Kind.JSON) for column in types}
     for name in rounded_within(connection, table.name, types):
         faults_of_types[name] = (
             f"column {name!r} has parts that would round values or read them in several ways"
@@ -82,10 +82,10 @@ def insert_rows(
         if unknown:
             detail = f"table {table.name!r} has no column {unknown[0]!r} that can be written"
             faults += [RowFault(index, "unknown-column", detail) for index, _ in run]
-        elif details := [each for name in columns if (each := faults_of_types[name])]:
+        elif details := [fault for name in columns if (fault := faults_of_types[name])]:
             faults += [RowFault(index, "wrong-value", details[0]) for index, _ in run]
         else:
-            used = [each for each in types if each.name in columns]
+            used = [column for column in types if column.name in columns]
             faults += _Insertion(connection, table, columns, used).take(list(run))
     return faults
 

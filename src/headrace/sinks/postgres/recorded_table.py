@@ -189,10 +189,10 @@ def find_recorded(connection: Connection, name: str) -> RecordedTable:
         if record.oid == own or (oid == own and not record.is_of_another_schema)
     ]
     # A name without a schema may be that of another table since a restore, whose oids are new.
-    same.sort(key=lambda each: (each.oid != own, not each.is_in_tables, "." not in each.target))
+    same.sort(key=lambda it: (it.oid != own, not it.is_in_tables, "." not in it.target))
     targets = [*dict.fromkeys(record.target for record in same)]
     # Earlier versions have recorded tables of one name in several schemas under that name alone.
-    taken = {each.target for each in records if each.is_in_tables and each.oid not in {None, own}}
+    taken = {it.target for it in records if it.is_in_tables and it.oid not in {None, own}}
     if not targets or targets[0] in taken:
         targets.insert(0, _new(connection, name, known, own))
     return RecordedTable(name, tuple(targets))
@@ -326,7 +326,7 @@ def _names_of_missing(connection: Connection, name: str) -> set[str]:
     [(path,)] = connection.execute(_SEARCH_PATH).fetchall()
     schema, _, relation = name.rpartition(".")
     if not schema:
-        return {name, *(f"{each}.{relation}" for each in path)}
+        return {name, *(f"{schema}.{relation}" for schema in path)}
     return {name, relation} if schema in path else {name}
 
 

@@ -104,7 +104,7 @@ def _columns(
         columns = ", ".join(spec.sketches)
         reason = f"a value of {columns} is no sketch of headrace: {error}"
         raise SinkError(f"table {spec.table}", reason) from error
-    return [*(each.estimate for each in values), *(each.sketch for each in values)]
+    return [*(value.estimate for value in values), *(value.sketch for value in values)]
 
 
 def _slices(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
@@ -134,7 +134,7 @@ def _update_sketches(spec: TargetSpec) -> Composed:
         for name, value in zip(changed, values, strict=True)
     )
     types = ["oid", "tid", *["bigint"] * len(spec.distinct), *["bytea"] * len(spec.distinct)]
-    arrays = [f"${number}::{each}[]" for number, each in enumerate(types, 1)]
+    arrays = [f"${number}::{kind}[]" for number, kind in enumerate(types, 1)]
     return sql.SQL(
         "UPDATE {} AS target SET {} FROM unnest({})"
         " AS merged (_headrace_table, _headrace_place, {})"

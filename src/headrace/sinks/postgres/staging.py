@@ -125,10 +125,10 @@ def _creation(
     from psycopg import sql
 
     copied = "" if spec.deletes else "INCLUDING CONSTRAINTS"
-    nullable = [each for each in used if each.name not in spec.key] if spec.deletes else []
+    nullable = [column for column in used if column.name not in spec.key] if spec.deletes else []
     changes = [
         *(("DROP COLUMN {} CASCADE", name) for name in unused),
-        *(("ALTER COLUMN {} DROP NOT NULL", each.name) for each in nullable),
+        *(("ALTER COLUMN {} DROP NOT NULL", column.name) for column in nullable),
         *(("ALTER COLUMN {} SET NOT NULL", name) for name in spec.key if not spec.takes_null_keys),
         *(("ADD COLUMN {} boolean NOT NULL", name) for name in spec.staged[len(spec.columns) :]),
         ("ADD COLUMN {} bigserial", ORDER),
@@ -143,8 +143,8 @@ def _creation(
     )
     without_domain = (
         sql.SQL("ALTER TABLE {} ALTER COLUMN {} TYPE {}").format(
-            table, sql.Identifier(each.name), sql.SQL(each.plain)
+            table, sql.Identifier(column.name), sql.SQL(column.plain)
         )
-        for each in nullable
+        for column in nullable
     )
     return sql.SQL("; ").join([create, *alter, *without_domain])

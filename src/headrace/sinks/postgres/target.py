@@ -179,9 +179,9 @@ def _check_types(connection: Connection, spec: TargetSpec, columns: Sequence[Col
     Raises:
         TableMismatchError: if one would change most of them.
     """
-    for each in columns:
-        is_written = each.name in spec.columns
-        if is_written and (fault := each.fault(spec.kinds.get(each.name))):
+    for column in columns:
+        is_written = column.name in spec.columns
+        if is_written and (fault := column.fault(spec.kinds.get(column.name))):
             raise TableMismatchError(spec.table, fault)
     for name in rounded_within(connection, spec.table, columns):
         if name in spec.columns:
@@ -222,12 +222,12 @@ def _check_key(connection: Connection, spec: TargetSpec, columns: Sequence[Colum
         )
         raise TableMismatchError(spec.table, reason)
     if spec.mode == "upsert" and spec.newest_by is None:
-        for each in columns:
-            is_key = each.name in spec.key
-            if is_key and each.has_equal_texts(spec.kinds.get(each.name)):
+        for column in columns:
+            is_key = column.name in spec.key
+            if is_key and column.has_equal_texts(spec.kinds.get(column.name)):
                 reason = (
-                    f"its column {each.name!r} is {each.declared}, which takes texts that differ"
-                    " for one key, and they are in several partitions: name `newest_by`, or make"
-                    " it text with a deterministic collation"
+                    f"its column {column.name!r} is {column.declared}, which takes texts that"
+                    " differ for one key, and they are in several partitions: name `newest_by`, or"
+                    " make it text with a deterministic collation"
                 )
                 raise TableMismatchError(spec.table, reason)

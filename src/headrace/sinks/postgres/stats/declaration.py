@@ -233,7 +233,7 @@ class Stats(Sink, CountsEvents):
             ExtraMissingError: if psycopg is not installed.
             SinkUnavailableError: if the server does not answer.
         """
-        count = next((name for name, each in self.measures.items() if is_a(each, Count)), None)
+        count = next((name for name, kind in self.measures.items() if is_a(kind, Count)), None)
         event_time = self.event_time or context.event_time
         if count is None or event_time is None:
             return None

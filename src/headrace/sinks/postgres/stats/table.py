@@ -158,7 +158,7 @@ def spec_of(
     key = list(grouping.key)
     question = (quoted(connection, table), len(key), key)
     [(takes_null_keys,)] = connection.execute(_TAKES_NULL_KEYS, question).fetchall()
-    distinct = [name for name, each in grouping.measures.items() if isinstance(each, Distinct)]
+    distinct = [name for name, kind in grouping.measures.items() if isinstance(kind, Distinct)]
     return TargetSpec(
         table,
         grouping.columns,

@@ -78,11 +78,11 @@ class UniqueStatsWriter:
         if len(indices):
             usable = rows.take(indices) if rejected else rows
             of_sums = self._sums.write(usable)
-            rejected += [replace(each, index=int(indices[each.index])) for each in of_sums]
-        kept = np.setdiff1d(np.arange(rows.num_rows), [each.index for each in rejected])
+            rejected += [replace(row, index=int(indices[row.index])) for row in of_sums]
+        kept = np.setdiff1d(np.arange(rows.num_rows), [row.index for row in rejected])
         if len(kept):
             self._stage(rows.take(kept), RowHashes(hashes.keys[kept], hashes.values[kept]))
-        return sorted(rejected, key=lambda each: each.index)
+        return sorted(rejected, key=lambda row: row.index)
 
     def close(self) -> Sequence[str]:
         """Returns the piece, if anything is staged."""
