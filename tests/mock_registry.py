@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +21,7 @@ class MockRegistry:
 
     Attributes:
         subjects: the text of version 1 of each subject.
+        kinds: of the schemas of subjects that are not Avro.
         requests: method and path of each request, in order.
         authorization: of the last request.
         status: what every request is answered with instead; ``None``: what the API says.
@@ -30,6 +32,7 @@ class MockRegistry:
     def __init__(self) -> None:
         self.schemas: list[tuple[str, str]] = []
         self.subjects: dict[str, str] = {}
+        self.kinds: dict[str, str] = {}
         self._references: dict[str, list[dict]] = {}
         self.requests: list[str] = []
         self.authorization: str | None = None
@@ -66,20 +69,29 @@ class MockRegistry:
             self.schemas.append(entry)
         return self.schemas.index(entry) + 1
 
+    def guid(self, schema_id: int) -> uuid.UUID:
+        """Returns the other name of a schema, as registries since Confluent's 8.0 have it."""
+        return uuid.UUID(int=schema_id << 64)
+
     def answer(self, path: str, body: bytes) -> tuple[int, dict]:
         """Returns the status and the document for a request."""
         self.answers.wait()
         if self.status is not None:
             return self.status, {"error_code": self.status * 100, "message": "as it was told"}
         if body:
-            return 200, {"id": self.add(json.loads(json.loads(body)["schema"]))}
+            document = json.loads(body)
+            kind = document.get("schemaType", "AVRO")
+            return 200, {"id": self.add_text(document["schema"], kind)}
         if path.startswith("/subjects/"):
             subject = path.split("/")[2]
             if subject not in self.subjects:
                 return 404, {"error_code": 40401, "message": f"Subject {subject} not found"}
-            return 200, {"subject": subject, "version": 1, **self._document(self.subjects[subject])}
-        number = int(path.partition("?")[0].rpartition("/")[2])
-        if number > len(self.schemas):
+            document = self._document(self.subjects[subject])
+            kind = self.kinds.get(subject, "AVRO")
+            return 200, {"subject": subject, "version": 1, "schemaType": kind, **document}
+        name = path.partition("?")[0].rpartition("/")[2]
+        number = uuid.UUID(name).int >> 64 if "/guids/" in path else int(name)
+        if not 0 < number <= len(self.schemas):
             return 404, {"error_code": 40403, "message": f"Schema {number} not found"}
         text, kind = self.schemas[number - 1]
         return 200, {**self._document(text), "schemaType": kind}

@@ -23,13 +23,15 @@ from typing import Annotated, Any, ClassVar, Literal, TypedDict
 
 import fastavro
 
-from headrace import EpochMillis, Precision
+from headrace import Avro, EpochMillis, Json, JsonSchema, Precision
+from headrace.model import Format
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND, MILLISECOND = timedelta(microseconds=1), timedelta(milliseconds=1)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 _NUMBERS = count()
+FORMATS: Sequence[Format] = (Json(), Json(), Avro(), Avro(), JsonSchema())
 OfAny = Callable[[Any], Any]
 
 ODD_TEXTS = ["", " ", "null", "NaN", "\\N", "\\.", "'", '"', "\\", "a,b\n", "\r\n", "\t", "\0"]
@@ -627,13 +629,15 @@ class Sending:
 
     Attributes:
         record: the event class: ``id`` and ``who`` are texts, ``at`` is the event time.
-        is_avro: whether the records are Avro, or JSON.
+        format: of the records.
+        in_header: whether the ids of their schemas are in headers, where they have any.
         rejects_late: whether events of more than an hour before ``now`` are rejected as late.
         sent: the records.
     """
 
     record: Record
-    is_avro: bool
+    format: Format
+    in_header: bool
     rejects_late: bool
     sent: Sequence[Sent]
 
@@ -643,7 +647,8 @@ def any_sending(rng: Random, now: datetime, most: int) -> Sending:
 
     Events of more than a day after ``now`` are rejected.
     """
-    is_avro, rejects_late = rng.random() < 0.4, rng.random() < 0.5
+    record_format, rejects_late = rng.choice(FORMATS), rng.random() < 0.5
+    is_avro = isinstance(record_format, Avro)
     time = rng.choice([Time(), Millis()])
     fixed = {"id": Held(Text(), False), "at": Held(time, False), "who": Held(Text(), False)}
     record = any_record(rng, 2, fixed, has_any=not is_avro)
@@ -677,7 +682,7 @@ def any_sending(rng: Random, now: datetime, most: int) -> Sending:
             value, reason = rng.choice(_broken(value, is_avro=is_avro))
         sent.append(Sent(value, event, reason))
         events += [] if reason else [event]
-    return Sending(record, is_avro, rejects_late, sent)
+    return Sending(record, record_format, rng.random() < 0.3, rejects_late, sent)
 
 
 def _reason(at: datetime, now: datetime, *, rejects_late: bool) -> str:

@@ -1,4 +1,4 @@
-"""Avro events through a real schema registry, on both paths."""
+"""Events of Avro and JSON Schema through a real schema registry, on both paths."""
 
 import io
 import json
@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from tests.integration.flow import NOW_MS, Flow
 from tests.integration.schema_registry_server import SchemaRegistryServer
@@ -22,7 +23,7 @@ from tests.integration.service import Service
 from tests.integration.test_sinks import records
 from tests.waiting import FLUSH_SECONDS
 
-from headrace import Avro, EpochMillis, Kafka, Lake, Pipeline, Precision, Topic
+from headrace import Avro, EpochMillis, JsonSchema, Kafka, Lake, Pipeline, Precision, Topic
 from headrace.cli import main
 from headrace.errors import RegistryUnreachableError
 from headrace.kafka.client import connected_producer
@@ -61,6 +62,7 @@ ITEM = {
     ],
 }
 JSON_SCHEMA = json.dumps({"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"})
+JSON_DRAFT = {"$schema": "http://json-schema.org/draft-07/schema#"}
 AT = {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}
 NOTE = {"name": "note", "type": ["null", "string"], "default": None}
 
@@ -267,3 +269,68 @@ def test_where_the_registry_rejects_a_changed_event_class_nothing_is_sent(servic
     assert len(service.records("visits")) == 1
     flow.write_text(flow.read_text().replace("site: str", "site: str | None"))
     assert service.command("produce", name, str(lines))["sent"] == 1
+
+
+JSON_FLOW = AVRO_FLOW.replace("Avro", "JsonSchema")
+
+
+def test_json_schema_events_over_http_and_from_a_file_are_what_other_clients_read(
+    broker, registry, client, tmp_path
+):
+    table = f'[schema_registry]\nurl = "{registry.settings.url}"'
+    service = Service(tmp_path, broker.bootstrap_servers, f"-{uuid.uuid4().hex[:6]}", table)
+    (tmp_path / "flow.py").write_text(JSON_FLOW.format(suffix=service.suffix))
+    service.command("apply")
+    name = f"visits{service.suffix}"
+    lines = service.folder / "visits.ndjson"
+    lines.write_text(json.dumps(VISIT | {"id": "v2", "undeclared": 1}) + "\n")
+    assert service.command("produce", name, str(lines))["sent"] == 1
+    with service.running():
+        token = service.token()
+        answer = service.post("visits", token, json.dumps(VISIT))
+        assert answer.status_code == 202, answer.text
+    context = SerializationContext(name, MessageField.VALUE)
+    schema = client.get_latest_version(f"{name}-value").schema
+    read = JSONDeserializer(schema.schema_str)
+    records = service.records("visits")
+    assert {record.key(): read(record.value(), context) for record in records} == {
+        b"v1": VISIT,
+        b"v2": VISIT | {"id": "v2"},
+    }
+    assert schema.schema_type == "JSON"
+    arguments = ("tail", name, "--from", "earliest", "--once", "--json", "--project")
+    shown = CliRunner().invoke(main, [*arguments, str(service.folder)])
+    values = [json.loads(line)["value"] for line in shown.output.splitlines()]
+    assert sorted(json.loads(value)["id"] for value in values) == ["v1", "v2"]
+    other = {"type": "object", "properties": {"id": {"type": "integer"}}}
+    client.set_compatibility(f"{name}-value", "NONE")
+    client.register_schema(f"{name}-value", Schema(json.dumps(JSON_DRAFT | other), "JSON"))
+    warnings = [warning["message"] for warning in service.command("plan")["warnings"]]
+    said = "by the schema '{}-value' field 'id' may be an integer, expected string"
+    assert any(said.format(name) in warning for warning in warnings)
+
+
+@pytest.mark.parametrize("path", ["fused", "stepped"])
+def test_json_schema_events_of_other_clients_land_and_bad_ones_are_dead_letters(flow, client, path):
+    topic = Topic(f"{flow.name}-json", event=Order, format=JsonSchema(), event_time="at")
+    flow.create(topic.name, 1)
+    flow.create(topic.dead_letters, 1)
+    context = SerializationContext(topic.name, MessageField.VALUE)
+    write = JSONSerializer(json.dumps(JSON_DRAFT | {"title": "Order", "type": "object"}), client)
+    event = order(1, note="n", undeclared={"x": 1})
+    event |= {"at": int(event["at"].timestamp() * 1000), "items": [{"sku": "a", "price": "1.50"}]}
+    values = [write(event, context), write(event | {"id": 7}, context), None]
+    flow.send([*values, json.dumps(event | {"id": "o2"}).encode()], topic=topic.name)
+    steps = [with_count] if path == "stepped" else []
+    outcome = flow.run(Pipeline(path, topic, Lake(path, ("day",)), steps=steps))[path]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    rows = sorted(flow.rows(path), key=lambda row: row["id"])
+    assert [(row["id"], row["note"]) for row in rows] == [("o1", "n"), ("o2", "n")]
+    assert rows[0]["items"] == [{"sku": "a", "price": Decimal("1.50")}]
+    letters = [stored.letter for stored in flow.dead(topic.name)]
+    assert [(letter.offset, letter.reason) for letter in letters] == [
+        (1, "wrong-type"),
+        (2, "null-value"),
+    ]
+    assert letters[0].value == values[1]
+    assert "field 'id' is an integer" in letters[0].detail

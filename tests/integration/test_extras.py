@@ -291,10 +291,13 @@ def test_the_extra_postgres_loads_offline_files(bare, postgres, tmp_path):
         assert connection.execute("SELECT count(*) FROM raw_item").fetchone() == (2,)
 
 
-def test_the_extra_avro_writes_events_and_is_named_where_it_is_missing(bare, project):
+@pytest.mark.parametrize(("extra", "format_"), [("avro", "Avro"), ("jsonschema", "JsonSchema")])
+def test_the_extra_of_a_format_writes_events_and_is_named_where_it_is_missing(
+    bare, project, extra, format_
+):
     with (project.folder / "flow.py").open("a") as flow:
-        flow.write("from headrace import Avro\n")
-        flow.write(f"visits = Topic('visits{project.suffix}', event=Click, format=Avro())\n")
+        flow.write(f"from headrace import {format_}\n")
+        flow.write(f"visits = Topic('visits{project.suffix}', event=Click, format={format_}())\n")
     file = project.folder / "visits.ndjson"
     file.write_bytes(EVENT)
     words = ("produce", f"visits{project.suffix}", file, "--json", "--project", project.folder)
@@ -304,9 +307,9 @@ def test_the_extra_avro_writes_events_and_is_named_where_it_is_missing(bare, pro
         project.apply(bare())
         done = bare().run(*words)
         assert done.returncode == 1
-        assert "pip install 'headrace[avro]'" in json.loads(done.stdout)["message"]
+        assert f"pip install 'headrace[{extra}]'" in json.loads(done.stdout)["message"]
         assert registry.requests == []
-        done = bare("avro").run(*words)
+        done = bare(extra).run(*words)
     assert done.returncode == 0, done.stdout + done.stderr
     assert project.records("visits") == 1
 

@@ -27,6 +27,7 @@ from tests.contracts.fidelity import (
     DAY,
     EPOCH,
     FIRST,
+    FORMATS,
     MICROSECOND,
     Exact,
     Integer,
@@ -45,6 +46,7 @@ from headrace import (
     Avro,
     Count,
     Json,
+    JsonSchema,
     Kafka,
     Lake,
     Latest,
@@ -59,7 +61,9 @@ from headrace import (
     Unique,
     WriteMode,
 )
-from headrace.events.avro import HEADER, AvroTexts
+from headrace.events.avro import AvroTexts
+from headrace.events.json_schema import json_text
+from headrace.events.wire_format import HEADER, SCHEMA_ID_HEADER
 from headrace.kafka.client import connected_producer
 from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.schema_registry import SchemaRegistry
@@ -117,7 +121,7 @@ class Site:
             str(folder / "staging"),
             registry.settings,
         )
-        self.topics = {is_avro: f"fidelity-{uuid.uuid4().hex[:8]}" for is_avro in (True, False)}
+        self.topics = {of: f"fidelity-{uuid.uuid4().hex[:8]}" for of in dict.fromkeys(FORMATS)}
         self.target = f"fidelity-{uuid.uuid4().hex[:8]}"
         for name in (*self.topics.values(), self.target):
             make_topic(self.client, name)
@@ -131,9 +135,10 @@ class Site:
 
     def send(self, sending: Sending) -> tuple[Topic, OffsetRange]:
         """Appends the records to the topic of their format."""
-        topic = topic_of(sending, self.topics[sending.is_avro])
+        topic = topic_of(sending, self.topics[sending.format])
         for value in values_of(sending, self.registry):
-            self._producer.produce(topic.name, value, key=b"k", partition=0)
+            headers = headers_of(sending, self.registry)
+            self._producer.produce(topic.name, value, key=b"k", partition=0, headers=headers)
         assert self._producer.flush(FLUSH_SECONDS) == 0
         start = self.ends[topic.name]
         self.ends[topic.name] = start + len(sending.sent)
@@ -180,7 +185,7 @@ def topic_of(sending: Sending, name: str, **changes: Any) -> Topic:
     return Topic(
         name,
         event=sending.record.annotation,
-        format=Avro() if sending.is_avro else Json(),
+        format=sending.format,
         key="who",
         event_id="id",
         event_time="at",
@@ -190,10 +195,24 @@ def topic_of(sending: Sending, name: str, **changes: Any) -> Topic:
 
 
 def values_of(sending: Sending, registry: MockRegistry) -> Iterator[bytes | None]:
-    """Yields the values of the records, those of Avro with the id of their schema."""
-    head = HEADER.pack(0, registry.add(sending.record.avro)) if sending.is_avro else b""
+    """Yields the values of the records, with the ids of their schemas unless headers have them."""
+    schema_id = schema_id_of(sending, registry)
+    head = b"" if schema_id is None or sending.in_header else HEADER.pack(0, schema_id)
     for sent in sending.sent:
         yield None if sent.value is None else head + sent.value
+
+
+def headers_of(sending: Sending, registry: MockRegistry) -> list[tuple[str, bytes]]:
+    schema_id = schema_id_of(sending, registry)
+    if schema_id is None or not sending.in_header:
+        return []
+    return [(SCHEMA_ID_HEADER, b"\x01" + registry.guid(schema_id).bytes)]
+
+
+def schema_id_of(sending: Sending, registry: MockRegistry) -> int | None:
+    if isinstance(sending.format, Avro):
+        return registry.add(sending.record.avro)
+    return registry.add({}, "JSON") if isinstance(sending.format, JsonSchema) else None
 
 
 def events_of(
@@ -343,7 +362,7 @@ def check_kafka(
     ]
     schemas = SchemaRegistry(site.registry.settings).avro_schema
     is_avro = isinstance(target.format, Avro)
-    text_of = AvroTexts(schemas, topic.schema) if is_avro else bytes
+    text_of = AvroTexts(schemas, topic.schema) if is_avro else json_text
     for record, (place, event) in zip(arrived, events.items(), strict=True):
         headers = dict(record.headers())
         assert headers["origin"].decode() == f"{topic.name}/0:{range_.start + place}"
@@ -460,8 +479,8 @@ def unchanged(rows):
 def test_events_go_through_spark_as_they_are(broker, spark, tmp_path, drill_run):
     flow = Flow(broker, spark, tmp_path)
     chosen = [
-        replace(any_sending(drill_run.random, NOW, EVENTS_OF_A_CLASS), rejects_late=False)
-        for _ in range(4)
+        replace(sending, rejects_late=False, in_header=False)
+        for sending in (any_sending(drill_run.random, NOW, EVENTS_OF_A_CLASS) for _ in range(4))
     ]
     with MockRegistry().running() as registry:
         flow.more_settings = {"schema_registry": registry.settings}

@@ -11,7 +11,7 @@ from headrace.control.envelope_rules import no_envelope
 from headrace.control.pipeline_rules import NAME_ROLE
 from headrace.control.topic_rules import name_faults, schema_of
 from headrace.dispatcher.declaration import Dispatcher, DispatchMode, Home
-from headrace.model import Avro, Topic
+from headrace.model import Registered, Topic
 from headrace.model.fault import Fault, duration, is_a
 from headrace.model.name import NAME
 from headrace.settings import Settings
@@ -111,7 +111,7 @@ def _home_faults(dispatcher: Dispatcher, settings: Settings) -> Iterator[Fault]:
             f"{label}: home.field is {home.field!r}",
             "the name of a field, or a path such as 'user.country', of letters, digits and _",
         )
-    if is_a(dispatcher.source.record_format, Avro):
+    if is_a(dispatcher.source.record_format, Registered):
         yield Fault(
             f"{label}: home is a field of JSON events, and {dispatcher.source.name!r} has "
             f"{dispatcher.source.record_format!r}",

@@ -7,12 +7,12 @@ from itertools import permutations
 
 from headrace.model import (
     ArrayEnvelope,
-    Avro,
     ByKey,
     EventSchema,
     LinesEnvelope,
     Metadata,
     ObjectEnvelope,
+    Registered,
     Source,
     Topic,
 )
@@ -43,8 +43,8 @@ def envelope_faults(topic: Topic, schema: EventSchema | None) -> Iterator[Fault]
         yield from _path_faults(where, envelope)
         if schema is not None:
             yield from _copied_faults(where, envelope, schema)
-    if isinstance(topic.format, Avro):
-        yield Fault(f"{where} of Avro events", "envelopes hold JSON events")
+    if isinstance(topic.format, Registered):
+        yield Fault(f"{where} of {topic.format} events", "envelopes hold JSON events")
     for attribute, default in _OF_SINGLE_EVENTS.items():
         if getattr(topic, attribute) != default:
             yield Fault(

@@ -10,6 +10,7 @@ from headrace.control.declared_keys import read_keys, remember_keys
 from headrace.control.durability import cluster_warnings, identity_warnings, live_warnings
 from headrace.control.project import LoadedProject
 from headrace.control.retention_rules import live_horizon_warnings
+from headrace.control.schemas import schema_warnings
 from headrace.control.services import broker_config
 from headrace.control.sink_changes import SinkChange, apply_sinks, sink_changes
 from headrace.control.site_checks import link_warnings
@@ -151,6 +152,7 @@ def make_plan(project: LoadedProject) -> Plan:
                 for fault in live_horizon_warnings(pipeline, live, brokers.config)
             ),
             *link_warnings(project, brokers),
+            *schema_warnings(project.topics.values(), project.settings),
         )
     except BrokerUnreachableError as error:
         missing = tuple(plan_topics(topics, {}))

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from headrace.kafka.client import ClientConfig, describe, watermarks
 from headrace.kafka.range_reader import read_records
 from headrace.model import EventSchema, OffsetRange, Topic, TopicPartition
-from headrace.pipelines.source.decode import decoder_for
+from headrace.pipelines.source.decode import decoder_for, record_values
 from headrace.pipelines.source.decode.checks import EventTimeBounds, RowChecks
 from headrace.queries.evaluation.kernels import Mask, is_true
 from headrace.queries.language.printer import print_expression
@@ -143,7 +143,8 @@ def newest_events(
     values: list[bytes | None] = []
     if live is not None:
         ranges = newest_ranges(watermarks(config, live.all_partitions), max_events)
-        read = [record.value() for record in read_records(config, "headrace.explain", ranges)]
+        records = read_records(config, "headrace.explain", ranges)
+        read = record_values(records, topic.record_format)
         without = topic.leaves_out_tombstones
         values = [value for value in read if not (without and value is None)]
     decoded = _row_checks(topic).applied(decoder.decode(values), len(values))

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from headrace.control.project import LoadedProject
+from headrace.control.schemas import require_extras
 from headrace.control.services import broker_config, lake_uri
 from headrace.control.sinks import position_store
 from headrace.errors import ReprocessRefusedError, ReprocessRunningError
 from headrace.kafka.cluster import KafkaCluster, LivePositions
-from headrace.model import Avro
 from headrace.pipelines.lock import lock_folder
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds, held_positions, newest_checkpoint
@@ -25,7 +25,6 @@ from headrace.pipelines.reprocessing.unread import unread_offsets
 from headrace.pipelines.run import Deployment, run_context
 from headrace.pipelines.runner import driver_session
 from headrace.pipelines.source.offsets import SourceOffset
-from headrace.runtime.extras import require_extra
 from headrace.runtime.file_locks import ProcessLock
 from headrace.settings import Settings
 from headrace.sinks.api import PositionStore
@@ -139,8 +138,7 @@ def reprocess(
         plan = plan_reprocessing(project, pipeline, request)
         if not plan.offsets:
             return ReprocessResult(plan, "finished", ReprocessProgress())
-        if any(isinstance(source.topic.record_format, Avro) for source in pipeline.sources):
-            require_extra("avro")
+        require_extras(source.topic for source in pipeline.sources)
         with driver_session(settings, deployment) as spark:
             context = run_context(settings, pipeline, deployment)
             done = Reprocessing(spark, pipeline, context, plan).run(observe, stop)

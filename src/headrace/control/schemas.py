@@ -1,22 +1,29 @@
-"""The Avro schemas that a project's events are written with, and those that they are read with."""
+"""The schemas that a project's events are written with, and those that they are read with."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from headrace.events.avro import SchemaLookup, avro_schema
-from headrace.kafka.schema_registry import look_up_schema, register
-from headrace.model import Avro, Topic
+from headrace.errors import RegistryUnreachableError
+from headrace.events.avro import SchemaLookup
+from headrace.events.json_schema_comparison import allowed_but_not_taken
+from headrace.events.written import written_schema
+from headrace.kafka.schema_registry import LatestSchema, latest_schema, look_up_schema, register
+from headrace.model import EventSchema, JsonSchema, Registered, Topic
+from headrace.model.fault import Fault
 from headrace.runtime.extras import require_extra
 from headrace.settings import Settings
 from headrace.workers import Worker
 from headrace.workers.function_task import FunctionFactory
 
+_JSON = "JSON"  # the registry's name of JSON Schema
+
 
 def schema_ids(topics: Iterable[Topic], settings: Settings) -> dict[str, int]:
-    """Returns the ids of the schemas of Avro topics, by topic; registers those that are new.
+    """Returns the ids of the schemas of topics, by topic; registers those that are new.
 
     Raises:
         RegistryUnreachableError: if the registry does not answer.
@@ -27,10 +34,57 @@ def schema_ids(topics: Iterable[Topic], settings: Settings) -> dict[str, int]:
     if registry is None:
         return {}
     return {
-        topic.name: register(registry, topic.schema_subject, avro_schema(topic.schema))
+        topic.name: register(registry, topic.schema_subject, schema.kind, schema.text)
         for topic in topics
-        if isinstance(topic.record_format, Avro) and topic.schema is not None
+        if (schema := written_schema(topic)) is not None
     }
+
+
+def schema_warnings(topics: Iterable[Topic], settings: Settings) -> Iterator[Fault]:
+    """Warns of events that the registered JSON Schema of a topic allows and its class rejects.
+
+    Nothing is refused for it: a subject says what may be sent, most of which never is, and may
+    change while pipelines run. What is sent and rejected is a dead letter with its field.
+
+    Raises:
+        ExtraMissingError: if the extra of the format is not installed.
+    """
+    for topic in topics:
+        if settings.schema_registry is None or not isinstance(topic.record_format, JsonSchema):
+            continue
+        subject, where = topic.schema_subject, f"topic {topic.name!r}"
+        extra = topic.record_format.extra
+        try:
+            latest = latest_schema(settings.schema_registry, subject, extra)
+        except RegistryUnreachableError as error:
+            yield Fault(f"{where}: its class is not compared with {subject!r}: {error}")
+            continue
+        if latest is not None and topic.schema is not None:
+            for phrase in _not_taken(latest, topic.schema):
+                message = f"{where}: by the schema {subject!r} {phrase}"
+                yield Fault(message, "declare the class so, unless no sender does that")
+
+
+def _not_taken(latest: LatestSchema, schema: EventSchema) -> Iterable[str]:
+    if latest.kind != _JSON:
+        return [f"events are {latest.kind}, and not JSON"]
+    try:
+        referenced = {name: json.loads(text) for name, text in latest.referenced.items()}
+        phrases = allowed_but_not_taken(json.loads(latest.text), referenced, schema)
+        return dict.fromkeys(phrases)
+    except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        return [f"nothing can be compared: it is no JSON Schema ({error})"]
+
+
+def require_extras(topics: Iterable[Topic]) -> None:
+    """Checks that the extras of the formats of topics are installed.
+
+    Raises:
+        ExtraMissingError: if one is not.
+    """
+    for topic in topics:
+        if isinstance(topic.record_format, Registered):
+            require_extra(topic.record_format.extra)
 
 
 def schema_lookup(settings: Settings) -> SchemaLookup | None:
@@ -40,13 +94,13 @@ def schema_lookup(settings: Settings) -> SchemaLookup | None:
 
 
 def with_schemas(worker: Worker, settings: Settings) -> Worker:
-    """Returns a worker that is about to run, able to read events of Avro topics by value.
+    """Returns a worker that is about to run, able to read events of registered formats by value.
 
     Raises:
-        ExtraMissingError: if it has to, and the extra ``avro`` is not installed.
+        ExtraMissingError: if it has to, and the extra of a format is not installed.
     """
     task = worker.task
-    if not isinstance(task, FunctionFactory) or not task.reads_avro:
+    if not isinstance(task, FunctionFactory) or not task.needs_schemas:
         return worker
-    require_extra("avro")
+    require_extras(task.topics)
     return replace(worker, task=replace(task, schemas=schema_lookup(settings)))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal, TypeAlias
 
@@ -12,15 +12,20 @@ from headrace.control.schemas import schema_lookup
 from headrace.control.services import broker_config
 from headrace.errors import TopicMissingError
 from headrace.events.avro import AvroTexts
+from headrace.events.json_schema import json_text
+from headrace.events.rejection import Rejection
 from headrace.events.times import milliseconds_since_1970
+from headrace.events.wire_format import framed
 from headrace.kafka.client import ClientConfig, consumer, describe, offsets_since, watermarks
 from headrace.kafka.range_reader import read_ranges
 from headrace.kafka.tail import TailedRecord, follow, tailed
-from headrace.model import OffsetRange, TopicPartition
+from headrace.model import Avro, Format, OffsetRange, Raw, Registered, TopicPartition
+from headrace.runtime.extras import require_extra
 from headrace.settings import Settings
 
 TailFrom: TypeAlias = Literal["earliest", "latest"] | datetime
 """The first records there are; those that come from now on; the first ones since a time."""
+_TextOf: TypeAlias = Callable[[bytes | None], bytes | Rejection | None]
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,8 @@ class TailOptions:
         start: where to begin.
         limit: number of records after which it ends; ``None``: no limit.
         until_end: end with the records that the topic holds now, instead of waiting for more.
-        avro: show values as the JSON that Avro holds; those that are not Avro stay as they are.
+        record_format: of the topic: values of Avro and JSON Schema are shown as JSON; what is none
+            stays as it is.
 
     Raises:
         ValueError: if ``start`` is another text, or a time without a zone.
@@ -40,7 +46,7 @@ class TailOptions:
     start: TailFrom = "latest"
     limit: int | None = None
     until_end: bool = False
-    avro: bool = False
+    record_format: Format = field(default_factory=Raw)
 
     def __post_init__(self) -> None:
         if isinstance(self.start, str) and self.start not in {"earliest", "latest"}:
@@ -57,8 +63,9 @@ def tail_topic(settings: Settings, topic: str, options: TailOptions) -> Iterator
     offset, partitions as brokers respond; only committed records are read.
 
     Raises:
-        ExtraMissingError: if values are Avro, and the extra ``avro`` is not installed.
-        RegistryUnreachableError: if values are Avro, and the schema registry does not answer.
+        ExtraMissingError: if the extra of the topic's format is not installed.
+        RegistryUnreachableError: if the schema of a value is not known, and the schema registry
+            does not answer.
         TopicMissingError: if the topic is not in Kafka.
         BrokerUnreachableError: if the broker does not respond within 15 seconds.
         AuthorizationError: if an ACL is missing.
@@ -74,16 +81,26 @@ def tail_topic(settings: Settings, topic: str, options: TailOptions) -> Iterator
         records = _until(config, starts, {place: end for place, (_, end) in marks.items()})
     else:
         records = follow(config, starts)
-    lookup = schema_lookup(settings)
-    if options.avro and lookup is not None:
-        records = _as_json(records, AvroTexts(lookup))
+    text_of = _text_of(settings, options.record_format)
+    if text_of is not None:
+        records = _as_json(records, text_of)
     # Lazy: errors of the first read, and the end of the reader, come when records are taken.
     return itertools.islice(records, options.limit)
 
 
-def _as_json(records: Iterator[TailedRecord], json_text: AvroTexts) -> Iterator[TailedRecord]:
+def _text_of(settings: Settings, record_format: Format) -> _TextOf | None:
+    """Returns what makes the JSON text of a value; None: values are shown as they are."""
+    lookup = schema_lookup(settings)
+    if lookup is None or not isinstance(record_format, Registered):
+        return None
+    require_extra(record_format.extra)
+    return AvroTexts(lookup) if isinstance(record_format, Avro) else json_text
+
+
+def _as_json(records: Iterator[TailedRecord], text_of: _TextOf) -> Iterator[TailedRecord]:
     for record in records:
-        text = json_text(record.value)
+        headers = [(header.name, header.value) for header in record.headers or ()]
+        text = text_of(framed(record.value, headers))
         yield replace(record, value=text) if isinstance(text, bytes) else record
 
 

@@ -23,6 +23,7 @@ from headrace.model import (
     Json,
     Partitioning,
     Raw,
+    Registered,
     Topic,
     readable_schema,
 )
@@ -52,7 +53,8 @@ def topic_faults(topic: Topic, settings: Settings) -> Iterator[Fault]:
     yield from _number_faults(topic, settings)
     yield from _config_faults(topic)
     yield from _event_faults(topic)
-    yield from _avro_faults(topic, settings)
+    yield from _registry_faults(topic, settings)
+    yield from _avro_faults(topic)
     yield from envelope_faults(topic, schema_of(topic))
 
 
@@ -125,22 +127,23 @@ def _config_faults(topic: Topic) -> Iterator[Fault]:
 def _format_faults(topic: Topic) -> Iterator[Fault]:
     where = f"topic {topic.name!r}: format"
     if topic.format is not None and not is_a(topic.format, Format):
-        yield Fault(f"{where} is {topic.format!r}", "Json(), Avro() or Raw()")
-    elif topic.event is None and isinstance(topic.format, Json | Avro):
+        yield Fault(f"{where} is {topic.format!r}", "Json(), Avro(), JsonSchema() or Raw()")
+    elif topic.event is None and isinstance(topic.format, Json | Registered):
         yield Fault(f"{where} {topic.format!r} without an event class", "event=..., or Raw()")
     elif topic.event is not None and isinstance(topic.format, Raw):
         yield Fault(f"{where} Raw() with an event class", "leave one of them out")
 
 
-def _avro_faults(topic: Topic, settings: Settings) -> Iterator[Fault]:
-    if not isinstance(topic.format, Avro):
-        return
-    if settings.schema_registry is None:
+def _registry_faults(topic: Topic, settings: Settings) -> Iterator[Fault]:
+    if isinstance(topic.format, Registered) and settings.schema_registry is None:
         yield Fault(
-            f"topic {topic.name!r}: format Avro() without a schema registry",
+            f"topic {topic.name!r}: format {topic.format!r} without a schema registry",
             'headrace.toml: [schema_registry] with url = "http://..."',
         )
-    if (schema := schema_of(topic)) is not None:
+
+
+def _avro_faults(topic: Topic) -> Iterator[Fault]:
+    if isinstance(topic.format, Avro) and (schema := schema_of(topic)) is not None:
         yield from _avro_field_faults(schema.name, schema, "")
 
 

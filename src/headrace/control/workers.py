@@ -52,7 +52,7 @@ class WorkerRun:
 
     Raises:
         BrokerUnreachableError: if the embedded broker is down.
-        ExtraMissingError: if it reads events of an Avro topic without the extra ``avro``.
+        ExtraMissingError: if it reads events of a format without its extra.
     """
 
     def __init__(self, settings: Settings, worker: Worker, options: WorkerRunOptions) -> None:

@@ -7,7 +7,6 @@ the same in both formats.
 from __future__ import annotations
 
 import io
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -25,6 +24,7 @@ from headrace.events.avro_types import MismatchError, fitted
 from headrace.events.parser import event_parser, slots
 from headrace.events.rejection import NULL_VALUE
 from headrace.events.values import reader_of, without_null
+from headrace.events.wire_format import HEADER, NO_SCHEMA_ID, SchemaId, frame_size, schema_id_of
 from headrace.model import EventField, EventSchema, FieldType
 
 if TYPE_CHECKING:
@@ -44,19 +44,17 @@ _AVRO_TYPES: Mapping[FieldType, AvroSchema] = {
     FieldType.BINARY: "bytes",
 }
 
-SchemaLookup: TypeAlias = Callable[[int], AvroSchema | None]
+SchemaLookup: TypeAlias = Callable[[SchemaId], AvroSchema | None]
 """Returns the schema of an id; ``None`` if the registry has no schema of that id.
 
 Raises RegistryUnreachableError if the registry does not answer, and ValueError if the schema of the
 id is not Avro.
 """
 
-_NO_SCHEMA_ID = "the value does not begin with a zero byte and the id of its schema (4 bytes)"
 _NO_FIT = ("not-avro", "the value does not fit its schema")
 _TOO_DEEP = ("too-deep", "the value is nested too deep to be read")
 _TIMES = ("date", "timestamp", "local-timestamp")
-HEADER = struct.Struct(">BI")
-"""Confluent's wire format: a zero byte and the id of the writer's schema, before the value."""
+_ANY_HEADER = bytes(HEADER.size)
 
 
 def as_read(schema: EventSchema) -> EventSchema:
@@ -243,7 +241,7 @@ class AvroTexts:
 
     def __init__(self, lookup: SchemaLookup, schema: EventSchema | None = None) -> None:
         self._lookup, self._schema = lookup, schema
-        self._readers: dict[int, AvroReader | Rejection] = {}
+        self._readers: dict[bytes, AvroReader | Rejection] = {}
 
     def __call__(self, value: bytes | None) -> bytes | Rejection:
         """Returns the JSON text of a record's value, or why there is none.
@@ -253,20 +251,22 @@ class AvroTexts:
         """
         if value is None:
             return NULL_VALUE
-        if len(value) < HEADER.size or value[0] != 0:
-            return "no-schema-id", _NO_SCHEMA_ID
-        _, schema_id = HEADER.unpack_from(value)
-        reader = self._readers.get(schema_id) or self._reader(schema_id)
-        return reader.json_text(value) if isinstance(reader, AvroReader) else reader
+        size = frame_size(value)
+        if not size:
+            return NO_SCHEMA_ID
+        frame = value[:size]
+        reader = self._readers.get(frame) or self._reader(frame)
+        if not isinstance(reader, AvroReader):
+            return reader
+        return reader.json_text(value if size == HEADER.size else _ANY_HEADER + value[size:])
 
     def needs_lookup(self, value: bytes | None) -> bool:
         """Returns whether reading a value calls ``lookup``, which may take seconds."""
-        if value is None or len(value) < HEADER.size or value[0] != 0:
-            return False
-        _, schema_id = HEADER.unpack_from(value)
-        return schema_id not in self._readers
+        size = 0 if value is None else frame_size(value)
+        return value is not None and size > 0 and value[:size] not in self._readers
 
-    def _reader(self, schema_id: int) -> AvroReader | Rejection:
+    def _reader(self, frame: bytes) -> AvroReader | Rejection:
+        schema_id = schema_id_of(frame)
         try:
             writer = self._lookup(schema_id)
             # Unknown ids are not kept here: the registry may know them later, and then says so.
@@ -276,4 +276,4 @@ class AvroTexts:
         except ValueError as error:
             sentence = f"the schema with the id {schema_id} can't be read: {error}"
             reader = "unreadable-schema", sentence
-        return self._readers.setdefault(schema_id, reader)
+        return self._readers.setdefault(frame, reader)

@@ -12,7 +12,7 @@ import functools
 import time
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -20,16 +20,19 @@ import msgspec
 
 from headrace.errors import InvalidRecordError, UnknownFormatError
 from headrace.events.avro import AvroTexts, SchemaLookup, as_read
+from headrace.events.json_schema import json_text
 from headrace.events.parser import event_parser
 from headrace.events.rejection import out_of_bounds, rejection
 from headrace.events.repeated_keys import parsed_again
 from headrace.events.values import reader_of, without_null
-from headrace.model import Avro, EpochMillis, FieldType, Json, Raw
+from headrace.events.wire_format import framed
+from headrace.model import Avro, EpochMillis, FieldType, Json, JsonSchema, Raw
 
 if TYPE_CHECKING:
     from headrace.model import EventField, EventSchema, Topic
 
 _Maker: TypeAlias = Callable[[Any], Any]
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_MILLIS = EpochMillis(1970, 1, 1, tzinfo=UTC)
@@ -39,8 +42,8 @@ _MICROSECOND = timedelta(microseconds=1)
 class EventReader(Protocol):
     """Reads record values of one topic as its events. May be called on any thread."""
 
-    def __call__(self, value: bytes | None) -> Any:
-        """Returns the event in ``value``.
+    def __call__(self, value: bytes | None, headers: Headers = ()) -> Any:
+        """Returns the event in the ``value`` of a record with ``headers``.
 
         Raises:
             InvalidRecordError: if it is no event of the topic.
@@ -48,7 +51,7 @@ class EventReader(Protocol):
                 registry does not answer.
         """
 
-    def needs_lookup(self, value: bytes | None) -> bool:
+    def needs_lookup(self, value: bytes | None, headers: Headers = ()) -> bool:
         """Returns whether reading ``value`` makes requests to the schema registry.
 
         They block, for up to 20 seconds while the registry is away: too long for an event loop.
@@ -87,6 +90,8 @@ def event_reader(
             return _ValueReader()
         case Json():
             return _JsonReader(topic, topic.event, topic.schema, clock)
+        case JsonSchema():
+            return _JsonSchemaReader(_JsonReader(topic, topic.event, topic.schema, clock))
         case Avro():
             if schemas is None:
                 message = f"topic {topic.name!r} is Avro, and there are no schemas to read it with"
@@ -100,10 +105,10 @@ def event_reader(
 class _ValueReader:
     """Leaves values as they are."""
 
-    def __call__(self, value: bytes | None) -> Any:
+    def __call__(self, value: bytes | None, headers: Headers = ()) -> Any:  # noqa: ARG002
         return value
 
-    def needs_lookup(self, value: bytes | None) -> bool:  # noqa: ARG002 - of the protocol
+    def needs_lookup(self, value: bytes | None, headers: Headers = ()) -> bool:  # noqa: ARG002
         return False
 
 
@@ -118,10 +123,10 @@ class _JsonReader:
         self._fields = _fields_maker(event, schema)
         self._construct = _constructor(event)
 
-    def needs_lookup(self, value: bytes | None) -> bool:  # noqa: ARG002 - of the protocol
+    def needs_lookup(self, value: bytes | None, headers: Headers = ()) -> bool:  # noqa: ARG002
         return False
 
-    def __call__(self, value: bytes | None) -> Any:
+    def __call__(self, value: bytes | None, headers: Headers = ()) -> Any:  # noqa: ARG002
         try:
             fields = self._fields(self._parsed(value))
         except _UnreadableError:
@@ -148,17 +153,30 @@ class _JsonReader:
             raise InvalidRecordError(*out_of_bounds(name, time_us, earliest_us, latest_us))
 
 
+class _JsonSchemaReader:
+    """Reads JSON objects behind the ids of their schemas."""
+
+    def __init__(self, read_json: _JsonReader) -> None:
+        self._read_json = read_json
+
+    def needs_lookup(self, value: bytes | None, headers: Headers = ()) -> bool:  # noqa: ARG002
+        return False
+
+    def __call__(self, value: bytes | None, headers: Headers = ()) -> Any:
+        return self._read_json(json_text(framed(value, headers)))
+
+
 class _AvroReader:
     """Reads Avro values by way of their JSON texts, as pipelines do."""
 
     def __init__(self, read_json: _JsonReader, json_text: AvroTexts) -> None:
         self._read_json, self._json_text = read_json, json_text
 
-    def needs_lookup(self, value: bytes | None) -> bool:
-        return self._json_text.needs_lookup(value)
+    def needs_lookup(self, value: bytes | None, headers: Headers = ()) -> bool:
+        return self._json_text.needs_lookup(framed(value, headers))
 
-    def __call__(self, value: bytes | None) -> Any:
-        text = self._json_text(value)
+    def __call__(self, value: bytes | None, headers: Headers = ()) -> Any:
+        text = self._json_text(framed(value, headers))
         if not isinstance(text, bytes):
             raise InvalidRecordError(*text)
         return self._read_json(text)

@@ -50,7 +50,7 @@ _MISTAKES: Sequence[tuple[_Is, str]] = (
         _is_framed_json,
         (
             "the id of a schema stands before the JSON, as Confluent's JSON Schema serializer "
-            "writes it; send the JSON without these 5 bytes"
+            "writes it; a topic of such records declares format=JsonSchema()"
         ),
     ),
     (

@@ -10,27 +10,10 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
 
+from headrace.events.json_schema import JSON_TYPES, JsonObject
 from headrace.ingest.events.validation import MAX_ID_CHARACTERS, MAX_KEY_BYTES
 from headrace.model import EventField, EventSchema, FieldType, Topic
-
-JsonObject: TypeAlias = dict[str, Any]
-
-DECIMAL_PATTERN = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
-
-_JSON_SCHEMA: dict[FieldType, JsonObject] = {
-    FieldType.STRING: {"type": "string"},
-    FieldType.LONG: {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
-    FieldType.DOUBLE: {"type": "number"},
-    FieldType.BOOLEAN: {"type": "boolean"},
-    FieldType.TIMESTAMP: {"type": "string", "format": "date-time"},
-    FieldType.MILLIS: {"type": "integer", "description": "milliseconds since 1970, UTC"},
-    FieldType.DATE: {"type": "string", "format": "date"},
-    FieldType.DECIMAL: {"type": ["number", "string"], "pattern": DECIMAL_PATTERN},
-    FieldType.BINARY: {"type": "string", "contentEncoding": "base64"},
-    FieldType.JSON: {},
-}
 
 
 class EventComponents:
@@ -90,7 +73,7 @@ class EventComponents:
         if field.schema is not None:
             return self._nested(field.schema, topic, f"{path}.")
         if field.element is None:
-            return dict(_JSON_SCHEMA[field.type])
+            return dict(JSON_TYPES[field.type])
         held = self._field(field.element, topic, f"{path}[]")
         if field.type is FieldType.MAP:
             return {"type": "object", "additionalProperties": held}

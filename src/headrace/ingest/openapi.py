@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.ingest.event_schemas import EventComponents, JsonObject
+from headrace.events.json_schema import JsonObject
+from headrace.ingest.event_schemas import EventComponents
 from headrace.ingest.figures.service_metrics import EVENT_CODES
 from headrace.ingest.http.problem import REQUEST_CODES
 from headrace.ingest.queries.description import query_paths, query_schemas

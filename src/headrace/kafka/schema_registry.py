@@ -11,9 +11,11 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID
 
 from headrace.errors import HeadraceError, RegistryUnreachableError, SchemaRejectedError
 from headrace.runtime.extras import require_extra
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
     from headrace.settings import SchemaRegistrySettings
+
+SchemaId: TypeAlias = int | UUID
+"""A number, or the GUID that newer clients write into a header of the record."""
 
 CLIENT_CONFIG: Mapping[str, Any] = {
     "timeout": 5.0,  # seconds, of each attempt
@@ -32,6 +37,7 @@ CLIENT_CONFIG: Mapping[str, Any] = {
 _UNKNOWN_SECONDS = 30.0
 _MAX_UNKNOWN = 10_000  # ids that are remembered; a topic of garbage may hold any number
 _AVRO = "AVRO"
+_EXTRAS = {_AVRO: "avro", "JSON": "jsonschema"}
 _SHARED: dict[tuple[str, ...], SchemaRegistry] = {}
 _REJECTED = (HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
 # No such subject, version, or schema: the codes that only a registry answers with. The status 404
@@ -45,10 +51,8 @@ _OWN_TYPES = (*_PRIMITIVES, *_DEFINITIONS, "array", "map")
 def registry_client(settings: SchemaRegistrySettings) -> SchemaRegistryClient:
     """Returns a client of the registry, which connects with its first request.
 
-    Raises:
-        ExtraMissingError: if the extra ``avro`` is not installed.
+    Its packages are those of each extra of a format, one of which is installed.
     """
-    require_extra("avro")
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
     config: dict[str, Any] = {"url": settings.url, **CLIENT_CONFIG}
@@ -59,28 +63,92 @@ def registry_client(settings: SchemaRegistrySettings) -> SchemaRegistryClient:
     return SchemaRegistryClient(config)
 
 
-def register(settings: SchemaRegistrySettings, subject: str, schema: Any) -> int:
-    """Returns the id of an Avro schema under ``subject``, where it is registered if it is not yet.
+def register(settings: SchemaRegistrySettings, subject: str, kind: str, text: str) -> int:
+    """Returns the id of a schema under ``subject``, where it is registered if it is not yet.
+
+    Args:
+        settings: where the registry is.
+        subject: name of the schema's versions.
+        kind: the registry's name of the language of the schema.
+        text: the schema.
 
     Raises:
-        ExtraMissingError: if the extra ``avro`` is not installed.
+        ExtraMissingError: if the extra of the format is not installed.
         RegistryUnreachableError: if the registry does not answer.
         SchemaRejectedError: if it rejects the schema.
     """
-    require_extra("avro")
+    require_extra(_EXTRAS[kind])
     from confluent_kafka.schema_registry import Schema
     from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-    text = json.dumps(schema)
     try:
         with registry_client(settings) as client:
-            return int(client.register_schema(subject, Schema(text, _AVRO)))
+            return int(client.register_schema(subject, Schema(text, kind)))
     except SchemaRegistryError as error:
         if error.http_status_code in _REJECTED:
             raise SchemaRejectedError(settings.url, subject, error.error_message) from error
         raise RegistryUnreachableError(settings.url, str(error)) from error
     except Exception as error:
         raise RegistryUnreachableError(settings.url, f"{type(error).__name__}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class LatestSchema:
+    """The newest version of a subject.
+
+    Attributes:
+        kind: the registry's name of the language of the schema.
+        text: the schema.
+        referenced: texts of those that it refers to, by the names that it uses for them.
+    """
+
+    kind: str
+    text: str
+    referenced: Mapping[str, str]
+
+
+def latest_schema(
+    settings: SchemaRegistrySettings, subject: str, extra: str
+) -> LatestSchema | None:
+    """Returns the newest schema of a subject; None: the registry has none.
+
+    Args:
+        settings: where the registry is.
+        subject: name of the schema's versions.
+        extra: of the format whose schema it is.
+
+    Raises:
+        ExtraMissingError: if the extra is not installed.
+        RegistryUnreachableError: if the registry does not answer.
+    """
+    with _asking(settings, extra) as client:
+        version = _answer(client.get_latest_version, subject)
+        if version is None:
+            return None
+        schema = version.schema
+        texts = _referenced(client, schema)
+        named = {r.name: texts[r.subject, r.version] for r in schema.references or ()}
+        referenced = {name: text for name, text in named.items() if text is not None}
+        return LatestSchema(schema.schema_type or _AVRO, _text(schema), referenced)
+
+
+@contextmanager
+def _asking(settings: SchemaRegistrySettings, extra: str) -> Iterator[SchemaRegistryClient]:
+    """Gives a client for a few requests, whatever comes of which is the registry's failure."""
+    require_extra(extra)
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+    url = settings.url
+    try:
+        with registry_client(settings) as client:
+            yield client
+    except SchemaRegistryError as error:
+        raise RegistryUnreachableError(url, str(error)) from error
+    except HeadraceError:
+        raise
+    except Exception as error:
+        # The client passes on what its HTTP library raises.
+        raise RegistryUnreachableError(url, f"{type(error).__name__}: {error}") from error
 
 
 def shared_registry(settings: SchemaRegistrySettings) -> SchemaRegistry:
@@ -91,7 +159,7 @@ def shared_registry(settings: SchemaRegistrySettings) -> SchemaRegistry:
     return _SHARED.setdefault(key, SchemaRegistry(settings))
 
 
-def look_up_schema(settings: SchemaRegistrySettings, schema_id: int) -> Any | None:
+def look_up_schema(settings: SchemaRegistrySettings, schema_id: SchemaId) -> Any | None:
     """Returns :meth:`SchemaRegistry.avro_schema` of the registry that this process shares."""
     return shared_registry(settings).avro_schema(schema_id)
 
@@ -121,11 +189,11 @@ class SchemaRegistry:
         self, settings: SchemaRegistrySettings, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._settings, self._clock = settings, clock
-        self._schemas: dict[int, Any] = {}
-        self._unknown: dict[int, float] = {}
+        self._schemas: dict[SchemaId, Any] = {}
+        self._unknown: dict[SchemaId, float] = {}
         self._lock = threading.Lock()
 
-    def avro_schema(self, schema_id: int) -> Any | None:
+    def avro_schema(self, schema_id: SchemaId) -> Any | None:
         """Returns the parsed JSON of a schema, with the schemas that it refers to written out.
 
         ``None`` means that the registry has no schema of that id, or had none within the last 30
@@ -152,26 +220,17 @@ class SchemaRegistry:
                 self._schemas[schema_id] = schema
             return _avro(schema)
 
-    def _look_up(self, schema_id: int) -> Any | None:
-        from confluent_kafka.schema_registry.error import SchemaRegistryError
-
-        url = self._settings.url
-        try:
-            # Most processes look up one or two schemas: no connection is kept for the next one.
-            with registry_client(self._settings) as client:
-                schema = _answer(client.get_schema, schema_id)
-                if schema is None:
-                    return None
-                if schema.schema_type != _AVRO:
-                    return _Unreadable(f"it is of the type {schema.schema_type}, and not {_AVRO}")
-                text, referenced = _text(schema), _referenced(client, schema)
-        except SchemaRegistryError as error:
-            raise RegistryUnreachableError(url, str(error)) from error
-        except HeadraceError:
-            raise
-        except Exception as error:
-            # The client passes on what its HTTP library raises.
-            raise RegistryUnreachableError(url, f"{type(error).__name__}: {error}") from error
+    def _look_up(self, schema_id: SchemaId) -> Any | None:
+        # Most processes look up one or two schemas: no connection is kept for the next one.
+        with _asking(self._settings, _EXTRAS[_AVRO]) as client:
+            by_number = isinstance(schema_id, int)
+            get = client.get_schema if by_number else client.get_schema_by_guid
+            schema = _answer(get, schema_id if by_number else str(schema_id))
+            if schema is None:
+                return None
+            if schema.schema_type != _AVRO:
+                return _Unreadable(f"it is of the type {schema.schema_type}, and not {_AVRO}")
+            text, referenced = _text(schema), _referenced(client, schema)
         for (subject, version), referenced_text in referenced.items():
             if referenced_text is None:
                 return _Unreadable(

@@ -13,7 +13,7 @@ from headrace.model.event import (
     readable_schema,
     value_at,
 )
-from headrace.model.format import Avro, Format, Json, Raw
+from headrace.model.format import Avro, Format, Json, JsonSchema, Raw, Registered
 from headrace.model.partitioning import (
     ByAccount,
     ByField,
@@ -58,6 +58,7 @@ __all__ = [
     "FieldType",
     "Format",
     "Json",
+    "JsonSchema",
     "LinesEnvelope",
     "Metadata",
     "ObjectEnvelope",
@@ -67,6 +68,7 @@ __all__ = [
     "Precision",
     "Random",
     "Raw",
+    "Registered",
     "Source",
     "Spread",
     "Start",

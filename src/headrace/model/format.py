@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 
 @dataclass(frozen=True)
@@ -32,5 +32,22 @@ class Avro:
     ``headrace[avro]``. An event class of such a topic has no field of type ``Any``.
     """
 
+    extra: ClassVar[str] = "avro"
 
-Format: TypeAlias = Json | Avro | Raw
+
+@dataclass(frozen=True)
+class JsonSchema:
+    """Each record value is JSON after the id of its schema: Confluent's wire format.
+
+    The event class says what is read, as for :class:`Json`; ``headrace plan`` compares it with the
+    JSON Schema that the schema registry of the project has. What is sent has the id of the schema
+    of the event class. Needs the extra ``headrace[jsonschema]``.
+    """
+
+    extra: ClassVar[str] = "jsonschema"
+
+
+Registered: TypeAlias = Avro | JsonSchema
+"""Formats whose records name a schema of the schema registry, each with an extra of its own."""
+
+Format: TypeAlias = Json | Registered | Raw

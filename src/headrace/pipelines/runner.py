@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.model import Avro
+from headrace.model import Registered
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.progress import PipelineProgress
 from headrace.pipelines.run import POLL_INTERVAL_SECONDS, Deployment, PipelineRun
@@ -35,11 +35,12 @@ def run_pipelines(
     """Runs pipelines in a Spark session of their own, see :meth:`Driver.run`.
 
     Raises:
-        ExtraMissingError: if a topic is Avro, and the extra ``avro`` is not installed.
+        ExtraMissingError: if the extra of a topic's format is not installed.
     """
     sources = [source for pipeline in pipelines for source in pipeline.sources]
-    if any(isinstance(source.topic.record_format, Avro) for source in sources):
-        require_extra("avro")
+    for source in sources:
+        if isinstance(source.topic.record_format, Registered):
+            require_extra(source.topic.record_format.extra)
     observe(
         {
             pipeline.name: PipelineProgress(pipeline.name, reason=SPARK_STARTS)

@@ -18,6 +18,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "avro": ("attrs", "authlib", "cachetools", "certifi", "fastavro", "httpx2"),
     "cassandra": ("cassandra",),
     "ingest": ("google_crc32c", "granian", "zstandard"),
+    "jsonschema": ("attrs", "authlib", "cachetools", "certifi", "httpx2"),
     "postgres": ("psycopg",),
     "queries": ("datasketches", "pyarrow", "sqlglot"),
     "recount": ("duckdb",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import weakref
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -13,9 +14,10 @@ from typing import Any, Self
 import msgspec
 
 from headrace.errors import WorkerStateError
-from headrace.events.avro import AvroWriter, avro_schema
 from headrace.events.event_json import event_json
-from headrace.model import Avro, DeadLetter, EventSchema, Topic, TopicPartition, value_at
+from headrace.events.wire_format import SchemaId
+from headrace.events.written import EventWriter, event_writer, written_schema
+from headrace.model import DeadLetter, EventSchema, Topic, TopicPartition, value_at
 from headrace.testing.bench_instance import BenchInstance, FedRecord, SentRecord
 from headrace.testing.stepped_loop import SteppedLoop
 from headrace.workers.function_task import FunctionFactory
@@ -80,7 +82,7 @@ class WorkerBench:
         if config is not None:
             worker = dataclasses.replace(worker, config=config)
         self._topics = {topic.name: topic for topic in worker.topics}
-        self._avro, worker = _with_avro(worker)
+        self._writers, worker = _with_writers(worker)
         loop = self._loop = SteppedLoop(patience.total_seconds())
         self._start = now
         # From the loop's clock: the time of day and deadlines can't move apart.
@@ -141,7 +143,8 @@ class WorkerBench:
             values: bytes, text, ``None`` (a tombstone), or a :class:`SentRecord` of another bench
                 with its own key and headers. Anything else is written as JSON: a dict, an instance
                 of the event class, a dataclass.
-                JSON for an Avro topic is written as Avro, with the schema of the event class.
+                JSON for a topic of another format is written in that, with the schema of the event
+                class.
             key: of each record; by default the field ``Topic.key`` of a dict or dataclass.
             headers: of each record.
             topic: one that the worker reads; its first by default.
@@ -225,8 +228,8 @@ class WorkerBench:
         declared = self._topics.get(name)
         encoded = _encoded(value, None if declared is None else declared.schema)
         document = encoded or b"{}"
-        if encoded is not None and name in self._avro and not isinstance(value, bytes):
-            encoded = self._avro[name](encoded)
+        if encoded is not None and name in self._writers and not isinstance(value, bytes):
+            encoded = self._writers[name](encoded)
         path = None if declared is None else declared.key
         if key is None and path is not None and not isinstance(value, bytes | str | None):
             own = value_at(msgspec.json.decode(document), path)
@@ -252,18 +255,28 @@ def _encoded(value: object, schema: EventSchema | None) -> bytes | None:
     return msgspec.json.encode(value) if schema is None else event_json(schema, value)
 
 
-def _with_avro(worker: Worker) -> tuple[dict[str, AvroWriter], Worker]:
-    """Returns what writes events of Avro topics, by topic, and the worker that can read them."""
+def _with_writers(worker: Worker) -> tuple[dict[str, EventWriter], Worker]:
+    """Returns what writes events of registered formats, by topic, and the worker that reads them.
+
+    The place of a topic among those of the worker is the id of its schema.
+    """
     schemas = {
-        topic.name: topic.schema
-        for topic in worker.topics
-        if isinstance(topic.record_format, Avro) and topic.schema is not None
+        number: schema
+        for number, topic in enumerate(worker.topics)
+        if (schema := written_schema(topic)) is not None
     }
-    numbered = list(enumerate(schemas.items()))
-    writers = {name: AvroWriter(schema, number) for number, (name, schema) in numbered}
+    writers = {
+        topic.name: writer
+        for number, topic in enumerate(worker.topics)
+        if (writer := event_writer(topic, number if number in schemas else None)) is not None
+    }
     if writers and isinstance(worker.task, FunctionFactory):
-        lookup = {number: avro_schema(schema) for number, (_, schema) in numbered}.get
-        worker = dataclasses.replace(worker, task=dataclasses.replace(worker.task, schemas=lookup))
+        by_id: dict[SchemaId, Any] = {
+            number: json.loads(schema.text) for number, schema in schemas.items()
+        }
+        worker = dataclasses.replace(
+            worker, task=dataclasses.replace(worker.task, schemas=by_id.get)
+        )
     return writers, worker
 
 

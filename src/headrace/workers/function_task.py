@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace.model import Avro, Topic
+from headrace.model import Registered, Topic
 from headrace.workers.task import RecordStatusObserver, WorkerRecord, WorkerTask
 
 if TYPE_CHECKING:
@@ -79,14 +79,14 @@ class FunctionTask(WorkerTask):
     """A task that is one function without state.
 
     Attributes:
-        reads_avro: whether reading some events takes schemas, which have to be looked up.
+        needs_schemas: whether reading some events may take schemas, which are looked up.
     """
 
     def __init__(
-        self, function: Function, takes: Parameters, readers: Readers, *, reads_avro: bool
+        self, function: Function, takes: Parameters, readers: Readers, *, needs_schemas: bool
     ) -> None:
         self._function, self._takes, self._readers = function, takes, readers
-        self.reads_avro = reads_avro
+        self.needs_schemas = needs_schemas
         is_coroutine = inspect.iscoroutinefunction(function)
         if OBSERVER in takes.others:
             self.process = self._awaited_observed if is_coroutine else self._called_observed
@@ -95,7 +95,7 @@ class FunctionTask(WorkerTask):
 
     def needs_lookup(self, record: WorkerRecord) -> bool:
         """Returns whether ``process`` would make requests to the schema registry for a record."""
-        return self._readers[record.topic].needs_lookup(record.value)
+        return self._readers[record.topic].needs_lookup(record.value, record.headers)
 
     def look_up(self, record: WorkerRecord) -> None:
         """Makes these requests; ``process`` makes none for the schema from then on.
@@ -104,7 +104,7 @@ class FunctionTask(WorkerTask):
             InvalidRecordError: if the record is no event, or the registry has not its schema.
             RegistryUnreachableError: if the registry does not answer.
         """
-        self._readers[record.topic](record.value)
+        self._readers[record.topic](record.value, record.headers)
 
     async def _awaited(self, record: WorkerRecord) -> None:
         await self._function(**self._arguments(record))
@@ -123,7 +123,8 @@ class FunctionTask(WorkerTask):
         if self._takes.record:
             arguments[self._takes.record] = record
         if self._takes.event:
-            arguments[self._takes.event] = self._readers[record.topic](record.value)
+            read = self._readers[record.topic]
+            arguments[self._takes.event] = read(record.value, record.headers)
         return arguments
 
     @functools.cached_property
@@ -150,7 +151,7 @@ class FunctionFactory:
     Attributes:
         function: the user's.
         topics: that the worker reads.
-        schemas: by which the values of Avro topics are read; ``None`` in a declaration, which
+        schemas: by which values of registered formats are read; ``None`` in a declaration, which
             knows no schema registry.
     """
 
@@ -160,17 +161,19 @@ class FunctionFactory:
 
     def __call__(self) -> FunctionTask:
         """Returns a task."""
-        return FunctionTask(self.function, self._takes, self._readers, reads_avro=self.reads_avro)
+        return FunctionTask(
+            self.function, self._takes, self._readers, needs_schemas=self.needs_schemas
+        )
 
     # What is cached is left out: it is made of classes that only this process has.
     def __reduce__(self) -> tuple[type[FunctionFactory], tuple[Any, ...]]:
         return FunctionFactory, (self.function, self.topics, self.schemas)
 
     @property
-    def reads_avro(self) -> bool:
-        """Whether the function is given events of an Avro topic."""
-        is_avro = any(isinstance(topic.record_format, Avro) for topic in self.topics)
-        return is_avro and bool(self._takes.event)
+    def needs_schemas(self) -> bool:
+        """Whether the function is given events of a registered format."""
+        is_registered = any(isinstance(topic.record_format, Registered) for topic in self.topics)
+        return is_registered and bool(self._takes.event)
 
     @functools.cached_property
     def topics_without_tombstones(self) -> frozenset[str]:

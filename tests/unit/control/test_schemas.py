@@ -1,5 +1,6 @@
 """Schemas that a project's events are written and read with."""
 
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -7,10 +8,11 @@ import pytest
 from pyspark import cloudpickle
 from tests.mock_registry import MockRegistry
 
-from headrace.control.schemas import schema_ids, with_schemas
+from headrace.control.schemas import schema_ids, schema_warnings, with_schemas
 from headrace.errors import ExtraMissingError
 from headrace.events.avro import AvroWriter, avro_schema
-from headrace.model import Avro, Topic
+from headrace.events.json_schema import json_schema
+from headrace.model import Avro, JsonSchema, Topic
 from headrace.runtime import extras
 from headrace.settings import Settings
 from headrace.workers import worker
@@ -22,6 +24,7 @@ class Order:
 
 
 AVRO = Topic("orders", event=Order, format=Avro())
+JSON = Topic("json-orders", event=Order, format=JsonSchema())
 PLAIN, RAW = Topic("plain", event=Order), Topic("raw")
 SETTINGS = Settings(Path(), "shop", ("flow",), "lake")
 
@@ -53,6 +56,34 @@ def test_only_avro_topics_have_a_schema_and_others_ask_for_nothing(registry):
     assert registry.requests == []
     assert schema_ids([PLAIN, AVRO, RAW], settings) == {"orders": 1}
     assert registry.requests == ["POST /subjects/orders-value/versions?normalize=False"]
+
+
+def test_the_schema_of_a_json_schema_topic_is_registered_as_json(registry):
+    settings = replace(SETTINGS, schema_registry=registry.settings)
+    assert schema_ids([JSON], settings) == {"json-orders": 1}
+    [(text, kind)] = registry.schemas
+    assert (json.loads(text), kind) == (json_schema(JSON.schema), "JSON")
+
+
+def test_what_a_registered_json_schema_allows_and_the_class_rejects_is_a_warning(registry):
+    settings = replace(SETTINGS, schema_registry=registry.settings)
+    assert list(schema_warnings([JSON, AVRO, PLAIN], settings)) == []
+    subject = "json-orders-value"
+    for schema in ({"type": "object", "properties": {"id": {"type": "string"}}}, {"type": 7}):
+        registry.subjects[subject] = json.dumps(schema)
+        registry.add(schema, "JSON")
+        registry.kinds[subject] = "JSON"
+        [warning] = schema_warnings([JSON, AVRO, PLAIN], settings)
+        assert warning.message.startswith(f"topic 'json-orders': by the schema '{subject}' ")
+    registry.kinds[subject] = "AVRO"
+    [warning] = schema_warnings([JSON], settings)
+    assert "events are AVRO, and not JSON" in warning.message
+
+
+def test_a_class_that_can_t_be_compared_is_a_warning(registry):
+    registry.status = 422
+    [warning] = schema_warnings([JSON], replace(SETTINGS, schema_registry=registry.settings))
+    assert "its class is not compared with 'json-orders-value'" in warning.message
 
 
 def test_a_worker_that_takes_avro_events_reads_them_by_the_projects_registry(registry):

@@ -3,6 +3,7 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 from tests.mock_registry import MockRegistry
@@ -11,13 +12,14 @@ from headrace.errors import ExtraMissingError, RegistryUnreachableError, SchemaR
 from headrace.events.avro import AvroReader
 from headrace.events.avro_schemas import parsed_schema
 from headrace.kafka import schema_registry
-from headrace.kafka.schema_registry import SchemaRegistry, register, shared_registry
+from headrace.kafka.schema_registry import SchemaRegistry, latest_schema, register, shared_registry
 from headrace.model import event_schema
 from headrace.runtime import extras
 from headrace.runtime.ports import free_ports
 from headrace.settings import SchemaRegistrySettings, Secret
 
 SCHEMA = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
+TEXT = json.dumps(SCHEMA)
 
 
 @pytest.fixture
@@ -196,12 +198,12 @@ def test_what_does_not_listen_is_unreachable():
     (port,) = free_ports(1)
     settings = SchemaRegistrySettings(f"http://127.0.0.1:{port}")
     with pytest.raises(RegistryUnreachableError, match=str(port)):
-        register(settings, "orders-value", SCHEMA)
+        register(settings, "orders-value", "AVRO", TEXT)
 
 
 def test_a_schema_gets_the_same_id_whenever_it_is_registered(server):
-    assert register(server.settings, "orders-value", SCHEMA) == 1
-    assert register(server.settings, "orders-value", SCHEMA) == 1
+    assert register(server.settings, "orders-value", "AVRO", TEXT) == 1
+    assert register(server.settings, "orders-value", "AVRO", TEXT) == 1
     assert server.requests[0] == "POST /subjects/orders-value/versions?normalize=False"
 
 
@@ -209,18 +211,35 @@ def test_a_schema_gets_the_same_id_whenever_it_is_registered(server):
 def test_a_schema_that_breaks_the_rules_of_its_subject_is_rejected(server, status):
     server.status = status
     with pytest.raises(SchemaRejectedError, match="as it was told") as raised:
-        register(server.settings, "orders-value", SCHEMA)
+        register(server.settings, "orders-value", "AVRO", TEXT)
     assert raised.value.subject == "orders-value"
 
 
 def test_a_user_is_told_to_the_registry_and_the_password_to_nobody_else(server):
     settings = replace(server.settings, username="ann", password=Secret("hunter2"))
-    register(settings, "orders-value", SCHEMA)
+    register(settings, "orders-value", "AVRO", TEXT)
     assert server.authorization == "Basic YW5uOmh1bnRlcjI="
     server.status = 401
     with pytest.raises(RegistryUnreachableError) as raised:
-        register(settings, "orders-value", SCHEMA)
+        register(settings, "orders-value", "AVRO", TEXT)
     assert "hunter2" not in str(raised.value)
+
+
+def test_a_schema_is_known_by_its_guid_too(server):
+    server.add({"type": "string"})
+    guid = server.guid(server.add(SCHEMA))
+    registry = SchemaRegistry(server.settings)
+    assert [registry.avro_schema(guid), registry.avro_schema(UUID(int=7))] == [SCHEMA, None]
+    assert server.requests[0] == f"GET /schemas/guids/{guid}"
+
+
+def test_the_latest_schema_of_a_subject_has_the_texts_that_it_refers_to_by_their_names(server):
+    server.subjects |= {"item": '{"type": "string"}', "orders-value": '{"$ref": "item.json"}'}
+    server.add_text(server.subjects["orders-value"], "JSON", **{"item.json": "item"})
+    latest = latest_schema(server.settings, "orders-value", "jsonschema")
+    assert latest.text == '{"$ref": "item.json"}'
+    assert latest.referenced == {"item.json": '{"type": "string"}'}
+    assert latest_schema(server.settings, "other", "jsonschema") is None
 
 
 def test_tasks_of_a_process_share_what_they_know_of_a_registry(server):
@@ -235,5 +254,5 @@ def test_without_the_extra_nothing_is_asked(server, monkeypatch):
     with pytest.raises(ExtraMissingError, match="avro"):
         SchemaRegistry(server.settings).avro_schema(1)
     with pytest.raises(ExtraMissingError, match="avro"):
-        register(server.settings, "orders-value", SCHEMA)
+        register(server.settings, "orders-value", "AVRO", TEXT)
     assert server.requests == []

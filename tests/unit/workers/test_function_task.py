@@ -13,7 +13,7 @@ from pyspark import cloudpickle
 
 from headrace.errors import RegistryUnreachableError
 from headrace.kafka.schema_registry import look_up_schema
-from headrace.model import Avro, Topic
+from headrace.model import Avro, JsonSchema, Topic
 from headrace.settings import SchemaRegistrySettings, Secret
 from headrace.testing import Outcome, WorkerBench
 from headrace.workers import DeadLetters, KeyHash, Worker, WorkerRecord, worker
@@ -68,6 +68,23 @@ def test_a_function_is_given_the_event_of_an_avro_record_and_bad_ones_meet_the_p
     [letter] = bench.dead_letters
     assert (sent.value, sent.key) == (b"ann: 7", b"ann")
     assert (letter.reason, letter.value) == ("no-schema-id", b"not Avro")
+
+
+def test_a_function_is_given_the_events_of_a_json_schema_topic():
+    topic = Topic("schema-orders", event=Order, format=JsonSchema(), key="customer")
+    seen = []
+
+    @worker(topic=topic, on_failure=DeadLetters())
+    async def take(order: Order):
+        seen.append(order)
+
+    guid = ("__value_schema_id", b"\x01" + bytes(16))
+    with WorkerBench(take) as bench:
+        bench.feed({"customer": "ann", "price": 7})
+        bench.feed(b'{"customer": "bob", "price": 8}', headers=[guid])
+        bench.feed(b"\0\0\0\0\x01[]")
+    assert seen == [Order("ann", 7), Order("bob", 8)]
+    assert [letter.reason for letter in bench.dead_letters] == ["not-an-object"]
 
 
 def test_tombstones_of_a_compacted_topic_are_left_out_of_its_events_and_counted():
@@ -126,8 +143,8 @@ def test_the_schemas_of_a_worker_travel_with_its_function():
     factory = dataclasses.replace(charge_avro.task, schemas=partial(look_up_schema, settings))
     copy = cloudpickle.loads(cloudpickle.dumps(factory))
     assert copy.schemas.args[0].url == "http://registry"
-    assert copy.reads_avro
-    assert not charge.task.reads_avro
+    assert copy.needs_schemas
+    assert not charge.task.needs_schemas
 
 
 def test_a_record_that_is_no_event_meets_the_policy_as_an_invalid_one():

@@ -25,7 +25,7 @@ from headrace.cli.session import (
 )
 from headrace.cli.signals import interrupt_on_sigterm, stop_on_signal
 from headrace.errors import TopicMissingError
-from headrace.model import Avro
+from headrace.model import Format, Raw
 
 if TYPE_CHECKING:
     from headrace.control.produce import ProduceResult
@@ -140,12 +140,13 @@ def tail(session: Session, topic: str, *, start: TailFrom, limit: int | None, on
     It also ends when the command that reads its output does: `headrace tail T | head -1`.
 
     TOPIC is any topic of the cluster, also one of dead letters (TOPIC.dead). No consumer group
-    is joined and no offset is committed. Values of an Avro topic of the project are shown as JSON.
+    is joined and no offset is committed. Values of Avro and JSON Schema topics of the
+    project are shown as JSON.
     """
     from headrace.control.tail import TailOptions, tail_topic
 
     log_to_file(session)
-    options = TailOptions(start, limit, once, avro=_is_avro(session, topic))
+    options = TailOptions(start, limit, once, _format_of(session, topic))
     try:
         with interrupt_on_sigterm(), interrupt_when_closed(_STDOUT):
             for record in tail_topic(session.settings, topic, options):
@@ -162,11 +163,11 @@ def tail(session: Session, topic: str, *, start: TailFrom, limit: int | None, on
         session.exit_code = INTERRUPTED if once else OK
 
 
-def _is_avro(session: Session, topic: str) -> bool:
-    # Without a registry nothing is Avro, and a look needs no project that can be loaded.
+def _format_of(session: Session, topic: str) -> Format:
+    # Without a registry no record names a schema, and a look needs no project that can be loaded.
     if session.settings.schema_registry is None or topic not in session.project.topics:
-        return False
-    return isinstance(session.project.topics[topic].record_format, Avro)
+        return Raw()
+    return session.project.topics[topic].record_format
 
 
 def _known_topics(session: Session) -> list[str]:

@@ -20,11 +20,11 @@ from headrace.events import (
     parse_time,
     rejection,
 )
-from headrace.events.avro import AvroWriter
+from headrace.events.written import event_writer
 from headrace.ingest.events.fast_path import FastPathReader
 from headrace.ingest.events.json_limits import JsonLimits, JsonLimitsCheck
 from headrace.ingest.http.problem import ProblemDetails
-from headrace.model import Avro, ByKey, EventField, FieldType, Topic, partition_of, value_at
+from headrace.model import ByKey, EventField, FieldType, Topic, partition_of, value_at
 
 BROKER_MESSAGE_BYTES = 1_048_588  # Kafka's default of max.message.bytes
 MAX_ID_CHARACTERS = 256
@@ -44,8 +44,8 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
     """An event that may be sent.
 
     Attributes:
-        value: of its record: the JSON text as it came, plus its id where that was derived; of an
-            Avro topic the Avro value of that.
+        value: of its record: the JSON text as it came, plus its id where that was derived; of a
+            registered format what is written for that.
         key: record key.
         event_id: empty where the topic declares none.
         partition: where it goes; -1 where the producer places it by its key.
@@ -113,12 +113,10 @@ class EventCheck:
     def __init__(
         self, topic: Topic, limits: JsonLimits, clock: Clock, schema_id: int | None = None
     ) -> None:
-        """Events of an Avro topic are written with the schema that has ``schema_id``."""
+        """Events of a registered format are written with the schema that has ``schema_id``."""
         if topic.schema is None:
             raise ValueError(f"topic {topic.name!r} carries raw bytes")
-        if isinstance(topic.record_format, Avro) != (schema_id is not None):
-            raise ValueError(f"topic {topic.name!r} is {topic.record_format}, schema {schema_id}")
-        self._encode = None if schema_id is None else AvroWriter(topic.schema, schema_id)
+        self._encode = event_writer(topic, schema_id)
         self._topic, self._schema = topic, topic.schema
         self._plain = FastPathReader(topic.schema, limits, topic.event_time)
         self._id_slot = self._plain.slots.get(topic.event_id or "")

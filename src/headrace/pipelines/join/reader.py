@@ -28,6 +28,7 @@ from headrace.pipelines.join.state import StateFolder
 from headrace.pipelines.join.tally import EarlierTally, LaterTally, event_hashes
 from headrace.pipelines.ledger.row_lineage import LINEAGE, lineage_column, lineage_type
 from headrace.pipelines.ledger.tally import LedgerColumns, SinkTally
+from headrace.pipelines.source.decode import record_values
 from headrace.pipelines.source.reader import RangeReader, gc_paused, read_chunks
 from headrace.pipelines.source.record_columns import record_offsets
 from headrace.pipelines.source.report import JoinCounts, RangeReport
@@ -211,7 +212,7 @@ class JoinReader:
             keys=rows.column(key).cast(pa.string()).cast(pa.binary()).to_pylist(),
             times_us=rows.column(side.event_time).cast(pa.int64()).to_numpy(),
             offsets=offsets,
-            values=[record.value() or b"" for record in records],
+            values=[value or b"" for value in record_values(records, side.format)],
             hashes=hashes,
         )
 

@@ -14,7 +14,7 @@ from headrace.kafka.cluster import Cluster
 from headrace.kafka.range_reader import Record
 from headrace.model import EventSchema, Format, OffsetRange
 from headrace.pipelines.references.positions import ReferencePosition
-from headrace.pipelines.source.decode import columns_for, decoder_for
+from headrace.pipelines.source.decode import columns_for, decoder_for, record_values
 from headrace.settings import SchemaRegistrySettings
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class ReferenceTable:
         for key in newest:
             self._index.pop(key, None)
         written = {key: record for key, record in newest.items() if record.value() is not None}
-        decoded = self._decoder.decode([record.value() for record in written.values()])
+        decoded = self._decoder.decode(record_values(written.values(), self._spec.format))
         for index, (key, record) in enumerate(written.items()):
             if index in decoded.rejected:
                 self._log_rejected(key, record, decoded.rejected[index])

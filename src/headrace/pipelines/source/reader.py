@@ -33,7 +33,7 @@ from headrace.pipelines.ledger.tally import (
 )
 from headrace.pipelines.source.addressed import Addressed
 from headrace.pipelines.source.bad_records import BadRecords
-from headrace.pipelines.source.decode import Decoded, decoder_for
+from headrace.pipelines.source.decode import Decoded, decoder_for, record_values
 from headrace.pipelines.source.decode.checks import EventTimeBounds, RowChecks
 from headrace.pipelines.source.decode.decoder import decode_others
 from headrace.pipelines.source.deletions import Deletions, Parted
@@ -304,7 +304,8 @@ class RangeReader:
         deletions: Sequence[Record] = (),
     ) -> tuple[pa.Table, Sequence[Record]]:
         values = [record.value() for record in records]
-        decoded = decode_others(self._decoder, values, undivided or {})
+        written = record_values(records, self._spec.format)
+        decoded = decode_others(self._decoder, written, undivided or {})
         decoded = self._time_checks.applied(decoded, len(values))
         self._records += len(records) + len(deletions)
         sizes = value_bytes(values)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.errors import SinkError, TableMismatchError
-from headrace.model import Avro, ByAccount, Metadata, Topic
+from headrace.model import ByAccount, Metadata, Registered, Topic
 from headrace.model.fault import Fault, is_a
 from headrace.sinks.api import (
     DeclaredRows,
@@ -57,7 +57,8 @@ class Kafka(Sink, Reprocessable):
 
     def extra_for(self, settings: Mapping[str, Secret]) -> str:  # noqa: ARG002
         """Returns the extra of the topic's format."""
-        return "avro" if isinstance(self.topic.record_format, Avro) else ""
+        record_format = self.topic.record_format
+        return record_format.extra if isinstance(record_format, Registered) else ""
 
     def faults(self, rows: DeclaredRows) -> Iterator[Fault]:
         """Yields everything wrong with the declaration."""
@@ -78,15 +79,15 @@ class Kafka(Sink, Reprocessable):
                 yield replace(fault, message=message)
 
     def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
-        """Compares the rows with the topic's class, and registers the schema of an Avro topic.
+        """Compares the rows with the topic's class, and registers the schema of its events.
 
         No broker is asked.
 
         Raises:
             TableMismatchError: if at any depth a field of the event is not in the rows, or has
                 another type there, or the rows have a field that the event lacks.
-            SinkError: if the topic is Avro, and the project has no schema registry.
-            ExtraMissingError: if the topic is Avro, and the extra ``avro`` is not installed.
+            SinkError: if the topic's format needs a schema registry, and the project has none.
+            ExtraMissingError: if the extra of the topic's format is not installed.
             RegistryUnreachableError: if the schema registry does not answer.
             SchemaRejectedError: if it rejects the schema.
         """
@@ -127,12 +128,14 @@ def _is_readable(topic: Topic) -> bool:
 
 
 def _registered_schema(topic: Topic, registry: SchemaRegistrySettings | None) -> int | None:
-    """Returns the id of the schema that an Avro topic is written with; None of other topics."""
-    if topic.schema is None or not isinstance(topic.record_format, Avro):
-        return None
-    if registry is None:
-        raise SinkError(f"topic {topic.name}", "it is Avro, and the project has no schema registry")
-    from headrace.events.avro import avro_schema
+    """Returns the id of the schema that events are written with; None of other formats."""
+    from headrace.events.written import written_schema
     from headrace.kafka.schema_registry import register
 
-    return register(registry, topic.schema_subject, avro_schema(topic.schema))
+    schema = written_schema(topic)
+    if schema is None:
+        return None
+    if registry is None:
+        why = f"its format is {topic.record_format}, and the project has no schema registry"
+        raise SinkError(f"topic {topic.name}", why)
+    return register(registry, topic.schema_subject, schema.kind, schema.text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.errors import RecordRejectedError
@@ -51,7 +51,7 @@ class TopicWriter:
         topic: where to.
         client: librdkafka's settings.
         task_id: is of no use here.
-        schema_id: of the schema of an Avro topic; None: the topic is not Avro.
+        schema_id: of the schema that events are written with; None: their format has none.
     """
 
     def __init__(
@@ -61,10 +61,11 @@ class TopicWriter:
         task_id: str,  # noqa: ARG002
         schema_id: int | None = None,
     ) -> None:
+        from headrace.events.written import event_writer
         from headrace.kafka.record_limits import max_batch_bytes
 
         self._client = client
-        self._records = RecordsOf(topic, encode=_encoder(topic, schema_id))
+        self._records = RecordsOf(topic, encode=event_writer(topic, schema_id))
         self._max_bytes = max_batch_bytes(topic)
         self._sent = 0
 
@@ -124,12 +125,3 @@ class TopicWriter:
 
     def abort(self) -> None:
         """What was sent stays: it will be there again."""
-
-
-def _encoder(topic: Topic, schema_id: int | None) -> Callable[[bytes], bytes] | None:
-    """Returns what writes the JSON text of an event in the format of an Avro topic."""
-    if schema_id is None or topic.schema is None:
-        return None
-    from headrace.events.avro import AvroWriter
-
-    return AvroWriter(topic.schema, schema_id)

@@ -55,7 +55,7 @@ def bind(task: WorkerTask, threads: TaskThreads) -> BoundTask:
     method = task.process_batch if isinstance(task, BatchWorkerTask) else task.process
     batch = call(task.process_batch) if isinstance(task, BatchWorkerTask) else None
     process = call(task.process) if batch is None else _batch_of_one(batch)
-    if isinstance(task, FunctionTask) and task.reads_avro:
+    if isinstance(task, FunctionTask) and task.needs_schemas:
         process = _after_lookup(task, threads, process)
     overrides = type(task).accept is not WorkerTask.accept
     return BoundTask(

@@ -17,7 +17,7 @@ from tests.contracts.format import (
 
 from headrace.events.avro import HEADER, avro_schema
 from headrace.ingest.events.validation import EventCheck
-from headrace.model import Avro, Topic
+from headrace.model import Avro, JsonSchema, Topic
 from headrace.pipelines.source.decode import decoder_for
 from headrace.pipelines.source.decode.avro import AvroDecoder
 
@@ -74,6 +74,19 @@ class TestJson(EventFormatContract):
 
     def event_check(self, topic):
         return EventCheck(topic, LIMITS, NOON.timestamp)
+
+
+class TestJsonSchema(EventFormatContract):
+    topic = Topic("orders", event=Order, format=JsonSchema())
+
+    def decoder(self):
+        return decoder_for(self.topic.record_format, self.topic.schema)
+
+    def record(self, event):
+        return HEADER.pack(0, 7) + json_text(event)
+
+    def event_check(self, topic):
+        return EventCheck(topic, LIMITS, NOON.timestamp, 7)
 
 
 class TestAvro(EventFormatContract):

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from headrace.events.wire_format import framed
+from headrace.kafka.headers import headers_of
+from headrace.model import Registered
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.events import Rejection
+    from headrace.kafka.range_reader import Record
+    from headrace.model import Format
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +29,13 @@ class Decoded:
 
     rows: pa.Table
     rejected: dict[int, Rejection]
+
+
+def record_values(records: Iterable[Record], record_format: Format) -> list[bytes | None]:
+    """Returns what a decoder of the format takes: values, with the ids that stand in headers."""
+    if not isinstance(record_format, Registered):
+        return [record.value() for record in records]
+    return [framed(record.value(), headers_of(record) or ()) for record in records]
 
 
 def decode_others(

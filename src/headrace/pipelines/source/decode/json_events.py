@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.events import Rejection, parsed_again, rejection
+from headrace.events.json_schema import json_text
 from headrace.pipelines.source.decode.columns import EventColumns
 from headrace.pipelines.source.decode.decoder import Decoded
 
@@ -101,3 +102,15 @@ class JsonDecoder:
                     events.append(again)
             else:
                 return events, rejected
+
+
+class JsonSchemaDecoder(JsonDecoder):
+    """Decodes format :class:`~headrace.model.JsonSchema`: JSON behind the id of its schema.
+
+    The reasons are those of :class:`JsonDecoder`. No schema is looked up: the event class says what
+    an event may be, and a text without an id is read, too.
+    """
+
+    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+        """See :meth:`JsonDecoder.decode`."""
+        return super().decode([json_text(value) for value in values])

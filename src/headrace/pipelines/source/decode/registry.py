@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from headrace.errors import UnknownFormatError
-from headrace.model import Avro, EventSchema, Format, Json, Raw
+from headrace.model import Avro, EventSchema, Format, Json, JsonSchema, Raw
 from headrace.pipelines.source.decode.decoder import Decoder
 from headrace.settings import SchemaRegistrySettings
 
@@ -40,6 +40,8 @@ def decoder_for(
             return _raw_decoder()
         case Json():
             return _raw_decoder() if schema is None else _json_decoder(schema, needed)
+        case JsonSchema():
+            return _raw_decoder() if schema is None else _json_schema_decoder(schema, needed)
         case Avro():
             return _raw_decoder() if schema is None else _avro_decoder(schema, registry, needed)
         case _:
@@ -56,6 +58,12 @@ def _json_decoder(schema: EventSchema, needed: Collection[str] | None) -> Decode
     from headrace.pipelines.source.decode.json_events import JsonDecoder
 
     return JsonDecoder(schema, needed)
+
+
+def _json_schema_decoder(schema: EventSchema, needed: Collection[str] | None) -> Decoder:
+    from headrace.pipelines.source.decode.json_events import JsonSchemaDecoder
+
+    return JsonSchemaDecoder(schema, needed)
 
 
 def _avro_decoder(
