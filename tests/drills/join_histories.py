@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import weakref
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -133,6 +134,28 @@ class History:
                 unmatched.add(event.offset)
         return cls(earlier, later, matched, unmatched, conflicting, repeated)
 
+    def changed(self, rng):
+        """The same logs with another class: some events are none, or have another key or time."""
+
+        def change(event):
+            kind = rng.randrange(8)
+            if kind == 0:
+                return []
+            if kind == 1:
+                return [event._replace(key=rng.choice(self.earlier).key)]
+            if kind == 2:
+                return [event._replace(time_us=event.time_us + rng.randrange(-4, 4) * MINUTE)]
+            if kind == 3:  # the log was cut, and grew again
+                return [event._replace(value=event.value + b"changed")]
+            return [event]
+
+        earlier = [other for event in self.earlier for other in change(event)]
+        return replace(self, earlier=earlier)
+
+    def earlier_between(self, start, end):
+        """The earlier events of a range of offsets."""
+        return [event for event in self.earlier if start <= event.offset < end]
+
     def positions(self, rng, start, ahead_us):
         """Yields ends of batches after ``start``; the clock is this far ahead of what is unread."""
         earlier, later, clock_us = start.earlier, start.later, start.clock_us
@@ -181,7 +204,7 @@ class SimulatedPartition:
         return JoinPartition(state, index, WINDOW, self.match).join(
             start,
             end,
-            KeyedEvents.of(history.earlier[start.earlier : end.earlier]),
+            KeyedEvents.of(history.earlier_between(start.earlier, end.earlier)),
             history.later[start.later : end.later],
         )
 
@@ -194,17 +217,18 @@ class SimulatedPartition:
     def lose(self, machine):
         shutil.rmtree(self.indexes / machine, ignore_errors=True)
 
-    def back_up(self):
-        shutil.copytree(self.durable, self.folder / "backup", dirs_exist_ok=False)
+    def back_up(self, name="backup"):
+        shutil.copytree(self.durable, self.folder / name, dirs_exist_ok=False)
 
-    def restore(self):
+    def restore(self, name="backup"):
         shutil.rmtree(self.durable)
-        shutil.move(self.folder / "backup", self.durable)
+        shutil.move(self.folder / name, self.durable)
 
 
 def crash_at(rng):
     """Fails before or after one of the writes."""
-    name, after = rng.choice(["write", "write_segment", "ingest", "expire"]), rng.random() < 0.5
+    name = rng.choice(["write", "write_segment", "ingest", "expire", "mark_compacted", "rename"])
+    after = rng.random() < 0.5
 
     def prepare(state, index):
         owner = state if hasattr(state, name) else index
@@ -229,8 +253,21 @@ class Committed:
     batch: JoinedBatch
 
 
+def given_up(partition, history, rng, position, ahead_us):
+    """Joins batches of another class from a position on, on any machine; a restore undoes them."""
+    partition.back_up("before")
+    other = history.changed(rng)
+    for end in islice(history.positions(rng, position, ahead_us), rng.randrange(1, 6)):
+        partition.join(rng.choice(["a", "b"]), position, end, other)
+        position = end
+    partition.restore("before")
+
+
 def disturbed(partition, history, rng, ahead_us=0):
-    """Batches between crashes, lost indexes, two machines, and one restore of a backup."""
+    """Batches between crashes, lost indexes, two machines, restores, and batches given up.
+
+    Those that were given up had another class, and were planned anew or repeated.
+    """
     committed, backup, restores = [], None, 1
     position = JoinPosition(0, 0, 0, 0)
     ends = history.positions(rng, position, ahead_us)
@@ -243,6 +280,10 @@ def disturbed(partition, history, rng, ahead_us=0):
                 partition.join(machine, position, end, history, crash_at(rng))
             except CrashError:
                 machine = rng.choice(["a", "b"])
+        if rng.random() < 0.1:
+            given_up(partition, history, rng, position, ahead_us)
+        if rng.random() < 0.1:  # its sink failed; then it is repeated with the class of now
+            partition.join(rng.choice(["a", "b"]), position, end, history.changed(rng))
         committed.append(Committed(position, end, partition.join(machine, position, end, history)))
         position = end
         if backup is None and rng.random() < 0.2:

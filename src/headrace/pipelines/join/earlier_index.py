@@ -17,7 +17,7 @@ import re
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -34,7 +34,7 @@ from headrace.pipelines.join.fingerprint_runs import (
     merged_prints,
     unpacked,
 )
-from headrace.pipelines.join.range_entries import LostEntriesError, RangeEntries
+from headrace.pipelines.join.range_entries import OtherFilesError, RangeEntries
 from headrace.pipelines.join.slices import slice_of
 from headrace.pipelines.join.sorted_files import (
     SortedFile,
@@ -75,11 +75,11 @@ class Range(NamedTuple):
 
 
 class RangeFiles(NamedTuple):
-    """What is on the disk of a range, at least.
+    """What is on the disk of a range.
 
     Attributes:
         files: number of RocksDB's.
-        runs: names of those of fingerprints.
+        runs: names of those of fingerprints, at least.
     """
 
     files: int
@@ -92,23 +92,25 @@ class IngestedFiles:
 
     Attributes:
         layout: how its files are laid out; marks of earlier versions lack it, and are ignored.
-        files: names of files that it has ingested.
+        files: names of the segments whose events it holds.
+        compacted: names of segments that were made of these, until a state names them.
         expired_us: slices that end before it are deleted.
         state_id: of the state that it belongs to.
-        ranges: its own files: where one of them is missing, the index is not the one that this was
-            written for, or has lost a part.
+        ranges: its own files: with others, the index is not the one that this was written for, has
+            lost a part, or has events of a segment that is not named here.
     """
 
-    layout: Literal["a RocksDB for each range"]
+    layout: Literal["a RocksDB for each range, of named segments"]
     ranges: Mapping[str, RangeFiles] = field(default_factory=dict)
     files: frozenset[str] = frozenset()
+    compacted: frozenset[str] = frozenset()
     expired_us: int = 0
     state_id: str = ""
 
 
 # Made at import: msgspec crashes where several threads are the first to decode a class.
 _INGESTED = msgspec.json.Decoder(IngestedFiles)
-_NOTHING = IngestedFiles("a RocksDB for each range")
+_NOTHING = IngestedFiles("a RocksDB for each range, of named segments")
 
 
 class EarlierIndex:
@@ -116,16 +118,17 @@ class EarlierIndex:
 
     Attributes:
         slice_us: length of its slices.
-        ingested: what it holds, at least.
+        ingested: what it holds.
         max_files_of_a_range: a lookup may ask each of them; merging them copies what the range
             holds.
 
     It may hold more than a batch asks for, of one that was repeated since: events from an offset on
-    are passed over.
+    are passed over. :meth:`~headrace.pipelines.join.state.StateFolder.load` empties it where it
+    holds others.
 
     Raises:
         DamagedRunError: if fingerprints that are read are damaged, or gone.
-        LostEntriesError: if files of a range that is used are gone.
+        OtherFilesError: if a range that is used has lost files, or has one that no mark names.
         Exception: as RocksDB words it: the disk fails, or what is read is damaged
             (:func:`with_index`).
     """
@@ -147,6 +150,8 @@ class EarlierIndex:
             if entry.name not in there:  # a crash left it, or another version
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         self.ingested = self._read_marks()
+        # A crash came before they were deleted, or before their first mark.
+        self._drop([range_ for range_ in self._ranges if str(range_) not in self.ingested.ranges])
 
     def ingest(self, segments: Mapping[str, Sequence[SortedFile]]) -> None:
         """Takes sorted files, by the names of their segments. A segment may be taken again.
@@ -158,8 +163,8 @@ class EarlierIndex:
             by_range[Range(file.first, file.last)].append(file)
         for range_, of_range in by_range.items():
             self._ingest(range_, of_range)
-        # After they are in: without a mark they are taken once more.
-        self.mark_ingested(segments)
+        # After they are in: a range that has files without a mark is not believed.
+        self._mark(replace(self.ingested, files=self.ingested.files.union(segments)))
         for range_ in by_range:
             self._prints[range_].delete_replaced()
         max_files = self.max_files_of_a_range
@@ -167,9 +172,9 @@ class EarlierIndex:
             [range_ for range_ in by_range if self._ranges[range_].file_count > max_files]
         )
 
-    def mark_ingested(self, names: Iterable[str]) -> None:
-        """Records segments, by their names, as ingested."""
-        self._mark(replace(self.ingested, files=self.ingested.files.union(names)))
+    def mark_compacted(self, name: str) -> None:
+        """Records a segment, by its name, that was made of segments whose events it holds."""
+        self._mark(replace(self.ingested, compacted=self.ingested.compacted | {name}))
 
     def find(
         self, keys: Sequence[bytes], prints: Fingerprints, since_us: int, before_offset: int
@@ -236,11 +241,10 @@ class EarlierIndex:
             self._mark(replace(self.ingested, expired_us=expired_us), without=expired)
         self._drop(expired)
 
-    def forget_others(self, files: Collection[str]) -> None:
-        """Forgets the names of all files but ``files``; their events stay until they expire."""
-        kept = self.ingested.files & frozenset(files)
-        if kept != self.ingested.files:
-            self._mark(replace(self.ingested, files=kept))
+    def rename(self, files: frozenset[str]) -> None:
+        """Records by which names of segments its events are known from now on."""
+        if self.ingested.compacted or files != self.ingested.files:
+            self._mark(replace(self.ingested, files=files, compacted=frozenset()))
 
     def clear(self, state_id: str) -> None:
         """Empties it, for another state."""
@@ -270,7 +274,6 @@ class EarlierIndex:
     def _compact(self, ranges: Sequence[Range]) -> None:
         """Merges the files of ranges, each into one or few."""
         if ranges:
-            self._mark(self.ingested, without=ranges)
             for range_ in ranges:
                 self._ranges[range_].merge_files()
             self._mark(self.ingested)
@@ -288,11 +291,8 @@ class EarlierIndex:
         marked = {Range.parse(name): files for name, files in marks.ranges.items()}
         if not all(self._has(range_, files) for range_, files in marked.items()):
             return _NOTHING
-        for range_, entries in self._ranges.items():
-            if range_ in marked:
-                entries.file_count = marked[range_].files
-            else:  # a crash came before its mark
-                entries.recount()
+        for range_, files in marked.items():
+            self._ranges[range_].file_count = files.files
         return marks
 
     def _has(self, range_: Range, files: RangeFiles) -> bool:
@@ -360,7 +360,7 @@ def _locked(folder: Path, max_wait_seconds: float) -> Iterator[None]:
 def _is_damage(error: Exception) -> bool:
     """Whether an index is damaged: RocksDB raises all of its errors as ``Exception`` itself."""
     is_rocksdb = type(error) is Exception and _DAMAGED.search(str(error)) is not None
-    return is_rocksdb or isinstance(error, DamagedRunError | LostEntriesError)
+    return is_rocksdb or isinstance(error, DamagedRunError | OtherFilesError)
 
 
 def _lasts_before(

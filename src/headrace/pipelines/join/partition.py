@@ -17,7 +17,8 @@ duplicate; one with other bytes is *conflicting*, and rejected. Which one is fir
 offsets, so it is the same in every repeat of a batch.
 
 Every batch looks at events by what its positions say, never by what an index happens to hold:
-events of the earlier topic from its end on, and slices of time before its horizon, are passed over.
+events of the earlier topic from its start on that an index has, and slices of time before its
+horizon, are passed over; an index with events that its state does not name is made again.
 """
 
 from __future__ import annotations
@@ -33,10 +34,7 @@ from headrace.pipelines.join.matching import EarlierSnapshot, JoinWindow, matche
 from headrace.pipelines.join.position import JoinPosition
 from headrace.pipelines.join.slices import slice_of
 from headrace.pipelines.join.sorted_files import sorted_files
-from headrace.pipelines.join.state import (
-    SegmentFile,
-    StateFolder,
-)
+from headrace.pipelines.join.state import SegmentFile, StateFolder, facts_of
 from headrace.pipelines.source.report import JoinCounts
 
 
@@ -98,7 +96,7 @@ class JoinPartition:
         self._folder.delete_obsolete(start, before)
         since_us = slice_of(start.horizon_us, self._slice_us) * self._slice_us
         began = time.monotonic()
-        rebuilt = self._folder.load_missing(self._index, before, since_us)
+        rebuilt = self._folder.load(self._index, before, start)
         rebuild_ms = int((time.monotonic() - began) * 1000) if rebuilt else 0
         # Before it takes events, which may stand in for some that an older checkpoint still needs.
         self._index.expire(since_us)
@@ -113,7 +111,6 @@ class JoinPartition:
         compacted = self._folder.compacted(needed, self._index, first_after)
         after = replace(before, segments=compacted, waiting=tuple(result.waiting))
         self._folder.write(end, after)
-        self._index.forget_others(before.segments.keys() | after.segments.keys())
         counts = JoinCounts(
             matched=len(result.matched),
             unmatched=len(result.unmatched),
@@ -144,7 +141,8 @@ class JoinPartition:
         if not len(events):
             return {}
         files = sorted_files(events, self._slice_us, self._match)
-        kept = events.offsets.tobytes()
-        name, segment = self._folder.write_segment(start.earlier, end.earlier, files, kept)
+        name, segment = self._folder.write_segment(
+            start.earlier, end.earlier, files, facts_of(events)
+        )
         self._index.ingest({name: files})
         return {name: segment}

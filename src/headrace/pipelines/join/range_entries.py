@@ -24,8 +24,8 @@ _CURRENT = "CURRENT"
 _DEFAULT = "default"
 
 
-class LostEntriesError(Exception):
-    """Files of a range are gone."""
+class OtherFilesError(Exception):
+    """A range has other files than those that it is known to have."""
 
 
 class RangeEntries:
@@ -39,10 +39,11 @@ class RangeEntries:
         options: options of RocksDB.
 
     Attributes:
-        file_count: the least number of files that must be there; with fewer, some were lost.
+        file_count: the number of files that must be there. With fewer, some were lost; with more,
+            a crash came between a file and the mark that names it.
 
     Raises:
-        LostEntriesError: if fewer files than ``file_count`` are there when it is opened.
+        OtherFilesError: if another number of files is there when it is opened.
         Exception: as RocksDB words it: the disk fails, or what is read is damaged.
     """
 
@@ -58,11 +59,6 @@ class RangeEntries:
     def count_files(self) -> int:
         """Returns the number of files on the disk, of which RocksDB may have lost some."""
         return sum(file.suffix == ".sst" for file in self._folder.iterdir())
-
-    def recount(self) -> None:
-        """Counts the files that are there, where a crash came before the mark of their number."""
-        with self.reading() as entries:
-            self.file_count = _file_count(entries)
 
     @contextmanager
     def reading(self) -> Iterator[Rdict]:
@@ -109,8 +105,8 @@ class RangeEntries:
 
         families = {_DEFAULT: self._options}  # by default, a family has a cache of its own
         with closing(Rdict(str(self._folder), self._options, families, access)) as entries:
-            if _file_count(entries) < self.file_count:
-                raise LostEntriesError(f"{self._folder} has lost files")
+            if (count := _file_count(entries)) != self.file_count:
+                raise OtherFilesError(f"{self._folder} has {count} files, not {self.file_count}")
             yield entries
 
 

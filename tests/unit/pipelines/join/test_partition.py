@@ -15,7 +15,7 @@ from tests.drills.join_histories import (
 )
 
 from headrace.pipelines.join.declaration import Match
-from headrace.pipelines.join.earlier_index import with_index
+from headrace.pipelines.join.earlier_index import EarlierIndex, with_index
 from headrace.pipelines.join.events import KeyedEvent, KeyedEvents
 from headrace.pipelines.join.matching import JoinWindow
 from headrace.pipelines.join.partition import JoinPartition
@@ -57,6 +57,31 @@ def test_a_batch_gives_what_it_gives_without_a_disturbance(tmp_path, seed, match
     again = quiet.join("a", last.start, last.end, history)
     assert what_it_gave(again) == what_it_gave(last.batch)
     assert again.counts.rebuilt_files == len(quiet.state(last.start).segments)
+
+
+@pytest.mark.parametrize("match", Match)
+def test_a_machine_that_lags_or_repeats_batches_keeps_its_index(tmp_path, monkeypatch, match):
+    """Whatever was compacted or has expired since: to make it again may take minutes."""
+    rng = random.Random(1)
+    history, partition = History.random(rng, match), SimulatedPartition(tmp_path, match)
+    emptied, clear = [], EarlierIndex.clear
+
+    def noting(index, state_id):
+        emptied.append(state_id)
+        clear(index, state_id)
+
+    position, compacted = JoinPosition(0, 0, 0, 0), 0
+    for number, end in enumerate(history.positions(rng, position, 0)):
+        machines = ["a", "b", "c"] if number == 1 else rng.choices("abc", [8, 4, 1], k=2)
+        if number == 2:
+            monkeypatch.setattr(EarlierIndex, "clear", noting)
+        for machine in machines:
+            partition.join(machine, position, end, history)
+        position = end
+        segments = partition.state(end).segments.values()
+        compacted = max([compacted, *(file.level for file in segments)])
+    assert compacted >= 2
+    assert emptied == []
 
 
 @pytest.mark.parametrize("match", Match)

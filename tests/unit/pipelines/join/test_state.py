@@ -125,6 +125,39 @@ def test_an_index_of_a_state_that_was_deleted_gives_none_of_its_events(tmp_path,
             file.unlink()
 
 
+@pytest.mark.parametrize("match", Match)
+@pytest.mark.parametrize("machine", ["a", "b"])
+@pytest.mark.parametrize("repeated", [[4], [2, 4]])
+@pytest.mark.parametrize(
+    "change", [lambda event: [], lambda event: [event._replace(value=b"another log")]]
+)
+def test_events_of_a_batch_that_was_given_up_match_on_no_machine(
+    tmp_path, match, machine, repeated, change
+):
+    """The batch is repeated, or planned anew after a restore, when its class or log has changed."""
+    events = [KeyedEvent(b"%d" % n, BEGIN + n, n, b"given up") for n in range(4)]
+    counting = [*events[:1], *change(events[1]), *events[2:]]
+
+    def position(offset):
+        return JoinPosition(offset, 0, BEGIN + offset, 0)
+
+    def join(on, start, end, read):
+        read = KeyedEvents.of([event for event in read if start <= event.offset < end])
+        ends = INITIAL if start == 0 else position(start), position(end)
+        joined(folder(tmp_path / "state"), tmp_path / on, match, ends, read, [])
+
+    join("a", 0, 1, events)
+    join("a", 1, 4, events)
+    start = 1
+    for end in repeated:
+        join(machine, start, end, counting)
+        start = end
+    later = KeyedEvent(b"1", BEGIN + 1, 0, b"later")
+    ends = position(4), JoinPosition(4, 1, BEGIN + 2 * WINDOW.wait_us, 0)
+    batch = joined(folder(tmp_path / "state"), tmp_path / machine, match, ends, NONE, [later])
+    assert batch.matched == [(later, event) for event in change(events[1])]
+
+
 def joined(state, machine, match, ends, earlier, later):
     index = EarlierIndex(machine, SLICE)
     return JoinPartition(state, index, WINDOW, match).join(*ends, earlier, later)
@@ -149,14 +182,14 @@ def test_a_lost_index_ingests_many_small_files_at_once_and_no_more_than_a_task_h
         original(index, files)
 
     monkeypatch.setattr(EarlierIndex, "ingest", noting)
-    whole = JoinState("key left out", "id", segments)
-    assert state.load_missing(EarlierIndex(tmp_path / "a", SLICE), whole, 0) == 6
+    whole, at = JoinState("key left out", "id", segments), JoinPosition(6, 0, BEGIN, 0)
+    assert state.load(EarlierIndex(tmp_path / "a", SLICE), whole, at) == 6
     assert ingested == [6]
     size = max(file.size for file in segments.values())
     monkeypatch.setattr("headrace.pipelines.join.state.MAX_COMPACTED_BYTES", 3 * size)
     ingested.clear()
     index = EarlierIndex(tmp_path / "b", SLICE)
-    assert state.load_missing(index, whole, 0) == 6
+    assert state.load(index, whole, at) == 6
     assert len(ingested) > 1
     assert max(ingested) <= 3
     assert index.ingested.files == segments.keys()
