@@ -31,7 +31,7 @@ TARGET_BYTES = 128 * 1024 * 1024
 SMALL_BYTES = TARGET_BYTES // 2
 # As of Delta Lake: readers that began with an older version still find its files.
 RETENTION = timedelta(days=7)
-_TRANSACTION_BYTES = 8 * TARGET_BYTES
+TRANSACTION_BYTES = 8 * TARGET_BYTES
 
 Threshold = Callable[[Partition], int]
 
@@ -95,7 +95,7 @@ class Compaction:
         crowded = [files for partition, files in small if len(files) >= threshold(partition)]
         grouped = (in_groups(files, lambda file: file.size, TARGET_BYTES) for files in crowded)
         groups = [group for several in grouped for group in several if len(group) > 1]
-        transactions = in_groups(groups, _bytes, _TRANSACTION_BYTES)
+        transactions = in_groups(groups, _bytes, TRANSACTION_BYTES)
         return sum((self._merge(merger, several) for several in transactions), CompactionResult())
 
     def vacuum(self, older_than: timedelta = RETENTION) -> CompactionResult:

@@ -6,15 +6,55 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from headrace.model import EventField
 from headrace.runtime.storage import Options
 from headrace.sinks.lake.layout import TableLayout, TimeUnit, UnsafeValues
-from headrace.sinks.lake.partitions import Partition, TimeKey, timestamp_text
+from headrace.sinks.lake.partitions import HiddenTimeKey, Partition, TimeKey, timestamp_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow import parquet
+
+
+class FileForm(Protocol):
+    """What a data file of a table holds, and what the table records of it; picklable."""
+
+    def rows(self, rows: pa.Table, partition: Partition) -> pa.Table:
+        """Returns what the file holds of the rows of a partition, which lack its columns."""
+
+    def stats(
+        self,
+        footer: parquet.FileMetaData,
+        times: Mapping[str, EventTimeRange],
+        rows: pa.Table | None = None,
+    ) -> str:
+        """Returns what the table records of a file, as JSON.
+
+        Args:
+            footer: of the file.
+            times: range of its timestamp columns, as far as it is known.
+            rows: all of them; None: they are no longer at hand.
+        """
+
+
+@dataclass(frozen=True)
+class DeltaFiles:
+    """Files of a Delta table: the log alone has the values of its partition columns."""
+
+    def rows(self, rows: pa.Table, partition: Partition) -> pa.Table:  # noqa: ARG002
+        """See :meth:`FileForm.rows`."""
+        return rows
+
+    def stats(
+        self,
+        footer: parquet.FileMetaData,
+        times: Mapping[str, EventTimeRange],
+        rows: pa.Table | None = None,  # noqa: ARG002
+    ) -> str:
+        """See :meth:`FileForm.stats`."""
+        return delta_stats(footer.num_rows, times)
 
 
 @dataclass(frozen=True)
@@ -29,6 +69,7 @@ class WriteSpec:
         pipeline: that writes; the table records its columns. Empty: none are recorded.
         storage_options: of the storage, with credentials in plain text: not part of its repr.
         any_fields: by column, the fields of the event class that are or hold an ``Any``.
+        files: what the data files hold.
     """
 
     root: str
@@ -38,6 +79,7 @@ class WriteSpec:
     pipeline: str = ""
     storage_options: Options = field(default_factory=dict, repr=False)
     any_fields: Mapping[str, EventField] = field(default_factory=dict)
+    files: FileForm = field(default_factory=DeltaFiles)
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
@@ -47,12 +89,18 @@ class WriteSpec:
     @cached_property
     def time_key(self) -> TimeKey:
         """The event-time part of the partition."""
-        return TimeKey(tuple(unit for unit in TimeUnit if unit in self.layout.time_units))
+        units = tuple(unit for unit in TimeUnit if unit in self.layout.time_units)
+        return HiddenTimeKey(units) if self.layout.hides_times else TimeKey(units)
 
     @property
     def rescues(self) -> bool:
         """Whether rows with unsafe partition values are kept in the table."""
         return self.layout.unsafe_values is UnsafeValues.RESCUE
+
+    def has_ended(self, file: WrittenFile, watermark_us: int) -> bool:
+        """Returns whether the newest time partition of ``file`` ends before ``watermark_us``."""
+        newest = file.max_event_time_us
+        return newest is not None and self.time_key.end_us(newest) <= watermark_us
 
 
 @dataclass(frozen=True)
@@ -85,7 +133,7 @@ class WrittenFile:
         size: bytes.
         rows: how many.
         partition_values: Delta's text of each partition column; None: null.
-        stats: Delta's statistics, JSON.
+        stats: what the table records of its values, see :meth:`FileForm.stats`.
         min_event_time_us: microseconds since 1970; None: no row has an event time.
         max_event_time_us: microseconds since 1970; None: no row has an event time.
         keys: what rows are compared by, where the table is unique, as

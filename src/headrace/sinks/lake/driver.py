@@ -4,38 +4,71 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from headrace.runtime import storage
-from headrace.sinks.api import CommitRejection, CommitResult, SinkDriver, Transaction
+from headrace.sinks.api import (
+    CommitRejection,
+    CommitResult,
+    PositionStore,
+    SinkDriver,
+    Transaction,
+)
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
-from headrace.sinks.lake.maintenance import MaintenanceHold, TableCommit
+from headrace.sinks.lake.maintenance import DeltaUpkeep, MaintenanceHold, TableCommit, Upkeep
 from headrace.sinks.lake.table import LakeTable
+from headrace.sinks.lake.unique.filter import UniqueFilter
 from headrace.sinks.lake.writer import PartitionedWriter
 
 
-class LakeDriver(SinkDriver):
-    """An open table.
+class OpenTable(Protocol):
+    """A table of one format on the driver; :class:`LakeTable` says what its methods do."""
 
-    Raises:
-        TableMismatchError: if a column's type or the partitioning differs from the table's, or the
-            table asks more of a writer than headrace does.
-        StorageError: if the table's storage can't be used: its bucket is missing, it refuses the
-            credentials, or it has no conditional writes.
+    @property
+    def log(self) -> PositionStore:
+        """Returns what records positions."""
+
+    @property
+    def unique(self) -> UniqueFilter | None:
+        """Returns what finds rows that the table has already; None: it may have duplicates."""
+
+    def commit(
+        self,
+        files: Sequence[WrittenFile],
+        *,
+        versions: Mapping[str, int],
+        expected: Mapping[str, int | None],
+        metadata: Mapping[str, object],
+    ) -> bool | CommitRejection:
+        """See :meth:`LakeTable.commit`."""
+
+    def discard(self, files: Sequence[WrittenFile]) -> None:
+        """See :meth:`LakeTable.discard`."""
+
+    def version(self) -> int:
+        """See :meth:`LakeTable.version`."""
+
+
+class TableDriver(SinkDriver):
+    """An open table of any format.
+
+    Args:
+        spec: what its tasks write.
+        table: it.
+        upkeep: of its format.
     """
 
-    def __init__(self, spec: WriteSpec) -> None:
-        # First of all: without them two drivers would overwrite the commits of each other.
-        storage.require_conditional_writes(spec.root, spec.storage_options)
-        self._table = LakeTable(spec)
-        self._table.check()
-        self._maintenance = MaintenanceHold(spec)
+    def __init__(self, spec: WriteSpec, table: OpenTable, upkeep: Upkeep) -> None:
+        self._spec = spec
+        self._table = table
+        self._maintenance = MaintenanceHold(spec, upkeep)
         self.writers = functools.partial(PartitionedWriter, spec)
-        self.positions = self._table.log
+        self.positions = table.log
 
     def commit(
         self, pieces: Sequence[str], transaction: Transaction, watermark_us: int
     ) -> CommitResult | CommitRejection:
-        """One Delta transaction; maintenance is told of it."""
+        """One transaction of the table; maintenance is told of it."""
         files = [WrittenFile.from_json(piece) for piece in pieces]
         done = self._table.commit(
             files,
@@ -50,7 +83,7 @@ class LakeDriver(SinkDriver):
             if self._table.unique is not None:
                 figures |= self._table.unique.committed(files)
             ended = frozenset(
-                file.partition for file in files if self._table.has_ended(file, watermark_us)
+                file.partition for file in files if self._spec.has_ended(file, watermark_us)
             )
             # After the commit and on another thread: its failures are not the batch's.
             self._maintenance.committed(TableCommit(self._table.version(), files, ended))
@@ -77,3 +110,21 @@ class LakeDriver(SinkDriver):
     def close(self, max_wait_seconds: float) -> None:
         """Ends the maintenance of the table, unless other pipelines write to it."""
         self._maintenance.release(max_wait_seconds)
+
+
+class LakeDriver(TableDriver):
+    """An open Delta table.
+
+    Raises:
+        TableMismatchError: if a column's type or the partitioning differs from the table's, or the
+            table asks more of a writer than headrace does.
+        StorageError: if the table's storage can't be used: its bucket is missing, it refuses the
+            credentials, or it has no conditional writes.
+    """
+
+    def __init__(self, spec: WriteSpec) -> None:
+        # First of all: without them two drivers would overwrite the commits of each other.
+        storage.require_conditional_writes(spec.root, spec.storage_options)
+        table = LakeTable(spec)
+        table.check()
+        super().__init__(spec, table, DeltaUpkeep(spec))

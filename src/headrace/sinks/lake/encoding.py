@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
+    from pyarrow import parquet
 
 ROW_GROUP_ROWS = 1 << 20
 _SAMPLE_ROWS = 10_000
@@ -49,15 +50,23 @@ class ParquetEncoding:
             **_compression(columns, codec, whole=dense or len(columns) < sample.num_columns),
         }
 
-    def write(self, rows: Iterable[pa.Table], stream: IO[bytes]) -> None:
-        """Write one Parquet file; every table but an empty ``rows`` becomes a row group."""
+    def write(self, rows: Iterable[pa.Table], stream: IO[bytes]) -> parquet.FileMetaData:
+        """Write one Parquet file; every table but an empty ``rows`` becomes a row group.
+
+        Returns:
+            its footer.
+        """
         from pyarrow import parquet
 
         tables = iter(rows)
         first = next(tables)
-        with parquet.ParquetWriter(stream, first.schema, **self._settings) as writer:
+        footers: list[parquet.FileMetaData] = []
+        with parquet.ParquetWriter(
+            stream, first.schema, metadata_collector=footers, **self._settings
+        ) as writer:
             for table in chain([first], tables):
                 writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+        return footers[0]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from headrace.sinks.lake.partitions import Partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow import parquet
 
 
 _Item = TypeVar("_Item")
@@ -51,8 +52,10 @@ class TableFolder:
         name = f"part-{task_id}-{uuid4()}.{codec}.parquet"
         return f"{folder}/{name}" if folder else name
 
-    def write(self, path: str, rows: Iterable[pa.Table], encoding: ParquetEncoding) -> int:
-        """Write each of ``rows`` as a row group of a new file; its size in bytes.
+    def write(
+        self, path: str, rows: Iterable[pa.Table], encoding: ParquetEncoding
+    ) -> tuple[int, parquet.FileMetaData]:
+        """Write each of ``rows`` as a row group of a new file; its size in bytes and its footer.
 
         A file that could not be finished is removed.
         """
@@ -60,8 +63,8 @@ class TableFolder:
             cleaning_up_after_failure(lambda: self.delete([path])),
             storage.open_output(self.root, path, self._options) as stream,
         ):
-            encoding.write(rows, stream)
-            return int(stream.tell())
+            footer = encoding.write(rows, stream)
+            return int(stream.tell()), footer
 
     def read(self, path: str, columns: Collection[str] | None = None) -> pa.Table:
         """The columns that are in the file, or those of ``columns`` that are: no partition columns.

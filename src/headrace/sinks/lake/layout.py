@@ -34,7 +34,8 @@ class UnsafeValues(enum.StrEnum):
 class TableLayout:
     """The layout that a :class:`~headrace.sinks.lake.declaration.Lake` declares; picklable.
 
-    Attributes are those of ``Lake``.
+    Attributes are those of ``Lake``, and ``hides_times``: partitions by time are no columns of the
+    table, and ``partition_by`` has one of them at most.
     """
 
     partition_by: tuple[str, ...] = ()
@@ -42,6 +43,7 @@ class TableLayout:
     compact_files: int = 64
     compression: str = "zstd"
     unique: Unique | None = None
+    hides_times: bool = False
 
     @property
     def time_units(self) -> tuple[TimeUnit, ...]:

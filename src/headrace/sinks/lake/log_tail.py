@@ -61,9 +61,11 @@ class LogTail:
         properties: of the table.
         unfulfilled: what the table asks of a writer that headrace does not do; None: nothing.
         max_behind: versions that are read one by one, rather than all files.
+        widened: Delta's types of columns stay as they are.
     """
 
     max_behind = 100
+    widened: Collection[tuple[str, str]] = ()
 
     def __init__(
         self, table: DeltaTable, app_ids: Collection[str], uri: str, options: Options

@@ -6,6 +6,7 @@ commits and is never waited for; what fails is logged, counted and tried again, 
 - Small files of a partition are merged when ``Lake.compact_files`` of them have gathered; in a
   partition that ended before the watermark, when eight have: what still comes there is little.
 - Every 50 versions the log gets a checkpoint, so that readers need not read it from its start.
+  :class:`Upkeep` is what differs between formats.
 
 A crash, or an end that does not wait, leaves files that no version holds at most.
 """
@@ -17,12 +18,13 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from deltalake import DeltaTable
 
 from headrace.runtime import storage
-from headrace.sinks.lake.compaction import Compaction, is_small
+from headrace.sinks.api import CompactionResult
+from headrace.sinks.lake.compaction import Compaction, Threshold, is_small
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
 from headrace.sinks.lake.log_tail import last_checkpoint
 from headrace.sinks.lake.partitions import Partition
@@ -62,16 +64,47 @@ class MaintenanceProgress:
     reason: str = ""
 
 
+class Upkeep(Protocol):
+    """What keeps a table of one format fast to read."""
+
+    def shorten_log(self, version: int) -> None:
+        """Shortens what readers must read first, where ``version`` of the table makes it due."""
+
+    def small_files(self) -> tuple[int, dict[Partition, int]]:
+        """Returns the table's version (-1: no table), and how many small files partitions have."""
+
+    def run(
+        self, threshold: Threshold, abandoned: threading.Event | None = None
+    ) -> CompactionResult:
+        """Merges the small files of each partition that has as many as its ``threshold``."""
+
+
+class DeltaUpkeep(Compaction):
+    """Keeps a Delta table fast to read."""
+
+    def __init__(self, spec: WriteSpec) -> None:
+        super().__init__(spec.root, spec.storage_options, spec.layout.compression)
+        self._spec = spec
+
+    def shorten_log(self, version: int) -> None:
+        """Adds a checkpoint to the log, and removes what is older than its retention."""
+        root, options = self._spec.root, self._spec.storage_options
+        newest = last_checkpoint(storage.join(root, "_delta_log"), options) or 0
+        if version - newest >= LOG_CHECKPOINT_VERSIONS:
+            table = DeltaTable(root, storage_options=dict(options))
+            table.create_checkpoint()
+            table.cleanup_metadata()
+
+
 class Maintenance:
     """The maintenance of one table. :class:`MaintenanceHold` is how writers come by it.
 
     ``committed`` and ``progress`` may be called on any thread; they neither wait nor raise.
     """
 
-    def __init__(self, spec: WriteSpec) -> None:
+    def __init__(self, spec: WriteSpec, upkeep: Upkeep | None = None) -> None:
         self._spec = spec
-        self._compaction = Compaction(spec.root, spec.storage_options, spec.layout.compression)
-        self._log = storage.join(spec.root, "_delta_log")
+        self._upkeep = upkeep or DeltaUpkeep(spec)
         self._commits: deque[TableCommit] = deque()
         self._wake = threading.Event()
         self._closing = threading.Event()
@@ -148,24 +181,19 @@ class Maintenance:
                 self._small.update(file.partition for file in commit.files if is_small(file.size))
 
     def _shorten_log(self) -> None:
-        options = self._spec.storage_options
-        newest = last_checkpoint(self._log, options) or 0
-        if self._version - newest >= LOG_CHECKPOINT_VERSIONS:
-            table = DeltaTable(self._spec.root, storage_options=dict(options))
-            table.create_checkpoint()
-            table.cleanup_metadata()
+        self._upkeep.shorten_log(self._version)
 
     def _merge(self) -> None:
         if not self._spec.layout.compact_files or self._version < 0:
             return
         if self._small is None:
-            self._counted_version, small = self._compaction.small_files()
+            self._counted_version, small = self._upkeep.small_files()
             self._small = Counter(small)
             self._late.intersection_update(self._small)
         due = {p for p, files in self._small.items() if files >= self._threshold(p)}
         if not due:
             return
-        merged = self._compaction.run(self._threshold, self._abandoned).merged
+        merged = self._upkeep.run(self._threshold, self._abandoned).merged
         self.progress = replace(self.progress, files_merged=self.progress.files_merged + merged)
         if not merged:
             self._small = None  # others have merged them: count anew
@@ -187,18 +215,23 @@ def _failure_of(do: Callable[[], None]) -> Exception | None:
 
 
 class MaintenanceHold:
-    """A writer's share in the maintenance of its table, from when it is made until released."""
+    """A writer's share in the maintenance of its table, from when it is made until released.
+
+    Args:
+        spec: the table.
+        upkeep: of its format; None: Delta's.
+    """
 
     _guard = threading.Lock()
     _running: ClassVar[dict[str, Maintenance]] = {}
     _holders: ClassVar[Counter[str]] = Counter()
 
-    def __init__(self, spec: WriteSpec) -> None:
+    def __init__(self, spec: WriteSpec, upkeep: Upkeep | None = None) -> None:
         self._root = spec.root
         with self._guard:
             self._holders[self._root] += 1
             if self._holders[self._root] == 1:
-                self._running[self._root] = Maintenance(spec)
+                self._running[self._root] = Maintenance(spec, upkeep)
                 self._running[self._root].start()
             self._maintenance = self._running[self._root]
 

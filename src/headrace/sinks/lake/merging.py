@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from headrace.errors import SinkError
 from headrace.runtime.cleanup import cleaning_up_after_failure
-from headrace.sinks.lake.data_file import EventTimeRange, WrittenFile, delta_stats
+from headrace.sinks.lake.data_file import DeltaFiles, EventTimeRange, FileForm, WrittenFile
 from headrace.sinks.lake.encoding import ParquetEncoding
 from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.partitions import Partition
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _Item = TypeVar("_Item")
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
+_DELTA_FILES = DeltaFiles()
 _REMOTE_MERGES = 4  # at once: each holds a row group
 
 
@@ -31,6 +32,7 @@ class FileMerger:
         columns: of the table but its partition columns: what a file lacks is null.
         event_times: timestamp columns to keep statistics of.
         abandoned: looked at before each file is read; None: merges are never abandoned.
+        files: what the data files hold.
     """
 
     def __init__(
@@ -40,12 +42,14 @@ class FileMerger:
         columns: pa.Schema,
         event_times: Sequence[str],
         abandoned: threading.Event | None = None,
+        files: FileForm = _DELTA_FILES,
     ) -> None:
         self._folder = folder
         self._codec = codec
         self._columns = columns
         self._event_times = tuple(event_times)
         self._abandoned = abandoned
+        self._files = files
 
     def merge(self, partition: Partition, paths: Sequence[str]) -> WrittenFile:
         """One new file with the rows of ``paths``, in their order; deletes nothing.
@@ -70,8 +74,8 @@ class FileMerger:
         event_time = self._event_times[0] if len(self._event_times) == 1 else None
         # Dense: what is merged is written once more and then kept, and read ever after.
         encoding = ParquetEncoding(first, self._codec, event_time, dense=True)
-        size = self._folder.write(path, chain([first], groups), encoding)
-        return summary.file(path, size, partition)
+        size, footer = self._folder.write(path, chain([first], groups), encoding)
+        return summary.file(path, size, partition, self._files.stats(footer, summary.times))
 
     def merge_all(self, groups: Iterable[tuple[Partition, Sequence[str]]]) -> list[WrittenFile]:
         """:meth:`merge` for each of ``groups``, in their order; a failure leaves no new files."""
@@ -97,24 +101,24 @@ class _Summary:
 
     def __init__(self, event_times: Sequence[str]) -> None:
         self._rows = 0
-        self._times = dict.fromkeys(event_times, EventTimeRange())
+        self.times = dict.fromkeys(event_times, EventTimeRange())
 
     def of(self, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         for table in tables:
             self._rows += table.num_rows
-            for name, times in self._times.items():
-                self._times[name] = times | event_times_of(table[name])
+            for name, times in self.times.items():
+                self.times[name] = times | event_times_of(table[name])
             yield table
 
-    def file(self, path: str, size: int, partition: Partition) -> WrittenFile:
-        ranges = list(self._times.values())
+    def file(self, path: str, size: int, partition: Partition, stats: str) -> WrittenFile:
+        ranges = list(self.times.values())
         only = ranges[0] if len(ranges) == 1 else EventTimeRange()
         return WrittenFile(
             path=path,
             size=size,
             rows=self._rows,
             partition_values=dict(partition.values),
-            stats=delta_stats(self._rows, self._times),
+            stats=stats,
             min_event_time_us=only.lowest_us,
             max_event_time_us=only.highest_us,
         )

@@ -75,6 +75,25 @@ class TimeKey:
         return (event_time_us // self.grain_us + 1) * self.grain_us
 
 
+@dataclass(frozen=True)
+class HiddenTimeKey(TimeKey):
+    """The event-time part of a partition that is no column: days, or hours, since 1970.
+
+    ``units`` is one unit at most.
+    """
+
+    @property
+    def wraps(self) -> bool:
+        """Returns False: an hour is one of a certain day."""
+        return False
+
+    def texts(self, key: int | None) -> dict[str, str | None]:
+        """The name of the day or hour: ``2019-11-24-07``; null when no calendar holds it."""
+        time = None if key is None else _utc(key * self.grain_us)
+        form = "%Y-%m-%d-%H" if TimeUnit.HOUR in self.units else "%Y-%m-%d"
+        return dict.fromkeys(self.units, None if time is None else time.strftime(form))
+
+
 def partition_text(value: object) -> str | None:
     """Delta's text of a partition value: null and empty are null."""
     if value is None or value == "":

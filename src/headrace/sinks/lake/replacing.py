@@ -404,6 +404,7 @@ class LakeAddingDriver(LakeDriver, ReplacingDriver):
     def __init__(self, spec: WriteSpec, shown: Sequence[str]) -> None:
         super().__init__(spec)
         self._shown = shown
+        self._log = DeltaLog(spec.root, spec.storage_options)
         self._folder = TableFolder(spec.root, spec.storage_options)
         self._before_commit: BeforeCommit = lambda _: None
 
@@ -416,7 +417,7 @@ class LakeAddingDriver(LakeDriver, ReplacingDriver):
     ) -> CommitResult | CommitRejection:
         """See :meth:`LakeDriver.commit`; tells how many rows were added."""
         written = [WrittenFile.from_json(piece) for piece in pieces]
-        rows = _Rows(self._table.log.existing(), self._folder)
+        rows = _Rows(self._log.existing(), self._folder)
         added = {
             _DataFile(file.path, file.size, file.partition): range(file.rows) for file in written
         }

@@ -171,11 +171,6 @@ class LakeTable:
         live = live_paths(table) if table and files else set()
         self._folder.delete(file.path for file in files if file.path not in live)
 
-    def has_ended(self, file: WrittenFile, watermark_us: int) -> bool:
-        """Returns whether the newest time partition of ``file`` ends before ``watermark_us``."""
-        newest = file.max_event_time_us
-        return newest is not None and self._spec.time_key.end_us(newest) <= watermark_us
-
     def compact(self, min_files: int = 2, retention: timedelta = RETENTION) -> CompactionResult:
         """Merge small files and delete dead ones, see :class:`Compaction`."""
         return self._compaction.run(lambda _: min_files) + self._compaction.vacuum(retention)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import pyarrow as pa
 from deltalake import Field, Schema
@@ -13,7 +14,27 @@ from deltalake.schema import ArrayType, DataType, MapType, PrimitiveType, Struct
 from headrace.errors import TableMismatchError
 from headrace.model.partition_value import RESCUED_COLUMN
 from headrace.sinks.lake.data_file import WriteSpec
-from headrace.sinks.lake.log_tail import LogTail
+
+
+class PresentTable(Protocol):
+    """What a table has, in the terms of Delta."""
+
+    @property
+    def schema(self) -> Schema:
+        """Returns its columns."""
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """Returns its partitions, as ``Lake.partition_by`` names them."""
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Returns its properties."""
+
+    @property
+    def widened(self) -> Collection[tuple[str, str]]:
+        """Returns types of columns, as SQL writes them, that its format can make wider."""
+
 
 _TIME_COLUMNS = {"day": pa.date32(), "hour": pa.int32()}
 
@@ -26,7 +47,8 @@ def table_schema(spec: WriteSpec) -> pa.Schema:
     """
     _check_partition_columns(spec)
     fields = [pa.field(field.name, field.type) for field in spec.schema]
-    fields += [pa.field(unit, _TIME_COLUMNS[unit]) for unit in spec.layout.time_units]
+    if not spec.layout.hides_times:
+        fields += [pa.field(unit, _TIME_COLUMNS[unit]) for unit in spec.layout.time_units]
     if spec.rescues:
         fields.append(pa.field(RESCUED_COLUMN, pa.string()))
     return pa.schema(fields)
@@ -61,7 +83,7 @@ def _check_value_column(spec: WriteSpec, name: str) -> None:
         )
 
 
-def new_columns(spec: WriteSpec, tail: LogTail) -> list[Field]:
+def new_columns(spec: WriteSpec, tail: PresentTable) -> list[Field]:
     """Returns the columns that the table lacks, and those whose structs lack fields.
 
     Raises:
@@ -71,13 +93,13 @@ def new_columns(spec: WriteSpec, tail: LogTail) -> list[Field]:
     _check_partitioning(spec, tail.partition_columns)
     changes = column_changes(spec, tail)
     for change in changes:
-        if change.conflict is not None:
+        if change.conflict is not None and change.types not in tail.widened:
             raise TableMismatchError(spec.root, change.conflict)
     grown = {change.column for change in changes if change.in_table is None}
     return [field for field in Schema.from_arrow(table_schema(spec)).fields if field.name in grown]
 
 
-def added_columns(spec: WriteSpec, tail: LogTail | None) -> list[ColumnChange]:
+def added_columns(spec: WriteSpec, tail: PresentTable | None) -> list[ColumnChange]:
     """Returns what the first commit adds to a table that is there.
 
     Raises:
@@ -96,7 +118,7 @@ def added_columns(spec: WriteSpec, tail: LogTail | None) -> list[ColumnChange]:
                 f"column {change.path!r} is not in the rows, and pipeline {spec.pipeline!r} wrote "
                 "it before: keep the field as optional (`| None`), it is null then",
             )
-    return [change for change in changes if change.in_table is None]
+    return [change for change in changes if change.in_rows is not None]
 
 
 def recorded_columns(spec: WriteSpec) -> dict[str, str]:
@@ -158,6 +180,18 @@ class ColumnChange:
     in_map: bool = False
 
     @property
+    def types(self) -> tuple[str | None, str | None]:
+        """The types in the table and in the rows."""
+        return self.in_table, self.in_rows
+
+    @property
+    def text(self) -> str:
+        """What the table gets, as the end of a sentence about it."""
+        if self.in_table is None:
+            return f"gets column {self.path!r}, {self.in_rows}"
+        return f"widens column {self.path!r} from {self.in_table} to {self.in_rows}"
+
+    @property
     def conflict(self) -> str | None:
         """Why the rows can't be written to the table, as a sentence; None: they can."""
         if self.similar is not None:
@@ -174,7 +208,7 @@ class ColumnChange:
         )
 
 
-def column_changes(spec: WriteSpec, tail: LogTail) -> list[ColumnChange]:
+def column_changes(spec: WriteSpec, tail: PresentTable) -> list[ColumnChange]:
     """Returns every difference between the columns of the table and those of the rows."""
     declared = Schema.from_arrow(table_schema(spec)).fields
     return list(_changes(tail.schema.fields, declared, _TOP))

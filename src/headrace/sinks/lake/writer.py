@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import SinkError
 from headrace.model.partition_value import RESCUED_COLUMN
 from headrace.sinks.api import RejectedRow
-from headrace.sinks.lake.data_file import EventTimeRange, WriteSpec, WrittenFile, delta_stats
+from headrace.sinks.lake.data_file import EventTimeRange, WriteSpec, WrittenFile
 from headrace.sinks.lake.encoding import ParquetEncoding
 from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.grouping import Grouping, PartitionRows
@@ -171,18 +171,22 @@ class PartitionedWriter:
 
     def _chosen_encoding(self, buffers: Mapping[Partition, _Buffer]) -> ParquetEncoding:
         # Of one partition: which columns repeat is much the same in all.
-        largest = max(buffers.values(), key=lambda buffer: buffer.size)
+        partition, largest = max(buffers.items(), key=lambda item: item[1].size)
         sample, _ = without_keys(largest.rows())
         self._encoding = ParquetEncoding(
-            sample, self._spec.layout.compression, self._spec.event_time
+            self._spec.files.rows(sample, partition),
+            self._spec.layout.compression,
+            self._spec.event_time,
         )
         return self._encoding
 
     def _write_file(self, partition: Partition, buffer: _Buffer, encoding: ParquetEncoding) -> None:
         rows, keys = without_keys(buffer.rows())
+        rows = self._spec.files.rows(rows, partition)
         times, event_time = buffer.times, self._spec.event_time
+        known = {event_time: times} if event_time else {}
         path = self._folder.new_path(partition, self._task_id, self._spec.layout.compression)
-        size = self._folder.write(path, [rows], encoding)
+        size, footer = self._folder.write(path, [rows], encoding)
         # After the file is closed: an unfinished one is in no piece, and `write` has removed it.
         self._written.append(
             WrittenFile(
@@ -190,7 +194,7 @@ class PartitionedWriter:
                 size=size,
                 rows=rows.num_rows,
                 partition_values=dict(partition.values),
-                stats=delta_stats(rows.num_rows, {event_time: times} if event_time else {}),
+                stats=self._spec.files.stats(footer, known, rows),
                 min_event_time_us=times.lowest_us,
                 max_event_time_us=times.highest_us,
                 keys=keys_text(keys),

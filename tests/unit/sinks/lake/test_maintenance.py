@@ -200,7 +200,7 @@ def test_a_merge_commits_beside_batches_however_many_come_in_between(root, monke
     writer = Writer(declared, hold)
     for number in range(2):
         writer.batch(number)
-    compaction = hold._maintenance._compaction
+    compaction = hold._maintenance._upkeep
     replace, numbers = compaction._log.replace, iter(range(3, 100))
 
     def among_batches(table, added, removed):

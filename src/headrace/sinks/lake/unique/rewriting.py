@@ -108,7 +108,7 @@ class Rewriter:
     ) -> WrittenFile:
         event_time = self._rule.event_time
         path = self._folder.new_path(file.partition, task_of(file), self._spec.layout.compression)
-        size = self._folder.write(path, [rows], encoding)
+        size, _ = self._folder.write(path, [rows], encoding)
         times = event_times_of(rows[event_time])
         return replace(
             file,
