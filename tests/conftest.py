@@ -32,6 +32,7 @@ from tests.integration.cassandra_server import CREATE_KEYSPACE, KEYSPACE, Cassan
 from tests.integration.postgres_server import PostgresServer
 from tests.integration.redis_server import RedisServer
 from tests.integration.s3_server import S3Server
+from tests.integration.seaweed_server import SeaweedServer
 from tests.quick_java import QuickCluster, hasten_spark
 from tests.quick_python import quick_python
 from tests.servers import ServerGuard
@@ -383,6 +384,16 @@ def cassandra(server_folder: Path, stop_at_end: StopAtEnd) -> CassandraServer:
 def s3(own_folder: Path, stop_at_end: StopAtEnd) -> Iterator[S3Server]:
     """An S3 server of this process: ``.settings``, ``.create_bucket(name)``. Use your own."""
     server = S3Server(own_folder / "s3")
+    stop_at_end(server.folder)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def seaweed(own_folder: Path, stop_at_end: StopAtEnd) -> Iterator[SeaweedServer]:
+    """S3 and an Iceberg REST catalog of this process: ``.settings``, ``.sinks``, ``.catalog``."""
+    server = SeaweedServer(own_folder / "seaweed")
     stop_at_end(server.folder)
     server.start()
     yield server

@@ -73,6 +73,7 @@ from .sinks.api import (
 )
 from .sinks.kafka.declaration import Kafka
 from .sinks.lake.declaration import Lake
+from .sinks.lake.format import Delta, Iceberg
 from .sinks.lake.layout import UnsafeValues
 from .sinks.postgres.declaration import Postgres, WriteMode
 from .sinks.postgres.stats.declaration import Stats
@@ -121,6 +122,7 @@ __all__ = [
     "DeadLetterLimit",
     "DeadLetters",
     "DeclaredRows",
+    "Delta",
     "DispatchMode",
     "Dispatcher",
     "Distinct",
@@ -133,6 +135,7 @@ __all__ = [
     "Guarantee",
     "HeadraceError",
     "Home",
+    "Iceberg",
     "InvalidRecordError",
     "Join",
     "Json",

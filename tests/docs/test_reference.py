@@ -58,6 +58,7 @@ def test_every_setting_is_documented_and_no_other(
         for sink in (Postgres, Profiles)
         for key in sink.required_settings
     }
+    of_sinks |= {f"sinks.lake.{key}" for key in ("catalog", "name", "uri")}
     of_sites = {"sites.NAME.longest_cut_hours"}
     assert documented == accepted_keys - tables - {"sinks"} | of_sinks | of_sites
 

@@ -17,6 +17,7 @@ from headrace.errors import ExtraMissingError
 MODULES: Mapping[str, tuple[str, ...]] = {
     "avro": ("attrs", "authlib", "cachetools", "certifi", "fastavro", "httpx2"),
     "cassandra": ("cassandra",),
+    "iceberg": ("pyiceberg", "requests", "sqlalchemy"),
     "ingest": ("google_crc32c", "granian", "zstandard"),
     "jsonschema": ("attrs", "authlib", "cachetools", "certifi", "httpx2"),
     "postgres": ("psycopg",),

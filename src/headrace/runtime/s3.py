@@ -26,6 +26,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -135,14 +136,25 @@ def _create(uri: str, content: bytes, options: Options) -> None:
         obstore.put(_bucket(uri, options), _key(uri), content, mode="create", use_multipart=False)
 
 
-def names(uri: str, options: Options) -> list[str]:
-    """Returns the keys below ``uri``, relative to it and sorted."""
+def names(uri: str, options: Options, *, before: datetime | None = None) -> list[str]:
+    """Returns the keys below ``uri``, relative to it and sorted.
+
+    Args:
+        uri: a bucket or a prefix in one.
+        options: of the storage.
+        before: of objects that were last written before it; None: of all.
+    """
     import obstore
 
     prefix = _key(uri)
     with _errors_named(uri):
         pages = obstore.list(_bucket(uri, options), prefix or None)
-        return sorted(entry["path"][len(prefix) :].lstrip("/") for page in pages for entry in page)
+        return sorted(
+            entry["path"][len(prefix) :].lstrip("/")
+            for page in pages
+            for entry in page
+            if before is None or entry["last_modified"] < before
+        )
 
 
 def exists(uri: str, options: Options) -> bool:

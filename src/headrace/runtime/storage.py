@@ -12,6 +12,7 @@ import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -208,6 +209,25 @@ def list_files(uri: str, options: Options = NO_OPTIONS) -> list[str]:
     skip = len(path.rstrip("/")) + 1
     entries = files.get_file_info(selector)
     return sorted(entry.path[skip:] for entry in entries if entry.type == fs.FileType.File)
+
+
+def list_files_before(uri: str, time: datetime, options: Options = NO_OPTIONS) -> list[str]:
+    """Names of the files below the folder ``uri`` that were last written before ``time``.
+
+    They are relative to it and sorted; none when the folder does not exist.
+    """
+    if is_s3(uri):
+        return s3.names(uri, options, before=time)
+    from pyarrow import fs
+
+    files, path = filesystem(uri, options)
+    entries = files.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
+    skip = len(path.rstrip("/")) + 1
+    return sorted(
+        entry.path[skip:]
+        for entry in entries
+        if entry.type == fs.FileType.File and entry.mtime < time
+    )
 
 
 def exists(uri: str, options: Options = NO_OPTIONS) -> bool:

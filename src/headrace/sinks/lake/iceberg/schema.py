@@ -1,0 +1,75 @@
+"""The columns and partitions of an Iceberg table, compared with those of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import Schema
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
+
+from headrace.sinks.lake.data_file import WriteSpec
+from headrace.sinks.lake.layout import TimeUnit
+
+if TYPE_CHECKING:
+    from pyiceberg.partitioning import PartitionField
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.update.spec import UpdateSpec
+
+_TRANSFORMS: Mapping[TimeUnit, Any] = {TimeUnit.DAY: DayTransform(), TimeUnit.HOUR: HourTransform()}
+
+
+@dataclass(frozen=True)
+class PresentIceberg:
+    """What an Iceberg table has, in the terms of Delta: how :class:`Lake` compares tables.
+
+    Attributes are those of :class:`~headrace.sinks.lake.table_schema.PresentTable`.
+    """
+
+    schema: Schema
+    partition_columns: tuple[str, ...]
+    properties: Mapping[str, str]
+    widened: Collection[tuple[str, str]] = (("integer", "long"), ("float", "double"))
+
+    @classmethod
+    def of(cls, metadata: TableMetadata, spec: WriteSpec) -> PresentIceberg:
+        """Returns what the table has.
+
+        Args:
+            metadata: of the table.
+            spec: what is written to it; its event time is what partitions by time are of.
+        """
+        columns = schema_to_pyarrow(metadata.schema(), include_field_ids=False)
+        return cls(
+            Schema.from_arrow(columns),
+            tuple(_partition(field, metadata, spec) for field in metadata.spec().fields),
+            metadata.properties,
+        )
+
+
+def _partition(field: PartitionField, metadata: TableMetadata, spec: WriteSpec) -> str:
+    """Returns a partition as ``Lake.partition_by`` names it, or as ``bucket[4](id)``."""
+    source = metadata.schema().find_column_name(field.source_id) or ""
+    for unit, transform in _TRANSFORMS.items():
+        if field.transform == transform and source == spec.event_time:
+            return unit.value
+    if field.transform == IdentityTransform():
+        return source
+    return f"{field.transform}({source})"
+
+
+def add_partitions(update: UpdateSpec, spec: WriteSpec) -> None:
+    """Adds the declared partitions to those of a new table."""
+    for name in spec.partition_columns:
+        if name in spec.layout.value_columns:
+            update.add_identity(name)
+        else:
+            update.add_field(str(spec.event_time), _TRANSFORMS[TimeUnit(name)], name)
+
+
+def file_schema(metadata: TableMetadata) -> pa.Schema:
+    """Returns the columns of files, with field ids in the metadata of their fields."""
+    return schema_to_pyarrow(metadata.schema())

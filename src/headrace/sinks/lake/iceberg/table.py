@@ -1,0 +1,309 @@
+"""The driver's half of an Iceberg table: commits of the files that tasks wrote."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import Table
+from pyiceberg.table import Transaction as IcebergTransaction
+from pyiceberg.typedef import Record
+
+from headrace.errors import SinkError, SinkUnavailableError
+from headrace.runtime import storage
+from headrace.sinks.api import PositionStore, Transaction
+from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
+from headrace.sinks.lake.folder import TableFolder
+from headrace.sinks.lake.iceberg.catalog import CatalogTable, folder_of
+from headrace.sinks.lake.iceberg.files import IcebergFiles
+from headrace.sinks.lake.iceberg.positions import (
+    IcebergPositions,
+    Mark,
+    properties_of,
+    recorded,
+    summary_of,
+)
+from headrace.sinks.lake.iceberg.schema import PresentIceberg, add_partitions, file_schema
+from headrace.sinks.lake.table_schema import (
+    ColumnChange,
+    added_columns,
+    recorded_columns,
+    table_schema,
+)
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+TABLE_PROPERTIES = {
+    "format-version": "2",
+    # Of readers in time: each snapshot is some hundred bytes of what each commit writes anew.
+    "history.expire.max-snapshot-age-ms": str(6 * 3_600_000),
+    "history.expire.min-snapshots-to-keep": "100",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+    "commit.manifest-merge.enabled": "true",
+}
+_ATTEMPTS = 20
+_MAX_LOST_ANSWERS = 3
+_FIRST_DELAY_SECONDS = 0.01
+
+
+class SentOnce(IcebergTransaction):
+    """A transaction that pyiceberg neither sends again nor clears up after.
+
+    Sent again it would not look at positions. What it deletes after a conflict may be in the table:
+    a proxy on the way can have sent the request twice, and passed on the second answer.
+    """
+
+    def commit_transaction(self) -> Table:
+        self._snapshot_producers.clear()
+        return super().commit_transaction()
+
+
+class IcebergTable:
+    """One table of a catalog. Not thread-safe.
+
+    Every method raises SinkError when the catalog or the table's files can't be read or written.
+
+    Args:
+        place: of the table.
+        declared: what is written to it; its root and its files are those of the table once
+            :meth:`open` has found them.
+
+    Attributes:
+        unique: None: rows that the table has already are not found.
+    """
+
+    unique: None = None
+
+    def __init__(self, place: CatalogTable, declared: WriteSpec) -> None:
+        self._place = place
+        self._declared = replace(declared, root=place.uri)
+        self._table: Table | None = None
+        self._seen: Mark | None = None
+        self._sent: set[str] = set()
+        self._folder: TableFolder | None = None
+
+    @property
+    def log(self) -> PositionStore:
+        """Returns what the table records of pipelines."""
+        return IcebergPositions(self._place)
+
+    def changes(self) -> list[ColumnChange]:
+        """Returns what :meth:`open` adds to the table; nothing, if there is none yet.
+
+        Raises:
+            TableMismatchError: if the rows do not fit the table.
+        """
+        table_schema(self._declared)
+        table = self._place.load()
+        return [] if table is None else self._changes(table.metadata)
+
+    def _changes(self, metadata: TableMetadata) -> list[ColumnChange]:
+        return added_columns(self._declared, PresentIceberg.of(metadata, self._declared))
+
+    def open(self) -> WriteSpec:
+        """Makes the table, or adds to it what it lacks; returns what tasks write.
+
+        Raises:
+            TableMismatchError: if the rows do not fit the table.
+        """
+        with self._place.errors_named():
+            table = self._grown()
+        spec = written_spec(table, self._declared)
+        self._table, self._seen = table, Mark.head(table.metadata)
+        self._folder = TableFolder(spec.root, spec.storage_options)
+        return spec
+
+    def _grown(self) -> Table:
+        columns = _plain(table_schema(self._declared))
+        record = recorded_columns(self._declared)
+        for _ in range(_ATTEMPTS):
+            try:
+                table = self._place.load() or self._created(columns, record)
+                changes = self._changes(table.metadata)
+                if not changes and record.items() <= table.properties.items():
+                    return table
+                transaction = table.transaction()
+                if changes:
+                    with transaction.update_schema() as update:
+                        update.union_by_name(columns)
+                transaction.set_properties(record)
+                return transaction.commit_transaction()
+            except (CommitFailedException, TableAlreadyExistsError) as error:
+                conflict = error
+        raise SinkError(self._place.uri, f"{_ATTEMPTS} changes collided with others: {conflict}")
+
+    def _created(self, columns: pa.Schema, record: Mapping[str, str]) -> Table:
+        catalog = self._place.open_catalog()
+        catalog.create_namespace_if_not_exists(self._place.identifier[:-1])
+        transaction = catalog.create_table_transaction(
+            self._place.identifier, columns, properties=TABLE_PROPERTIES | dict(record)
+        )
+        with transaction.update_spec() as update:
+            add_partitions(update, self._declared)
+        transaction.commit_transaction()
+        return self._place.existing()
+
+    def commit(
+        self,
+        files: Sequence[WrittenFile],
+        *,
+        versions: Mapping[str, int],
+        expected: Mapping[str, int | None],
+        metadata: Mapping[str, object],
+    ) -> bool:
+        """Makes ``files`` visible in one snapshot, which records ``versions``.
+
+        Returns:
+            False when the table records ``versions`` already, where it was expected not to:
+            nothing changed, discard the files.
+
+        Raises:
+            SinkError: if the table records neither what is expected nor ``versions``, or another
+                writer has taken rows from it meanwhile.
+            SinkUnavailableError: if the catalog does not answer; the batch may be in the table.
+        """
+        batch = Transaction(versions, expected, metadata)
+        own: list[int] = []
+        lost = 0
+        for number in range(_ATTEMPTS):
+            table = self._current()
+            if not _stands_at(table.metadata, expected):
+                return self._has_committed(table.metadata, versions, own)
+            if lost == _MAX_LOST_ANSWERS:
+                break
+            self._table = None
+            try:
+                with self._place.errors_named():
+                    self._attempt(table, files, batch, own)
+            except CommitFailedException as error:
+                failure: Exception = error
+            except SinkUnavailableError as error:
+                # It may be in the table all the same, which is seen when that is read again.
+                failure, lost = error, lost + 1
+            else:
+                self._table, self._seen = table, Mark.head(table.metadata)
+                return True
+            time.sleep(_FIRST_DELAY_SECONDS * min(number + 1, 10))
+        if isinstance(failure, SinkError):
+            raise failure
+        raise SinkError(self._place.uri, f"{_ATTEMPTS} commits collided with others: {failure}")
+
+    def _current(self) -> Table:
+        """Returns the table; read again after what may have changed it.
+
+        Raises:
+            SinkError: if rows were taken from it since it was read last.
+        """
+        if self._table is None:
+            table = self._place.existing()
+            if self._seen is not None and not self._seen.is_in(table.metadata):
+                reason = "another writer has replaced rows of the table (a rollback)"
+                raise SinkError(self._place.uri, reason)
+            self._table, self._seen = table, Mark.head(table.metadata)
+        return self._table
+
+    def _attempt(
+        self, table: Table, files: Sequence[WrittenFile], batch: Transaction, own: list[int]
+    ) -> None:
+        attempt = SentOnce(table)
+        append = attempt.update_snapshot(summary_of(batch)).merge_append()
+        mark = Mark(append.snapshot_id, table.metadata.next_sequence_number())
+        attempt.set_properties(properties_of(batch, self._declared.pipeline, mark))
+        for file in files:
+            append.append_data_file(data_file(table, self._declared, file))
+        append.commit()
+        own.append(append.snapshot_id)
+        self._sent.update(file.path for file in files)
+        attempt.commit_transaction()
+
+    def _has_committed(
+        self, metadata: TableMetadata, versions: Mapping[str, int], own: Sequence[int]
+    ) -> bool:
+        """Whether an earlier attempt of this call has committed; its answer was lost then."""
+        if not _stands_at(metadata, versions):
+            reason = "another writer has recorded other versions of its application meanwhile"
+            raise SinkError(self._place.uri, reason)
+        last = Mark.last(metadata, self._declared.pipeline)
+        return last is not None and last.snapshot_id in own
+
+    def version(self) -> int:
+        """The sequence number of the table's newest snapshot, as far as this driver knows."""
+        return 0 if self._seen is None else self._seen.sequence_number
+
+    def discard(self, files: Sequence[WrittenFile]) -> None:
+        """Deletes files of a batch that is given up; none of a commit that was sent."""
+        if self._folder is not None:
+            self._folder.delete(file.path for file in files if file.path not in self._sent)
+
+
+def written_spec(table: Table, declared: WriteSpec) -> WriteSpec:
+    """Returns what is written to a table: declared, with its folder and its field ids."""
+    root, options = folder_of(table, declared.root)
+    files = IcebergFiles(file_schema(table.metadata))
+    return replace(declared, root=root, storage_options=options, files=files)
+
+
+def data_file(table: Table, spec: WriteSpec, file: WrittenFile) -> DataFile:
+    """Returns a file as the table records it.
+
+    Args:
+        table: of the file.
+        spec: of its partitions, and of the types of their columns.
+        file: as its writer describes it.
+    """
+    root, _ = folder_of(table, spec.root)
+    stats = json.loads(file.stats)
+    ends = stats["bounds"].items()
+    return DataFile.from_args(
+        _table_format_version=table.format_version,
+        content=DataFileContent.DATA,
+        file_path=storage.join(root, file.path),
+        file_format=FileFormat.PARQUET,
+        partition=Record(*(_value(spec, file, name) for name in file.partition_values)),
+        record_count=file.rows,
+        file_size_in_bytes=file.size,
+        column_sizes=_by_id(stats["sizes"]),
+        value_counts=dict.fromkeys(map(int, stats["nulls"]), file.rows),
+        null_value_counts=_by_id(stats["nulls"]),
+        lower_bounds={int(id_): struct.pack("<q", end[0]) for id_, end in ends},
+        upper_bounds={int(id_): struct.pack("<q", end[1]) for id_, end in ends},
+        split_offsets=stats["splits"],
+        spec_id=table.metadata.default_spec_id,
+    )
+
+
+def _value(spec: WriteSpec, file: WrittenFile, name: str) -> object:
+    """Returns the value of a partition of a file, as its transform gives it."""
+    text = file.partition_values[name]
+    if text is None:
+        return None
+    if name not in spec.layout.value_columns:
+        # All of its rows are in one day, or hour.
+        return (file.min_event_time_us or 0) // spec.time_key.grain_us
+    kind = spec.schema.field(name).type
+    if pa.types.is_boolean(kind):
+        return text == "true"
+    return int(text) if pa.types.is_integer(kind) else text
+
+
+def _stands_at(metadata: TableMetadata, versions: Mapping[str, int | None]) -> bool:
+    present = recorded(metadata, versions)
+    return all(present.get(name) == at for name, at in versions.items())
+
+
+def _by_id(numbers: Mapping[str, int]) -> dict[int, int]:
+    return {int(id_): number for id_, number in numbers.items()}
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Returns columns that may all be null: so the table can lack them later."""
+    return pa.schema([pa.field(field.name, field.type) for field in schema])

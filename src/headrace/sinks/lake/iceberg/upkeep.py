@@ -1,0 +1,270 @@
+"""Keeps an Iceberg table fast to read: merges small files, expires snapshots, removes orphans."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan
+
+from headrace.errors import SinkError
+from headrace.runtime import storage
+from headrace.sinks.api import CompactionResult
+from headrace.sinks.lake.compaction import (
+    RETENTION,
+    TARGET_BYTES,
+    TRANSACTION_BYTES,
+    Threshold,
+    is_small,
+)
+from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
+from headrace.sinks.lake.folder import TableFolder
+from headrace.sinks.lake.iceberg.catalog import CatalogTable
+from headrace.sinks.lake.iceberg.schema import file_schema
+from headrace.sinks.lake.iceberg.table import SentOnce, data_file, written_spec
+from headrace.sinks.lake.layout import TableLayout
+from headrace.sinks.lake.merging import FileMerger, in_groups
+from headrace.sinks.lake.partitions import Partition, partition_text
+
+if TYPE_CHECKING:
+    from pyiceberg.table import FileScanTask, Table
+
+_EXPIRE_VERSIONS = 50
+_ATTEMPTS = 20
+_MAX_AGE = "history.expire.max-snapshot-age-ms"
+_MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
+_FIVE_DAYS_MS = str(5 * 86_400_000)  # Iceberg's default
+
+_Group = list["FileScanTask"]
+
+
+def upkeep_of(place: CatalogTable, layout: TableLayout, event_time: str | None) -> IcebergUpkeep:
+    """Returns the upkeep of a table by what it is, beside pipelines that write to it.
+
+    Raises:
+        SinkError: if there is none.
+    """
+    columns = file_schema(place.existing().metadata)
+    known = event_time if event_time in columns.names else None
+    return IcebergUpkeep(place, WriteSpec(place.uri, columns, layout, known))
+
+
+@dataclass(frozen=True)
+class _Swap:
+    """A file that has the rows of others."""
+
+    new: WrittenFile
+    old: _Group
+
+
+class IcebergUpkeep:
+    """The upkeep of one table; other writers may commit meanwhile.
+
+    Files with deletes of other engines are left alone, as are those of an earlier partitioning.
+
+    Args:
+        place: of the table.
+        declared: what is written to it.
+    """
+
+    def __init__(self, place: CatalogTable, declared: WriteSpec) -> None:
+        self._place = place
+        self._declared = declared
+        self._expired_at = 0
+
+    def shorten_log(self, version: int) -> None:
+        """Expires snapshots, as the properties of the table say: ``history.expire.*``."""
+        if version - self._expired_at >= _EXPIRE_VERSIONS:
+            with self._place.errors_named():
+                self._expire()
+            self._expired_at = version
+
+    def _expire(self) -> None:
+        for _ in range(_ATTEMPTS):
+            table = self._place.existing()
+            old = _old_snapshots(table, time.time_ns() // 1_000_000)
+            if not old:
+                return
+            try:
+                table.maintenance.expire_snapshots().by_ids(old).commit()
+            except CommitFailedException as error:
+                conflict = error
+            else:
+                return
+        raise SinkError(self._place.uri, f"{_ATTEMPTS} expiries collided with others: {conflict}")
+
+    def small_files(self) -> tuple[int, dict[Partition, int]]:
+        """See :meth:`~headrace.sinks.lake.maintenance.Upkeep.small_files`."""
+        with self._place.errors_named():
+            table = self._place.existing()
+            small = self._small(table).items()
+            counts = {partition: len(files) for partition, files in small}
+        head = table.metadata.current_snapshot()
+        return 0 if head is None else head.sequence_number or 0, counts
+
+    def run(
+        self, threshold: Threshold = lambda _: 2, abandoned: threading.Event | None = None
+    ) -> CompactionResult:
+        """Merges the small files of each partition that has as many as its ``threshold``.
+
+        Each gigabyte is one snapshot. Positions stay as they are.
+
+        Raises:
+            SinkError: if there is no table, or the merging was abandoned.
+        """
+        with self._place.errors_named():
+            table = self._place.existing()
+            small = self._small(table).items()
+            crowded = [files for partition, files in small if len(files) >= threshold(partition)]
+            split = (in_groups(files, _size, TARGET_BYTES) for files in crowded)
+            groups = [group for several in split for group in several if len(group) > 1]
+            transactions = in_groups(groups, _total, TRANSACTION_BYTES)
+            merging = _Merging(table, written_spec(table, self._declared), abandoned)
+            return sum((self._merge(merging, part) for part in transactions), CompactionResult())
+
+    def _merge(self, merging: _Merging, groups: Sequence[_Group]) -> CompactionResult:
+        swaps = [_Swap(merging.merged(self._partition(group[0]), group), group) for group in groups]
+        swapped = self._swapped(swaps)
+        merging.folder.delete(swap.new.path for swap in swaps if swap not in swapped)
+        return CompactionResult(sum(len(swap.old) for swap in swapped), len(swapped))
+
+    def _swapped(self, swaps: Sequence[_Swap]) -> list[_Swap]:
+        """Commits what others have left possible meanwhile, and returns it."""
+        for _ in range(_ATTEMPTS):
+            table = self._place.existing()
+            live = {task.file.file_path: task for task in table.scan().plan_files()}
+            whole = [
+                swap for swap in swaps if all(_is_mergeable(live, task, table) for task in swap.old)
+            ]
+            if not whole:
+                return []
+            attempt = SentOnce(table)
+            overwrite = attempt.update_snapshot().overwrite()
+            for swap in whole:
+                overwrite.append_data_file(data_file(table, self._declared, swap.new))
+                for task in swap.old:
+                    overwrite.delete_data_file(live[task.file.file_path].file)
+            overwrite.commit()
+            try:
+                attempt.commit_transaction()
+            except CommitFailedException as error:
+                conflict = error
+            else:
+                return whole
+        raise SinkError(self._place.uri, f"{_ATTEMPTS} merges collided with others: {conflict}")
+
+    def _small(self, table: Table) -> dict[Partition, _Group]:
+        small: dict[Partition, _Group] = defaultdict(list)
+        for task in table.scan().plan_files():
+            if is_small(task.file.file_size_in_bytes) and _is_plain(task, table):
+                small[self._partition(task)].append(task)
+        return small
+
+    def _partition(self, task: FileScanTask) -> Partition:
+        """Returns the partition of a file, as writers name it."""
+        layout, texts = self._declared.layout, {}
+        for number, name in enumerate(self._declared.partition_columns):
+            value = task.file.partition[number]
+            if name in layout.value_columns:
+                texts[name] = partition_text(value)
+            else:
+                texts |= self._declared.time_key.texts(value)
+        return Partition(tuple((name, texts[name]) for name in self._declared.partition_columns))
+
+    def remove_orphans(self, retention: timedelta = RETENTION) -> CompactionResult:
+        """Deletes files below the table that no snapshot holds and that are old enough.
+
+        ``retention`` must exceed the longest batch: files that a batch has written but not
+        committed look like orphans.
+        """
+        with self._place.errors_named():
+            self._expire()
+            table = self._place.existing()
+            root, options = table.location(), written_spec(table, self._declared).storage_options
+            before = datetime.now(UTC) - retention
+            old = storage.list_files_before(root, before, options)
+            held = set(_held_files(table))
+            orphans = [name for name in old if storage.join(root, name) not in held]
+            storage.delete_files(root, orphans, options)
+        return CompactionResult(vacuumed=len(orphans))
+
+
+class _Merging:
+    """Reads files by pyiceberg, which knows renamed and widened columns, and writes them as one."""
+
+    def __init__(self, table: Table, spec: WriteSpec, abandoned: threading.Event | None) -> None:
+        self.folder = TableFolder(spec.root, spec.storage_options)
+        self._scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+        self._uri = spec.root
+        self._files = spec.files
+        self._abandoned = abandoned
+        times = [] if spec.event_time is None else [spec.event_time]
+        codec = spec.layout.compression
+        self._merger = FileMerger(self.folder, codec, spec.schema, times, abandoned, spec.files)
+
+    def merged(self, partition: Partition, tasks: Sequence[FileScanTask]) -> WrittenFile:
+        """Returns a new file with the rows of others."""
+        return self._merger.write(partition, self._rows(tasks), "merged")
+
+    def _rows(self, tasks: Sequence[FileScanTask]) -> Iterator[pa.Table]:
+        for task in tasks:
+            if self._abandoned is not None and self._abandoned.is_set():
+                raise SinkError(self._uri, "a merge of small files was abandoned")
+            batches = list(self._scan.to_record_batches([task]))
+            yield self._files.rows(pa.Table.from_batches(batches), Partition(()))
+
+
+def _is_plain(task: FileScanTask, table: Table) -> bool:
+    return not task.delete_files and task.file.spec_id == table.metadata.default_spec_id
+
+
+def _is_mergeable(live: Mapping[str, FileScanTask], task: FileScanTask, table: Table) -> bool:
+    present = live.get(task.file.file_path)
+    return present is not None and _is_plain(present, table)
+
+
+def _size(task: FileScanTask) -> int:
+    return int(task.file.file_size_in_bytes)
+
+
+def _total(group: _Group) -> int:
+    return sum(map(_size, group))
+
+
+def _old_snapshots(table: Table, now_ms: int) -> list[int]:
+    """Returns the ids of snapshots that may expire: neither young nor among the last, nor named."""
+    properties = table.properties
+    oldest_ms = now_ms - int(properties.get(_MAX_AGE, _FIVE_DAYS_MS))
+    named = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    snapshots = sorted(table.metadata.snapshots, key=lambda snapshot: snapshot.timestamp_ms)
+    kept = int(properties.get(_MIN_SNAPSHOTS, "1"))
+    return [
+        snapshot.snapshot_id
+        for snapshot in snapshots[: max(0, len(snapshots) - kept)]
+        if snapshot.timestamp_ms < oldest_ms and snapshot.snapshot_id not in named
+    ]
+
+
+def _held_files(table: Table) -> Iterator[str]:
+    """Yields every file that a snapshot of the table holds, and its metadata."""
+    metadata = table.metadata
+    yield table.metadata_location
+    yield from (entry.metadata_file for entry in metadata.metadata_log)
+    yield from (file.statistics_path for file in metadata.statistics)
+    read: set[str] = set()
+    for snapshot in metadata.snapshots:
+        yield snapshot.manifest_list
+        for manifest in snapshot.manifests(table.io):
+            if manifest.manifest_path not in read:
+                read.add(manifest.manifest_path)
+                yield manifest.manifest_path
+                entries = manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+                yield from (entry.data_file.file_path for entry in entries)

@@ -1,0 +1,159 @@
+"""Iceberg tables in the REST catalog of a real SeaweedFS, and by pipelines through Spark."""
+
+import uuid
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+from tests.integration.flow import NOW_MS, Flow, click
+from tests.integration.s3_server import FaultyProxy
+
+from headrace import Iceberg, Lake
+from headrace.errors import SinkUnavailableError
+from headrace.pipelines.progress import PipelineState
+from headrace.settings import Secret
+from headrace.sinks.api import SinkContext
+from headrace.sinks.lake.iceberg.catalog import CatalogTable
+from headrace.testing import SinkContract, SinkLab
+from headrace.testing.sink_lab import batch, row, written
+
+
+@pytest.fixture
+def namespace():
+    return f"n{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def context(seaweed):
+    return SinkContext(
+        "p", "s3://unused", {}, seaweed.sinks, event_time="at", storage=seaweed.settings.options
+    )
+
+
+@pytest.fixture
+def lab(namespace, context):
+    sink = Lake("clicks", partition_by=["hour"], format=Iceberg(namespace))
+    lab = SinkLab(sink, context, read=lambda: sink.read(context).to_pylist(), leftovers_stay=True)
+    lab.open()
+    yield lab
+    lab.close()
+
+
+class TestRest(SinkContract):
+    @pytest.fixture
+    def lab(self, lab):
+        return lab
+
+
+class TestLostAnswers:
+    @pytest.fixture
+    def proxy(self, seaweed):
+        server = SimpleNamespace(settings=SimpleNamespace(endpoint=seaweed.catalog))
+        proxy = FaultyProxy(server, lambda *_: False)
+        yield proxy
+        proxy.close()
+
+    @pytest.fixture
+    def behind(self, lab, proxy):
+        settings = {**lab.context.settings, "uri": Secret(proxy.endpoint)}
+        behind = SinkLab(lab.sink, replace(lab.context, settings=settings), read=lab.read)
+        yield behind
+        behind.close()
+
+    def test_a_commit_whose_answer_is_lost_is_in_the_table_once(self, behind, proxy):
+        driver = behind.open()
+        losses = iter([True] * 2)
+        proxy.lose_answer = lambda method, path: method == "POST" and next(losses, False)
+        for number in range(3):
+            assert driver.commit(written(driver, row(number)), batch(number), 0).is_new
+        assert len(proxy.lost) == 2
+        assert behind.ids() == [0, 1, 2]
+
+    def test_a_batch_is_repeated_where_the_catalog_is_away_after_its_commit(self, behind, proxy):
+        driver = behind.open()
+        is_away = []
+
+        def lose(method, _):
+            is_away.extend([True] * (method == "POST"))
+            return bool(is_away)
+
+        proxy.lose_answer = lose
+        pieces = written(driver, row(1))
+        with pytest.raises(SinkUnavailableError):
+            driver.commit(pieces, batch(0), 0)
+        driver.discard(pieces)
+        proxy.lose_answer = lambda *_: False
+        again = behind.open()
+        assert not again.commit(written(again, row(1)), batch(0), 0).is_new
+        assert behind.ids() == [1]
+
+    def test_a_lost_answer_is_told_from_another_driver_that_was_faster(self, behind, lab, proxy):
+        driver, other = behind.open(), lab.open()
+        pieces, faster = written(driver, row(1)), written(other, row(1))
+
+        def commit_first(method, _):
+            if method == "POST":
+                proxy.lose_answer = lambda *_: False
+                other.commit(faster, batch(0), 0)
+            return False
+
+        proxy.lose_answer = commit_first
+        assert not driver.commit(pieces, batch(0), 0).is_new
+        assert behind.ids() == [1]
+
+
+def test_files_of_another_writer_in_between_are_kept(lab):
+    driver = lab.open()
+    driver.commit(written(driver, row(1)), batch(0), 0)
+    other = CatalogTable.of(lab.context, lab.sink.format.namespace, "clicks").existing()
+    other.delete("id = 1")
+    assert driver.commit(written(driver, row(2)), batch(1), 0).is_new
+    assert lab.ids() == [2]
+
+
+def test_files_are_merged_and_orphans_looked_for_on_s3(lab):
+    driver = lab.open()
+    for number in range(3):
+        driver.commit(written(driver, row(number)), batch(number), 0)
+    done = lab.sink.merge_small_files(lab.context)
+    assert (done.merged, done.written) == (3, 1)
+    assert lab.sink.remove_dead_files(lab.context).vacuumed == 0
+    assert lab.ids() == [0, 1, 2]
+
+
+class TestPipelines:
+    @pytest.fixture
+    def flow(self, broker, spark, tmp_path):
+        return Flow(broker, spark, tmp_path)
+
+    def rows(self, flow, pipeline, sink):
+        context = pipeline.sink_context(sink, flow.lake, {}, {}, {})
+        return sink.read(context)
+
+    def test_rows_and_late_rows_are_in_iceberg_tables_once(self, flow):
+        """Fused, and in a catalog that needs no server; twice, as after a kill."""
+        sink = Lake("clicks", partition_by=("day", "hour", "category"), format=Iceberg())
+        late = Lake("late_clicks", format=Iceberg())
+        pipeline = flow.pipeline(
+            "clicks", sink=sink, late_data=late, allowed_lateness=timedelta(hours=1)
+        )
+        flow.send([click(n) for n in range(500)] + [b"not json"])
+        assert flow.run(pipeline)["clicks"].state is PipelineState.FINISHED
+        days_ago = NOW_MS - 200_000_000
+        flow.send([click(n) for n in range(500, 600)] + [click(1, event_id="x", category="a/b")])
+        flow.send([click(n, event_time=days_ago) for n in range(600, 603)])
+        assert flow.run(pipeline)["clicks"].state is PipelineState.FINISHED
+        shown = self.rows(flow, pipeline, sink)
+        assert Counter(shown["event_id"].to_pylist()) == {f"e{n}": 1 for n in range(600)}
+        assert sorted(self.rows(flow, pipeline, late)["n"].to_pylist()) == [600, 601, 602]
+        assert len(flow.dead()) == 2
+
+    def test_a_step_writes_the_same_table(self, flow):
+        sink = Lake("doubled", partition_by=("category",), format=Iceberg("steps"))
+        pipeline = flow.stepped("doubled", sink=sink)
+        flow.send([click(n) for n in range(100)])
+        assert flow.run(pipeline)["doubled"].state is PipelineState.FINISHED
+        shown = self.rows(flow, pipeline, sink)
+        assert sorted(shown["double"].to_pylist()) == [2 * n for n in range(100)]

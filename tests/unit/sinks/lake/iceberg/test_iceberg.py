@@ -1,0 +1,426 @@
+"""Iceberg tables in a SQL catalog and a folder of this machine."""
+
+import json
+import os
+import time
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+from pyiceberg.expressions import GreaterThanOrEqual
+
+from headrace import Delta, Iceberg, Lake, UnsafeValues
+from headrace.errors import SinkError, TableMismatchError
+from headrace.runtime.storage import local_path
+from headrace.settings import Secret
+from headrace.sinks.api import DeclaredRows, SinkContext, Transaction
+from headrace.sinks.lake.iceberg.catalog import CatalogTable
+from headrace.sinks.lake.iceberg.upkeep import upkeep_of
+from headrace.sinks.unique.declaration import Unique
+from headrace.testing import SinkContract, SinkLab
+from headrace.testing.sink_lab import COLUMNS, NOON, batch, row, schema, written
+
+WRITER = {"pipeline": "p"}
+TABLE = Lake("clicks", format=Iceberg())
+HOURLY = replace(TABLE, partition_by=["day", "hour", "name"])
+
+
+@pytest.fixture
+def context(tmp_path):
+    return SinkContext("p", str(tmp_path / "the lake"), {}, event_time="at")
+
+
+@pytest.fixture
+def lab(context):
+    lab = lab_of(TABLE, context)
+    yield lab
+    lab.close()
+
+
+def lab_of(sink, context):
+    def read():
+        found = loaded(context)
+        return [] if found is None else sink.read(context).to_pylist()
+
+    return SinkLab(sink, context, read=read, stored=lambda: orphans(context), leftovers_stay=True)
+
+
+def place(context, name="clicks"):
+    return CatalogTable.of(context, "default", name)
+
+
+def loaded(context):
+    return place(context).load()
+
+
+def data_files(context):
+    return list(Path(context.lake).rglob("*.parquet"))
+
+
+def orphans(context):
+    table = loaded(context)
+    live = 0 if table is None else len(list(table.scan().plan_files()))
+    return len(data_files(context)) - live
+
+
+def commit(driver, number, *rows, metadata=WRITER):
+    versions, expected = {"app": number}, {"app": number - 1 if number else None}
+    return driver.commit(written(driver, *rows), Transaction(versions, expected, metadata), 0)
+
+
+class TestUnpartitioned(SinkContract):
+    @pytest.fixture
+    def lab(self, lab):
+        return lab
+
+
+class TestPartitioned(SinkContract):
+    @pytest.fixture
+    def lab(self, context):
+        sink = replace(TABLE, partition_by=["hour"])
+        lab = lab_of(sink, context)
+        yield lab
+        lab.close()
+
+
+class TestCommits:
+    def test_a_batch_is_a_snapshot_with_its_positions_and_metadata(self, lab):
+        commit(lab.open(), 0, row(1))
+        table = loaded(lab.context)
+        summary = table.current_snapshot().summary
+        assert json.loads(summary["headrace.positions"]) == {"app": 0}
+        assert json.loads(summary["headrace.metadata"]) == WRITER
+        assert table.properties["headrace.version.app"] == "0"
+
+    def test_a_commit_without_rows_is_fenced_as_any_other(self, lab):
+        first, second = lab.open(), lab.open()
+        assert first.commit([], batch(0), 0).is_new
+        with pytest.raises(SinkError, match="other versions"):
+            second.commit([], Transaction({"app": 7}, {"app": None}), 0)
+
+    def test_files_of_another_writer_in_between_are_kept(self, lab):
+        driver = lab.open()
+        commit(driver, 0, row(1))
+        loaded(lab.context).append(pa.Table.from_pylist([row(100)], schema()))
+        assert commit(driver, 1, row(2)).is_new
+        assert lab.ids() == [1, 2, 100]
+
+    def test_what_others_change_in_properties_and_files_leaves_positions(self, lab):
+        driver = lab.open()
+        for number in range(4):
+            commit(driver, number, row(number))
+        other = loaded(lab.context)
+        other.overwrite(other.scan().to_arrow())
+        with other.transaction() as transaction:
+            transaction.set_properties({"owner": "ads"})
+        old = [snapshot.snapshot_id for snapshot in other.metadata.snapshots[:-1]]
+        other.maintenance.expire_snapshots().by_ids(old).commit()
+        assert commit(driver, 4, row(4)).is_new
+        again = lab.open()
+        assert not commit(again, 4, row(4)).is_new
+        assert lab.ids() == [0, 1, 2, 3, 4]
+
+    def test_two_pipelines_write_one_table(self, lab, context):
+        other = TABLE.open(replace(context, pipeline="q"), schema())
+        driver = lab.open()
+        commit(driver, 0, row(1))
+        other.commit(written(other, row(2)), Transaction({"b": 5}, {"b": None}), 0)
+        commit(driver, 1, row(3))
+        other.close(0.0)
+        assert lab.ids() == [1, 2, 3]
+        assert driver.positions.versions(["app", "b"]) == {"app": 1, "b": 5}
+
+    def test_a_commit_that_was_sent_keeps_its_files_where_it_is_discarded(self, lab):
+        driver = lab.open()
+        pieces = written(driver, row(1))
+        driver.commit(pieces, batch(0), 0)
+        driver.discard(pieces)
+        assert lab.ids() == [1]
+
+    def test_a_table_that_was_dropped_is_not_made_by_a_commit(self, lab):
+        driver = lab.open()
+        commit(driver, 0, row(1))
+        place(lab.context).open_catalog().drop_table(("default", "clicks"))
+        again = lab.open()
+        with pytest.raises(SinkError, match="has replaced rows"):
+            commit(driver, 1, row(2))
+        assert again.positions.versions(["app"]) == {}
+
+
+class TestRollback:
+    def rolled_back(self, lab, driver):
+        for number in range(4):
+            commit(driver, number, row(number))
+        table = loaded(lab.context)
+        target = table.metadata.snapshots[1].snapshot_id
+        table.manage_snapshots().rollback_to_snapshot(target).commit()
+
+    def test_a_running_driver_is_refused(self, lab):
+        driver = lab.open()
+        self.rolled_back(lab, driver)
+        with pytest.raises(SinkError, match="a rollback"):
+            commit(driver, 4, row(4))
+        assert lab.ids() == [0, 1]
+
+    def test_it_is_known_what_the_table_recorded_before_and_after(self, lab):
+        driver = lab.open()
+        store = TABLE.position_store(lab.context)
+        self.rolled_back(lab, driver)
+        restored = store.restored(WRITER)
+        assert restored.to.versions(["app", "other"]) == {"app": 1}
+        assert restored.at.versions(["app"]) == {"app": 3}
+        assert store.restored({"pipeline": "other"}) is None
+
+    def test_a_position_that_no_snapshot_tells_any_more_is_not_guessed(self, lab):
+        driver = lab.open()
+        driver.commit([], Transaction({"quiet": 7}, {"quiet": None}), 0)
+        self.rolled_back(lab, driver)
+        table = loaded(lab.context)
+        first, head = (snapshot.snapshot_id for snapshot in table.metadata.snapshots[:2])
+        assert table.current_snapshot().snapshot_id == head
+        table.maintenance.expire_snapshots().by_id(first).commit()
+        then = TABLE.position_store(lab.context).restored(WRITER).to
+        assert then.versions(["app", "quiet", "never"]) == {"app": 0, "quiet": 7}
+        with loaded(lab.context).transaction() as transaction:
+            transaction.set_properties({"headrace.version.moved": "9"})
+            summary = {"headrace.positions": json.dumps({"moved": 9})}
+            transaction.update_snapshot(summary, branch="gone").fast_append().commit()
+        with pytest.raises(SinkError, match="have expired"):
+            TABLE.position_store(lab.context).restored(WRITER).to.versions(["moved"])
+
+    def test_the_pipeline_may_commit_once_it_was_started_again(self, lab):
+        self.rolled_back(lab, lab.open())
+        assert commit(lab.open(), 4, row(9)).is_new
+        assert TABLE.position_store(lab.context).restored(WRITER) is None
+
+
+class TestColumns:
+    def open(self, context, fields, sink=TABLE):
+        return sink.open(context, pa.schema(fields))
+
+    def write(self, driver, number, **values):
+        writer = driver.writers("a" * 32)
+        writer.write(pa.Table.from_pylist([values], driver.writers.args[0].schema))
+        expected = {"app": number - 1 if number else None}
+        driver.commit(writer.close(), Transaction({"app": number}, expected), 0)
+
+    def test_new_columns_and_wider_numbers(self, context):
+        inner = pa.struct([("a", pa.int32())])
+        first = self.open(context, [("id", pa.int32()), ("s", inner), ("l", pa.list_(inner))])
+        self.write(first, 0, id=1, s={"a": 1}, l=[{"a": 2}])
+        wider = pa.struct([("a", pa.int64()), ("b", pa.string())])
+        fields = [("id", pa.int64()), ("s", wider), ("l", pa.list_(wider)), ("x", pa.float64())]
+        assert TABLE.changes(context, pa.schema(fields)) == [
+            "widens column 'id' from integer to long",
+            "widens column 's.a' from integer to long",
+            "gets column 's.b', string",
+            "widens column 'l[].a' from integer to long",
+            "gets column 'l[].b', string",
+            "gets column 'x', double",
+        ]
+        second = self.open(context, fields)
+        self.write(second, 1, id=2**40, s={"a": 3, "b": "b"}, l=[], x=0.5)
+        assert sorted(TABLE.read(context).to_pylist(), key=lambda values: values["id"]) == [
+            {"id": 1, "s": {"a": 1, "b": None}, "l": [{"a": 2, "b": None}], "x": None},
+            {"id": 2**40, "s": {"a": 3, "b": "b"}, "l": [], "x": 0.5},
+        ]
+        first.close(0.0), second.close(0.0)
+
+    @pytest.mark.parametrize(
+        ("field", "reason"),
+        [
+            (("id", pa.string()), "'id' is long in the table, but string"),
+            (("ID", pa.int64()), "upper and lower case"),
+            (("x", pa.int64()), "'id' is not in the rows"),
+        ],
+    )
+    def test_other_changes_are_refused(self, context, field, reason):
+        self.open(context, [("id", pa.int64())]).close(0.0)
+        with pytest.raises(TableMismatchError, match=reason):
+            self.open(context, [field])
+
+    def test_another_partitioning_is_refused(self, context):
+        replace(TABLE, partition_by=["day", "name"]).open(context, schema()).close(0.0)
+        with pytest.raises(
+            TableMismatchError, match=r"by \['day', 'name'\], the decl.* \['hour'\]"
+        ):
+            replace(TABLE, partition_by=["hour"]).open(context, schema())
+
+    def test_a_column_that_was_renamed_keeps_its_values_where_files_are_merged(self, lab):
+        driver = lab.open()
+        commit(driver, 0, row(1, "a")), commit(driver, 1, row(2, "b"))
+        with loaded(lab.context).update_schema() as update:
+            update.rename_column("name", "title")
+        merged = TABLE.merge_small_files(lab.context)
+        assert (merged.merged, merged.written) == (2, 1)
+        assert sorted(TABLE.read(lab.context)["title"].to_pylist()) == ["a", "b"]
+
+
+class TestPartitions:
+    ROWS = (row(1, "a"), row(70, "a/b c%"), row(2, None), row(3, ""), row(25 * 60, "a"))
+
+    def test_rows_are_those_of_a_delta_table(self, tmp_path, context):
+        declared = replace(HOURLY, unsafe_values=UnsafeValues.RESCUE)
+        tables = {}
+        for sink in (declared, replace(declared, format=Delta(), table="delta")):
+            driver = sink.open(context, schema())
+            driver.commit(written(driver, *self.ROWS), batch(0), 0)
+            driver.close(0.0)
+            shown = sink.read(context, ["id", "name", "at", "_rescued"])
+            tables[sink.table] = sorted(map(str, shown.to_pylist()))
+        assert tables["clicks"] == tables["delta"]
+        parts = declared.snapshot(context).batches(["name"])
+        assert {name for part in parts for name in part["name"].to_pylist()} == {
+            "a",
+            "a/b c%",
+            None,
+        }
+
+    def test_files_are_found_by_time_and_value(self, context):
+        driver = HOURLY.open(context, schema())
+        driver.commit(written(driver, row(1), row(70), row(25 * 60)), batch(0), 0)
+        driver.close(0.0)
+        table = loaded(context)
+        assert {str(field.transform) for field in table.spec().fields} == {"hour", "identity"}
+        later = GreaterThanOrEqual("at", (NOON + timedelta(hours=1)).isoformat())
+        scan = table.scan(row_filter=later)
+        assert len(list(scan.plan_files())) == 2
+        assert sorted(scan.to_arrow()["id"].to_pylist()) == [70, 25 * 60]
+        assert len(list(table.scan(row_filter="name = 'b'").plan_files())) == 0
+
+    def test_other_readers_of_parquet_see_whole_rows(self, context):
+        driver = HOURLY.open(context, schema())
+        rows = [row(1), row(70), row(25 * 60)]
+        driver.commit(written(driver, *rows), batch(0), 0)
+        driver.close(0.0)
+        paths = [
+            str(local_path(task.file.file_path)) for task in loaded(context).scan().plan_files()
+        ]
+        with duckdb.connect() as connection:
+            query = "SELECT id, name FROM read_parquet($1, hive_partitioning = false) ORDER BY id"
+            shown = connection.execute(query, [paths]).fetchall()
+        assert shown == [(values["id"], values["name"]) for values in rows]
+
+    def test_times_before_1970_and_beyond_calendars_have_partitions(self, context):
+        sink = replace(TABLE, partition_by=["day"])
+        driver = sink.open(context, schema())
+        writer = driver.writers("a" * 32)
+        times = pa.array([-1, 2**62 // 10, None], pa.timestamp("us", "UTC"))
+        columns = [pa.array([1, 2, 3]), pa.array(["a"] * 3), times]
+        writer.write(pa.table(columns, schema=schema()))
+        driver.commit(writer.close(), batch(0), 0)
+        driver.close(0.0)
+        days = {task.file.partition[0] for task in loaded(context).scan().plan_files()}
+        assert days == {-1, None}
+        assert len(loaded(context).scan(selected_fields=("id",)).to_arrow()) == 3
+        shown = loaded(context).scan(row_filter="at < '1970-01-01T00:00:00+00:00'").to_arrow()
+        assert shown["id"].to_pylist() == [1]
+
+
+class TestUpkeep:
+    def test_small_files_are_merged_by_partition_beside_a_writer(self, context):
+        driver = HOURLY.open(context, schema())
+        for number in range(4):
+            commit(driver, number, row(number), row(60 + number), row(number, "b"))
+        done = HOURLY.merge_small_files(context)
+        assert (done.merged, done.written) == (12, 3)
+        assert commit(driver, 4, row(9)).is_new
+        driver.close(0.0)
+        table = loaded(context)
+        assert len(table.inspect.files()) == 4
+        assert len(HOURLY.read(context)) == 13
+        assert TABLE.position_store(context).restored(WRITER) is None
+
+    def test_a_crowded_partition_is_merged_by_the_pipeline(self, context):
+        sink = replace(HOURLY, compact_files=3)
+        driver = sink.open(context, schema())
+        for number in range(3):
+            commit(driver, number, row(number))
+        driver.close(60.0)
+        assert driver.figures()["files_merged"] == 3
+        assert driver.figures()["maintenance_failures"] == 0
+        assert len(loaded(context).inspect.files()) == 1
+
+    def test_a_file_with_deletes_of_another_engine_is_left_alone(self, lab):
+        driver = lab.open()
+        for number in range(3):
+            commit(driver, number, row(number), row(100 + number))
+        loaded(lab.context).delete("id = 100")
+        TABLE.merge_small_files(lab.context)
+        assert lab.ids() == [0, 1, 2, 101, 102]
+
+    def test_old_snapshots_expire_as_the_table_says(self, lab):
+        driver = lab.open()
+        for number in range(4):
+            commit(driver, number, row(number))
+        kept = {"history.expire.max-snapshot-age-ms": "1"}
+        with loaded(lab.context).transaction() as transaction:
+            transaction.set_properties(kept | {"history.expire.min-snapshots-to-keep": "2"})
+        upkeep_of(place(lab.context), TABLE.layout, "at").shorten_log(50)
+        assert len(loaded(lab.context).metadata.snapshots) == 2
+        assert commit(driver, 4, row(4)).is_new
+        assert lab.ids() == [0, 1, 2, 3, 4]
+
+    def test_orphans_are_removed_after_the_retention(self, lab):
+        driver = lab.open()
+        commit(driver, 0, row(1)), commit(driver, 1, row(2))
+        written(driver, row(3))
+        assert TABLE.remove_dead_files(lab.context).vacuumed == 0
+        old = time.time() - timedelta(days=8).total_seconds()
+        for path in Path(lab.context.lake).rglob("*"):
+            os.utime(path, (old, old))
+        assert TABLE.remove_dead_files(lab.context).vacuumed == 1
+        assert orphans(lab.context) == 0
+        assert lab.ids() == [1, 2]
+        commit(driver, 2, row(4))
+        assert lab.ids() == [1, 2, 4]
+
+
+class TestDeclaration:
+    ROWS = DeclaredRows(COLUMNS, "at")
+
+    @pytest.mark.parametrize(
+        ("sink", "message"),
+        [
+            (replace(TABLE, format="iceberg"), "Lake.format is 'iceberg'"),
+            (replace(TABLE, format=Iceberg("")), "Iceberg.namespace is ''"),
+            (
+                replace(TABLE, unique=Unique(by=["id"], within=timedelta(days=1))),
+                "Lake.unique finds duplicates in Delta tables",
+            ),
+        ],
+    )
+    def test_what_is_wrong_is_said(self, sink, message):
+        assert message in " ".join(str(fault) for fault in sink.faults(self.ROWS))
+
+    def test_a_table_has_one_format(self):
+        assert list(TABLE.faults_beside(replace(TABLE, format=Delta())))
+        assert not list(TABLE.faults_beside(TABLE))
+
+    def test_reprocessing_is_refused(self):
+        fault = TABLE.reprocessing_fault(["_topic", "_partition", "_offset"], "id")
+        assert "not written once more" in str(fault)
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [({"catalog": "nessie"}, "'nessie'"), ({"catalog": "rest"}, "needs the setting 'uri'")],
+    )
+    def test_a_catalog_that_can_not_be_is_said(self, settings, message):
+        secrets = {name: Secret(text) for name, text in settings.items()}
+        assert message in " ".join(map(str, TABLE.settings_faults(secrets)))
+
+    def test_iceberg_needs_its_extra_and_delta_does_not(self):
+        assert (TABLE.extra_for({}), Lake("clicks").extra_for({})) == ("iceberg", "")
+
+    def test_a_lake_that_is_no_folder_needs_a_catalog(self):
+        with pytest.raises(SinkError, match="there is no catalog"):
+            TABLE.position_store(SinkContext("p", "s3://bucket", {}))
+
+    def test_a_catalog_that_is_not_there_is_waited_for(self):
+        secrets = {"catalog": Secret("rest"), "uri": Secret("http://127.0.0.1:9")}
+        context = SinkContext("p", "unused", {}, secrets)
+        with pytest.raises(SinkError, match="does not answer"):
+            TABLE.position_store(context).versions(["app"])
