@@ -94,7 +94,8 @@ def _source_faults(pipeline: Pipeline, source: Source) -> Iterator[Fault]:
             "add Metadata.EVENT_INDEX to Source.metadata",
         )
     for sink in pipeline.sinks:
-        if Metadata.OFFSET in sink.metadata and Metadata.EVENT_INDEX not in sink.metadata:
+        wanted = sink.wanted_metadata
+        if Metadata.OFFSET in wanted and Metadata.EVENT_INDEX not in wanted:
             yield from no_envelope(source.topic, f"{sink.label} tells rows by their offset, in")
 
 

@@ -13,6 +13,7 @@ _METADATA_TYPES = {
     Metadata.OFFSET: FieldType.LONG,
     Metadata.EVENT_INDEX: FieldType.LONG,
     Metadata.TIMESTAMP: FieldType.TIMESTAMP,
+    Metadata.TOPIC_ID: FieldType.STRING,
 }
 
 

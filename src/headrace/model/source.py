@@ -24,9 +24,11 @@ class Metadata(enum.StrEnum):
     """Columns of the Kafka record itself, added beside the event's fields on request.
 
     ``_topic`` string, ``_partition`` int, ``_offset`` bigint, ``_timestamp`` timestamp (UTC),
-    ``_key`` binary, ``_headers`` array<struct<key: string, value: binary>>, ``_event_index`` int.
-    All but the last are of the record, so those of an envelope repeat with each of its events;
-    ``_event_index`` is the place of the event in its envelope, from 0, null where there is none.
+    ``_key`` binary, ``_headers`` array<struct<key: string, value: binary>>, ``_event_index`` int,
+    ``_topic_id`` string. All but ``_event_index`` are of the record, so those of an envelope repeat
+    with each of its events; ``_event_index`` is the place of the event in its envelope, from 0,
+    null where there is none. ``_topic_id`` is what Kafka calls the topic, which gets another one
+    when it is deleted and created again: with partition and offset it names a record for ever.
     ``_timestamp`` is null where the record has none or one beyond the calendar, ``_headers`` where
     the name of a header is not UTF-8.
     """
@@ -38,6 +40,7 @@ class Metadata(enum.StrEnum):
     KEY = "_key"
     HEADERS = "_headers"
     EVENT_INDEX = "_event_index"
+    TOPIC_ID = "_topic_id"
 
 
 SUBPARTITION = "_subpartition"

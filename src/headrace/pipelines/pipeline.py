@@ -210,8 +210,9 @@ class Pipeline(DeclaredValue):
     def _wanted_by(self, sink: Sink) -> tuple[Metadata, ...]:
         """Returns the columns that a sink wants: event indices only where there are envelopes."""
         if any(source.topic.envelope is not None for source in self.sources):
-            return sink.metadata
-        return tuple(column for column in sink.metadata if column is not Metadata.EVENT_INDEX)
+            return sink.wanted_metadata
+        wanted = sink.wanted_metadata
+        return tuple(column for column in wanted if column is not Metadata.EVENT_INDEX)
 
     def side_metadata(self, source: Source) -> tuple[Metadata, ...]:
         """Returns the columns of the Kafka record that the side table gets of ``source``."""

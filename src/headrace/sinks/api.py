@@ -458,6 +458,11 @@ class Sink(abc.ABC):
         yield from ()
 
     @property
+    def wanted_metadata(self) -> tuple[Metadata, ...]:
+        """The columns of the Kafka record that it wants as it is declared: by default, all."""
+        return self.metadata
+
+    @property
     def resolved_target(self) -> str:
         """The target's name in full, as far as it is known without a connection.
 

@@ -145,10 +145,10 @@ class RangeReader:
         self._time_checks = RowChecks(_bounds(spec, planned_ms), ())
         self._sink_checks = RowChecks(None, spec.partition_columns)
         self._position = range_.start
-        place = PartitionId(range_.partition, topic_id)
+        self._place = PartitionId(range_.partition, topic_id)
         self._addressed = Addressed(
             spec.pipeline,
-            place,
+            self._place,
             planned_ms,
             may_hold_replays=may_hold_replays,
             leaves_out_replays=spec.leaves_out_replays,
@@ -335,7 +335,7 @@ class RangeReader:
                 came_in = self._tally.columns(deleted, deletions, no_bytes)
                 self._tally.add(Hop.READ, Fate.IN, came_in)
             on_time = self._deletions.merged(on_time, deleted, deletions)
-        rows = _with_source_columns(on_time.rows, on_time.records, self._range, self._spec)
+        rows = _with_source_columns(on_time.rows, on_time.records, self._place, self._spec)
         if self._tally:
             columns = self._count(self._tally, decoded.rows, events, sizes, on_time)
             if self._spec.adds_lineage:
@@ -398,7 +398,7 @@ class RangeReader:
 
     def _side_rows(self, rows: pa.Table, records: Sequence[Record]) -> pa.Table:
         metadata = self._spec.late.metadata
-        return with_record_columns(rows, records, self._range.partition, metadata)
+        return with_record_columns(rows, records, self._place, metadata)
 
 
 def heartbeat(spec: SourceSpec, schema: pa.Schema, heartbeat_us: int) -> pa.Table:
@@ -450,11 +450,11 @@ def _dead_letter(record: Record, range_: OffsetRange, reason: str, detail: str) 
 
 
 def _with_source_columns(
-    rows: pa.Table, records: Sequence[Record], range_: OffsetRange, spec: SourceSpec
+    rows: pa.Table, records: Sequence[Record], place: PartitionId, spec: SourceSpec
 ) -> pa.Table:
     import pyarrow as pa
 
-    rows = with_record_columns(rows, records, range_.partition, spec.metadata)
+    rows = with_record_columns(rows, records, place, spec.metadata)
     if spec.subpartitions > 1:
         lanes = [_lane(record, spec.subpartitions) for record in records]
         rows = rows.append_column("_subpartition", pa.array(lanes, pa.int32()))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.kafka.headers import headers_of
 from headrace.kafka.range_reader import Record
-from headrace.model import EventSchema, Metadata, TopicPartition
+from headrace.kafka.replayed import PartitionId
+from headrace.model import EventSchema, Metadata
 from headrace.pipelines.source.decode import columns_for
 from headrace.pipelines.source.envelopes import event_index
 
@@ -22,12 +23,12 @@ _LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 def with_record_columns(
     rows: pa.Table,
     records: Sequence[Record],
-    partition: TopicPartition,
+    place: PartitionId,
     metadata: Sequence[Metadata],
 ) -> pa.Table:
     """Returns ``rows`` with the columns ``metadata`` of their records, which are in their order."""
     for column in metadata:
-        rows = rows.append_column(column.value, _metadata_column(column, records, partition))
+        rows = rows.append_column(column.value, _metadata_column(column, records, place))
     return rows
 
 
@@ -77,20 +78,21 @@ def metadata_types() -> dict[Metadata, pa.DataType]:
         Metadata.KEY: pa.binary(),
         Metadata.HEADERS: pa.list_(header),
         Metadata.EVENT_INDEX: pa.int32(),
+        Metadata.TOPIC_ID: pa.string(),
     }
 
 
-def _metadata_column(
-    column: Metadata, records: Sequence[Record], partition: TopicPartition
-) -> pa.Array:
+def _metadata_column(column: Metadata, records: Sequence[Record], place: PartitionId) -> pa.Array:
     import pyarrow as pa
 
     kind = metadata_types()[column]
     match column:
         case Metadata.TOPIC:
-            return pa.repeat(pa.scalar(partition.topic, kind), len(records))
+            return pa.repeat(pa.scalar(place.partition.topic, kind), len(records))
+        case Metadata.TOPIC_ID:
+            return pa.repeat(pa.scalar(place.topic_id, kind), len(records))
         case Metadata.PARTITION:
-            return pa.repeat(pa.scalar(partition.partition, kind), len(records))
+            return pa.repeat(pa.scalar(place.partition.partition, kind), len(records))
         case Metadata.OFFSET:
             return pa.array(record_offsets(records), kind)
         case Metadata.TIMESTAMP:

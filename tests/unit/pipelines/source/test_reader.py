@@ -65,6 +65,13 @@ def test_headers_that_can_not_be_read_are_null(reader):
     assert [row["_headers"] for row in found] == [read, None, []]
 
 
+def test_rows_name_their_record_for_ever(reader):
+    records = (MemoryRecord(0, event(0)), MemoryRecord(1, event(1)))
+    place = (Metadata.TOPIC_ID, Metadata.PARTITION, Metadata.OFFSET)
+    found = rows(reader(*records, metadata=place))
+    assert [[row[name] for name in place] for row in found] == [["id", 0, 0], ["id", 0, 1]]
+
+
 def test_records_that_are_left_out_give_neither_rows_nor_dead_letters(reader):
     left_out = frozenset({(NUMBERS, 0, -1), (NUMBERS, 1, -1), (NUMBERS, 2, 5)})
     records = (MemoryRecord(0, event(0)), MemoryRecord(1, b"not json"), MemoryRecord(2, event(2)))
