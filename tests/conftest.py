@@ -29,6 +29,7 @@ from tests.drills.parts import PARTS, parts_of
 from tests.drills.run import DrillReports, DrillRun
 from tests.durations import Durations
 from tests.integration.cassandra_server import CREATE_KEYSPACE, KEYSPACE, CassandraServer
+from tests.integration.opensearch_server import SCARCE, OpenSearchServer
 from tests.integration.postgres_server import PostgresServer
 from tests.integration.redis_server import RedisServer
 from tests.integration.s3_server import S3Server
@@ -377,6 +378,16 @@ def cassandra(server_folder: Path, stop_at_end: StopAtEnd) -> CassandraServer:
         stop_at_end(server.folder)
         server.run()
         server.query(CREATE_KEYSPACE.format(KEYSPACE))
+    return server
+
+
+@pytest.fixture(scope="session")
+def opensearch(server_folder: Path, stop_at_end: StopAtEnd) -> OpenSearchServer:
+    """An OpenSearch shared by all, which takes little at once: ``.url``. Use your own indices."""
+    with exclusive(server_folder / "opensearch.lock"):
+        server = OpenSearchServer(server_folder / "opensearch", settings=SCARCE)
+        stop_at_end(server.folder)
+        server.run()
     return server
 
 

@@ -75,6 +75,8 @@ from .sinks.kafka.declaration import Kafka
 from .sinks.lake.declaration import Lake
 from .sinks.lake.format import Delta, Iceberg
 from .sinks.lake.layout import UnsafeValues
+from .sinks.opensearch.declaration import OpenSearch
+from .sinks.opensearch.index_name import IndexBy
 from .sinks.postgres.declaration import Postgres, WriteMode
 from .sinks.postgres.stats.declaration import Stats
 from .sinks.postgres.stats.measures import Count, Distinct, Sum
@@ -136,6 +138,7 @@ __all__ = [
     "HeadraceError",
     "Home",
     "Iceberg",
+    "IndexBy",
     "InvalidRecordError",
     "Join",
     "Json",
@@ -156,6 +159,7 @@ __all__ = [
     "ObjectEnvelope",
     "OnNull",
     "OneToOne",
+    "OpenSearch",
     "Origin",
     "Pipeline",
     "PositionStore",

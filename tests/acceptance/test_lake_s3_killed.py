@@ -42,7 +42,9 @@ def test_lost_machines_and_lost_answers_lose_and_repeat_nothing(
     events = drill_run.size(short=6_000, long=150_000)
     kills = drill_run.size(short=1, long=10)
     batch = drill_run.size(short=1_000, long=2_000)
-    proxy = FaultyProxy(s3, lambda method, path: commits(method, path) and chance(drill_run, 0.3))
+    proxy = FaultyProxy(
+        s3.settings.endpoint, lambda method, path: commits(method, path) and chance(drill_run, 0.3)
+    )
     bucket = s3.create_bucket("drill")
     bootstrap = start_cluster().bootstrap_servers
     project = OnS3(tmp_path / "drill", bootstrap, bucket, proxy, s3, batch=batch)

@@ -29,6 +29,7 @@ from headrace.metrics import (
 from headrace.mirror.status import MirrorStatus
 from headrace.pipelines.progress import PipelineProgress, PipelineState
 from headrace.sinks.lake.metrics import LAKE_METRICS
+from headrace.sinks.opensearch.metrics import OPENSEARCH_METRICS
 from headrace.sinks.postgres.metrics import UNIQUE_METRICS
 from headrace.sinks.profiles.metrics import PROFILE_METRICS
 from headrace.transfer.status import TransferState
@@ -41,6 +42,7 @@ _TITLES = {
         *METRICS,
         *LAKE_METRICS,
         *UNIQUE_METRICS,
+        *OPENSEARCH_METRICS,
         *PROFILE_METRICS,
         *Join.metrics,
         *(

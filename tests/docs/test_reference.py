@@ -25,6 +25,7 @@ from headrace.pipelines.source.decode.checks import RowChecks
 from headrace.pipelines.source.decode.json_events import JsonDecoder
 from headrace.settings import load_settings
 from headrace.settings.document import Document
+from headrace.sinks.opensearch.client import KNOWN_SETTINGS
 
 _REASON = re.compile(r"^ +([a-z0-9]+(?:-[a-z0-9]+)*)  +\S", re.MULTILINE)
 _REASON_OF_ROW = re.compile(
@@ -59,6 +60,7 @@ def test_every_setting_is_documented_and_no_other(
         for key in sink.required_settings
     }
     of_sinks |= {f"sinks.lake.{key}" for key in ("catalog", "name", "uri")}
+    of_sinks |= {f"sinks.opensearch.{key}" for key in KNOWN_SETTINGS}
     of_sites = {"sites.NAME.longest_cut_hours"}
     assert documented == accepted_keys - tables - {"sinks"} | of_sinks | of_sites
 

@@ -75,18 +75,18 @@ class S3Server:
 
 
 class FaultyProxy:
-    """In front of an S3 server: carries requests out and may lose their answers.
+    """In front of a server: carries requests out and may lose their answers.
 
     ``lose_answer`` is called with the method and path of each request before it is carried out.
     Where it is true, the client's connection is closed once the server has answered.
     ``condition_failed`` is the status for writes whose condition does not hold.
     """
 
-    def __init__(self, server: S3Server, lose_answer: Callable[[str, str], bool]) -> None:
+    def __init__(self, server: str, lose_answer: Callable[[str, str], bool]) -> None:
         self.lose_answer = lose_answer
         self.lost: list[str] = []
         self.condition_failed = 412
-        target = server.settings.endpoint.removeprefix("http://")
+        target = server.removeprefix("http://")
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):

@@ -54,7 +54,9 @@ class TestFiles(RemoteStorageContract):
     @pytest.fixture
     def unanswered(self, s3):
         losses = iter([True])
-        proxy = FaultyProxy(s3, lambda method, _: method == "PUT" and next(losses, False))
+        proxy = FaultyProxy(
+            s3.settings.endpoint, lambda method, _: method == "PUT" and next(losses, False)
+        )
         yield replace(s3.settings, endpoint=proxy.endpoint).options
         proxy.close()
         assert len(proxy.lost) == 1
@@ -134,7 +136,7 @@ class TestCommits:
 
 
 def _behind_faults(s3, lake, lose_answer):
-    proxy = FaultyProxy(s3, lose_answer)
+    proxy = FaultyProxy(s3.settings.endpoint, lose_answer)
     options = replace(s3.settings, endpoint=proxy.endpoint).options
     return DeltaLake(lake.spec.root, storage_options=options), proxy
 
@@ -166,7 +168,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize(("status", "says"), [(200, "overwrites"), (501, "conditional")])
     def test_a_server_without_conditional_writes_is_refused(self, s3, lake, status, says):
-        proxy = FaultyProxy(s3, lambda *_: False)
+        proxy = FaultyProxy(s3.settings.endpoint, lambda *_: False)
         proxy.condition_failed = status
         options = replace(s3.settings, endpoint=proxy.endpoint).options
         spec = replace(lake.spec, storage_options=options)

@@ -94,8 +94,8 @@ def _source_faults(pipeline: Pipeline, source: Source) -> Iterator[Fault]:
             "add Metadata.EVENT_INDEX to Source.metadata",
         )
     for sink in pipeline.sinks:
-        wanted = sink.wanted_metadata
-        if Metadata.OFFSET in wanted and Metadata.EVENT_INDEX not in wanted:
+        columns = sink.wanted_metadata
+        if Metadata.OFFSET in columns and Metadata.EVENT_INDEX not in columns:
             yield from no_envelope(source.topic, f"{sink.label} tells rows by their offset, in")
 
 

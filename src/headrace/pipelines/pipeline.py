@@ -211,8 +211,8 @@ class Pipeline(DeclaredValue):
         """Returns the columns that a sink wants: event indices only where there are envelopes."""
         if any(source.topic.envelope is not None for source in self.sources):
             return sink.wanted_metadata
-        wanted = sink.wanted_metadata
-        return tuple(column for column in wanted if column is not Metadata.EVENT_INDEX)
+        columns = sink.wanted_metadata
+        return tuple(column for column in columns if column is not Metadata.EVENT_INDEX)
 
     def side_metadata(self, source: Source) -> tuple[Metadata, ...]:
         """Returns the columns of the Kafka record that the side table gets of ``source``."""

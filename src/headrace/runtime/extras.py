@@ -20,6 +20,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "iceberg": ("pyiceberg", "requests", "sqlalchemy"),
     "ingest": ("google_crc32c", "granian", "zstandard"),
     "jsonschema": ("attrs", "authlib", "cachetools", "certifi", "httpx2"),
+    "opensearch": ("urllib3",),
     "postgres": ("psycopg",),
     "queries": ("datasketches", "pyarrow", "sqlglot"),
     "recount": ("duckdb",),

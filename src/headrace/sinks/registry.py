@@ -1,9 +1,9 @@
 """The sinks that are installed: headrace's own, and those that packages bring by an entry point.
 
     [project.entry-points."headrace.sinks"]
-    opensearch = "headrace_opensearch:OpenSearch"
+    sqlite = "headrace_sqlite:Sqlite"
 
-The name is the sink's ``kind``: its table in headrace.toml is ``[sinks.opensearch]``.
+The name is the sink's ``kind``: its table in headrace.toml is ``[sinks.sqlite]``.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from importlib.metadata import entry_points
 from headrace.sinks.api import Sink
 from headrace.sinks.kafka.declaration import Kafka
 from headrace.sinks.lake.declaration import Lake
+from headrace.sinks.opensearch.declaration import OpenSearch
 from headrace.sinks.postgres.declaration import Postgres
 from headrace.sinks.profiles.declaration import Profiles
 
 GROUP = "headrace.sinks"
-_OWN: tuple[type[Sink], ...] = (Kafka, Lake, Postgres, Profiles)
+_OWN: tuple[type[Sink], ...] = (Kafka, Lake, OpenSearch, Postgres, Profiles)
 
 
 def installed_kinds() -> frozenset[str]:

@@ -1,0 +1,52 @@
+"""Sink ``opensearch``: documents of an index of OpenSearch or Elasticsearch.
+
+    OpenSearch("clicks", by=IndexBy.DAY)
+    OpenSearch("accounts", mode=WriteMode.UPSERT, key=("account_id",), newest_by="changed_at")
+
+Each row is one document. Tasks send them by ``_bulk``; the driver writes the positions of the batch
+behind the last answer.
+
+Ids and order:
+- APPEND: the id of a document is that of its event, by the columns of ``unique``, or else
+  ``topic id:partition:offset``, with ``:index`` behind it for an event of an envelope. A document
+  whose id is there stays as it is, and the row is counted in ``opensearch_repeated_rows``. Values
+  are not compared. Of two rows of one ``write`` with one id the first one is sent.
+- UPSERT: the id is that of ``key``. A row takes the place of the document unless that is newer by
+  ``newest_by``, which is its version (``external_gte``); an older row is counted in
+  ``opensearch_older_rows``. Of rows with one time, the one that is written last stays: within a
+  task the later one, and of two batches that of the later batch. Of two tasks of one batch, as of
+  ``min_tasks`` or of several sources, it is not known which.
+- An id of one column is its value as text, of several a JSON array of them. An empty id, and one of
+  more than 512 bytes, is a dead letter.
+- With ``by``, the index is named by the row's event time in UTC: ``clicks-2026.11.30``. A row that
+  is read again goes where it went before, whatever the day is. Without ``by`` there is one index.
+
+Delivery:
+- Effectively once: a batch that is repeated after a crash, and a topic that is read again, add
+  nothing. Rows become visible one by one (after a refresh of the index), before the batch is
+  committed.
+- Each item of a bulk is judged by itself. 429 and 5xx are sent again alone, with exponential
+  back-off, while the bulks become smaller; 400 of a document is a dead letter. 401, 403 and a
+  blocked index are waited for. An answer that is lost is asked for again: the ids make that safe.
+- ``write`` returns once every row is there, or rejected. If nothing is taken for
+  ``max_wait_seconds``, it raises SinkUnavailableError with the reason: the pipeline waits, and
+  repeats the batch.
+- Positions are a document of the index ``headrace-positions``, one for each pipeline and index. It
+  is written only if it is as this driver has read it (``if_seq_no``), so of two drivers one fails.
+  A lost answer to that is told apart by reading it again. Rows of the driver that failed are there:
+  they are the same documents.
+
+Values:
+- A document is kept as it is sent, and its values come back equal: 64-bit integers, decimals (as
+  text), microseconds, bytes (base64), ``Any`` as its JSON text. What is indexed may be less exact:
+  decimals as ``double``, times to the millisecond. Maps and ``Any`` are kept and not indexed.
+- NaN and infinity, which JSON lacks, make a row a dead letter; so do texts of more than 32,766
+  bytes, which a ``keyword`` does not take: name their column in ``text``.
+
+The index:
+- ``headrace apply``, or else the start, puts the index template ``headrace-NAME``, creates the
+  index, and adds fields to both. A field of another type needs a new index, and is refused.
+
+What it does not do: deletes, data streams and aliases. An id is unique within one index alone, so
+after a rollover a repeat would add documents.
+"""

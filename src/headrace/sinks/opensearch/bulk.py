@@ -1,0 +1,282 @@
+"""Documents by ``_bulk``: each item is judged by itself, and those that were not taken come again.
+
+The answer is the one of OpenSearch 2 and 3 and of Elasticsearch 7 to 9.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Event, Lock
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from headrace.errors import SinkError, SinkUnavailableError
+from headrace.sinks.api import RejectedRow
+from headrace.sinks.opensearch.client import NAME, Client, ServerAnswer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from headrace.sinks.opensearch.documents import Documents
+
+    Places = NDArray[np.int64]
+
+_PATH = (
+    "_bulk?filter_path=errors%2Citems.%2A.status%2Citems.%2A.error.type"
+    "%2Citems.%2A.error.reason%2Citems.%2A.error.caused_by"
+)
+_IN_FLIGHT = 2
+_MAX_BYTES, _MIN_BYTES, _MORE_BYTES = 8 << 20, 64 << 10, 256 << 10
+_FIRST_DELAY_SECONDS, _MAX_DELAY_SECONDS = 0.1, 5.0
+_CREATED, _CONFLICT, _TOO_LARGE, _BAD_REQUEST = (200, 201), 409, 413, 400
+# What a document is refused for. Others with status 400 are about the index or the cluster.
+_OF_DOCUMENT = {
+    "mapper_parsing_exception": "wrong-value",
+    "document_parsing_exception": "wrong-value",  # of Elasticsearch since 8.8
+    "illegal_argument_exception": "wrong-value",
+    "mapper_exception": "wrong-value",
+    "strict_dynamic_mapping_exception": "unknown-field",
+}
+_FIELD = re.compile(r"field \[(?P<name>[^]]*)\] of type \[(?P<kind>[^]]*)\]")
+_LONG_TERM = re.compile(
+    r"immense term in field=\"(?P<name>[^\"]*)\".*longer than the max length (\d+)"
+)
+
+
+class _Error(msgspec.Struct):
+    type: str = ""
+    reason: str | None = ""
+    caused_by: _Error | None = None
+
+
+class _Item(msgspec.Struct):
+    status: int
+    error: _Error = msgspec.field(default_factory=_Error)
+
+
+class _Bulk(msgspec.Struct):
+    items: list[dict[str, _Item]]
+
+
+_BULK = msgspec.json.Decoder(_Bulk)
+
+
+@dataclass
+class BulkSize:
+    """How many bytes a bulk may have: half as many where a server takes nothing, then slowly more.
+
+    Where it takes a part, its queue is full, which counts bulks by shard: smaller ones would be
+    more of them.
+
+    Attributes:
+        bytes: a bulk has no more, but for a single document.
+        limit: the most that the server, or what stands in front of it, is known to take.
+    """
+
+    bytes: int = _MAX_BYTES
+    limit: int = _MAX_BYTES
+
+    def taken(self) -> None:
+        """Notes that a bulk was taken whole."""
+        self.bytes = min(self.bytes + _MORE_BYTES, self.limit)
+
+    def refused(self, size: int, *, is_too_large: bool) -> None:
+        """Notes that a bulk of ``size`` bytes was refused."""
+        self.bytes = max(_MIN_BYTES, min(size, self.bytes) // 2)
+        if is_too_large:
+            self.limit = self.bytes
+
+
+@dataclass
+class Loaded:
+    """What became of documents.
+
+    Attributes:
+        conflicts: how many were there already, or were older.
+        resent: how many were sent again.
+        rejected: rows of the others that are dead letters.
+    """
+
+    conflicts: int = 0
+    resent: int = 0
+    rejected: list[RejectedRow] = field(default_factory=list)
+
+
+class BulkLoader:
+    """Loads the documents of one task.
+
+    Args:
+        client: asks the cluster.
+        schema: of the rows, for messages.
+        max_wait_seconds: how long no document may be taken before the task fails.
+    """
+
+    def __init__(self, client: Client, schema: pa.Schema, max_wait_seconds: float) -> None:
+        self._client, self._schema = client, schema
+        self._max_wait_seconds = max_wait_seconds
+        self._size = BulkSize()
+
+    def load(self, documents: Documents) -> Loaded:
+        """Returns once each document is there, or rejected.
+
+        Raises:
+            SinkUnavailableError: if none was taken for ``max_wait_seconds``; some may be there.
+            SinkError: if the cluster refuses all of them.
+        """
+        load = _Load(self._client, documents, self._size, self._schema, self._max_wait_seconds)
+        with ThreadPoolExecutor(_IN_FLIGHT, "headrace-bulk") as threads:
+            running = [threads.submit(load.run) for _ in range(_IN_FLIGHT)]
+        for thread in running:
+            thread.result()
+        load.loaded.rejected.sort(key=lambda row: row.index)
+        return load.loaded
+
+
+class _Load:
+    """One load: threads take bulks from it until there are none."""
+
+    def __init__(
+        self,
+        client: Client,
+        documents: Documents,
+        size: BulkSize,
+        schema: pa.Schema,
+        max_wait_seconds: float,
+    ) -> None:
+        self._client, self._documents, self._size = client, documents, size
+        self._schema, self._max_wait_seconds = schema, max_wait_seconds
+        self._ends = np.cumsum(documents.sizes)
+        self._next, self._lock, self._failed = 0, Lock(), Event()
+        self.loaded = Loaded()
+
+    def run(self) -> None:
+        try:
+            while (places := self._next_bulk()).size:
+                self._deliver(places)
+        except BaseException:
+            self._failed.set()
+            raise
+
+    def _next_bulk(self) -> Places:
+        with self._lock:
+            start = self._next
+            if self._failed.is_set() or start == len(self._ends):
+                return np.arange(0)
+            before = int(self._ends[start - 1]) if start else 0
+            end = int(np.searchsorted(self._ends, before + self._size.bytes, side="right"))
+            self._next = max(start + 1, end)
+            return np.arange(start, self._next)
+
+    def _deliver(self, places: Places) -> None:
+        """Sends a bulk, and what is not taken of it again, until all is taken or rejected."""
+        waiting, delay, since = deque([places]), _FIRST_DELAY_SECONDS, time.monotonic()
+        while waiting and not self._failed.is_set():
+            places = waiting.popleft()
+            size = int(self._documents.sizes[places].sum())
+            if size > self._size.bytes and len(places) > 1:
+                waiting.extendleft(reversed(np.array_split(places, 2)))
+                continue
+            again, reason = self._sent(places, size)
+            if len(again) < len(places):
+                delay, since = _FIRST_DELAY_SECONDS, time.monotonic()
+            if not len(again):
+                continue
+            if time.monotonic() - since > self._max_wait_seconds:
+                raise SinkUnavailableError(NAME, f"{reason}; {len(again)} rows wait for it")
+            self._failed.wait(delay)
+            delay = min(2 * delay, _MAX_DELAY_SECONDS)
+            waiting.append(again)
+
+    def _sent(self, places: Places, size: int) -> tuple[Places, str]:
+        """Sends a bulk; returns which of it to send again, and why."""
+        try:
+            answer = self._client.ask("POST", _PATH, self._documents.body(places), "x-ndjson")
+        except SinkUnavailableError as error:
+            # A server that takes no more may close the connection while a bulk is on its way.
+            self._size.refused(size, is_too_large=False)
+            return self._again(places), error.reason
+        if answer.status == _TOO_LARGE:
+            return self._too_large(places, size), answer.reason
+        if answer.is_waited_for:
+            self._size.refused(size, is_too_large=False)
+            return self._again(places), answer.reason
+        return self._judged(places, size, answer)
+
+    def _too_large(self, places: Places, size: int) -> Places:
+        self._size.refused(size, is_too_large=True)
+        if len(places) > 1:
+            return places
+        detail = f"a document of {size} bytes, which the server, or a proxy, does not take"
+        with self._lock:
+            self.loaded.rejected.append(RejectedRow(self._row(places[0]), "row-too-large", detail))
+        return places[:0]
+
+    def _judged(self, places: Places, size: int, answer: ServerAnswer) -> tuple[Places, str]:
+        answer.json()  # raises what no item is about
+        items = [next(iter(item.values())) for item in _BULK.decode(answer.body).items]
+        if len(items) != len(places):
+            raise SinkError(NAME, f"a bulk of {len(places)} documents has {len(items)} answers")
+        again, reason, conflicts, rejected = [], "", 0, []
+        for place, item in zip(places, items, strict=True):
+            if item.status in _CREATED:
+                continue
+            if item.status == _CONFLICT:
+                conflicts += 1
+            elif item.status == _BAD_REQUEST:
+                rejected.append(self._rejected(place, item.error))
+            else:
+                again.append(place)
+                reason = _sentence(item)
+        with self._lock:
+            self.loaded.conflicts += conflicts
+            self.loaded.rejected += rejected
+        if not again:
+            self._size.taken()
+        elif len(again) == len(places):
+            self._size.refused(size, is_too_large=False)
+        return self._again(np.array(again, np.int64)), reason
+
+    def _again(self, places: Places) -> Places:
+        with self._lock:
+            self.loaded.resent += len(places)
+        return places
+
+    def _row(self, place: int) -> int:
+        return int(self._documents.rows[place])
+
+    def _rejected(self, place: int, error: _Error) -> RejectedRow:
+        """Returns why a document is none of its index.
+
+        Raises:
+            SinkError: if the index or the cluster is at fault.
+        """
+        reason = _OF_DOCUMENT.get(error.type)
+        if reason is None:
+            raise SinkError(NAME, f"{error.type}: {error.reason}")
+        if long_term := _LONG_TERM.search(error.reason or ""):
+            detail = f"field {long_term['name']!r} has more than the {long_term[2]} bytes of a term"
+            return RejectedRow(self._row(place), "value-too-long", detail)
+        return RejectedRow(self._row(place), reason, self._detail(error))
+
+    def _detail(self, error: _Error) -> str:
+        cause = error
+        while cause.caused_by is not None:
+            cause = cause.caused_by
+        why = f"{cause.reason or error.reason or error.type}".partition("\n")[0]
+        if (at := _FIELD.search(error.reason or "")) is None:
+            return why
+        column = at["name"].partition(".")[0]
+        is_known = column in self._schema.names
+        sent = f", and the row has {self._schema.field(column).type}" if is_known else ""
+        return f"field {at['name']!r} is {at['kind']}{sent}: {why}"
+
+
+def _sentence(item: _Item) -> str:
+    return f"{item.status} {item.error.type}: {item.error.reason}"

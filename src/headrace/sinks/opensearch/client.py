@@ -1,0 +1,203 @@
+"""Requests to a cluster of OpenSearch or Elasticsearch, over connections that are kept."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from headrace.errors import SinkError, SinkUnavailableError
+from headrace.model.fault import Fault
+from headrace.runtime.extras import require_extra
+from headrace.settings import Secret
+from headrace.sinks.opensearch.signing import AwsSigner
+
+if TYPE_CHECKING:
+    import urllib3
+
+NAME = "OpenSearch"
+URL = "url"
+_CONNECT_SECONDS, _READ_SECONDS = 10.0, 60.0
+# No data, and so no row, is at fault: a right is missing, or the server does not answer by itself.
+_WAITED_FOR = frozenset({401, 403, 408, 429, 500, 502, 503, 504})
+_AWS = ("aws_access_key_id", "aws_secret_access_key")
+KNOWN_SETTINGS = frozenset(
+    {URL, "user", "password", "api_key", "ca_file", "aws_region", "aws_service", *_AWS}
+    | {"aws_session_token"}
+)
+
+
+@dataclass(frozen=True)
+class ClusterNodes:
+    """The nodes of a cluster, and who asks them; picklable.
+
+    Attributes:
+        urls: of its nodes, or of what stands in front of them.
+        authorization: the header; None: there is none.
+        signer: signs each request, for Amazon; None: nothing is signed.
+        ca_file: certificates that are trusted in place of the system's.
+    """
+
+    urls: tuple[str, ...]
+    authorization: Secret | None = None
+    signer: AwsSigner | None = None
+    ca_file: str | None = None
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Secret]) -> ClusterNodes:
+        """Returns what ``[sinks.opensearch]`` of headrace.toml says."""
+        values = {name: value.reveal() for name, value in settings.items()}
+        authorization = None
+        if "api_key" in values:
+            authorization = Secret(f"ApiKey {values['api_key']}")
+        elif "user" in values:
+            login = f"{values['user']}:{values.get('password', '')}".encode()
+            authorization = Secret(f"Basic {base64.b64encode(login).decode()}")
+        return cls(_urls(values[URL]), authorization, _signer(settings), values.get("ca_file"))
+
+
+def settings_faults(settings: Mapping[str, Secret]) -> Iterator[Fault]:
+    """Yields what is wrong with ``[sinks.opensearch]``; no message shows a value."""
+    where = "[sinks.opensearch] of headrace.toml"
+    for name in sorted(settings.keys() - KNOWN_SETTINGS):
+        yield Fault(
+            f"{where} has an unknown key {name!r}", f"one of {', '.join(sorted(KNOWN_SETTINGS))}"
+        )
+    urls = _urls(settings[URL].reveal())
+    if not urls or not all(map(_is_url, urls)):
+        remedy = 'url = "https://search.example.com:9200", several with commas between them'
+        yield Fault(f"{where}: url is not one of http:// or https:// without a user", remedy)
+    ways = [way for way in ("user", "api_key", "aws_region") if way in settings]
+    if len(ways) > 1:
+        yield Fault(f"{where} has {' and '.join(ways)}", "one way to say who asks")
+    if "aws_region" in settings and not settings.keys() >= {*_AWS}:
+        yield Fault(f"{where}: aws_region needs {' and '.join(_AWS)}")
+
+
+def _urls(text: str) -> tuple[str, ...]:
+    return tuple(url.strip().rstrip("/") for url in text.split(",") if url.strip())
+
+
+def _is_url(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
+
+
+def _signer(settings: Mapping[str, Secret]) -> AwsSigner | None:
+    if "aws_region" not in settings:
+        return None
+    service = settings.get("aws_service", Secret("es")).reveal()
+    key_id, secret = (settings[name] for name in _AWS)
+    token = settings.get("aws_session_token")
+    return AwsSigner(settings["aws_region"].reveal(), service, key_id.reveal(), secret, token)
+
+
+@dataclass(frozen=True)
+class ServerAnswer:
+    """What the cluster answers.
+
+    Attributes:
+        status: of HTTP.
+        body: JSON, of a server; what stands in front of it may answer otherwise.
+    """
+
+    status: int
+    body: bytes
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether another request may be carried out, after some time or by someone's action."""
+        return self.status in _WAITED_FOR
+
+    @property
+    def reason(self) -> str:
+        """The server's own sentence, with the status."""
+        try:
+            error = msgspec.json.decode(self.body)["error"]
+            text = f"{error['type']}: {error['reason']}" if isinstance(error, dict) else str(error)
+        except (ValueError, TypeError, KeyError):
+            text = self.body[:200].decode(errors="replace")
+        return f"{self.status} {text}".strip()
+
+    def json(self) -> Any:
+        """Returns the body.
+
+        Raises:
+            SinkError: if the request was not carried out: SinkUnavailableError if it may be later.
+        """
+        if self.status < 300:  # noqa: PLR2004
+            return msgspec.json.decode(self.body) if self.body else None
+        raise (SinkUnavailableError if self.is_waited_for else SinkError)(NAME, self.reason)
+
+
+class Client:
+    """Asks the nodes in turn, and another one where one does not answer. Any thread may ask."""
+
+    def __init__(self, cluster: ClusterNodes) -> None:
+        require_extra("opensearch")
+        import urllib3
+
+        self._cluster = cluster
+        self._urls = list(cluster.urls)
+        timeout = urllib3.Timeout(connect=_CONNECT_SECONDS, read=_READ_SECONDS)
+        self._pool: urllib3.PoolManager = urllib3.PoolManager(
+            timeout=timeout, retries=False, maxsize=4, ssl_context=_trust(cluster.ca_file)
+        )
+
+    def ask(self, method: str, path: str, body: bytes = b"", kind: str = "json") -> ServerAnswer:
+        """Returns the answer to a request, whatever its status is.
+
+        Args:
+            method: of the request.
+            path: with its query, percent-encoded.
+            body: what is sent.
+            kind: of the body: ``json`` or ``x-ndjson``.
+
+        Raises:
+            SinkUnavailableError: if no node answers; it is not known whether one has got it.
+        """
+        import urllib3
+
+        errors = []
+        for url in tuple(self._urls):
+            try:
+                return self._asked(method, f"{url}/{path}", body, kind)
+            except (urllib3.exceptions.HTTPError, OSError) as error:
+                errors.append(f"{url}: {error}")
+                # Others are asked first from now on, by every thread.
+                self._urls.sort(key=url.__eq__)
+        raise SinkUnavailableError(NAME, "; ".join(errors))
+
+    def _asked(self, method: str, url: str, body: bytes, kind: str) -> ServerAnswer:
+        headers = {"content-type": f"application/{kind}"} if body else {}
+        if self._cluster.authorization is not None:
+            headers["authorization"] = self._cluster.authorization.reveal()
+        if self._cluster.signer is not None:
+            at = datetime.now(UTC)
+            headers = self._cluster.signer.headers(method, url, body, at, headers)
+        response = self._pool.request(
+            method, url, body=body or None, headers=headers, redirect=False
+        )
+        return ServerAnswer(response.status, response.data)
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._pool.clear()
+
+
+def _trust(ca_file: str | None) -> ssl.SSLContext:
+    """Returns the trusted certificates.
+
+    Raises:
+        SinkError: if the file can't be read.
+    """
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise SinkError(NAME, f"ca_file {ca_file}: {error}") from error

@@ -1,0 +1,174 @@
+"""Columns of rows as fields of an index, and what of an index takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from headrace.model import EventField, FieldType
+from headrace.model.source import RECORD_COLUMNS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Properties: TypeAlias = Mapping[str, Any]
+
+_KEPT = {"type": "object", "enabled": False}  # in the document, and not indexed
+# Of the server's own; no document may have them.
+_RESERVED = frozenset(
+    {
+        *("_id", "_index", "_source", "_routing", "_type", "_field_names", "_ignored", "_version"),
+        *("_seq_no", "_primary_term", "_nested_path", "_doc_count", "_tier", "_size", "_feature"),
+    }
+)
+_TEXTS = frozenset({"keyword", "text", "wildcard", "match_only_text", "ip"})
+_KEPT_TYPES = frozenset({"object", "flat_object", "flattened"})
+# Which types of an index keep the values of a field that is rendered with another one.
+_TAKEN_BY = {
+    "keyword": _TEXTS,
+    "text": _TEXTS,
+    "integer": frozenset({"integer", "long"}),
+    "float": frozenset({"float", "double"}),
+    "date": frozenset({"date", "date_nanos"}),
+    "double": frozenset({"double"}),
+}
+
+
+class UnmappedError(Exception):
+    """No field of an index has the values of a column. Its message is a sentence."""
+
+
+def name_fault(name: str) -> str | None:
+    """Returns why a field can't have a name; None: it can."""
+    if not name.strip() or "." in name:
+        return "is a path in OpenSearch" if "." in name else "is empty"
+    return "is a name of OpenSearch's own" if name in _RESERVED else None
+
+
+def name_faults(fields: Collection[EventField], path: str = "") -> Iterator[tuple[str, str]]:
+    """Yields path and fault of each field whose name no document can have; maps have any names."""
+    for field in fields:
+        inner = f"{path}{field.name}"
+        if (fault := name_fault(field.name)) is not None:
+            yield inner, fault
+        while field.type is FieldType.LIST:
+            field = field.item  # noqa: PLW2901
+        yield from name_faults(field.fields, f"{inner}.")
+
+
+def properties_of(
+    schema: pa.Schema, any_fields: Mapping[str, EventField], text: Collection[str]
+) -> dict[str, Any]:
+    """Returns the fields of an index for rows.
+
+    Args:
+        schema: of the rows.
+        any_fields: by column, the fields that are or hold an ``Any``.
+        text: paths of texts that are searched by their words.
+
+    Raises:
+        UnmappedError: if a column has a name or a type that no field has.
+    """
+    return {
+        column.name: _field(column, column.name, any_fields.get(column.name), text)
+        for column in schema
+    }
+
+
+def _field(
+    column: pa.Field, path: str, known: EventField | None, text: Collection[str]
+) -> dict[str, Any]:
+    from pyarrow import types
+
+    if (fault := name_fault(column.name)) is not None and column.name not in RECORD_COLUMNS:
+        raise UnmappedError(f"the name of column {path!r} {fault}: rename it in a step")
+    kind = column.type
+    while types.is_list(kind) or types.is_large_list(kind):
+        kind, known = kind.value_type, known and known.element
+    if types.is_map(kind) or (known is not None and known.type is FieldType.JSON):
+        return dict(_KEPT)
+    if types.is_struct(kind):
+        of_known = {member.name: member for member in known.fields} if known else {}
+        members = {
+            member.name: _field(member, f"{path}.{member.name}", of_known.get(member.name), text)
+            for member in kind
+        }
+        return {"properties": members}
+    if path in text and _type_of(kind) == "keyword":
+        return {"type": "text"}
+    if (name := _type_of(kind)) is None:
+        raise UnmappedError(
+            f"column {path!r} is {kind}, of which OpenSearch has nothing: convert it in a step"
+        )
+    return {"type": name}
+
+
+def _type_of(kind: pa.DataType) -> str | None:
+    from pyarrow import types
+
+    tests = {
+        "keyword": (types.is_string, types.is_large_string, types.is_string_view),
+        "integer": (types.is_int8, types.is_int16, types.is_int32),
+        "long": (types.is_int64,),
+        "float": (types.is_float32,),
+        # The document has each digit, as text.
+        "double": (types.is_float64, types.is_decimal),
+        "boolean": (types.is_boolean,),
+        "date": (types.is_date32, _is_point_in_time),
+        "binary": (types.is_binary, types.is_large_binary),
+    }
+    return next((name for name, are in tests.items() if any(test(kind) for test in are)), None)
+
+
+def _is_point_in_time(kind: pa.DataType) -> bool:
+    from pyarrow import types
+
+    return types.is_timestamp(kind) and kind.tz is not None
+
+
+def missing_fields(needed: Properties, there: Properties) -> dict[str, Any]:
+    """Returns the fields that are not there, within those that are."""
+    missing: dict[str, Any] = {}
+    for name, field in needed.items():
+        inner = field.get("properties")
+        if name not in there:
+            missing[name] = field
+        elif inner and (left := missing_fields(inner, there[name].get("properties", {}))):
+            missing[name] = {"properties": left}
+    return missing
+
+
+def unfit_fields(needed: Properties, there: Properties, path: str = "") -> Iterator[str]:
+    """Yields a clause about each field that is there with a type that does not take the values."""
+    for name in needed.keys() & there.keys():
+        field, known, where = needed[name], there[name], f"{path}{name}"
+        if "properties" in field and known.get("type", "nested") in ("nested", "object"):
+            if known.get("enabled", True):
+                yield from unfit_fields(
+                    field["properties"], known.get("properties", {}), f"{where}."
+                )
+        elif not _takes(field, known):
+            yield f"field {where!r} is {_shown(known)} there, and the rows need {_shown(field)}"
+
+
+def _takes(field: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
+    kind = field.get("type", "object")
+    if field == _KEPT:
+        is_open = known.get("type", "object") == "object" and known.get("enabled", True)
+        return known.get("type", "object") in _KEPT_TYPES and not is_open
+    return known.get("type", "object") in _TAKEN_BY.get(kind, {kind})
+
+
+def _shown(field: Mapping[str, Any]) -> str:
+    if field == _KEPT:
+        return "an object that is not indexed"
+    return str(field.get("type", "an object with fields"))
+
+
+def paths(properties: Properties, path: str = "") -> Iterator[str]:
+    """Yields the path of each field that holds no others."""
+    for name, field in sorted(properties.items()):
+        if "properties" in field:
+            yield from paths(field["properties"], f"{path}{name}.")
+        else:
+            yield f"{path}{name}"

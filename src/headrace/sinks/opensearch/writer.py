@@ -1,0 +1,143 @@
+"""The halves of an open index: tasks send documents, the driver records positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.sinks.api import (
+    CommitResult,
+    RejectedRow,
+    SinkDriver,
+    Transaction,
+)
+from headrace.sinks.opensearch.bulk import BulkLoader
+from headrace.sinks.opensearch.client import Client, ClusterNodes
+from headrace.sinks.opensearch.documents import DocumentSpec, documents_of
+from headrace.sinks.opensearch.metrics import OLDER, REPEATED, RESENT
+from headrace.sinks.opensearch.positions import OpenSearchPositions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class SentRows(msgspec.Struct):
+    """A piece: how many rows a task has sent, and what became of them.
+
+    Attributes:
+        rows: all but those that are rejected.
+        conflicts: rows whose document was there already, or was newer.
+        resent: rows that were sent again.
+    """
+
+    rows: int = 0
+    conflicts: int = 0
+    resent: int = 0
+
+
+_WRITTEN = msgspec.json.Decoder(SentRows)
+
+
+class OpenSearchDriver(SinkDriver):
+    """Records the positions of a batch; its rows are there already.
+
+    Args:
+        positions: of the pipeline.
+        writers: of tasks.
+    """
+
+    def __init__(self, positions: OpenSearchPositions, writers: DocumentWriters) -> None:
+        self.positions: OpenSearchPositions = positions
+        self.writers: DocumentWriters = writers
+        self._conflicts = REPEATED if writers.spec.newest_by is None else OLDER
+
+    def commit(
+        self,
+        pieces: Sequence[str],
+        transaction: Transaction,
+        watermark_us: int,  # noqa: ARG002
+    ) -> CommitResult:
+        """Records the positions.
+
+        Raises:
+            SinkError: if another driver has recorded others.
+            SinkUnavailableError: if it is not known whether they are recorded.
+        """
+        written = [_WRITTEN.decode(piece) for piece in pieces]
+        figures = {
+            self._conflicts: sum(piece.conflicts for piece in written),
+            RESENT: sum(piece.resent for piece in written),
+        }
+        is_new = self.positions.record(transaction)
+        return CommitResult(is_new, sum(piece.rows for piece in written), figures)
+
+    def discard(self, pieces: Sequence[str]) -> None:
+        """Takes nothing back: the rows will be there again, as the same documents."""
+
+    def close(self, max_wait_seconds: float) -> None:  # noqa: ARG002
+        """Closes the connections."""
+        self.positions.close()
+
+
+@dataclass(frozen=True)
+class DocumentWriters:
+    """Opens the writers of tasks.
+
+    Attributes:
+        cluster: where to.
+        spec: how rows become documents.
+        schema: of the rows.
+        max_wait_seconds: how long no row may be taken before a task fails.
+    """
+
+    cluster: ClusterNodes
+    spec: DocumentSpec
+    schema: pa.Schema
+    max_wait_seconds: float = 20.0
+
+    def __call__(self, task_id: str) -> DocumentWriter:  # noqa: ARG002
+        """See :data:`~headrace.sinks.api.WriterFactory`."""
+        client = Client(self.cluster)
+        loader = BulkLoader(client, self.schema, self.max_wait_seconds)
+        return DocumentWriter(client, loader, self.spec)
+
+
+class DocumentWriter:
+    """Sends the rows of one task.
+
+    Args:
+        client: asks the cluster; it is closed at the end.
+        loader: loads documents.
+        spec: how rows become documents.
+    """
+
+    def __init__(self, client: Client, loader: BulkLoader, spec: DocumentSpec) -> None:
+        self._client, self._loader, self._spec = client, loader, spec
+        self._written = SentRows()
+
+    def write(self, rows: pa.Table) -> list[RejectedRow]:
+        """Sends the rows, and returns those that are no documents of the index.
+
+        Raises:
+            SinkUnavailableError: if the cluster takes none for a while; the reason is its own.
+            SinkError: if it refuses them for another reason than their values.
+        """
+        documents = documents_of(rows, self._spec)
+        loaded = self._loader.load(documents)
+        rejected = sorted([*documents.rejected, *loaded.rejected], key=lambda row: row.index)
+        self._written.rows += rows.num_rows - len(rejected)
+        self._written.conflicts += loaded.conflicts + documents.left_out
+        self._written.resent += loaded.resent
+        return rejected
+
+    def close(self) -> list[str]:
+        """Returns the counts, if there were rows."""
+        self._client.close()
+        return [msgspec.json.encode(self._written).decode()] if self._written.rows else []
+
+    def abort(self) -> None:
+        """What was sent stays: it will be there again, as the same documents."""
+        self._client.close()

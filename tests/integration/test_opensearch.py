@@ -1,0 +1,388 @@
+"""The sink for OpenSearch under its contract, on a real server; and what is its alone."""
+
+import json
+import math
+import re
+import uuid
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from tests.integration.s3_server import FaultyProxy
+
+from headrace import IndexBy, OpenSearch, Unique, WriteMode
+from headrace.errors import SinkUnavailableError, TableMismatchError
+from headrace.model import EventField, FieldType
+from headrace.runtime.ports import free_ports
+from headrace.settings import Secret
+from headrace.sinks.api import SinkContext, Transaction
+from headrace.testing import SinkContract, SinkLab
+from headrace.testing.sink_lab import NOON, batch, row, schema, table
+
+UTC_TIME = pa.timestamp("us", "UTC")
+
+
+@pytest.fixture
+def index():
+    """A name that no other test has."""
+    return f"t{uuid.uuid4().hex[:12]}"
+
+
+def context_of(server, **changes):
+    return SinkContext("p", "unused", {}, {"url": Secret(server.url)}, event_time="at", **changes)
+
+
+def lab_of(server, sink, **changes):
+    def read():
+        documents = server.documents(f"{sink.index}*").values()
+        return [values | {"at": datetime.fromisoformat(values["at"])} for values in documents]
+
+    return SinkLab(sink, context_of(server), read, **changes)
+
+
+BY_ID = Unique(by=["id"])
+
+
+class TestAppend(SinkContract):
+    @pytest.fixture
+    def lab(self, opensearch, index):
+        sink = OpenSearch(index, unique=BY_ID)
+        return lab_of(opensearch, sink, bad_row=row(9, "x" * 40_000))
+
+
+class TestByDay(SinkContract):
+    @pytest.fixture
+    def lab(self, opensearch, index):
+        sink = OpenSearch(index, unique=BY_ID, by=IndexBy.DAY)
+        return lab_of(opensearch, sink, bad_row={**row(9), "at": None})
+
+
+class TestUpsert(SinkContract):
+    @pytest.fixture
+    def lab(self, opensearch, index):
+        sink = OpenSearch(index, mode=WriteMode.UPSERT, key=("id",), newest_by="at")
+        early = {**row(9), "at": datetime(1969, 1, 1, tzinfo=UTC)}
+        return lab_of(opensearch, sink, bad_row=early)
+
+
+EVERY_TYPE = pa.schema(
+    [
+        ("id", pa.string()),
+        ("n", pa.int64()),
+        ("small", pa.int32()),
+        ("price", pa.float64()),
+        ("exact", pa.decimal128(38, 18)),
+        ("is_new", pa.bool_()),
+        ("at", UTC_TIME),
+        ("day", pa.date32()),
+        ("raw", pa.binary()),
+        ("more", pa.string()),
+        ("repo", pa.struct([("name", pa.string()), ("stars", pa.int64()), ("key", pa.binary())])),
+        ("tags", pa.list_(pa.string())),
+        ("times", pa.list_(UTC_TIME)),
+        ("prices", pa.map_(pa.string(), pa.float64())),
+    ]
+)
+ANY = {"more": EventField("more", FieldType.JSON, nullable=True)}
+
+
+def rows_of(columns, *rows):
+    return pa.Table.from_pylist([dict(values) for values in rows], columns)
+
+
+def opened(server, sink, columns, **changes):
+    return sink.open(context_of(server, **changes), columns)
+
+
+def write(driver, rows):
+    """What becomes of the rows of a task: those that are rejected, and its counts."""
+    writer = driver.writers(uuid.uuid4().hex)
+    rejected = writer.write(rows)
+    return list(rejected), writer.close()
+
+
+def test_values_are_kept_as_they_are(opensearch, index):
+    text = 'ż"ó\n\0\u2028😀'
+    values = {
+        "id": text,
+        "n": 2**63 - 1,
+        "small": -(2**31),
+        "price": -0.0,
+        "exact": Decimal("12345678901234567890.123456789012345678"),
+        "is_new": False,
+        "at": datetime(1, 1, 1, 0, 0, 0, 1, tzinfo=UTC),
+        "day": date(9999, 12, 31),
+        "raw": b"\0\xff",
+        "more": '{"b.c": [1,\n 12345678901234567890123, 1.10], "": null}',
+        "repo": {"name": text, "stars": 2**53 + 1, "key": b"\xfe"},
+        "tags": ["a", None, ""],
+        "times": [datetime(2038, 1, 1, 0, 0, 0, 999_999, tzinfo=UTC)],
+        "prices": [("a.b", 0.1), ("", None)],
+    }
+    empty = dict.fromkeys(EVERY_TYPE.names) | {"id": "empty"}
+    sink = OpenSearch(index, unique=BY_ID)
+    driver = opened(opensearch, sink, EVERY_TYPE, fields=ANY)
+    assert write(driver, rows_of(EVERY_TYPE, values, empty))[0] == []
+    documents = opensearch.documents(index, parse_float=str, parse_int=str)
+    assert documents == {
+        text: {
+            "id": text,
+            "n": "9223372036854775807",
+            "small": "-2147483648",
+            "price": "-0.0",
+            "exact": "12345678901234567890.123456789012345678",
+            "is_new": False,
+            "at": "0001-01-01T00:00:00.000001+00:00",
+            "day": "9999-12-31",
+            "raw": "AP8=",
+            "more": {"b.c": ["1", "12345678901234567890123", "1.10"], "": None},
+            "repo": {"name": text, "stars": "9007199254740993", "key": "/g=="},
+            "tags": ["a", None, ""],
+            "times": ["2038-01-01T00:00:00.999999+00:00"],
+            "prices": {"a.b": "0.1", "": None},
+        },
+        "empty": empty,
+    }
+
+
+def test_what_json_does_not_have_is_rejected_by_its_column(opensearch, index):
+    nested = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("list", pa.list_(pa.float64())),
+            ("map", pa.map_(pa.string(), pa.struct([("x", pa.float32())]))),
+            ("more", pa.string()),
+        ]
+    )
+    driver = opened(opensearch, OpenSearch(index, unique=BY_ID), nested, fields=ANY)
+    rows = rows_of(
+        nested,
+        {"id": 1, "list": [1.0], "map": [("a", {"x": 0.5})], "more": "[1]"},
+        {"id": 2, "list": [1.0, math.nan]},
+        {"id": 3, "list": [], "map": [("a", {"x": 1.0}), ("b", {"x": -math.inf})]},
+        {"id": 4, "more": "{"},
+        {"id": 5},
+    )
+    rejected, _ = write(driver, rows)
+    assert [(row.index, row.reason, row.detail) for row in rejected] == [
+        (1, "wrong-value", "column 'list' has NaN or infinity"),
+        (2, "wrong-value", "column 'map' has NaN or infinity"),
+        (3, "wrong-type", "column 'more' is a text that is not one JSON value"),
+    ]
+    assert sorted(opensearch.documents(index)) == ["1", "5"]
+
+
+def test_ids_are_told_apart_whatever_is_in_them(opensearch, index):
+    columns = pa.schema([("a", pa.string()), ("b", pa.string()), ("at", UTC_TIME)])
+    driver = opened(opensearch, OpenSearch(index, unique=Unique(by=["a", "b"])), columns)
+    pairs = [("x", "y"), ('x","', "y"), ("x", '","y'), ("", ""), (None, "y"), ("x", "z" * 600)]
+    rejected, _ = write(driver, rows_of(columns, *({"a": a, "b": b} for a, b in pairs)))
+    assert [(row.index, row.reason) for row in rejected] == [
+        (4, "missing-value"),
+        (5, "bad-key"),
+    ]
+    expected = [json.dumps(pair, separators=(",", ":")) for pair in pairs[:4]]
+    assert sorted(opensearch.documents(index)) == sorted(expected)
+
+
+def test_an_event_is_one_document_until_its_topic_is_made_again(opensearch, index):
+    columns = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("_topic_id", pa.string()),
+            ("_partition", pa.int32()),
+            ("_offset", pa.int64()),
+            ("_event_index", pa.int32()),
+        ]
+    )
+    driver = opened(opensearch, OpenSearch(index), columns)
+    places = [("t", 0, 7, None), ("t", 0, 8, 0), ("t", 0, 8, 1), ("t", 1, 7, None)]
+    rows = rows_of(columns, *(dict(zip(columns.names, (1, *at), strict=True)) for at in places))
+    for _ in range(2):
+        write(driver, rows)
+    again = rows.set_column(1, "_topic_id", pa.array(["u"] * 4))
+    write(driver, again)
+    names = ["0:7", "0:8:0", "0:8:1", "1:7"]
+    assert sorted(opensearch.documents(index)) == [f"{id_}:{at}" for id_ in "tu" for at in names]
+
+
+@pytest.mark.parametrize(
+    ("by", "names"),
+    [
+        (IndexBy.HOUR, ["2026.11.30.23", "2026.12.01.00"]),
+        (IndexBy.DAY, ["2026.11.30", "2026.12.01"]),
+        (IndexBy.MONTH, ["2026.11", "2026.12"]),
+    ],
+)
+def test_a_row_that_is_read_again_goes_into_the_index_of_its_time(opensearch, index, by, names):
+    sink = OpenSearch(index, unique=BY_ID, by=by)
+    last = datetime(2026, 11, 30, 23, 59, 59, 999_999, tzinfo=UTC)
+    rows = [{**row(number), "at": last + timedelta(microseconds=number)} for number in (0, 1)]
+    for _ in range(2):
+        assert write(opened(opensearch, sink, schema()), table(rows))[0] == []
+    for number, name in enumerate(names):
+        assert list(opensearch.documents(f"{index}-{name}")) == [str(number)]
+
+
+def test_the_newest_row_of_a_key_stays_in_whatever_order_they_come(opensearch, index):
+    sink = OpenSearch(index, mode=WriteMode.UPSERT, key=("id",), newest_by="at")
+    driver = opened(opensearch, sink, schema())
+
+    def figures(*rows):
+        pieces = write(driver, table(rows))[1]
+        return driver.commit(pieces, Transaction({"app": len(seen)}, {}), 0).figures
+
+    def at(name, minutes):
+        return {**row(1, name), "at": NOON + timedelta(minutes=minutes)}
+
+    seen = []
+    for rows, name, older in [
+        ([at("b", 2), at("a", 1)], "b", 1),
+        ([at("old", 1)], "b", 1),
+        ([at("c", 2)], "c", 0),
+        ([at("d", 3), at("e", 3)], "e", 1),
+        ([at("late", 0), at("f", 4)], "f", 1),
+    ]:
+        seen.append(name)
+        assert figures(*rows)["opensearch_older_rows"] == older
+        assert opensearch.documents(index)["1"]["name"] == name
+
+
+def test_one_bad_row_in_a_thousand_is_named_and_the_others_go_in(opensearch, index):
+    opensearch.call(
+        "PUT",
+        index,
+        {"mappings": {"properties": {"name": {"type": "ip"}, "id": {"type": "long"}}}},
+    )
+    driver = opened(opensearch, OpenSearch(index, unique=BY_ID), schema())
+    rows = [row(n, "not one" if n % 1_000 == 500 else "10.0.0.1") for n in range(5_000)]
+    rejected, pieces = write(driver, table(rows))
+    assert [rejection.index for rejection in rejected] == [500, 1_500, 2_500, 3_500, 4_500]
+    assert {(rejection.reason, rejection.detail) for rejection in rejected} == {
+        (
+            "wrong-value",
+            "field 'name' is ip, and the row has string: 'not one' is not an IP string literal.",
+        )
+    }
+    assert driver.commit(pieces, batch(0), 0).rows == 4_995
+    assert opensearch.count(index) == 4_995
+
+
+def test_what_the_server_is_too_busy_for_is_sent_again_until_it_is_there(opensearch, index):
+    sink = OpenSearch(index, unique=BY_ID)
+    sink.apply(context_of(opensearch), schema())
+    name = f"_index_template/headrace-{index}"
+    [known] = opensearch.call("GET", name)["index_templates"]
+    known["index_template"]["template"]["settings"] = {"number_of_shards": 5}
+    opensearch.call("PUT", name, known["index_template"])
+    opensearch.call("DELETE", index)
+    driver = opened(opensearch, sink, schema())
+    assert (
+        opensearch.call("GET", f"{index}/_settings")[index]["settings"]["index"]["number_of_shards"]
+        == "5"
+    )
+    rejected, pieces = write(driver, table([row(n, "x" * 500) for n in range(5_000)]))
+    done = driver.commit(pieces, batch(0), 0)
+    assert (rejected, opensearch.count(index)) == ([], 5_000)
+    assert done.figures["opensearch_resent_rows"] > 0
+    assert (done.rows, done.figures["opensearch_repeated_rows"]) == (5_000, 0)
+
+
+def test_bulks_are_made_as_small_as_the_server_takes_them(opensearch, index):
+    driver = opened(opensearch, OpenSearch(index, unique=BY_ID, text=("name",)), schema())
+    rows = [row(n, "word " * 10_000) for n in range(60)]
+    rows[7] = row(7, "word " * 300_000)
+    rejected, _ = write(driver, table(rows))
+    assert [(rejection.index, rejection.reason) for rejection in rejected] == [(7, "row-too-large")]
+    assert opensearch.count(index) == 59
+
+
+def test_a_blocked_index_is_waited_for_with_its_name(opensearch, index):
+    driver = opened(opensearch, OpenSearch(index, unique=BY_ID), schema())
+    impatient = replace(driver.writers, max_wait_seconds=0.0)
+    blocks = [("write", f"403 cluster_block_exception: index [{index}] blocked by")]
+    blocks += [("read_only_allow_delete", f"429 cluster_block_exception: index [{index}] blocked")]
+    for block, reason in blocks:
+        opensearch.call("PUT", f"{index}/_settings", {f"index.blocks.{block}": True})
+        with pytest.raises(SinkUnavailableError, match=re.escape(reason)):
+            impatient("a" * 32).write(table([row(1)]))
+        opensearch.call("PUT", f"{index}/_settings", {f"index.blocks.{block}": None})
+    assert write(driver, table([row(1)]))[0] == []
+    assert list(opensearch.documents(index)) == ["1"]
+
+
+@pytest.fixture
+def proxy(opensearch):
+    proxy = FaultyProxy(opensearch.url, lambda *_: False)
+    yield proxy
+    proxy.close()
+
+
+def test_answers_that_are_lost_repeat_nothing(opensearch, index, proxy):
+    losses = iter([True, False, True])
+    proxy.lose_answer = lambda _, path: "_bulk" in path and next(losses, False)
+    settings = {"url": Secret(proxy.endpoint)}
+    context = SinkContext("p", "unused", {}, settings, event_time="at")
+    driver = OpenSearch(index, unique=BY_ID).open(context, schema())
+    assert write(driver, table([row(n) for n in range(100)]))[0] == []
+    assert write(driver, table([row(n) for n in range(50, 150)]))[0] == []
+    assert len(proxy.lost) == 2
+    assert opensearch.count(index) == 150
+
+
+def test_a_position_whose_answer_is_lost_is_read_again(opensearch, index, proxy):
+    settings = {"url": Secret(proxy.endpoint)}
+    context = SinkContext("p", "unused", {}, settings, event_time="at")
+    driver = OpenSearch(index, unique=BY_ID).open(context, schema())
+    losses = iter([True, False, True])
+    proxy.lose_answer = lambda method, path: (
+        method == "PUT" and "_doc" in path and next(losses, False)
+    )
+    assert driver.commit([], batch(0), 0).is_new
+    assert driver.commit([], batch(1), 0).is_new
+    assert dict(driver.positions.versions(["app"])) == {"app": 1}
+    assert len(proxy.lost) == 1
+    assert driver.commit([], batch(2), 0).is_new
+    assert not driver.commit([], batch(2), 0).is_new
+    assert len(proxy.lost) == 2
+
+
+def test_another_node_is_asked_where_one_does_not_answer(opensearch, index):
+    [port] = free_ports(1)
+    settings = {"url": Secret(f"http://127.0.0.1:{port}, {opensearch.url}/")}
+    context = SinkContext("p", "unused", {}, settings, event_time="at")
+    driver = OpenSearch(index, unique=BY_ID).open(context, schema())
+    assert write(driver, table([row(1)]))[0] == []
+    settings = {"url": Secret(f"http://127.0.0.1:{port}")}
+    with pytest.raises(SinkUnavailableError, match=f"127.0.0.1:{port}.*refused"):
+        OpenSearch(index).changes(replace(context, settings=settings), schema())
+
+
+def test_plan_shows_what_apply_changes_and_refuses_what_needs_another_index(opensearch, index):
+    sink, context = OpenSearch(index, unique=BY_ID, by=IndexBy.DAY), context_of(opensearch)
+    template = f"index template headrace-{index}"
+    assert sink.changes(context, schema()) == [f"gets {template}"]
+    assert sink.apply(context, schema()) == [f"gets {template}"]
+    assert sink.changes(context, schema()) == []
+    write(sink.open(context, schema()), table([row(1)]))
+    day = f"{index}-2019.11.24"
+    wider = schema().append(pa.field("repo", pa.struct([("stars", pa.int64())])))
+    expected = [f"gets repo.stars in {template}", f"gets repo.stars in index {day}"]
+    assert sink.changes(context, wider) == expected
+    assert sink.apply(context, wider) == expected
+    assert sink.changes(context, wider) == []
+    other = schema().set(1, pa.field("name", pa.int64()))
+    reason = f"field 'name' is keyword there, and the rows need long (index {day})"
+    for refused in (sink.changes, sink.apply, sink.open):
+        with pytest.raises(TableMismatchError, match=re.escape(reason)):
+            refused(context, other)
+    opensearch.call("DELETE", day)
+    assert sink.apply(context, other) == [f"gets its pattern and fields in {template}"]
+
+
+def test_an_alias_is_refused(opensearch, index):
+    opensearch.call("PUT", f"{index}-000001", {"aliases": {index: {"is_write_index": True}}})
+    with pytest.raises(TableMismatchError, match=f"an alias or a data stream, of {index}-000001"):
+        OpenSearch(index, unique=BY_ID).open(context_of(opensearch), schema())

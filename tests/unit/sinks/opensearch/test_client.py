@@ -1,0 +1,137 @@
+"""How a cluster is asked: addresses, who asks, and what is trusted."""
+
+import base64
+import json
+import ssl
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+from tests.integration.certificates import make_certificate
+
+from headrace.errors import SinkError, SinkUnavailableError
+from headrace.settings import Secret
+from headrace.sinks.opensearch.client import Client, ClusterNodes, ServerAnswer, settings_faults
+from headrace.sinks.opensearch.signing import AwsSigner
+
+AWS = {"aws_region": "eu-west-1", "aws_access_key_id": "AKID", "aws_secret_access_key": "secret"}
+
+
+def settings(**values):
+    return {"url": Secret("https://127.0.0.1:9200")} | {k: Secret(v) for k, v in values.items()}
+
+
+@contextmanager
+def server(certificates=None):
+    """A server that answers with the headers of the request."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = json.dumps({k.lower(): v for k, v in self.headers.items()}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if certificates is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificates / "ca.pem", certificates / "key.pem")
+        http.socket = context.wrap_socket(http.socket, server_side=True)
+    Thread(target=http.serve_forever, daemon=True).start()
+    scheme = "http" if certificates is None else "https"
+    yield f"{scheme}://127.0.0.1:{http.server_port}"
+    http.shutdown()
+    http.server_close()
+
+
+def headers_sent(**values):
+    with (
+        server() as url,
+        closing(Client(ClusterNodes.of(settings(**values) | {"url": Secret(url)}))) as c,
+    ):
+        return c.ask("GET", "clicks/_mapping").json()
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, None),
+        (
+            {"user": "app", "password": "pä:ss"},
+            f"Basic {base64.b64encode('app:pä:ss'.encode()).decode()}",
+        ),
+        ({"api_key": "a2V5"}, "ApiKey a2V5"),
+    ],
+)
+def test_requests_say_who_asks(values, expected):
+    assert headers_sent(**values).get("authorization") == expected
+
+
+def test_requests_to_amazon_are_signed():
+    sent = headers_sent(**AWS, aws_session_token="token")
+    names = "SignedHeaders=host;x-amz-content-sha256;x-amz-date;x-amz-security-token,"
+    day = sent["x-amz-date"][:8]
+    scope = f"AWS4-HMAC-SHA256 Credential=AKID/{day}/eu-west-1/es/aws4_request, {names}"
+    assert sent["authorization"].startswith(scope)
+    assert sent["x-amz-security-token"] == "token"
+
+
+def test_a_signature_is_that_of_the_client_of_amazon():
+    # Computed by botocore 1.44.8 for the same request.
+    signer = AwsSigner("us-east-1", "es", "AKIDEXAMPLE", Secret("wJalrXUtnFEMI/K7MDENG+bPxRfi"))
+    url = "https://search.example.com/headrace-positions/_doc/clicks%20p%2Fq?a=1%2C2&b=%2A"
+    body, at = b'{"a": 1}\n', datetime(2026, 11, 30, 12, 0, 1, tzinfo=UTC)
+    more = {"content-type": "application/json"}
+    signed = signer.headers("PUT", url, body, at, more)["authorization"]
+    assert signed.endswith(
+        "Signature=ac8db6af36fab0c867809d38e4ff79777d70e860702b773f9498ad1013a916e5"
+    )
+
+
+def test_only_certificates_that_are_trusted_are_talked_to(tmp_path):
+    make_certificate(tmp_path)
+    with server(tmp_path) as url:
+        trusted = settings(ca_file=str(tmp_path / "ca.pem")) | {"url": Secret(url)}
+        with closing(Client(ClusterNodes.of(trusted))) as client:
+            assert client.ask("GET", "").status == 200
+        refused = pytest.raises(SinkUnavailableError, match="CERTIFICATE_VERIFY_FAILED")
+        with closing(Client(ClusterNodes((url,)))) as client, refused:
+            client.ask("GET", "")
+    with pytest.raises(SinkError, match="ca_file /nowhere"):
+        Client(ClusterNodes((url,), ca_file="/nowhere"))
+
+
+def test_an_answer_is_an_error_with_the_servers_own_words():
+    error = {"error": {"type": "security_exception", "reason": "no permissions"}, "status": 403}
+    with pytest.raises(SinkUnavailableError, match="403 security_exception: no permissions"):
+        ServerAnswer(403, json.dumps(error).encode()).json()
+    with pytest.raises(SinkError, match="404 <html>"):
+        ServerAnswer(404, b"<html>").json()
+    assert ServerAnswer(200, b"").json() is None
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, ""),
+        ({"user": "a", "password": "b", "ca_file": "c"}, ""),
+        (AWS, ""),
+        ({"url": "http://a:9200, https://b"}, ""),
+        ({"url": "a:9200"}, "url is not one of"),
+        ({"url": "https://user:secret@a"}, "url is not one of"),
+        ({"url": " , "}, "url is not one of"),
+        ({"pasword": "secret"}, "unknown key 'pasword'"),
+        ({"user": "a", "api_key": "secret"}, "has user and api_key"),
+        ({"aws_region": "eu-west-1"}, "needs aws_access_key_id and aws_secret_access_key"),
+    ],
+)
+def test_settings_that_do_not_fit_are_named_without_their_values(values, expected):
+    texts = [f"{fault.message} {fault.remedy}" for fault in settings_faults(settings(**values))]
+    assert len(texts) == bool(expected)
+    assert all(expected in text and "secret@" not in text for text in texts)
