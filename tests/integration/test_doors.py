@@ -26,6 +26,7 @@ from headrace import (
     Lake,
     LateData,
     Match,
+    OpenSearch,
     Postgres,
     Profiles,
     Stats,
@@ -41,6 +42,7 @@ from headrace import (
 from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.ledger.windows import WindowState
 from headrace.pipelines.progress import PipelineState
+from headrace.settings import Secret
 from headrace.sinks.profiles.registry import open_store
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -203,12 +205,13 @@ def test_every_row_leaves_an_operator_by_a_door(flow):
         assert ledger_doors(flow, pipeline) == by_hand[pipeline.name]
 
 
-def test_every_row_leaves_a_sink_by_a_door(flow, postgres, redis_server):
+def test_every_row_leaves_a_sink_by_a_door(flow, postgres, redis_server, opensearch):
     database = Database(flow, postgres.create_database(f"doors_{uuid.uuid4().hex[:8]}"), COLUMNS)
     for table in ("newest", "once"):
         database.execute(f"CREATE TABLE {table} ({COLUMNS}, PRIMARY KEY (event_id))")
     database.execute("CREATE TABLE added (n int PRIMARY KEY, clicks bigint)")
     flow.sinks["profiles"] = {"url": redis_server.url}
+    flow.sinks["opensearch"] = {"url": Secret(opensearch.url)}
     target = Topic(f"{flow.name}-out", event=flow.topic.event, event_id="event_id")
     make_topic(flow.client, target.name, 1)
     unique = Unique(by=["event_id"], within=100 * HOUR)
@@ -226,6 +229,7 @@ def test_every_row_leaves_a_sink_by_a_door(flow, postgres, redis_server):
         "stats-unique": Stats("once_per_minute", **counts, unique=unique),
         "topic": Kafka(target),
         "profiles": Profiles(flow.name, key="event_id", ttl=day, fields=("n",)),
+        "documents": OpenSearch(flow.name, unique=Unique(by=["event_id"])),
     }
     pipelines = [
         flow.pipeline(name, sink=sink, steps=[ones] if name == "add" else [])
@@ -250,6 +254,7 @@ def test_every_row_leaves_a_sink_by_a_door(flow, postgres, redis_server):
         "stats-unique": number("sum(clicks)", "once_per_minute"),
         "topic": len(records(flow.client, target.name)),
         "profiles": profiles + replaced + figures["profiles"]["profile_expired_rows"],
+        "documents": opensearch.count(flow.name) + figures["documents"]["opensearch_repeated_rows"],
     }
     by_hand = {
         name: doors(figures[name], out=out[name], letters=dead[name].total()) for name in sinks
@@ -267,6 +272,7 @@ def test_every_row_leaves_a_sink_by_a_door(flow, postgres, redis_server):
         "stats-unique": conflict,
         "topic": Counter(["rejected-by-kafka"]),
         "profiles": Counter(["bad-key"]),
+        "documents": Counter(["bad-key"]),
     }
     assert rejected(dead) == expected
     for pipeline in pipelines:
