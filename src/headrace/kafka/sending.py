@@ -6,9 +6,10 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from types import MethodType
 
 import confluent_kafka
+import msgspec
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.errors import (
@@ -32,11 +33,11 @@ from headrace.kafka.headers import Headers, check_header_names
 from headrace.runtime.clock import now_in_ms
 
 _POLL_SECONDS = 1.0
+_POLL_EVERY = 1_000  # records: reports are cheaper to take by the thousand than one at a time
 _PROBE_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerRecord:
+class ProducerRecord(msgspec.Struct, frozen=True, gc=False):
     """A record to write. ``partition`` -1 lets the key decide."""
 
     topic: str
@@ -80,11 +81,21 @@ def send_each(
     failures: dict[int, Exception] = {}
     writer = _producer(os.getpid(), frozenset(config.items()), frozenset((tuning or {}).items()))
     topics = set()
+
+    def report(index: int, error: KafkaError | None, message: confluent_kafka.Message) -> None:
+        if error is None and message.offset() is not None:
+            return  # as of nearly all records
+        failure = delivery_failure(error, message)
+        if failure is not None:
+            failures[index] = _failure(config, message.topic() or "", failure)
+
     for index, record in enumerate(records):
         topics.add(record.topic)
-        report = functools.partial(_note_failure, config, failures, index, record.topic)
         try:
-            _produce(writer, record, report)
+            # As a method of the index, the report costs half of what a partial does.
+            _produce(writer, record, MethodType(report, index))
+            if index % _POLL_EVERY == 0:
+                writer.poll(0)
         except (KafkaException, TypeError, ValueError, SystemError) as error:
             failures[index] = _failure_of(config, record.topic, error)
     try:
@@ -97,19 +108,6 @@ def send_each(
     if failures:
         _producer.cache_clear()  # its session may be broken for good
     return failures
-
-
-def _note_failure(
-    config: ClientConfig,
-    failures: dict[int, Exception],
-    index: int,
-    topic: str,
-    error: KafkaError | None,
-    message: confluent_kafka.Message,
-) -> None:
-    failure = delivery_failure(error, message)
-    if failure is not None:
-        failures[index] = _failure(config, topic, failure)
 
 
 @functools.lru_cache(maxsize=2)
@@ -148,22 +146,17 @@ def _fatal_error(config: ClientConfig) -> KafkaError | None:
 def _produce(
     writer: confluent_kafka.Producer, record: ProducerRecord, delivered: Callable[..., None]
 ) -> None:
-    where = {} if record.partition < 0 else {"partition": record.partition}
     check_header_names(record.headers)
+    # By their places: arguments by name take half as long again. None is the other name of
+    # `delivered`, and of the time 0 the client makes that of its clock.
+    headers = list(record.headers)
+    arguments = (record.value, record.key, record.partition, delivered, None, 0, headers)
     while True:
         try:
-            writer.produce(
-                record.topic,
-                record.value,
-                record.key,
-                headers=list(record.headers),
-                on_delivery=delivered,
-                **where,
-            )
+            writer.produce(record.topic, *arguments)
         except BufferError:
             writer.poll(_POLL_SECONDS)
         else:
-            writer.poll(0)
             return
 
 
