@@ -1,0 +1,132 @@
+"""Columns as values that msgspec writes as JSON."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, MutableMapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from headrace.model import EventField, FieldType
+from headrace.sinks.map_values import json_key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.events import Rejection
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_TIMES = (FieldType.TIMESTAMP, FieldType.MILLIS)
+_ToJson: TypeAlias = Callable[[Any], Any]
+
+
+class _UnwritableError(Exception):
+    """A value can't be written as JSON: a reason and a sentence."""
+
+
+def json_values(
+    column: pa.ChunkedArray, field: EventField, rejected: MutableMapping[int, Rejection]
+) -> list[Any]:
+    """Returns the values as msgspec writes them; it knows times, dates, decimals and bytes.
+
+    A value that can't be written is None, and ``rejected`` has its row.
+    """
+    convert = _converter(field, field.name)
+    try:
+        if field.type in _TIMES:
+            return _times(column, field.type)
+        values: list[Any] = column.to_pylist()
+        return values if convert is None else list(map(_nullable(convert), values))
+    except (_UnwritableError, OverflowError, ValueError):
+        values = []
+    for index, scalar in enumerate(column):
+        value, why = _json_value(scalar, _nullable(convert), field.name)
+        values.append(value)
+        if why is not None:
+            rejected.setdefault(index, why)
+    return values
+
+
+def _times(column: pa.ChunkedArray, kind: FieldType) -> list[Any]:
+    """Returns times, or milliseconds since 1970.
+
+    Raises:
+        ValueError, OverflowError: if one is too fine, or outside the years 1 to 9999.
+    """
+    import pyarrow as pa
+    from pyarrow import compute
+
+    from headrace.events import EARLIEST_US, LATEST_US
+
+    times = column.cast(pa.timestamp("us", "UTC"))
+    ends = compute.min_max(times.cast(pa.int64())).as_py()
+    if times.null_count < len(times) and (ends["min"] < EARLIEST_US or ends["max"] > LATEST_US):
+        raise OverflowError
+    if kind is FieldType.MILLIS:
+        since_1970: list[Any] = times.cast(pa.timestamp("ms", "UTC")).cast(pa.int64()).to_pylist()
+        return since_1970
+    # What Arrow makes of a time with a zone takes twenty times as long.
+    deltas = times.to_numpy().astype("m8[us]").astype(object)
+    return [None if delta is None else _EPOCH + delta for delta in deltas]
+
+
+def _json_value(scalar: pa.Scalar, convert: _ToJson, path: str) -> tuple[Any, Rejection | None]:
+    """Returns a value, or None and why it can't be written."""
+    try:
+        return convert(scalar.as_py()), None
+    except _UnwritableError as error:
+        reason, sentence = error.args
+        return None, (reason, sentence)
+    except UnicodeDecodeError:
+        return None, ("not-utf8", f"field {path!r} holds a text that is not UTF-8")
+    except (OverflowError, ValueError):
+        return None, ("out-of-range", f"field {path!r} holds a time outside the years 1 to 9999")
+
+
+def _converter(field: EventField, path: str) -> _ToJson | None:
+    """Returns what makes JSON of a value that is not null; ``None`` if nothing has to."""
+    if field.type is FieldType.MILLIS:
+        return functools.partial(_milliseconds, path)
+    if field.type is FieldType.JSON:
+        return functools.partial(_raw_json, path)
+    if field.type is FieldType.STRUCT:
+        inner = {
+            member.name: _nullable(_converter(member, f"{path}.{member.name}"))
+            for member in field.fields
+        }
+        return lambda values: {name: convert(values[name]) for name, convert in inner.items()}
+    if field.type is FieldType.LIST:
+        item = _nullable(_converter(field.item, f"{path}[]"))
+        return lambda values: [item(value) for value in values]
+    if field.type is FieldType.MAP:
+        item = _nullable(_converter(field.item, f"{path}[]"))
+        return lambda pairs: {json_key(key): item(value) for key, value in pairs}
+    return None
+
+
+def _nullable(convert: _ToJson | None) -> _ToJson:
+    if convert is None:
+        return lambda value: value
+    return lambda value: None if value is None else convert(value)
+
+
+def _milliseconds(path: str, at: datetime) -> int:
+    milliseconds, rest = divmod(at - _EPOCH, _MILLISECOND)
+    if rest:
+        sentence = f"field {path!r} takes milliseconds, and the time has parts of one"
+        raise _UnwritableError("wrong-value", sentence)
+    return milliseconds
+
+
+def _raw_json(path: str, text: str) -> Any:
+    """Returns a text that goes into the record as it is, so it must be one JSON value."""
+    from msgspec import Raw, json
+
+    raw = Raw(text.encode())
+    try:
+        json.decode(raw, type=Raw)
+    except (ValueError, RecursionError):
+        sentence = f"field {path!r} is a text that is not one JSON value"
+        raise _UnwritableError("wrong-type", sentence) from None
+    return raw
