@@ -1,10 +1,11 @@
-"""Columns as values that msgspec writes as JSON."""
+"""Columns as values that msgspec writes as JSON, and whether readers take all of them."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, MutableMapping
 from datetime import UTC, datetime, timedelta
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.model import EventField, FieldType
@@ -130,3 +131,39 @@ def _raw_json(path: str, text: str) -> Any:
         sentence = f"field {path!r} is a text that is not one JSON value"
         raise _UnwritableError("wrong-type", sentence) from None
     return raw
+
+
+def is_readable(column: pa.ChunkedArray, field: EventField) -> bool:
+    """Returns whether readers of a field take each value of a column that can be written.
+
+    False also where it takes a parser to know.
+    """
+    import pyarrow as pa
+    from pyarrow import compute, types
+
+    kind = column.type
+    match field.type:
+        case FieldType.STRING if field.values:
+            known = pa.array([*field.values, None], pa.large_string())
+            readable = _all(compute.is_in(column.cast(known.type), known))
+        case FieldType.LONG:
+            readable = not types.is_uint64(kind)
+        case FieldType.DOUBLE:  # JSON has null for infinity, too
+            readable = field.nullable or _all(compute.is_finite(column))
+        case FieldType.DECIMAL:
+            whole, scale = kind.precision - kind.scale, field.precision.scale
+            readable = kind.scale <= scale and whole <= field.precision.digits - scale
+        case FieldType.STRUCT:
+            parts = ((compute.struct_field(column, part.name), part) for part in field.fields)
+            readable = all(starmap(is_readable, parts))
+        case FieldType.LIST:
+            readable = is_readable(compute.list_flatten(column), field.item)
+        case _:
+            readable = field.type not in (FieldType.JSON, FieldType.MAP)
+    return readable and (field.nullable or not column.null_count)
+
+
+def _all(tests: pa.ChunkedArray) -> bool:
+    from pyarrow import compute
+
+    return compute.all(tests).as_py() is not False  # null: there is none

@@ -6,7 +6,7 @@ import operator
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import chain, repeat
+from itertools import chain, repeat, starmap
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.model import (
@@ -18,7 +18,7 @@ from headrace.model import (
     value_at,
 )
 from headrace.sinks.api import RejectedRow
-from headrace.sinks.kafka.json_values import json_values
+from headrace.sinks.kafka.json_values import is_readable, json_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -146,9 +146,10 @@ class _Events:
         fields = [(rows.column(field.name), field) for field in self._schema.fields]
         columns = {field.name: json_values(column, field, rejected) for column, field in fields}
         texts = [self._encode(event) for event in map(self._event, *columns.values())]
-        for index, text in enumerate(texts):
-            if index not in rejected and (why := self._rejection(text)) is not None:
-                rejected[index] = why
+        if not all(starmap(is_readable, fields)):  # then readers' own parser tells the rows
+            for index, text in enumerate(texts):
+                if index not in rejected and (why := self._rejection(text)) is not None:
+                    rejected[index] = why
         return columns, texts, rejected
 
     def _rejection(self, text: bytes) -> Rejection | None:
