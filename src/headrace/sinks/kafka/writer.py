@@ -14,7 +14,7 @@ from headrace.sinks.api import (
     Transaction,
     WriterFactory,
 )
-from headrace.sinks.kafka.records import RecordsOf, batch_size_of
+from headrace.sinks.kafka.records import RecordsOf, batch_size_at_most, batch_size_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,7 +86,12 @@ class TopicWriter:
 
     def _remove_too_large(self, records: dict[int, ProducerRecord]) -> Iterator[RejectedRow]:
         """Removes the records that no batch of the topic has room for, and yields their rows."""
-        for index in list(records):
+        large = [
+            index
+            for index, record in records.items()
+            if batch_size_at_most(record) > self._max_bytes
+        ]
+        for index in large:
             if (size := batch_size_of(records[index])) > self._max_bytes:
                 del records[index]
                 sentence = f"a record of {size} bytes, the topic takes {self._max_bytes}"

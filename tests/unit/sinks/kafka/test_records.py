@@ -11,8 +11,9 @@ import pytest
 from headrace import ByField, EpochMillis, Kafka, Topic
 from headrace.errors import InvalidRecordError, TableMismatchError
 from headrace.events.instances import event_reader
+from headrace.kafka.sending import ProducerRecord
 from headrace.sinks.api import DeclaredRows, SinkContext
-from headrace.sinks.kafka.records import RecordsOf
+from headrace.sinks.kafka.records import RecordsOf, batch_size_at_most, batch_size_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 AT = datetime(2026, 11, 22, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -300,6 +301,19 @@ def test_rows_that_do_not_fit_are_refused_at_the_start(columns, reason):
 def test_a_raw_topic_takes_a_value_and_a_key_of_text_or_bytes(columns, reason):
     with pytest.raises(TableMismatchError, match=reason):
         Kafka(Topic("raw")).open(SinkContext("p", "", {}), pa.schema(columns))
+
+
+@pytest.mark.parametrize("length", [0, 63, 64, 8_191, 8_192, 2**20])
+def test_no_record_is_larger_than_its_size_at_most(length):
+    """Lengths take a byte more from some of these on."""
+    part = b"x" * length
+    headers = (("event-id", part), ("origin", None))
+    for record in (
+        ProducerRecord("t", None, part, ()),
+        ProducerRecord("t", part, part, headers),
+        ProducerRecord("t", part, None, headers),
+    ):
+        assert 0 <= batch_size_at_most(record) - batch_size_of(record) <= 50
 
 
 def test_a_sink_that_is_no_topic_is_a_fault():
