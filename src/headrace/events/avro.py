@@ -21,7 +21,7 @@ from headrace.events.avro_bounds import (
 )
 from headrace.events.avro_schemas import parsed_schema, prepared, skipped
 from headrace.events.avro_types import MismatchError, fitted
-from headrace.events.parser import event_parser, slots
+from headrace.events.parser import event_parser
 from headrace.events.rejection import NULL_VALUE
 from headrace.events.values import reader_of, without_null
 from headrace.events.wire_format import HEADER, NO_SCHEMA_ID, SchemaId, frame_size, schema_id_of
@@ -122,40 +122,65 @@ class AvroWriter:
     def __init__(self, schema: EventSchema, schema_id: int) -> None:
         import fastavro
 
-        self._schema = schema
         self._header = HEADER.pack(0, schema_id)
         self._parse = event_parser(schema)
+        self._datum = _record_maker(schema)
         self._avro = fastavro.parse_schema(avro_schema(schema))
         self._write: Callable[..., None] = fastavro.schemaless_writer
 
     def __call__(self, text: bytes) -> bytes:
         """Returns the value of a record for the JSON text of an event that was accepted."""
+        return self.value_of(self._parse(text))
+
+    def value_of(self, event: msgspec.Struct) -> bytes:
+        """Returns the value of a record for an accepted event, as :func:`event_parser` makes it."""
         stream = io.BytesIO()
         stream.write(self._header)
-        self._write(stream, self._avro, _datum(self._schema, self._parse(text)))
+        self._write(stream, self._avro, self._datum(event))
         return stream.getvalue()
 
 
-def _datum(schema: EventSchema, event: msgspec.Struct) -> dict[str, Any]:
-    return {
-        field.name: _avro_value(field, getattr(event, slot))
-        for slot, field in slots(schema).items()
-    }
+_Maker: TypeAlias = Callable[[Any], Any]
 
 
-def _avro_value(field: EventField, value: Any) -> Any:
-    value = without_null(value)
-    if value is None:
-        return None
+def _record_maker(schema: EventSchema) -> _Maker:
+    """Returns what makes of a parsed event, or of a struct in it, what fastavro writes."""
+    makers = {field.name: _nullable_maker(field) for field in schema.fields}
+    changed = {name: make for name, make in makers.items() if make is not None}
+
+    def record(event: msgspec.Struct) -> dict[str, Any]:
+        values = dict(zip(schema.names, msgspec.structs.astuple(event), strict=True))
+        for name, make in changed.items():
+            values[name] = make(values[name])
+        return values
+
+    return record
+
+
+def _nullable_maker(field: EventField) -> _Maker | None:
+    make = _maker(field)
+    if make is None or not field.nullable:
+        return make
+
+    def nullable(value: Any) -> Any:
+        value = without_null(value)
+        return None if value is None else make(value)
+
+    return nullable
+
+
+def _maker(field: EventField) -> _Maker | None:
+    """Returns what makes a value for fastavro; ``None`` if the parser's is one."""
     if field.schema is not None:
-        return _datum(field.schema, value)
-    if field.element is not None:
-        element = field.element
-        if field.type is FieldType.MAP:
-            return {key: _avro_value(element, held) for key, held in value.items()}
-        return [_avro_value(element, held) for held in value]
-    read = reader_of(field)
-    return value if read is None else read(value)
+        return _record_maker(field.schema)
+    if field.element is None:
+        return reader_of(field)
+    item = _nullable_maker(field.element)
+    if item is None:
+        return None
+    if field.type is FieldType.MAP:
+        return lambda values: {key: item(value) for key, value in values.items()}
+    return lambda values: [item(value) for value in values]
 
 
 class AvroReader:
