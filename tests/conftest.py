@@ -28,6 +28,7 @@ from tests import schedule, servers, skips
 from tests.drills.parts import PARTS, parts_of
 from tests.drills.run import DrillReports, DrillRun
 from tests.durations import Durations
+from tests.integration.bigquery_server import BigQueryServer
 from tests.integration.cassandra_server import CREATE_KEYSPACE, KEYSPACE, CassandraServer
 from tests.integration.opensearch_server import SCARCE, OpenSearchServer
 from tests.integration.postgres_server import PostgresServer
@@ -364,6 +365,18 @@ def redis_server(
 ) -> Iterator[RedisServer]:
     """A Redis shared by the session: ``.url``. Use buckets of your own, and leave it as it was."""
     server = RedisServer(tmp_path_factory.mktemp("redis"))
+    stop_at_end(server.folder)
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="session")
+def bigquery(
+    stop_at_end: StopAtEnd, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BigQueryServer]:
+    """A stand-in for BigQuery shared by the session: ``.settings``. Use tables of your own."""
+    server = BigQueryServer(tmp_path_factory.mktemp("bigquery"))
     stop_at_end(server.folder)
     server.start()
     yield server

@@ -71,6 +71,7 @@ from .sinks.api import (
     TaskWriter,
     Transaction,
 )
+from .sinks.bigquery.declaration import BigQuery
 from .sinks.kafka.declaration import Kafka
 from .sinks.lake.declaration import Lake
 from .sinks.lake.format import Delta, Iceberg
@@ -113,6 +114,7 @@ __all__ = [
     "Avro",
     "BatchLimits",
     "BatchWorkerTask",
+    "BigQuery",
     "ByAccount",
     "ByField",
     "ByHash",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace import Postgres, Profiles, errors
+from headrace import BigQuery, Postgres, Profiles, errors
 from headrace.ingest.figures.service_metrics import (
     ACCOUNT_METRICS,
     EVENT_CODES,
@@ -56,11 +56,12 @@ def test_every_setting_is_documented_and_no_other(
     documented = {name for name in _rows(page) if "." in name}
     of_sinks = {
         f"sinks.{sink.kind}.{key}"
-        for sink in (Postgres, Profiles)
+        for sink in (BigQuery, Postgres, Profiles)
         for key in sink.required_settings
     }
     of_sinks |= {f"sinks.lake.{key}" for key in ("catalog", "name", "uri")}
     of_sinks |= {f"sinks.opensearch.{key}" for key in KNOWN_SETTINGS}
+    of_sinks |= {f"sinks.bigquery.{key}" for key in BigQuery.optional_settings}
     of_sites = {"sites.NAME.longest_cut_hours"}
     assert documented == accepted_keys - tables - {"sinks"} | of_sinks | of_sites
 

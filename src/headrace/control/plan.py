@@ -12,7 +12,7 @@ from headrace.control.project import LoadedProject
 from headrace.control.retention_rules import live_horizon_warnings
 from headrace.control.schemas import schema_warnings
 from headrace.control.services import broker_config
-from headrace.control.sink_changes import SinkChange, apply_sinks, sink_changes
+from headrace.control.sink_changes import SinkChange, apply_sinks, pace_warnings, sink_changes
 from headrace.control.site_checks import link_warnings
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.brokers import describe_brokers
@@ -153,6 +153,7 @@ def make_plan(project: LoadedProject) -> Plan:
             ),
             *link_warnings(project, brokers),
             *schema_warnings(project.topics.values(), project.settings),
+            *(fault for pipeline in pipelines for fault in pace_warnings(pipeline)),
         )
     except BrokerUnreachableError as error:
         missing = tuple(plan_topics(topics, {}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.control.sinks import sink_context
@@ -11,7 +11,7 @@ from headrace.pipelines.join.columns import joined_columns
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.source.record_columns import row_columns
 from headrace.runtime.extras import require_extra
-from headrace.sinks.api import Provisionable
+from headrace.sinks.api import BatchPace, Provisionable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.model import Metadata
+    from headrace.model.fault import Fault
     from headrace.settings import Settings
     from headrace.sinks.api import Sink, SinkContext
 
@@ -72,6 +73,15 @@ def apply_sinks(settings: Settings, pipelines: Iterable[Pipeline]) -> tuple[Sink
         if isinstance(sink, Provisionable)
         for change in _refusable(settings, pipeline, sink, metadata, sink.apply)
     )
+
+
+def pace_warnings(pipeline: Pipeline) -> Iterator[Fault]:
+    """Yields what the batches of a pipeline cost more than the targets of its sinks allow."""
+    tasks = sum(max(s.topic.partitions, s.min_tasks) for s in pipeline.sources)
+    pace = BatchPace(tasks, pipeline.limits.max_wait)
+    for sink in pipeline.sinks:
+        for fault in sink.pace_faults(pace):
+            yield replace(fault, message=f"pipeline {pipeline.name!r}: {fault.message}")
 
 
 def _described(pipeline: Pipeline) -> Iterator[tuple[Sink, Sequence[Metadata]]]:

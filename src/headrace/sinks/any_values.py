@@ -17,16 +17,19 @@ Convert: TypeAlias = Callable[[Any], Any]
 
 
 def fields_with_any(fields: Mapping[str, EventField], schema: pa.Schema) -> dict[str, EventField]:
-    """Returns the fields that are or hold an ``Any``, by the column of rows with ``schema``.
+    """Returns the fields that are or hold an ``Any``, by the column of rows with ``schema``."""
+    return {name: field for name, field in fields_of(fields, schema).items() if _holds_any(field)}
+
+
+def fields_of(fields: Mapping[str, EventField], schema: pa.Schema) -> dict[str, EventField]:
+    """Returns the fields that the columns of rows with ``schema`` hold, by column.
 
     Steps may have put something else into a column of that name: its type then differs.
     """
     return {
         column.name: fields[column.name]
         for column in schema
-        if column.name in fields
-        and _holds_any(fields[column.name])
-        and _fits(fields[column.name], column.type)
+        if column.name in fields and _fits(fields[column.name], column.type)
     }
 
 

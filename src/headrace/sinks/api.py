@@ -45,6 +45,7 @@ import abc
 import enum
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
 from headrace.model import (
@@ -76,6 +77,19 @@ class Guarantee(enum.StrEnum):
     EXACTLY_ONCE = "exactly once"
     EFFECTIVELY_ONCE = "effectively once"
     AT_LEAST_ONCE = "at least once"
+
+
+@dataclass(frozen=True)
+class BatchPace:
+    """How often batches come at most, while there is something to read.
+
+    Attributes:
+        tasks: how many write, where each partition has records.
+        max_wait: how long a batch gathers records.
+    """
+
+    tasks: int
+    max_wait: timedelta
 
 
 class OnNull(enum.StrEnum):
@@ -546,6 +560,10 @@ class Sink(abc.ABC):
             TableMismatchError: as :meth:`open`.
         """
         return ()
+
+    def pace_faults(self, pace: BatchPace) -> Iterator[Fault]:  # noqa: ARG002
+        """Yields what batches of such a pace cost more than the target allows; ``plan`` warns."""
+        yield from ()
 
     @abc.abstractmethod
     def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 
 from headrace.sinks.api import Sink
+from headrace.sinks.bigquery.declaration import BigQuery
 from headrace.sinks.kafka.declaration import Kafka
 from headrace.sinks.lake.declaration import Lake
 from headrace.sinks.opensearch.declaration import OpenSearch
@@ -18,7 +19,7 @@ from headrace.sinks.postgres.declaration import Postgres
 from headrace.sinks.profiles.declaration import Profiles
 
 GROUP = "headrace.sinks"
-_OWN: tuple[type[Sink], ...] = (Kafka, Lake, OpenSearch, Postgres, Profiles)
+_OWN: tuple[type[Sink], ...] = (BigQuery, Kafka, Lake, OpenSearch, Postgres, Profiles)
 
 
 def installed_kinds() -> frozenset[str]:

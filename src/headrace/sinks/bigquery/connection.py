@@ -1,0 +1,251 @@
+"""The two interfaces of BigQuery: REST for tables, gRPC for streams; and its errors as ours."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headrace.errors import SinkError, SinkUnavailableError
+from headrace.runtime.extras import require_extra
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery_storage_v1 import BigQueryWriteClient
+    from requests import Response
+
+NAME = "BigQuery"
+WAIT_SECONDS = 120.0
+"""How long a task or a commit sends again what BigQuery does not take now; then its batch fails."""
+REST_ENDPOINT = "https://bigquery.googleapis.com"
+_SCOPES = ("https://www.googleapis.com/auth/bigquery",)
+_DELAYS_SECONDS = (0.1, 30.0)
+_REST_TIMEOUT_SECONDS = 30.0
+_RPC_TIMEOUT_SECONDS = 60.0
+_APPEND_TIMEOUT_SECONDS = 600.0
+# A connection that was cut without a word is noticed, not waited for.
+_CHANNEL_OPTIONS = (("grpc.keepalive_time_ms", 60_000), ("grpc.keepalive_timeout_ms", 20_000))
+_NOT_FOUND, _CONFLICT, _PRECONDITION_FAILED = 404, 409, 412
+# Rights may be given while the pipeline waits, and take minutes to be known everywhere.
+_PASSING = frozenset({401, 403, 408, 429})
+_SERVER_FAULT = 500
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TableAddress:
+    """A table, and which servers are asked for it.
+
+    Attributes:
+        endpoint: URL of the REST interface.
+        storage_endpoint: ``http://host:port`` of a stand-in for the Storage Write API, without
+            TLS; empty: Google's.
+    """
+
+    project: str
+    dataset: str
+    table: str
+    endpoint: str = REST_ENDPOINT
+    storage_endpoint: str = ""
+
+    @property
+    def label(self) -> str:
+        """Returns its name as SQL has it."""
+        return f"{self.project}.{self.dataset}.{self.table}"
+
+    @property
+    def path(self) -> str:
+        """Returns its name as both interfaces have it."""
+        return f"projects/{self.project}/datasets/{self.dataset}/tables/{self.table}"
+
+
+class Tables:
+    """The REST interface, as far as tables are concerned. A resource is JSON as BigQuery's API has.
+
+    Args:
+        address: whose server is asked, with the credentials that Google's libraries find; one
+            without TLS is asked without any.
+
+    Raises:
+        ExtraMissingError: if the extra ``bigquery`` is not installed.
+        SinkUnavailableError: by each method, if the server does not answer, or does not let us in.
+        SinkError: by each method, if it refuses the request.
+    """
+
+    def __init__(self, address: TableAddress) -> None:
+        require_extra("bigquery")
+        from google.auth.transport.requests import AuthorizedSession
+
+        self._base = f"{address.endpoint.rstrip('/')}/bigquery/v2/"
+        self._session = AuthorizedSession(_credentials(address.endpoint))
+
+    def get(self, address: TableAddress) -> dict[str, Any] | None:
+        """Returns the table; None: there is none."""
+        response = self._answer("GET", address.path)
+        return None if response.status_code == _NOT_FOUND else _json(response)
+
+    def insert(self, address: TableAddress, body: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Makes the table, and returns it; None: there is one already.
+
+        Raises:
+            SinkError: if there is no such dataset.
+        """
+        parent = address.path.rpartition("/")[0]
+        reference = {
+            "projectId": address.project,
+            "datasetId": address.dataset,
+            "tableId": address.table,
+        }
+        response = self._answer("POST", parent, {**body, "tableReference": reference})
+        return None if response.status_code == _CONFLICT else _json(response)
+
+    def patch(
+        self, address: TableAddress, body: Mapping[str, Any], etag: str
+    ) -> dict[str, Any] | None:
+        """Changes parts of the table, and returns it; None: it is no longer that of ``etag``."""
+        response = self._answer("PATCH", address.path, body, {"If-Match": etag})
+        return None if response.status_code == _PRECONDITION_FAILED else _json(response)
+
+    def close(self) -> None:
+        """Closes its connections."""
+        self._session.close()
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        """Returns an answer that no waiting would change."""
+        from google.auth.exceptions import GoogleAuthError
+        from requests import RequestException
+
+        try:
+            response: Response = self._session.request(
+                method, self._base + path, json=body, headers=headers, timeout=_REST_TIMEOUT_SECONDS
+            )
+        except (RequestException, GoogleAuthError) as error:
+            raise SinkUnavailableError(NAME, str(error)) from error
+        if response.status_code in _PASSING or response.status_code >= _SERVER_FAULT:
+            raise SinkUnavailableError(NAME, _message(response))
+        return response
+
+
+class Streams:
+    """The Storage Write API. Requests and answers are values of Google's client.
+
+    Its own retries are off: they last for 10 minutes to a day, and send appends without a look at
+    what was taken.
+
+    Args:
+        address: whose server is asked, as by :class:`Tables`.
+    """
+
+    def __init__(self, address: TableAddress) -> None:
+        require_extra("bigquery")
+        import grpc
+        from google.cloud.bigquery_storage_v1 import BigQueryWriteClient
+        from google.cloud.bigquery_storage_v1.services.big_query_write.transports import (
+            BigQueryWriteGrpcTransport,
+        )
+
+        if address.storage_endpoint:
+            target = address.storage_endpoint.removeprefix("http://")
+            channel = grpc.insecure_channel(target, _CHANNEL_OPTIONS)
+        else:
+            channel = BigQueryWriteGrpcTransport.create_channel(
+                credentials=_credentials(address.endpoint), options=_CHANNEL_OPTIONS
+            )
+        transport = BigQueryWriteGrpcTransport(channel=channel)
+        self._client: BigQueryWriteClient = BigQueryWriteClient(transport=transport)
+
+    def call(self, method: str, **fields: Any) -> Any:
+        """Calls a method that has one answer, such as ``create_write_stream``.
+
+        Raises:
+            GoogleAPICallError: if it fails.
+        """
+        call = getattr(self._client, method)
+        return call(request=fields, retry=None, timeout=_RPC_TIMEOUT_SECONDS)
+
+    def append(self, stream: str, requests: Iterator[Any]) -> Iterator[Any]:
+        """Yields an answer for each request, in their order.
+
+        Raises:
+            GoogleAPICallError: if the connection ends before.
+        """
+        return iter(
+            self._client.append_rows(
+                requests=requests,
+                retry=None,
+                timeout=_APPEND_TIMEOUT_SECONDS,
+                metadata=(("x-goog-request-params", f"write_stream={stream}"),),
+            )
+        )
+
+    def close(self) -> None:
+        """Closes its connection."""
+        self._client.transport.close()
+
+
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """Errors of the Storage Write API as ours: :class:`SinkUnavailableError` for what may pass."""
+    from google.api_core.exceptions import GoogleAPICallError
+    from google.auth.exceptions import GoogleAuthError
+
+    try:
+        yield
+    except GoogleAuthError as error:
+        raise SinkUnavailableError(NAME, str(error)) from error
+    except GoogleAPICallError as error:
+        is_passing = error.code in _PASSING or (error.code or _SERVER_FAULT) >= _SERVER_FAULT
+        raise (SinkUnavailableError if is_passing else SinkError)(NAME, error.message) from error
+
+
+def patiently(call: Callable[[], T], wait_seconds: float | None = None) -> T:
+    """Returns what ``call`` returns, which is tried again while BigQuery does not take it.
+
+    Raises:
+        SinkUnavailableError: if it does not for ``wait_seconds``, by default ``WAIT_SECONDS``.
+    """
+    delay, longest = _DELAYS_SECONDS
+    until = time.monotonic() + (WAIT_SECONDS if wait_seconds is None else wait_seconds)
+    while True:
+        try:
+            return call()
+        except SinkUnavailableError:
+            if time.monotonic() + delay > until:
+                raise
+        time.sleep(delay)
+        delay = min(2 * delay, longest)
+
+
+def _credentials(endpoint: str) -> Any:
+    from google.auth import default
+    from google.auth.credentials import AnonymousCredentials
+    from google.auth.exceptions import GoogleAuthError
+
+    if endpoint.startswith("http://"):
+        return AnonymousCredentials()
+    try:
+        return default(scopes=_SCOPES)[0]
+    except GoogleAuthError as error:
+        raise SinkError(NAME, str(error)) from error
+
+
+def _json(response: Response) -> dict[str, Any]:
+    if not response.ok:
+        raise SinkError(NAME, _message(response))
+    body: dict[str, Any] = response.json()
+    return body
+
+
+def _message(response: Response) -> str:
+    try:
+        return f"{response.status_code}: {response.json()['error']['message']}"
+    except (ValueError, KeyError, TypeError):
+        return f"{response.status_code}: {response.reason}"

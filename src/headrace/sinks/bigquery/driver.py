@@ -1,0 +1,99 @@
+"""The driver's half: a batch is prepared in the record, then its streams are committed at once."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from headrace.errors import SinkError, SinkUnavailableError
+from headrace.sinks.api import CommitResult, SinkDriver, Transaction
+from headrace.sinks.bigquery.connection import NAME, Streams, Tables
+from headrace.sinks.bigquery.record import BigQueryPositions, CommitRecord, Prepared, RecordKeeper
+from headrace.sinks.bigquery.streams import StreamsOutcome
+from headrace.sinks.bigquery.table import TableSpec, TargetTable
+from headrace.sinks.bigquery.writer import StreamWriter, WrittenStream
+
+# Made at import: msgspec crashes where several threads are the first to decode a class.
+_WRITTEN = msgspec.json.Decoder(WrittenStream)
+
+
+class BigQueryDriver(SinkDriver):
+    """An open table.
+
+    Args:
+        spec: the table.
+        pipeline: its name.
+
+    Raises:
+        TableMismatchError: if the table can't become what it is to be, or was made again since the
+            pipeline wrote to it.
+        SinkUnavailableError: if BigQuery does not answer.
+        CommitUnknownError: if it can't be known whether a batch is in the table.
+    """
+
+    def __init__(self, spec: TableSpec, pipeline: str) -> None:
+        self._address = spec.address
+        self._tables, self._streams = Tables(spec.address), Streams(spec.address)
+        self._keeper = RecordKeeper(self._tables, self._streams, spec.address, pipeline)
+        # Before the table is made: one that is gone must not be taken for a new one.
+        self._keeper.settled()
+        table, _ = TargetTable(self._tables, spec).make()
+        self._created_ms = table.created_ms
+        self.writers = functools.partial(StreamWriter, spec.address, table.form)
+        self.positions = BigQueryPositions(spec.address, pipeline, self._keeper)
+
+    def commit(
+        self,
+        pieces: Sequence[str],
+        transaction: Transaction,
+        watermark_us: int,  # noqa: ARG002
+    ) -> CommitResult:
+        """Prepares the commit of the streams, and commits them.
+
+        Raises:
+            SinkUnavailableError: if BigQuery does not answer, or the streams have expired.
+            SinkError: if the record has other positions than the transaction expects.
+        """
+        written = [_WRITTEN.decode(piece) for piece in pieces]
+        rows = sum(stream.rows for stream in written)
+        prepared = Prepared(
+            dict(transaction.versions),
+            [stream.stream for stream in written],
+            rows,
+            int(time.time() * 1000),
+        )
+        held = None
+        while held is None:
+            before = self._keeper.settled()
+            if not self._follows(before.record, transaction):
+                return CommitResult(is_new=False, rows=rows)
+            record = CommitRecord(before.record.versions, prepared, self._created_ms)
+            held = self._keeper.replace(before, record)
+        if self._keeper.settle(held) is StreamsOutcome.GONE:
+            raise SinkUnavailableError(NAME, "the streams of the batch expired before their commit")
+        return CommitResult(is_new=True, rows=rows)
+
+    def _follows(self, record: CommitRecord, transaction: Transaction) -> bool:
+        """Whether what is expected is recorded; False: the transaction itself is.
+
+        Raises:
+            SinkError: neither is.
+        """
+        known = record.versions
+        if all(known.get(name) == at for name, at in transaction.expected.items()):
+            return True
+        if all(known.get(name) == at for name, at in transaction.versions.items()):
+            return False
+        reason = "another writer has recorded other positions of its pipeline meanwhile"
+        raise SinkError(f"table {self._address.label}", reason)
+
+    def discard(self, pieces: Sequence[str]) -> None:
+        """Does nothing: streams can't be deleted, and expire."""
+
+    def close(self, max_wait_seconds: float) -> None:  # noqa: ARG002
+        """Closes the connections."""
+        self._tables.close()
+        self._streams.close()

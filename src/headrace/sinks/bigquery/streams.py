@@ -1,0 +1,84 @@
+"""Whether the streams of a batch are committed: the one place where that is decided.
+
+``BatchCommitWriteStreams`` commits all of a group or none, and a stream once. So the
+last caller learns what holds for ever, also where another process was first: committed, or streams
+that are gone and can't be committed any more.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+from headrace.errors import SinkError
+from headrace.sinks.bigquery.connection import (
+    NAME,
+    Streams,
+    TableAddress,
+    patiently,
+    translated_errors,
+)
+
+_GONE = "gone"
+
+
+class StreamsOutcome(enum.Enum):
+    """What became of the streams of a group. GONE: none of them is known any more."""
+
+    COMMITTED = enum.auto()
+    GONE = enum.auto()
+
+
+def commit_streams(streams: Streams, address: TableAddress, names: Sequence[str]) -> StreamsOutcome:
+    """Commits finalized streams, unless they are committed already.
+
+    Args:
+        streams: the Storage Write API.
+        address: of their table.
+        names: of the streams, without the table.
+
+    Raises:
+        SinkUnavailableError: if it is not known whether they are committed.
+        SinkError: if BigQuery commits them not now, and may later.
+    """
+    paths = [f"{address.path}/streams/{name}" for name in names]
+    return patiently(lambda: _committed(streams, address, paths))
+
+
+def _committed(streams: Streams, address: TableAddress, paths: Sequence[str]) -> StreamsOutcome:
+    from google.api_core.exceptions import InvalidArgument, NotFound
+
+    request = {"parent": address.path, "write_streams": paths}
+    try:
+        with translated_errors():
+            answer = streams.call("batch_commit_write_streams", **request)
+    except SinkError as error:
+        if not isinstance(error.__cause__, InvalidArgument | NotFound):
+            raise
+        reason = error.reason
+    else:
+        if "commit_time" in answer:
+            return StreamsOutcome.COMMITTED
+        # Errors of streams say too little: one that is committed is ALREADY_COMMITTED or in an
+        # INVALID_STATE, and so is one that was never finalized.
+        reason = "; ".join(error.error_message for error in answer.stream_errors)
+    states = [_state(streams, path) for path in paths]
+    if any(state is True for state in states):
+        return StreamsOutcome.COMMITTED  # all of them, or none
+    if _GONE in states:
+        return StreamsOutcome.GONE
+    raise SinkError(NAME, f"table {address.label} does not take the streams of a batch: {reason}")
+
+
+def _state(streams: Streams, path: str) -> bool | str:
+    """Returns whether a stream is committed, or ``_GONE``."""
+    from google.api_core.exceptions import InvalidArgument, NotFound
+
+    try:
+        with translated_errors():
+            return "commit_time" in streams.call("get_write_stream", name=path)
+    except SinkError as error:
+        # The name is one that BigQuery gave: if it is not valid, there is no such stream.
+        if isinstance(error.__cause__, InvalidArgument | NotFound):
+            return _GONE
+        raise

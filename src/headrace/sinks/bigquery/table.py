@@ -1,0 +1,213 @@
+"""The table: what a start or ``apply`` makes and adds, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import SinkUnavailableError, TableMismatchError
+from headrace.model import EventField
+from headrace.sinks.bigquery.columns import REQUIRED, RowForm, TableColumn, column_for, difference
+from headrace.sinks.bigquery.connection import NAME, TableAddress, Tables, patiently
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """What a table is to be.
+
+    Attributes:
+        address: where it is.
+        schema: of the rows.
+        fields: of the events, by column.
+        event_time: column of the rows that a new table is partitioned by; None: by none.
+        partition: ``hour``, ``day`` or ``month``; None: a new table has no partitions.
+        clustering: columns, in their order.
+    """
+
+    address: TableAddress
+    schema: pa.Schema
+    fields: Mapping[str, EventField]
+    event_time: str | None
+    partition: str | None
+    clustering: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TargetState:
+    """A table as it is now.
+
+    Attributes:
+        created_ms: when it was made; another number where it was made again.
+        form: of its rows.
+    """
+
+    created_ms: str
+    form: RowForm
+
+
+class TargetTable:
+    """Compares a table with what it is to be.
+
+    Raises:
+        TableMismatchError: by each method, if something would have to change that is not added.
+    """
+
+    def __init__(self, tables: Tables, spec: TableSpec) -> None:
+        self._tables, self._spec = tables, spec
+        self._label = spec.address.label
+
+    def changes(self) -> list[str]:
+        """Returns what :meth:`make` would do, as ends of a sentence about the table."""
+        there = patiently(lambda: self._tables.get(self._spec.address))
+        return self._differences(there)
+
+    def make(self) -> tuple[TargetState, list[str]]:
+        """Makes the table, or adds columns to it; returns it, and what was done."""
+        there = patiently(lambda: self._tables.get(self._spec.address))
+        changes = self._differences(there)
+        if there is None:
+            there = patiently(self._inserted)
+            self._differences(there)  # another start may have made it at the same time
+        elif changes:
+            there = patiently(self._extended)
+        return self._opened(there), changes
+
+    def _inserted(self) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "schema": {"fields": [column.resource() for column in self._columns().values()]}
+        }
+        if self._partitioning:
+            body["timePartitioning"] = self._partitioning
+        if self._spec.clustering:
+            body["clustering"] = {"fields": list(self._spec.clustering)}
+        made = self._tables.insert(self._spec.address, body)
+        return made or self._there()
+
+    def _extended(self) -> dict[str, Any]:
+        """Adds columns, unless another start has; of two that add at the same time, one waits."""
+        there = self._there()
+        if not self._differences(there):
+            return there
+        fields = _with_added(there["schema"]["fields"], list(self._columns().values()))
+        changed = self._tables.patch(
+            self._spec.address, {"schema": {"fields": fields}}, there["etag"]
+        )
+        if changed is None:
+            raise SinkUnavailableError(NAME, f"table {self._label} was changed meanwhile")
+        return changed
+
+    def _there(self) -> dict[str, Any]:
+        there = self._tables.get(self._spec.address)
+        if there is None:
+            raise SinkUnavailableError(NAME, f"table {self._label} is not there yet")
+        return there
+
+    def _opened(self, there: Mapping[str, Any]) -> TargetState:
+        known = {column.name.lower(): column for column in _columns_of(there)}
+        columns = {name: known[name.lower()] for name in self._spec.schema.names}
+        return TargetState(str(there.get("creationTime", "")), RowForm(columns, self._spec.fields))
+
+    def _differences(self, there: Mapping[str, Any] | None) -> list[str]:
+        declared = self._columns()
+        if there is None:
+            return [f"is created{self._layout()}"]
+        self._check_layout(there)
+        known = {column.name.lower(): column for column in _columns_of(there)}
+        for name, column in declared.items():
+            reason = name.lower() in known and difference(known[name.lower()], column)
+            if reason:
+                raise TableMismatchError(self._label, f"column {name!r} {reason}")
+        rows = {name.lower() for name in declared}
+        needed = [
+            c.name for c in known.values() if c.mode == REQUIRED and c.name.lower() not in rows
+        ]
+        if needed:
+            reason = f"column {needed[0]!r} is REQUIRED, and the rows do not have it"
+            raise TableMismatchError(self._label, reason)
+        return [
+            f"gets column {path!r}, {sql}"
+            for path, sql in _added(known.values(), declared.values())
+        ]
+
+    def _columns(self) -> dict[str, TableColumn]:
+        """Returns the columns of a new table, by name.
+
+        Raises:
+            TableMismatchError: if there is none for a column of the rows.
+        """
+        made = {
+            field.name: column_for(field.name, field.type, self._spec.fields.get(field.name))
+            for field in self._spec.schema
+        }
+        for name, column in made.items():
+            if column is None:
+                kind = self._spec.schema.field(name).type
+                raise TableMismatchError(self._label, f"it has no type for {name!r}, {kind}")
+        return {name: column for name, column in made.items() if column is not None}
+
+    @property
+    def _partitioning(self) -> dict[str, str] | None:
+        if self._spec.partition is None or self._spec.event_time is None:
+            return None
+        return {"type": self._spec.partition.upper(), "field": self._spec.event_time}
+
+    def _layout(self) -> str:
+        parts = []
+        if self._partitioning:
+            parts.append(f", partitioned by {self._spec.partition} of {self._spec.event_time!r}")
+        if self._spec.clustering:
+            parts.append(f", clustered by {', '.join(self._spec.clustering)}")
+        return "".join(parts)
+
+    def _check_layout(self, there: Mapping[str, Any]) -> None:
+        layout = there.get("timePartitioning")
+        actual = layout and {"type": layout.get("type"), "field": layout.get("field")}
+        if actual != self._partitioning:
+            reason = f"it is {_described(actual)}, and declared {_described(self._partitioning)}"
+            raise TableMismatchError(self._label, reason)
+        clustering = tuple(there.get("clustering", {}).get("fields", ()))
+        if clustering != self._spec.clustering:
+            reason = f"it is clustered by {clustering}, and declared by {self._spec.clustering}"
+            raise TableMismatchError(self._label, reason)
+
+
+def _described(partitioning: Mapping[str, str | None] | None) -> str:
+    if partitioning is None:
+        return "without partitions by time"
+    return f"partitioned by {str(partitioning['type']).lower()} of {partitioning['field']!r}"
+
+
+def _columns_of(there: Mapping[str, Any]) -> list[TableColumn]:
+    return [TableColumn.of(field) for field in there.get("schema", {}).get("fields", ())]
+
+
+def _added(there: Any, declared: Any, path: str = "") -> list[tuple[str, str]]:
+    """Returns path and type of each column and member that a table lacks."""
+    known = {column.name.lower(): column for column in there}
+    added = []
+    for column in declared:
+        if column.name.lower() not in known:
+            added.append((path + column.name, column.sql))
+        elif known[column.name.lower()].type == column.type:
+            inner = known[column.name.lower()].fields
+            added += _added(inner, column.fields, f"{path}{column.name}.")
+    return added
+
+
+def _with_added(
+    there: Sequence[dict[str, Any]], declared: Sequence[TableColumn]
+) -> list[dict[str, Any]]:
+    """Returns the schema of a table with what it lacks; what is there stays as it is."""
+    columns = {column.name.lower(): column for column in declared}
+    fields = []
+    for field in there:
+        column = columns.pop(field["name"].lower(), None)
+        inner = field.get("fields")
+        if column is not None and inner and column.fields:
+            field = {**field, "fields": _with_added(inner, column.fields)}  # noqa: PLW2901
+        fields.append(field)
+    return fields + [column.resource() for column in columns.values()]

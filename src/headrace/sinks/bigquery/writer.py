@@ -1,0 +1,233 @@
+"""The task's half: rows are appended to a stream of the task's own, which no reader sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headrace.errors import SinkError, SinkUnavailableError
+from headrace.sinks.api import RejectedRow
+from headrace.sinks.bigquery.columns import RowForm
+from headrace.sinks.bigquery.connection import (
+    NAME,
+    Streams,
+    TableAddress,
+    patiently,
+    translated_errors,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROW_TOO_LARGE, REFUSED = "row-too-large", "refused-by-bigquery"
+# Below the 4 MB that servers of gRPC take by default; BigQuery takes 10 MB at the least.
+_REQUEST_BYTES = 2 * 1024 * 1024
+_MAX_ROW_BYTES = 9 * 1024 * 1024
+_ALREADY_EXISTS = 6
+_PASSING_CODES = frozenset({4, 8, 10, 13, 14})  # of gRPC: may be taken later
+
+
+class WrittenStream(msgspec.Struct, frozen=True):
+    """A piece: the name of a finalized stream without its table, and how many rows it has."""
+
+    stream: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Rows of one request.
+
+    Attributes:
+        rows: as the table takes them.
+        places: of the rows, in those handed to :meth:`StreamWriter.write`.
+    """
+
+    rows: pa.Table
+    places: Sequence[int]
+
+    def without(self, indexes: set[int]) -> _Part:
+        """Returns the rows but for some."""
+        kept = [index for index in range(len(self.places)) if index not in indexes]
+        return _Part(self.rows.take(kept), [self.places[index] for index in kept])
+
+
+class StreamWriter:
+    """Appends the rows of one task to a PENDING stream, made with the first row.
+
+    Args:
+        address: of the table.
+        form: of its rows.
+        task_id: of the attempt.
+    """
+
+    def __init__(self, address: TableAddress, form: RowForm, task_id: str) -> None:
+        self._address, self._form = address, form
+        self._trace_id = f"headrace:{task_id}"
+        self._streams: Streams | None = None
+        self._path = ""
+        self._offset = 0
+
+    def write(self, rows: pa.Table) -> list[RejectedRow]:
+        """Appends the rows; those that the table does not take are returned.
+
+        Raises:
+            SinkUnavailableError: if BigQuery does not take them for two minutes.
+            SinkError: if it refuses all of them.
+        """
+        rejected = {
+            int(place): RejectedRow(int(place), fault.reason, fault.detail)
+            for fault in self._form.rejected(rows)
+            for place in fault.rows.nonzero()[0]
+        }
+        places = [place for place in range(rows.num_rows) if place not in rejected]
+        if places:
+            taken = self._form.converted(rows.take(places) if rejected else rows)
+            for row in self._append(_Part(taken, places)):
+                rejected[row.index] = row
+        return [rejected[place] for place in sorted(rejected)]
+
+    def close(self) -> list[str]:
+        """Finalizes the stream, and returns its name; nothing if it has no rows.
+
+        Raises:
+            SinkUnavailableError: if BigQuery does not answer.
+            SinkError: if the stream has not the rows that were appended.
+        """
+        streams, self._streams = self._streams, None
+        if streams is None:
+            return []
+        try:
+            if not self._offset:
+                return []
+            count = patiently(lambda: self._finalized(streams))
+        finally:
+            streams.close()
+        if count != self._offset:
+            reason = f"stream {self._path} has {count} rows, and {self._offset} were appended"
+            raise SinkError(NAME, reason)
+        name = self._path.rpartition("/")[2]
+        return [msgspec.json.encode(WrittenStream(name, self._offset)).decode()]
+
+    def abort(self) -> None:
+        """Closes the connection: a stream that is not finalized can't be committed, and expires."""
+        streams, self._streams = self._streams, None
+        if streams is not None:
+            streams.close()
+
+    def _finalized(self, streams: Streams) -> int:
+        with translated_errors():
+            answer = streams.call("finalize_write_stream", name=self._path)
+        return int(answer.row_count)
+
+    def _opened(self) -> Streams:
+        """Opens the connection and the stream at the first row.
+
+        A table that was made a moment ago is not known to the Storage Write API at once.
+        """
+        from google.api_core.exceptions import NotFound
+
+        streams = self._streams or Streams(self._address)
+        self._streams = streams
+        if not self._path:
+            try:
+                with translated_errors():
+                    stream = streams.call(
+                        "create_write_stream",
+                        parent=self._address.path,
+                        write_stream={"type_": "PENDING"},
+                    )
+            except SinkError as error:
+                if isinstance(error.__cause__, NotFound):
+                    raise SinkUnavailableError(NAME, error.reason) from error
+                raise
+            self._path = stream.name
+        return streams
+
+    def _append(self, part: _Part) -> Iterator[RejectedRow]:
+        """Appends rows, and yields those that are refused; a lost answer sends rows again."""
+        waiting = [*_cut(part)]
+        while waiting:
+            rejected = patiently(lambda: self._append_some(waiting))
+            yield from rejected
+
+    def _append_some(self, waiting: list[_Part]) -> list[RejectedRow]:
+        """Appends parts in their order, and takes those that are done out of the list.
+
+        Returns:
+            the rows of the first part that are refused; it stays in the list without them, and what
+            is behind it, too.
+        """
+        streams = self._opened()
+        schema = waiting[0].rows.schema
+        requests = self._requests(list(waiting), schema)
+        with translated_errors():
+            for answer in streams.append(self._path, requests):
+                code = answer.error.code
+                if code in (0, _ALREADY_EXISTS):
+                    self._offset += len(waiting.pop(0).places)
+                    if not waiting:
+                        break
+                elif answer.row_errors:
+                    rejected = {error.index: error.message for error in answer.row_errors}
+                    return self._taken_out(waiting, rejected, REFUSED)
+                elif len(waiting[0].places) == 1 and waiting[0].rows.nbytes > _MAX_ROW_BYTES:
+                    return self._taken_out(waiting, {0: answer.error.message}, ROW_TOO_LARGE)
+                else:
+                    is_passing = code in _PASSING_CODES or _lacks_columns(answer.error)
+                    kind = SinkUnavailableError if is_passing else SinkError
+                    raise kind(NAME, answer.error.message)
+        if waiting:
+            raise SinkUnavailableError(NAME, "the connection ended before all rows were appended")
+        return []
+
+    def _taken_out(
+        self, waiting: list[_Part], rejected: dict[int, str], reason: str
+    ) -> list[RejectedRow]:
+        first = waiting.pop(0)
+        left = first.without(set(rejected))
+        if left.places:
+            waiting.insert(0, left)
+        return [
+            RejectedRow(first.places[index], reason, message) for index, message in rejected.items()
+        ]
+
+    def _requests(self, parts: Sequence[_Part], schema: pa.Schema) -> Iterator[Any]:
+        from google.cloud.bigquery_storage_v1.types import AppendRowsRequest
+
+        offset = self._offset
+        for number, part in enumerate(parts):
+            request = AppendRowsRequest(offset=offset)
+            if not number:
+                request.write_stream, request.trace_id = self._path, self._trace_id
+                request.arrow_rows.writer_schema.serialized_schema = schema.serialize().to_pybytes()
+            [batch] = part.rows.combine_chunks().to_batches()
+            request.arrow_rows.rows.serialized_record_batch = batch.serialize().to_pybytes()
+            offset += len(part.places)
+            yield request
+
+
+def _cut(part: _Part) -> Iterator[_Part]:
+    """Yields parts of a size that a request may have; a row that is larger is a part by itself."""
+    count = len(part.places)
+    size = max(1, count * _REQUEST_BYTES // max(1, part.rows.nbytes))
+    for start in range(0, count, size):
+        cut = _Part(part.rows.slice(start, size), part.places[start : start + size])
+        # Of rows of very different sizes, some may be many times larger than others.
+        yield from (
+            _cut(cut) if len(cut.places) > 1 and cut.rows.nbytes > 2 * _REQUEST_BYTES else (cut,)
+        )
+
+
+def _lacks_columns(status: Any) -> bool:
+    """Whether the Storage Write API does not know columns that were added minutes ago."""
+    from google.cloud.bigquery_storage_v1.types import StorageError
+
+    for detail in status.details:
+        error = StorageError.pb(StorageError())
+        if detail.Unpack(error):
+            return bool(error.code == StorageError.StorageErrorCode.SCHEMA_MISMATCH_EXTRA_FIELDS)
+    return False
