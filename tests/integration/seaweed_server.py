@@ -9,6 +9,9 @@ import urllib.request
 from datetime import timedelta
 from pathlib import Path
 
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import NoSuchNamespaceError, RESTError
+
 from headrace.runtime.ports import LOOPBACK, free_ports
 from headrace.runtime.process import ServerProcess
 from headrace.settings import S3Settings, Secret
@@ -67,7 +70,16 @@ class SeaweedServer:
         self.process.kill()
 
     def _answers(self) -> bool:
-        return all(map(_is_up, (self.settings.endpoint, f"{self.catalog}/v1/config")))
+        return _is_up(self.settings.endpoint) and _is_up(self.catalog) and self._has_bucket()
+
+    def _has_bucket(self) -> bool:
+        """Whether the table bucket is there: it is made a moment after all ports listen."""
+        keys = {name: text.reveal() for name, text in self.sinks.items() if name != "catalog"}
+        try:
+            RestCatalog("tests", **keys).list_namespaces()
+        except (NoSuchNamespaceError, RESTError):
+            return False
+        return True
 
 
 def _is_up(url: str) -> bool:

@@ -9,9 +9,12 @@ from types import SimpleNamespace
 import pytest
 from tests.integration.flow import NOW_MS, Flow, click
 from tests.integration.s3_server import FaultyProxy
+from tests.integration.test_ledger import at, balance, run, send_hours, states
 
 from headrace import Iceberg, Lake
 from headrace.errors import SinkUnavailableError
+from headrace.pipelines.ledger.sums import Hop
+from headrace.pipelines.ledger.windows import WindowState
 from headrace.pipelines.progress import PipelineState
 from headrace.settings import Secret
 from headrace.sinks.api import SinkContext
@@ -103,6 +106,16 @@ class TestLostAnswers:
         assert not driver.commit(pieces, batch(0), 0).is_new
         assert behind.ids() == [1]
 
+    def test_a_merge_whose_answer_is_lost_keeps_each_row_once(self, behind, proxy):
+        driver = behind.open()
+        for number in range(3):
+            driver.commit(written(driver, row(number)), batch(number), 0)
+        losses = iter([True])
+        proxy.lose_answer = lambda method, path: method == "POST" and next(losses, False)
+        done = behind.sink.merge_small_files(behind.context)
+        assert (len(proxy.lost), done.merged, done.written) == (1, 3, 1)
+        assert behind.ids() == [0, 1, 2]
+
 
 def test_files_of_another_writer_in_between_are_kept(lab):
     driver = lab.open()
@@ -157,3 +170,38 @@ class TestPipelines:
         assert flow.run(pipeline)["doubled"].state is PipelineState.FINISHED
         shown = self.rows(flow, pipeline, sink)
         assert sorted(shown["double"].to_pylist()) == [2 * n for n in range(100)]
+
+    def test_tables_are_recounted_and_rows_that_are_lost_are_named(self, broker, spark, tmp_path):
+        flow = Flow(broker, spark, tmp_path, event_id="event_id")
+        late = Lake("late", format=Iceberg())
+        sink = Lake("fused", partition_by=("category",), format=Iceberg())
+        pipeline = flow.pipeline(sink=sink, late_data=late)
+        send_hours(flow, range(4))
+        run(flow, pipeline)
+        flow.send([*(at(n, 0) for n in range(900, 907)), at(999, 3)], partition=0)
+        run(flow, pipeline)
+        assert states(balance(flow, pipeline))[0] is WindowState.BALANCED
+        context = pipeline.sink_context(sink, flow.lake, {}, {}, {})
+        for name, event_id in (("fused", "e102"), ("late", "e901")):
+            CatalogTable.of(context, "default", name).existing().delete(f"event_id = '{event_id}'")
+        windows = balance(flow, pipeline).windows
+        hops = [difference.hop for window in windows for difference in window.differences]
+        assert sorted(hops) == sorted([Hop.TABLE, Hop.SIDE_TABLE])
+
+    def test_a_start_after_a_rollback_is_refused_and_a_reset_brings_the_rows_again(self, flow):
+        sink = Lake("fused", format=Iceberg())
+        pipeline = flow.pipeline(sink=sink)
+        for first in (0, 100):
+            flow.send([click(n) for n in range(first, first + 100)])
+            run(flow, pipeline)
+        context = pipeline.sink_context(sink, flow.lake, {}, {}, {})
+        table = CatalogTable.of(context, "default", "fused").existing()
+        first = table.metadata.snapshots[0].snapshot_id
+        table.manage_snapshots().rollback_to_snapshot(first).commit()
+        outcome = flow.run(pipeline)["fused"]
+        assert outcome.state is PipelineState.REFUSED
+        assert "taken rows of its batches" in outcome.reason
+        flow.reset(pipeline, "table")
+        run(flow, pipeline)
+        shown = Counter(self.rows(flow, pipeline, sink)["event_id"].to_pylist())
+        assert shown == {f"e{n}": 1 for n in range(200)}

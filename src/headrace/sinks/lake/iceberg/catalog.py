@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import requests
 from pyiceberg import exceptions
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
+_Result = TypeVar("_Result")
 _FOLDER = "_iceberg"  # no table of the lake can have this name
 _LOCK_SECONDS = 60  # that SQLite waits for other processes
 _PROBE = "_headrace/probe"
@@ -49,6 +51,10 @@ _S3 = {
     "secret_access_key": "s3.secret-access-key",
     "session_token": "s3.session-token",
 }
+_CONFLICTS = (exceptions.CommitFailedException, exceptions.TableAlreadyExistsError)
+_ATTEMPTS = 20
+_MAX_LOST_ANSWERS = 3
+_FIRST_DELAY_SECONDS = 0.01
 _PASSING = (
     requests.ConnectionError,
     requests.Timeout,
@@ -128,6 +134,31 @@ class CatalogTable:
             raise SinkError(self.uri, "there is none yet; `headrace run` makes it when it starts")
         return table
 
+    def retrying(self, attempt: Callable[[], _Result]) -> _Result:
+        """Returns the result of ``attempt``, which is repeated after conflicts and lost answers.
+
+        It reads the table each time, and commits only what that lacks: what it sent before can be
+        there, although it failed.
+
+        Raises:
+            SinkUnavailableError: if answers were lost too often, or there was none.
+            SinkError: if other writers came in between too often, or it failed otherwise.
+        """
+        lost = 0
+        for number in range(_ATTEMPTS):
+            try:
+                with self.errors_named():
+                    return attempt()
+            except _CONFLICTS as error:
+                reason = f"{_ATTEMPTS} commits collided with others: {error}"
+                failure = SinkError(self.uri, reason)
+            except SinkUnavailableError as error:
+                lost, failure = lost + 1, error
+                if lost > _MAX_LOST_ANSWERS:
+                    raise
+            time.sleep(_FIRST_DELAY_SECONDS * min(number + 1, 10))
+        raise failure
+
     @contextmanager
     def errors_named(self) -> Iterator[None]:
         """Raises what catalog and storage raise as a SinkError of the table.
@@ -137,7 +168,7 @@ class CatalogTable:
         """
         try:
             yield
-        except (SinkError, TableMismatchError, exceptions.CommitFailedException):
+        except (SinkError, TableMismatchError, *_CONFLICTS):
             raise
         except _PASSING as error:
             raise SinkUnavailableError(self.uri, f"the catalog does not answer: {error}") from error
@@ -182,7 +213,8 @@ def _catalog(
     """Kept: each would have its own connections, and log in once more."""
     rest = dict(properties)
     kind, name = rest.pop("catalog"), rest.pop("name")
-    made = getattr(import_module(f"pyiceberg.catalog.{kind}"), f"{kind.capitalize()}Catalog")
+    module = f"{__package__}.rest" if kind == "rest" else f"pyiceberg.catalog.{kind}"
+    made = getattr(import_module(module), f"{kind.capitalize()}Catalog")
     if not rest.get("uri", "").startswith("sqlite:///"):
         return made(name, **rest)  # type: ignore[no-any-return]
     # Of several processes one makes the tables of the catalog.

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import struct
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.table import Transaction as IcebergTransaction
 from pyiceberg.typedef import Record
 
-from headrace.errors import SinkError, SinkUnavailableError
+from headrace.errors import SinkError
 from headrace.runtime import storage
 from headrace.sinks.api import PositionStore, Transaction
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
@@ -50,9 +48,6 @@ TABLE_PROPERTIES = {
     "write.metadata.previous-versions-max": "100",
     "commit.manifest-merge.enabled": "true",
 }
-_ATTEMPTS = 20
-_MAX_LOST_ANSWERS = 3
-_FIRST_DELAY_SECONDS = 0.01
 
 
 class SentOnce(IcebergTransaction):
@@ -115,8 +110,7 @@ class IcebergTable:
         Raises:
             TableMismatchError: if the rows do not fit the table.
         """
-        with self._place.errors_named():
-            table = self._grown()
+        table = self._place.retrying(self._grown)
         spec = written_spec(table, self._declared)
         self._table, self._seen = table, Mark.head(table.metadata)
         self._folder = TableFolder(spec.root, spec.storage_options)
@@ -125,21 +119,16 @@ class IcebergTable:
     def _grown(self) -> Table:
         columns = _plain(table_schema(self._declared))
         record = recorded_columns(self._declared)
-        for _ in range(_ATTEMPTS):
-            try:
-                table = self._place.load() or self._created(columns, record)
-                changes = self._changes(table.metadata)
-                if not changes and record.items() <= table.properties.items():
-                    return table
-                transaction = table.transaction()
-                if changes:
-                    with transaction.update_schema() as update:
-                        update.union_by_name(columns)
-                transaction.set_properties(record)
-                return transaction.commit_transaction()
-            except (CommitFailedException, TableAlreadyExistsError) as error:
-                conflict = error
-        raise SinkError(self._place.uri, f"{_ATTEMPTS} changes collided with others: {conflict}")
+        table = self._place.load() or self._created(columns, record)
+        changes = self._changes(table.metadata)
+        if not changes and record.items() <= table.properties.items():
+            return table
+        transaction = table.transaction()
+        if changes:
+            with transaction.update_schema() as update:
+                update.union_by_name(columns)
+        transaction.set_properties(record)
+        return transaction.commit_transaction()
 
     def _created(self, columns: pa.Schema, record: Mapping[str, str]) -> Table:
         catalog = self._place.open_catalog()
@@ -173,29 +162,18 @@ class IcebergTable:
         """
         batch = Transaction(versions, expected, metadata)
         own: list[int] = []
-        lost = 0
-        for number in range(_ATTEMPTS):
-            table = self._current()
-            if not _stands_at(table.metadata, expected):
-                return self._has_committed(table.metadata, versions, own)
-            if lost == _MAX_LOST_ANSWERS:
-                break
-            self._table = None
-            try:
-                with self._place.errors_named():
-                    self._attempt(table, files, batch, own)
-            except CommitFailedException as error:
-                failure: Exception = error
-            except SinkUnavailableError as error:
-                # It may be in the table all the same, which is seen when that is read again.
-                failure, lost = error, lost + 1
-            else:
-                self._table, self._seen = table, Mark.head(table.metadata)
-                return True
-            time.sleep(_FIRST_DELAY_SECONDS * min(number + 1, 10))
-        if isinstance(failure, SinkError):
-            raise failure
-        raise SinkError(self._place.uri, f"{_ATTEMPTS} commits collided with others: {failure}")
+        return self._place.retrying(lambda: self._commit_once(files, batch, own))
+
+    def _commit_once(
+        self, files: Sequence[WrittenFile], batch: Transaction, own: list[int]
+    ) -> bool:
+        table = self._current()
+        if not _stands_at(table.metadata, batch.expected):
+            return self._has_committed(table.metadata, batch.versions, own)
+        self._table = None  # after a failure it is read again
+        self._attempt(table, files, batch, own)
+        self._table, self._seen = table, Mark.head(table.metadata)
+        return True
 
     def _current(self) -> Table:
         """Returns the table; read again after what may have changed it.

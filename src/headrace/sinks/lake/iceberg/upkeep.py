@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
 
@@ -35,10 +34,10 @@ from headrace.sinks.lake.merging import FileMerger, in_groups
 from headrace.sinks.lake.partitions import Partition, partition_text
 
 if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask, Table
 
 _EXPIRE_VERSIONS = 50
-_ATTEMPTS = 20
 _MAX_AGE = "history.expire.max-snapshot-age-ms"
 _MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
 _FIVE_DAYS_MS = str(5 * 86_400_000)  # Iceberg's default
@@ -83,23 +82,13 @@ class IcebergUpkeep:
     def shorten_log(self, version: int) -> None:
         """Expires snapshots, as the properties of the table say: ``history.expire.*``."""
         if version - self._expired_at >= _EXPIRE_VERSIONS:
-            with self._place.errors_named():
-                self._expire()
+            self._place.retrying(self._expire)
             self._expired_at = version
 
     def _expire(self) -> None:
-        for _ in range(_ATTEMPTS):
-            table = self._place.existing()
-            old = _old_snapshots(table, time.time_ns() // 1_000_000)
-            if not old:
-                return
-            try:
-                table.maintenance.expire_snapshots().by_ids(old).commit()
-            except CommitFailedException as error:
-                conflict = error
-            else:
-                return
-        raise SinkError(self._place.uri, f"{_ATTEMPTS} expiries collided with others: {conflict}")
+        table = self._place.existing()
+        if old := _old_snapshots(table, time.time_ns() // 1_000_000):
+            table.maintenance.expire_snapshots().by_ids(old).commit()
 
     def small_files(self) -> tuple[int, dict[Partition, int]]:
         """See :meth:`~headrace.sinks.lake.maintenance.Upkeep.small_files`."""
@@ -132,34 +121,31 @@ class IcebergUpkeep:
 
     def _merge(self, merging: _Merging, groups: Sequence[_Group]) -> CompactionResult:
         swaps = [_Swap(merging.merged(self._partition(group[0]), group), group) for group in groups]
-        swapped = self._swapped(swaps)
+        swapped = self._place.retrying(lambda: self._swapped(swaps))
         merging.folder.delete(swap.new.path for swap in swaps if swap not in swapped)
         return CompactionResult(sum(len(swap.old) for swap in swapped), len(swapped))
 
     def _swapped(self, swaps: Sequence[_Swap]) -> list[_Swap]:
         """Commits what others have left possible meanwhile, and returns it."""
-        for _ in range(_ATTEMPTS):
-            table = self._place.existing()
-            live = {task.file.file_path: task for task in table.scan().plan_files()}
-            whole = [
-                swap for swap in swaps if all(_is_mergeable(live, task, table) for task in swap.old)
-            ]
-            if not whole:
-                return []
+        table = self._place.existing()
+        live = {task.file.file_path: task for task in table.scan().plan_files()}
+        # An attempt before may have been committed although its answer was lost.
+        if done := [swap for swap in swaps if self._file(table, swap).file_path in live]:
+            return done
+        whole = [s for s in swaps if all(_is_mergeable(live, task, table) for task in s.old)]
+        if whole:
             attempt = SentOnce(table)
             overwrite = attempt.update_snapshot().overwrite()
             for swap in whole:
-                overwrite.append_data_file(data_file(table, self._declared, swap.new))
+                overwrite.append_data_file(self._file(table, swap))
                 for task in swap.old:
                     overwrite.delete_data_file(live[task.file.file_path].file)
             overwrite.commit()
-            try:
-                attempt.commit_transaction()
-            except CommitFailedException as error:
-                conflict = error
-            else:
-                return whole
-        raise SinkError(self._place.uri, f"{_ATTEMPTS} merges collided with others: {conflict}")
+            attempt.commit_transaction()
+        return whole
+
+    def _file(self, table: Table, swap: _Swap) -> DataFile:
+        return data_file(table, self._declared, swap.new)
 
     def _small(self, table: Table) -> dict[Partition, _Group]:
         small: dict[Partition, _Group] = defaultdict(list)
@@ -185,8 +171,8 @@ class IcebergUpkeep:
         ``retention`` must exceed the longest batch: files that a batch has written but not
         committed look like orphans.
         """
+        self._place.retrying(self._expire)
         with self._place.errors_named():
-            self._expire()
             table = self._place.existing()
             root, options = table.location(), written_spec(table, self._declared).storage_options
             before = datetime.now(UTC) - retention

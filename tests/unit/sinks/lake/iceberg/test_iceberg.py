@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import time
 from dataclasses import replace
 from datetime import timedelta
@@ -13,11 +14,12 @@ import pytest
 from pyiceberg.expressions import GreaterThanOrEqual
 
 from headrace import Delta, Iceberg, Lake, UnsafeValues
-from headrace.errors import SinkError, TableMismatchError
+from headrace.errors import SinkError, SinkUnavailableError, TableMismatchError
 from headrace.runtime.storage import local_path
 from headrace.settings import Secret
 from headrace.sinks.api import DeclaredRows, SinkContext, Transaction
 from headrace.sinks.lake.iceberg.catalog import CatalogTable
+from headrace.sinks.lake.iceberg.rest import RestCatalog
 from headrace.sinks.lake.iceberg.upkeep import upkeep_of
 from headrace.sinks.unique.declaration import Unique
 from headrace.testing import SinkContract, SinkLab
@@ -419,8 +421,18 @@ class TestDeclaration:
         with pytest.raises(SinkError, match="there is no catalog"):
             TABLE.position_store(SinkContext("p", "s3://bucket", {}))
 
+    def test_a_catalog_that_takes_requests_and_never_answers_is_waited_for(self, monkeypatch):
+        monkeypatch.setattr(RestCatalog, "timeout_seconds", 0.1)
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            context = SinkContext(
+                "p", "unused", {}, {"catalog": Secret("rest"), "uri": Secret(uri)}
+            )
+            with pytest.raises(SinkUnavailableError, match="timed out"):
+                TABLE.position_store(context).versions(["app"])
+
     def test_a_catalog_that_is_not_there_is_waited_for(self):
         secrets = {"catalog": Secret("rest"), "uri": Secret("http://127.0.0.1:9")}
         context = SinkContext("p", "unused", {}, secrets)
-        with pytest.raises(SinkError, match="does not answer"):
+        with pytest.raises(SinkUnavailableError, match="does not answer"):
             TABLE.position_store(context).versions(["app"])
