@@ -23,6 +23,7 @@ PARTS = (
         "integration/test_embedded_kafka.py",
         "integration/test_ingest.py",
         "integration/test_ingest_queries.py",
+        "integration/test_opensearch.py",
         "integration/test_profiles_cassandra.py",
     ),
     (
@@ -57,6 +58,7 @@ PARTS = (
         "acceptance/test_iceberg_killed.py",
         "acceptance/test_merger_killed.py",
         "acceptance/test_offline_files_killed.py",
+        "acceptance/test_opensearch_killed.py",
         "integration/test_mirror.py",
     ),
 )

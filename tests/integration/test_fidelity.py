@@ -45,12 +45,14 @@ from tests.waiting import FLUSH_SECONDS
 from headrace import (
     Avro,
     Count,
+    IndexBy,
     Json,
     JsonSchema,
     Kafka,
     Lake,
     Latest,
     Metadata,
+    OpenSearch,
     Pipeline,
     Postgres,
     Profiles,
@@ -61,6 +63,8 @@ from headrace import (
     Unique,
     WriteMode,
 )
+from headrace.control.pipeline_rules import pipeline_faults
+from headrace.errors import TableMismatchError
 from headrace.events.avro import AvroTexts
 from headrace.events.json_schema import json_text
 from headrace.events.wire_format import HEADER, SCHEMA_ID_HEADER
@@ -107,12 +111,14 @@ class Outcome:
 class Site:
     """A cluster, a registry, a lake and servers, and one topic in each format."""
 
-    def __init__(self, broker, postgres, redis_server, registry, folder: Path) -> None:
+    def __init__(self, broker, servers, registry, folder: Path) -> None:
+        postgres, redis_server, self.opensearch = servers
         self.client = {"bootstrap.servers": broker.bootstrap_servers}
         self.registry = registry
         self.url = postgres.create_database(f"fidelity_{uuid.uuid4().hex[:8]}")
         self.lake = str(folder / "lake")
         sinks = {"postgres": {"url": Secret(self.url)}, "profiles": {"url": redis_server.url}}
+        sinks["opensearch"] = {"url": Secret(self.opensearch.url)}
         self.context = RunContext(
             self.lake,
             self.client,
@@ -447,13 +453,37 @@ def check_stats(
     assert found == groups
 
 
-CHECKS = [check_lake, check_postgres, check_kafka, check_profiles, check_stats]
+def check_opensearch(
+    site: Site, sending: Sending, topic: Topic, range_: OffsetRange, rng: Random
+) -> None:
+    by = rng.choice([None, *IndexBy])
+    sink = OpenSearch(site.name(), unique=Unique(by=["id"]), by=by)
+    pipeline = Pipeline("refused", Source(topic, metadata=(Metadata.OFFSET,)), sink)
+    if [*pipeline_faults(pipeline)]:
+        with pytest.raises(TableMismatchError, match="the name of column"):
+            site.written(sending, topic, range_, sink)
+        return
+    outcome = site.written(sending, topic, range_, sink)
+    events = events_of(sending, outcome)
+    rows = site.opensearch.documents(f"{sink.index}*", parse_int=Decimal, parse_float=Decimal)
+    assert {reason for reason, _ in outcome.rows} <= {"bad-key", "wrong-value"}
+    rejected = Counter(event["id"] for _, event in outcome.rows)
+    kept, *_ = first_of_ids({n: e for n, e in events.items() if not rejected[e["id"]]})
+    assert rows.keys() == {event["id"] for event in kept.values()}
+    for place, event in kept.items():
+        document = rows[event["id"]]
+        assert document.pop(OFFSET) == range_.start + place
+        assert sending.record.of_json(document, lambda value: value) == sending.record.plain(event)
+
+
+CHECKS = [check_lake, check_postgres, check_kafka, check_profiles, check_stats, check_opensearch]
 
 
 @pytest.fixture(scope="module")
-def site(broker, postgres, redis_server, tmp_path_factory):
+def site(broker, postgres, redis_server, opensearch, tmp_path_factory):
     with MockRegistry().running() as registry:
-        yield Site(broker, postgres, redis_server, registry, tmp_path_factory.mktemp("fidelity"))
+        folder = tmp_path_factory.mktemp("fidelity")
+        yield Site(broker, (postgres, redis_server, opensearch), registry, folder)
 
 
 @pytest.mark.drill(always=True)

@@ -10,6 +10,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from tests.integration.opensearch_server import SCARCE, OpenSearchServer
 from tests.integration.s3_server import FaultyProxy
 
 from headrace import IndexBy, OpenSearch, Unique, WriteMode
@@ -50,6 +51,32 @@ class TestAppend(SinkContract):
     def lab(self, opensearch, index):
         sink = OpenSearch(index, unique=BY_ID)
         return lab_of(opensearch, sink, bad_row=row(9, "x" * 40_000))
+
+
+@pytest.fixture(scope="module")
+def opensearch_2(tmp_path_factory, stop_at_end):
+    """An OpenSearch of release 2 for this module."""
+    server = OpenSearchServer(tmp_path_factory.mktemp("opensearch"), "opensearch-2", SCARCE)
+    stop_at_end(server.folder)
+    server.run()
+    yield server
+    server.kill()
+
+
+@pytest.mark.drill
+class TestAppendIntoRelease2(SinkContract):
+    @pytest.fixture
+    def lab(self, opensearch_2, index):
+        sink = OpenSearch(index, unique=BY_ID, by=IndexBy.DAY)
+        return lab_of(opensearch_2, sink, bad_row=row(9, "x" * 40_000))
+
+
+@pytest.mark.drill
+class TestUpsertIntoRelease2(SinkContract):
+    @pytest.fixture
+    def lab(self, opensearch_2, index):
+        sink = OpenSearch(index, mode=WriteMode.UPSERT, key=("id",), newest_by="at")
+        return lab_of(opensearch_2, sink, bad_row={**row(9), "at": None})
 
 
 class TestByDay(SinkContract):
@@ -153,6 +180,7 @@ def test_what_json_does_not_have_is_rejected_by_its_column(opensearch, index):
             ("id", pa.int64()),
             ("list", pa.list_(pa.float64())),
             ("map", pa.map_(pa.string(), pa.struct([("x", pa.float32())]))),
+            ("numbered", pa.map_(pa.int64(), pa.binary())),
             ("more", pa.string()),
         ]
     )
@@ -163,7 +191,7 @@ def test_what_json_does_not_have_is_rejected_by_its_column(opensearch, index):
         {"id": 2, "list": [1.0, math.nan]},
         {"id": 3, "list": [], "map": [("a", {"x": 1.0}), ("b", {"x": -math.inf})]},
         {"id": 4, "more": "{"},
-        {"id": 5},
+        {"id": 5, "numbered": [(7, b"a")]},
     )
     rejected, _ = write(driver, rows)
     assert [(row.index, row.reason, row.detail) for row in rejected] == [
@@ -171,7 +199,9 @@ def test_what_json_does_not_have_is_rejected_by_its_column(opensearch, index):
         (2, "wrong-value", "column 'map' has NaN or infinity"),
         (3, "wrong-type", "column 'more' is a text that is not one JSON value"),
     ]
-    assert sorted(opensearch.documents(index)) == ["1", "5"]
+    documents = opensearch.documents(index)
+    assert sorted(documents) == ["1", "5"]
+    assert documents["5"]["numbered"] == {"7": "YQ=="}
 
 
 def test_ids_are_told_apart_whatever_is_in_them(opensearch, index):

@@ -104,7 +104,7 @@ def _identified(rows: pa.Table, spec: DocumentSpec) -> pl.DataFrame:
 
     columns = {_ROW: pl.Series(np.arange(rows.num_rows)), _ID: _ids(rows, spec)}
     if spec.by is not None and spec.event_time is not None:
-        time = pl.Series(rows[spec.event_time])
+        time = pl.Series(rows[spec.event_time]).dt.convert_time_zone("UTC")
         columns[_INDEX] = time.dt.strftime(f"{spec.index}-{spec.by.time_format}")
     if spec.newest_by is not None:
         version = pl.Series(rows[spec.newest_by])

@@ -39,7 +39,9 @@ def json_texts(rows: pa.Table, any_fields: Mapping[str, EventField]) -> pl.Serie
     """
     import polars as pl
 
-    slow = [name for name in rows.column_names if name in any_fields or _is_slow(rows, name)]
+    slow = [
+        column.name for column in rows.schema if column.name in any_fields or _is_slow(column.type)
+    ]
     fast = [name for name in rows.column_names if name not in slow]
     parts = [pl.lit("{")]
     if fast:
@@ -67,21 +69,26 @@ def _bytes_as_text(column: pl.Series) -> pl.Series:
     return column.bin.encode("base64") if column.dtype == pl.Binary else column
 
 
-def _is_slow(rows: pa.Table, name: str) -> bool:
-    """Whether bytes are within a list, map or struct: polars writes none."""
+def _is_slow(kind: pa.DataType) -> bool:
+    """Whether polars writes no JSON of nested values: bytes, and keys that are no texts."""
     from pyarrow import types
 
-    kind = rows.schema.field(name).type
-    return types.is_nested(kind) and any(map(_is_bytes, _leaves(kind)))
+    if not types.is_nested(kind):
+        return False
+    if types.is_map(kind) and not types.is_string(kind.key_type):
+        return True
+    parts = [kind.field(position).type for position in range(kind.num_fields)]
+    return any(_is_bytes(part) or _is_slow(part) for part in parts)
 
 
-def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
+def leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """Yields the types that hold no others, within a type."""
     from pyarrow import types
 
     if not types.is_nested(kind):
         yield kind
     for position in range(kind.num_fields):
-        yield from _leaves(kind.field(position).type)
+        yield from leaves(kind.field(position).type)
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
@@ -135,7 +142,7 @@ def _not_finite(values: pa.Array) -> NDArray[np.bool_]:
     if types.is_floating(kind):
         finite: Any = pc.fill_null(pc.is_finite(values), True)
         result = ~finite.to_numpy(zero_copy_only=False)
-    elif not any(map(types.is_floating, _leaves(kind))):
+    elif not any(map(types.is_floating, leaves(kind))):
         return result
     elif types.is_struct(kind):
         for part in values.flatten():

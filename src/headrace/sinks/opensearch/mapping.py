@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.model import EventField, FieldType
 from headrace.model.source import RECORD_COLUMNS
+from headrace.sinks.opensearch.json_rows import leaves
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,7 +86,11 @@ def _field(
     kind = column.type
     while types.is_list(kind) or types.is_large_list(kind):
         kind, known = kind.value_type, known and known.element
-    if types.is_map(kind) or (known is not None and known.type is FieldType.JSON):
+    if known is not None and known.type is FieldType.JSON:
+        return dict(_KEPT)
+    if types.is_map(kind):
+        for leaf in leaves(kind):
+            _checked_type(leaf, path)
         return dict(_KEPT)
     if types.is_struct(kind):
         of_known = {member.name: member for member in known.fields} if known else {}
@@ -94,13 +99,15 @@ def _field(
             for member in kind
         }
         return {"properties": members}
-    if path in text and _type_of(kind) == "keyword":
-        return {"type": "text"}
+    name = _checked_type(kind, path)
+    return {"type": "text" if path in text and name == "keyword" else name}
+
+
+def _checked_type(kind: pa.DataType, path: str) -> str:
     if (name := _type_of(kind)) is None:
-        raise UnmappedError(
-            f"column {path!r} is {kind}, of which OpenSearch has nothing: convert it in a step"
-        )
-    return {"type": name}
+        reason = "of which OpenSearch has nothing: convert it in a step"
+        raise UnmappedError(f"column {path!r} is {kind}, {reason}")
+    return name
 
 
 def _type_of(kind: pa.DataType) -> str | None:

@@ -80,9 +80,10 @@ def test_a_name_that_no_document_can_have_is_refused(name, expected):
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.time64("us"), pa.uint64(), pa.null()])
-def test_a_column_that_no_field_takes_is_refused(kind):
-    with pytest.raises(TableMismatchError, match="of which OpenSearch has nothing"):
-        OpenSearch("clicks").changes(context(), pa.schema([("x", kind)]))
+def test_a_column_that_no_field_takes_is_refused_at_any_depth(kind):
+    for nested in (kind, pa.list_(kind), pa.map_(pa.string(), pa.struct([("a", kind)]))):
+        with pytest.raises(TableMismatchError, match="of which OpenSearch has nothing"):
+            OpenSearch("clicks").changes(context(), pa.schema([("x", nested)]))
 
 
 def context():
