@@ -130,13 +130,17 @@ class AvroWriter:
 
     def __call__(self, text: bytes) -> bytes:
         """Returns the value of a record for the JSON text of an event that was accepted."""
-        return self.value_of(self._parse(text))
+        return self.of_fields(self._datum(self._parse(text)))
 
-    def value_of(self, event: msgspec.Struct) -> bytes:
-        """Returns the value of a record for an accepted event, as :func:`event_parser` makes it."""
+    def of_fields(self, fields: Mapping[str, Any]) -> bytes:
+        """Returns the value for the fields of an event, as fastavro takes them.
+
+        Times are datetimes with a zone or, where the class has ``EpochMillis``, milliseconds since
+        1970; a decimal has no more digits than its field, before the point and after it.
+        """
         stream = io.BytesIO()
         stream.write(self._header)
-        self._write(stream, self._avro, self._datum(event))
+        self._write(stream, self._avro, fields)
         return stream.getvalue()
 
 

@@ -134,7 +134,7 @@ def _raw_json(path: str, text: str) -> Any:
 
 
 def is_readable(column: pa.ChunkedArray, field: EventField) -> bool:
-    """Returns whether readers of a field take each value of a column that can be written.
+    """Returns whether readers of a field take each value of a column that can be written as it is.
 
     False also where it takes a parser to know.
     """
@@ -148,8 +148,8 @@ def is_readable(column: pa.ChunkedArray, field: EventField) -> bool:
             readable = _all(compute.is_in(column.cast(known.type), known))
         case FieldType.LONG:
             readable = not types.is_uint64(kind)
-        case FieldType.DOUBLE:  # JSON has null for infinity, too
-            readable = field.nullable or _all(compute.is_finite(column))
+        case FieldType.DOUBLE:  # JSON has null for the others
+            readable = _all(compute.is_finite(column))
         case FieldType.DECIMAL:
             whole, scale = kind.precision - kind.scale, field.precision.scale
             readable = kind.scale <= scale and whole <= field.precision.digits - scale

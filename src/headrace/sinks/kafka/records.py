@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import chain, repeat, starmap
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.events import Rejection
+    from headrace.events.written import EventWriter
     from headrace.kafka.headers import Headers
     from headrace.kafka.sending import ProducerRecord
 
@@ -43,17 +44,17 @@ class RecordsOf:
     Args:
         topic: where the records go.
         clock: tells seconds since 1970, from which the latest event time is counted.
-        encode: returns the value of a record for the JSON text of its event; None: it is the text.
+        writer: of the values of events; None: they are JSON texts.
     """
 
     def __init__(
         self,
         topic: Topic,
         clock: Callable[[], float] = time.time,
-        encode: Callable[[bytes], bytes] | None = None,
+        writer: EventWriter | None = None,
     ) -> None:
-        self._topic, self._clock, self._encode = topic, clock, encode
-        self._events = None if topic.schema is None else _Events(topic.schema)
+        self._topic, self._clock = topic, clock
+        self._events = None if topic.schema is None else _Events(topic.schema, writer)
         by_key = isinstance(topic.partitioning, ByKey)
         self._place = None if by_key else partition_of(topic.partitioning, topic.partitions)
 
@@ -66,16 +67,14 @@ class RecordsOf:
             keys = _bytes(rows, "key") if "key" in rows.column_names else repeat(None)
             raw = enumerate(zip(keys, _bytes(rows, "value"), origins, strict=False))
             return {index: ProducerRecord(name, *parts) for index, parts in raw}, []
-        columns, texts, rejected = self._events.of(rows)
+        columns, values, rejected = self._events.of(rows)
         for index, why in chain(self._out_of_bounds(columns), self._without_key(columns)):
             rejected.setdefault(index, why)
         headers = map(operator.add, _header(EVENT_ID, self._ids(columns)), origins)
-        events = enumerate(zip(self._keys(columns), texts, headers, strict=False))
+        events = enumerate(zip(self._keys(columns), values, headers, strict=False))
         records = {
-            index: ProducerRecord(
-                name, key, self._value(text), both, self._partition(columns, index)
-            )
-            for index, (key, text, both) in events
+            index: ProducerRecord(name, key, value, both, self._partition(columns, index))
+            for index, (key, value, both) in events
             if index not in rejected
         }
         return records, [RejectedRow(index, *rejected[index]) for index in sorted(rejected)]
@@ -113,9 +112,6 @@ class RecordsOf:
             event_id and event_id.encode() for event_id in _values_at(columns, self._topic.event_id)
         )
 
-    def _value(self, text: bytes) -> bytes:
-        return text if self._encode is None else self._encode(text)
-
     def _partition(self, columns: _Columns, index: int) -> int:
         if self._place is None:
             return -1
@@ -125,32 +121,45 @@ class RecordsOf:
 
 
 class _Events:
-    """Makes the JSON texts of rows that are events of a schema."""
+    """Makes record values of rows that are events of a schema."""
 
-    def __init__(self, schema: EventSchema) -> None:
+    def __init__(self, schema: EventSchema, writer: EventWriter | None) -> None:
         import msgspec
 
         from headrace.events import ReadableCheck, event_parser
         from headrace.events.parser import slots
 
-        self._schema = schema
+        self._schema, self._writer = schema, writer
         names = {slot: field.name for slot, field in slots(schema).items()}
         self._event = msgspec.defstruct(schema.name, names, rename=names, gc=False)
         self._encode = msgspec.json.Encoder().encode
         self._parse = event_parser(schema)
         self._is_readable = ReadableCheck(schema)
 
-    def of(self, rows: pa.Table) -> tuple[_Columns, list[bytes], dict[int, Rejection]]:
-        """Returns values by field, a text for each row, and why no reader would take some."""
+    def of(self, rows: pa.Table) -> tuple[_Columns, Sequence[bytes], dict[int, Rejection]]:
+        """Returns what rows hold by field, a value for each, and why no reader takes some."""
+        from headrace.events.avro import AvroWriter
+
         rejected: dict[int, Rejection] = {}
         fields = [(rows.column(field.name), field) for field in self._schema.fields]
         columns = {field.name: json_values(column, field, rejected) for column, field in fields}
+        is_sure = all(starmap(is_readable, fields))
+        if is_sure and not rejected and isinstance(self._writer, AvroWriter):
+            rows_of_values = zip(*columns.values(), strict=True)
+            events = (dict(zip(columns, values, strict=True)) for values in rows_of_values)
+            return columns, list(map(self._writer.of_fields, events)), {}
         texts = [self._encode(event) for event in map(self._event, *columns.values())]
-        if not all(starmap(is_readable, fields)):  # then readers' own parser tells the rows
+        if not is_sure:  # then readers' own parser tells the rows
             for index, text in enumerate(texts):
                 if index not in rejected and (why := self._rejection(text)) is not None:
                     rejected[index] = why
-        return columns, texts, rejected
+        return columns, self._values(texts, rejected), rejected
+
+    def _values(self, texts: Sequence[bytes], rejected: Collection[int]) -> Sequence[bytes]:
+        if self._writer is None:
+            return texts
+        numbered = enumerate(texts)
+        return [text if index in rejected else self._writer(text) for index, text in numbered]
 
     def _rejection(self, text: bytes) -> Rejection | None:
         """Says why a text is no event of the schema: the rules are those of every reader."""

@@ -65,7 +65,7 @@ class TopicWriter:
         from headrace.kafka.record_limits import max_batch_bytes
 
         self._client = client
-        self._records = RecordsOf(topic, encode=event_writer(topic, schema_id))
+        self._records = RecordsOf(topic, writer=event_writer(topic, schema_id))
         self._max_bytes = max_batch_bytes(topic)
         self._sent = 0
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace import EpochMillis, Precision, Topic
+from headrace.events.avro import AvroWriter
 from headrace.events.instances import event_reader
 from headrace.sinks.kafka.records import RecordsOf
 
@@ -65,9 +66,9 @@ def stored(values, kind):
     return pa.array(values, kind)
 
 
-def outcomes(topic, rows):
+def outcomes(topic, rows, avro=None):
     """What becomes of each row: the value of its record, or why it has none."""
-    records, rejected = RecordsOf(topic, NOW.timestamp).of(rows)
+    records, rejected = RecordsOf(topic, NOW.timestamp, avro).of(rows)
     values = {index: record.value for index, record in records.items()}
     return values | {row.index: (row.reason, row.detail) for row in rejected}
 
@@ -89,3 +90,9 @@ def test_readers_take_each_record_and_rows_are_judged_alone(kind, data, form, nu
     for outcome in alone:
         if isinstance(outcome, bytes):
             read(outcome)
+    if kind != "any":
+        avro = AvroWriter(topic.schema, 1)
+        assert outcomes(topic, rows, avro) == {
+            index: avro(outcome) if isinstance(outcome, bytes) else outcome
+            for index, outcome in together.items()
+        }
