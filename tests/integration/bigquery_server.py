@@ -118,13 +118,10 @@ def _environment() -> Path:
 
 
 def _python() -> str:
-    """Returns an interpreter that pyenv has, or else the version, for which uv looks and asks."""
-    if shutil.which("pyenv"):
-        command = ["pyenv", "prefix", PYTHON]
-        known = subprocess.run(command, check=False, capture_output=True, text=True)
-        if known.returncode == 0:
-            return str(Path(known.stdout.strip(), "bin", "python"))
-    return PYTHON
+    """Returns an interpreter that pyenv has, or the version, for which uv looks."""
+    folders = (Path(sys.base_prefix).parent, Path.home() / ".pyenv" / "versions")
+    known = [path for folder in folders for path in folder.glob(f"{PYTHON}.*/bin/python")]
+    return str(known[-1]) if known else PYTHON
 
 
 def _uv(*words: str) -> None:
