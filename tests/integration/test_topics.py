@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import signal
 import time
@@ -10,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from tests.waiting import FLUSH_SECONDS, wait_for
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
-from headrace.errors import TopicChangeError, TopicMissingError
-from headrace.kafka import client
+from headrace.errors import BrokerUnreachableError, TopicChangeError, TopicMissingError
+from headrace.kafka import client, propagation
 from headrace.kafka.brokers import describe_brokers
 from headrace.kafka.topics import (
     Action,
@@ -93,6 +95,52 @@ def test_settings_are_altered_and_what_is_not_declared_returns_to_the_default(co
     assert change.config == {"retention.ms": "172800000", "segment.bytes": None}
     apply_changes(config, [change])
     assert plan(wanted) == []
+
+
+def shows(config: dict[str, str], number: int, topic: str) -> bool:
+    """Whether this very broker shows a topic."""
+    broker = client.admin(config).list_topics(topic, timeout=LIMIT_SECONDS).brokers[number]
+    answers = (
+        client.broker_client(config, broker).list_topics(topic, timeout=LIMIT_SECONDS)
+        for _ in itertools.count()
+    )
+    own = next(answer for answer in answers if answer.orig_broker_id in {-1, number})
+    return topic in own.topics and own.topics[topic].error is None
+
+
+def answered(ask: Callable[[], object]) -> bool:
+    """Asks until a broker answers: the one that hangs may be asked several times in a row."""
+    with contextlib.suppress(BrokerUnreachableError):
+        ask()
+        return True
+    return False
+
+
+def test_a_topic_is_created_once_every_broker_shows_it(start_cluster, topic, monkeypatch):
+    """Also one that hangs: it may come back with what it knew, and any of them is asked next."""
+    monkeypatch.setattr(propagation, "KNOWN_WITHIN", timedelta(seconds=LIMIT_SECONDS))
+    three = start_cluster(brokers=3, config={"broker.session.timeout.ms": "600000"})
+    config = client.client_config(KafkaSettings(), three.bootstrap_servers)
+    declared, shown = Topic(topic(), partitions=3, replication=2), []
+    three.cluster.pause(3)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            created = pool.submit(
+                wait_for, lambda: answered(lambda: ensure_topics(config, [declared]))
+            )
+            for _ in range(5):
+                wait_for(
+                    lambda: (
+                        answered(lambda: shown.append(client.describe(config, [declared.name])))
+                        and declared.name in shown[-1]
+                    )
+                )
+            assert not created.done()
+        finally:
+            three.cluster.resume(3)
+        created.result()
+    assert all(shows(config, number, declared.name) for number in (1, 2, 3))
+    three.cluster.stop()
 
 
 def test_fewer_partitions_are_refused_with_the_reason(config, plan, topic):

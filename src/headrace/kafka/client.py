@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, BrokerMetadata, OffsetSpec
 
 from headrace.errors import (
     AuthenticationError,
@@ -140,6 +140,13 @@ def admin(config: ClientConfig) -> AdminClient:
     :func:`admin_request` discards the cached one where it reaches no broker.
     """
     return _cluster(os.getpid(), frozenset(config.items())).client
+
+
+def broker_client(config: ClientConfig, broker: BrokerMetadata) -> AdminClient:
+    """Returns a new client that is given the address of one broker, and mostly asks that one."""
+    host = f"[{broker.host}]" if ":" in broker.host else broker.host
+    address = {"bootstrap.servers": f"{host}:{broker.port}", "enable.sparse.connections": "true"}
+    return OffsetsAdminClient(non_producer_settings(config) | address, logger=_LOG)
 
 
 def producer(

@@ -33,12 +33,12 @@ from headrace.kafka.client import (
     describe,
     watermarks,
 )
+from headrace.kafka.propagation import KNOWN_WITHIN, await_brokers
 from headrace.kafka.record_limits import max_batch_bytes
 from headrace.model import Topic, TopicPartition
 
 DEAD_LETTERS_RETENTION = timedelta(days=30)  # time to find the cause and to replay
 DEAD_LETTERS_HEADER_BYTES = 64 * 1024
-VISIBLE_WITHIN = timedelta(seconds=30)  # brokers learn of a new topic one after the other
 
 # Set by Kafka's own tools while they move partitions.
 _TRANSIENT = frozenset(
@@ -205,7 +205,7 @@ def apply_changes(config: ClientConfig, changes: Sequence[TopicChange]) -> None:
     for change in changes:
         if change.action is not Action.REFUSED:
             _apply(config, change)
-    _await_visible(
+    await_brokers(
         config, {change.topic: change.partitions for change in changes if change.partitions}
     )
     altered = {
@@ -217,6 +217,8 @@ def apply_changes(config: ClientConfig, changes: Sequence[TopicChange]) -> None:
 def ensure_topics(config: ClientConfig, topics: Sequence[Topic]) -> None:
     """Creates missing topics as declared; other processes may do so at the same time.
 
+    When it returns, every broker shows them (:func:`~headrace.kafka.propagation.await_brokers`).
+
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
         TopicChangeError: if Kafka refuses a topic.
@@ -225,7 +227,7 @@ def ensure_topics(config: ClientConfig, topics: Sequence[Topic]) -> None:
     missing = [topic for topic in topics if topic.name not in live]
     for topic in missing:
         _apply(config, _creation(topic), harmless=KafkaError.TOPIC_ALREADY_EXISTS)
-    _await_visible(config, {topic.name: topic.partitions for topic in missing})
+    await_brokers(config, {topic.name: topic.partitions for topic in missing})
 
 
 def ensure_dead_letters(config: ClientConfig, topics: Iterable[Topic]) -> None:
@@ -415,14 +417,6 @@ def _alteration(change: TopicChange) -> ConfigResource:
     return ConfigResource(ResourceType.TOPIC, change.topic, incremental_configs=entries)
 
 
-def _await_visible(config: ClientConfig, partitions: Mapping[str, int]) -> None:
-    """A broker answers for a partition a moment after its controller has made it."""
-    _await_shown(
-        lambda: _fewer(describe(config, partitions), partitions),
-        "it was changed, but the broker does not show it",
-    )
-
-
 def _await_deleted(config: ClientConfig, topic: str) -> None:
     """A broker still answers for a topic for a moment after its controller has deleted it."""
     _await_shown(
@@ -446,9 +440,9 @@ def _await_shown(pending: Callable[[], str], reason: str) -> None:
     """Waits until ``pending`` names no topic whose change the broker does not show yet.
 
     Raises:
-        TopicChangeError: if it still does after :data:`VISIBLE_WITHIN`.
+        TopicChangeError: if it still does after :data:`KNOWN_WITHIN`.
     """
-    deadline = time.monotonic() + VISIBLE_WITHIN.total_seconds()
+    deadline = time.monotonic() + KNOWN_WITHIN.total_seconds()
     while topics := pending():
         if time.monotonic() > deadline:
             raise TopicChangeError(topics, reason)
@@ -465,11 +459,3 @@ def _shows(
         for settings, overrides in [configs[topic]]
         for name, value in changed.items()
     )
-
-
-def _fewer(live: Mapping[str, LiveTopic], partitions: Mapping[str, int]) -> str:
-    """A topic that has fewer partitions than it should; empty when there is none."""
-    for name, count in partitions.items():
-        if name not in live or live[name].partitions < count:
-            return name
-    return ""

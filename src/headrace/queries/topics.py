@@ -8,6 +8,7 @@ from datetime import timedelta
 from headrace.errors import TopicChangeError
 from headrace.kafka.changelog import changelog_topic, possible_replication
 from headrace.kafka.client import ClientConfig, LiveTopic, describe
+from headrace.kafka.propagation import until_known
 from headrace.kafka.record_limits import MAX_MESSAGE_BYTES
 from headrace.kafka.topics import Action, TopicChange, TopicState, ensure_topics, plan_topics
 from headrace.model import Topic
@@ -75,7 +76,8 @@ def ensure_query_topics(config: ClientConfig, queries: StandingQueries) -> None:
     ensure_registry_topic(config, queries)
     _, *topics = query_topics(queries, possible_replication(config))
     ensure_topics(config, topics)
-    live = describe(config, [topic.name for topic in topics])
+    names = [topic.name for topic in topics]
+    live = until_known(lambda: describe(config, names), names)
     for topic in topics:
         fault = _partitions_fault(queries, topic, live[topic.name])
         if fault:

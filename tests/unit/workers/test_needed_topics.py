@@ -86,7 +86,7 @@ def test_a_topic_that_a_broker_does_not_know_yet_is_asked_for_again(monkeypatch)
 
 def test_a_dead_letter_topic_that_is_not_there_is_said_at_the_start(monkeypatch):
     monkeypatch.setattr(needed_topics, "describe", lambda *_: {"clicks": None})
-    monkeypatch.setattr(needed_topics, "KNOWN_WITHIN_SECONDS", -1)
+    monkeypatch.setattr(needed_topics, "KNOWN_WITHIN", timedelta(seconds=-1))
     worker = Worker("w", Topic("clicks"), Idle, on_failure=DeadLetters())
     with pytest.raises(TopicMissingError, match=r"clicks\.dead"):
         ensure_needed_topics(worker, {})

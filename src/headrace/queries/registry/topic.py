@@ -12,6 +12,7 @@ from headrace.errors import BrokerUnreachableError, TopicChangeError
 from headrace.kafka.broker_errors import Meaning, delivery_failure, meaning, needs
 from headrace.kafka.changelog import possible_replication
 from headrace.kafka.client import ClientConfig, connected_producer
+from headrace.kafka.propagation import until_known
 from headrace.kafka.range_reader import read_records
 from headrace.kafka.topics import TopicState, ensure_topics, topic_states
 from headrace.model import OffsetRange, Topic, TopicPartition
@@ -64,7 +65,7 @@ def ensure_registry_topic(config: ClientConfig, queries: StandingQueries) -> Non
     """
     topic = registry_topic(queries, possible_replication(config))
     ensure_topics(config, [topic])
-    state = topic_states(config, [topic.name])[topic.name]
+    state = until_known(lambda: topic_states(config, [topic.name]), [topic.name])[topic.name]
     fault = registry_topic_fault(queries, topic, state)
     if fault:
         raise TopicChangeError(topic.name, fault)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Collection
 from datetime import timedelta
 
 from confluent_kafka import KafkaException
 
-from headrace.errors import TopicMissingError
 from headrace.kafka.client import (
     ClientConfig,
     LiveTopic,
@@ -18,6 +16,7 @@ from headrace.kafka.client import (
     group_offsets,
     latest_offsets,
 )
+from headrace.kafka.propagation import until_known
 from headrace.kafka.topics import (
     DEAD_LETTERS_HEADER_BYTES,
     Action,
@@ -33,7 +32,7 @@ from headrace.workers.retry_topics import retry_topics
 from headrace.workers.timing import WorkerTiming
 from headrace.workers.worker import Worker
 
-KNOWN_WITHIN_SECONDS = 10.0
+KNOWN_WITHIN = timedelta(seconds=10)
 """A broker that has just started does not know all topics."""
 
 _LOG = logging.getLogger("headrace.workers")
@@ -57,12 +56,14 @@ def ensure_needed_topics(
     needed = [topic.name for topic in worker.topics]
     if isinstance(ending(worker.on_failure), DeadLetters):
         needed += [topic.dead_letters for topic in worker.topics]
-    _await_known(config, needed, timing.needed_topics_seconds)
+    poll = timing.needed_topics_seconds
+    until_known(lambda: describe(config, needed), needed, KNOWN_WITHIN, poll)
     if worker.start is Start.LATEST:
         begin_at_latest(worker, config)
     retries = retry_topics(worker)
     if isinstance(worker.on_failure, RetryTopics):
-        origins = topic_states(config, set(retries.values()))
+        names = set(retries.values())
+        origins = until_known(lambda: topic_states(config, names), names, KNOWN_WITHIN, poll)
         delays = [*worker.on_failure.delays] * len(worker.topics)
         _ensure_retry_topics(
             config,
@@ -81,7 +82,8 @@ def begin_at_latest(worker: Worker, config: ClientConfig) -> None:
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
     """
-    for topic in describe(config, [topic.name for topic in worker.topics]).values():
+    names = [topic.name for topic in worker.topics]
+    for topic in until_known(lambda: describe(config, names), names, KNOWN_WITHIN).values():
         if not group_offsets(config, worker.consumer_group, topic.all_partitions):
             _begin_at_end(worker, config, topic)
 
@@ -113,18 +115,6 @@ def _begin_at_end(worker: Worker, config: ClientConfig, topic: LiveTopic) -> Non
         topic.name,
         begins,
     )
-
-
-def _await_known(config: ClientConfig, topics: Collection[str], interval_seconds: float) -> None:
-    deadline = time.monotonic() + KNOWN_WITHIN_SECONDS
-    while True:
-        live = describe(config, topics)
-        missing = [name for name in topics if name not in live]
-        if not missing:
-            return
-        if time.monotonic() > deadline:
-            raise TopicMissingError(missing[0])
-        time.sleep(interval_seconds)
 
 
 def _like(origin: TopicState, name: str, delay: timedelta) -> Topic:
