@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import partial
@@ -76,6 +76,15 @@ def _reap(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
         return
+
+
+def _stands_still(pid: int) -> bool:
+    """Whether each thread of a process is stopped, or has ended."""
+    threads = Path(f"/proc/{pid}/task")
+    with suppress(FileNotFoundError, ProcessLookupError):  # they end meanwhile
+        stats = [(thread / "stat").read_text() for thread in threads.iterdir()]
+        return all(stat.rpartition(")")[2].split()[0] in "TZXx" for stat in stats)
+    return False
 
 
 class ServerProcess:
@@ -160,8 +169,13 @@ class ServerProcess:
         self._wait_gone(timedelta(seconds=60))
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and answers nothing."""
+        """SIGSTOP, and waits until it stands still: it keeps its connections and answers nothing.
+
+        On a busy machine its threads run for a while after the signal.
+        """
         self._signal(signal.SIGSTOP)
+        while (pid := self.pid) is not None and not _stands_still(pid):
+            time.sleep(_POLL_SECONDS)
 
     def resume(self) -> None:
         """SIGCONT, the end of :meth:`pause`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -78,6 +79,26 @@ def test_a_paused_server_is_alive_and_can_be_stopped(server):
     assert server.alive()
     server.stop(SOON)
     assert not server.alive()
+
+
+BUSY = """
+import hashlib, threading
+def work():
+    while True:
+        hashlib.sha256(bytes(3_000_000))
+for _ in range(6):
+    threading.Thread(target=work).start()
+print("busy", flush=True)
+"""
+
+
+def test_each_thread_of_a_paused_server_stands_still(server):
+    """Else a drill goes on beside a broker that answers for a while."""
+    server.start([sys.executable, "-c", BUSY])
+    prints(server, "busy")
+    server.pause()
+    stats = Path(f"/proc/{server.pid}/task").glob("*/stat")
+    assert {stat.read_text().rpartition(")")[2].split()[0] for stat in stats} == {"T"}
 
 
 def test_a_recycled_pid_is_left_alone(server, tmp_path):
