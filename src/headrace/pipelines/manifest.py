@@ -16,6 +16,7 @@ from headrace.pipelines.remote_errors import raising_remote_errors
 from headrace.pipelines.source.bad_records import BadRecords
 from headrace.pipelines.source.report import RangeReport
 from headrace.runtime.cleanup import cleaning_up_after_failure
+from headrace.runtime.garbage import gc_paused
 from headrace.sinks.api import RejectedRow, RejectedValues, WriterFactory
 from headrace.sinks.row_json import row_json
 
@@ -114,7 +115,8 @@ def write_rows(
     # Also where the task is killed: what it wrote must not stay behind.
     with cleaning_up_after_failure(writer.abort):
         for table in _regrouped(tables):
-            rejected = writer.write(table)
+            with gc_paused():
+                rejected = writer.write(table)
             if tally is not None:
                 tally.written(table.num_rows, [row.index for row in rejected])
             letters = (derived_row_letter(table, row, origin) for row in rejected)

@@ -29,12 +29,13 @@ from headrace.pipelines.join.tally import EarlierTally, LaterTally, event_hashes
 from headrace.pipelines.ledger.row_lineage import LINEAGE, lineage_column, lineage_type
 from headrace.pipelines.ledger.tally import LedgerColumns, SinkTally
 from headrace.pipelines.source.decode import record_values
-from headrace.pipelines.source.reader import RangeReader, gc_paused, read_chunks
+from headrace.pipelines.source.reader import RangeReader, read_chunks
 from headrace.pipelines.source.record_columns import record_offsets
 from headrace.pipelines.source.report import JoinCounts, RangeReport
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.runtime import storage
 from headrace.runtime.cleanup import cleaning_up_after_failure
+from headrace.runtime.garbage import gc_paused
 from headrace.sinks.api import WriterFactory
 
 if TYPE_CHECKING:

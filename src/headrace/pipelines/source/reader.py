@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -42,6 +41,7 @@ from headrace.pipelines.source.key_places import KeyPlaces
 from headrace.pipelines.source.record_columns import timestamp_ms, with_record_columns
 from headrace.pipelines.source.report import LateCounts, RangeReport
 from headrace.runtime.cleanup import cleaning_up_after_failure
+from headrace.runtime.garbage import gc_paused
 from headrace.sinks.api import DELETED
 
 if TYPE_CHECKING:
@@ -469,15 +469,3 @@ def _with_source_columns(
 def _lane(record: Record, lanes: int) -> int:
     key = record.key()
     return int(record.offset() if key is None else zlib.crc32(key)) % lanes
-
-
-@contextmanager
-def gc_paused() -> Iterator[None]:
-    """Records hold no cycles; collecting while consuming costs a quarter of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
