@@ -1,7 +1,6 @@
 """Iceberg tables whose drivers and catalog are killed, and whose answers get lost on their way."""
 
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 from tests.acceptance.project import FLOW, Project, kill_session
@@ -55,9 +54,8 @@ def test_kills_of_driver_and_catalog_and_lost_answers_lose_and_repeat_nothing(
     events = drill_run.size(short=6_000, long=100_000)
     kills = drill_run.size(short=1, long=10)
     batch = drill_run.size(short=1_000, long=2_000)
-    behind = SimpleNamespace(settings=SimpleNamespace(endpoint=server.catalog))
     proxy = FaultyProxy(
-        behind,
+        server.catalog,
         lambda method, path: (
             method == "POST" and path.endswith(TABLES) and drill_run.random.random() < 0.3
         ),

@@ -37,4 +37,4 @@ def test_pyiceberg_reads_the_rows_by_time_and_country(example, tmp_path, monkeyp
     driver.commit(writer.close(), Transaction({"views/0": 6}, {"views/0": None}), 0)
     driver.close(0.0)
     exec(example, {})
-    assert capsys.readouterr().out == '2 views, from 2 files\n{"views/0": 6}\n'
+    assert capsys.readouterr().out == '2 views, from 2 files\n{"views": {"0": 6}}\n'

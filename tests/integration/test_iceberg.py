@@ -4,7 +4,6 @@ import uuid
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
-from types import SimpleNamespace
 
 import pytest
 from tests.integration.flow import NOW_MS, Flow, click
@@ -53,8 +52,7 @@ class TestRest(SinkContract):
 class TestLostAnswers:
     @pytest.fixture
     def proxy(self, seaweed):
-        server = SimpleNamespace(settings=SimpleNamespace(endpoint=seaweed.catalog))
-        proxy = FaultyProxy(server, lambda *_: False)
+        proxy = FaultyProxy(seaweed.catalog, lambda *_: False)
         yield proxy
         proxy.close()
 

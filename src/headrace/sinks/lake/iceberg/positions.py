@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -69,9 +70,16 @@ def properties_of(transaction: Transaction, pipeline: str, mark: Mark) -> dict[s
 
 
 def summary_of(transaction: Transaction) -> dict[str, str]:
-    """Returns what the summary of a commit's snapshot shows."""
+    """Returns what the summary of a commit's snapshot shows.
+
+    Partitions of a topic share all but the end of their application ids, which is there once.
+    """
+    short: dict[str, dict[str, int]] = defaultdict(dict)
+    for name, at in transaction.versions.items():
+        prefix, _, last = name.rpartition("/")
+        short[prefix][last] = at
     return {
-        _POSITIONS: json.dumps(dict(transaction.versions)),
+        _POSITIONS: json.dumps(short),
         _METADATA: json.dumps(dict(transaction.metadata), ensure_ascii=False),
     }
 
@@ -163,5 +171,7 @@ def _newest(snapshots: Iterable[Snapshot]) -> dict[str, int]:
     positions: dict[str, int] = {}
     for snapshot in snapshots:
         text = None if snapshot.summary is None else snapshot.summary.get(_POSITIONS)
-        positions = json.loads(text or "{}") | positions
+        for prefix, ends in json.loads(text or "{}").items():
+            for last, at in ends.items():
+                positions.setdefault(f"{prefix}/{last}" if prefix else last, at)
     return positions

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 TABLE_PROPERTIES = {
     "format-version": "2",
-    # Of readers in time: each snapshot is some hundred bytes of what each commit writes anew.
-    "history.expire.max-snapshot-age-ms": str(6 * 3_600_000),
+    # Each commit writes all snapshots anew, a kilobyte each.
+    "history.expire.max-snapshot-age-ms": str(3_600_000),
     "history.expire.min-snapshots-to-keep": "100",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
@@ -56,6 +56,17 @@ class SentOnce(IcebergTransaction):
     Sent again it would not look at positions. What it deletes after a conflict may be in the table:
     a proxy on the way can have sent the request twice, and passed on the second answer.
     """
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self._known: tuple[object, TableMetadata] | None = None
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        # pyiceberg makes it anew at each look, and looks 15 times: a copy of all snapshots each.
+        if self._known is None or self._known[0] is not self._updates:
+            self._known = (self._updates, super().table_metadata)
+        return self._known[1]
 
     def commit_transaction(self) -> Table:
         self._snapshot_producers.clear()

@@ -93,7 +93,7 @@ class TestCommits:
         commit(lab.open(), 0, row(1))
         table = loaded(lab.context)
         summary = table.current_snapshot().summary
-        assert json.loads(summary["headrace.positions"]) == {"app": 0}
+        assert json.loads(summary["headrace.positions"]) == {"": {"app": 0}}
         assert json.loads(summary["headrace.metadata"]) == WRITER
         assert table.properties["headrace.version.app"] == "0"
 
@@ -188,7 +188,7 @@ class TestRollback:
         assert then.versions(["app", "quiet", "never"]) == {"app": 0, "quiet": 7}
         with loaded(lab.context).transaction() as transaction:
             transaction.set_properties({"headrace.version.moved": "9"})
-            summary = {"headrace.positions": json.dumps({"moved": 9})}
+            summary = {"headrace.positions": json.dumps({"": {"moved": 9}})}
             transaction.update_snapshot(summary, branch="gone").fast_append().commit()
         with pytest.raises(SinkError, match="have expired"):
             TABLE.position_store(lab.context).restored(WRITER).to.versions(["moved"])
