@@ -43,6 +43,7 @@ PARTS = (
     ),
     (
         "acceptance/test_demo_sites.py",
+        "acceptance/test_bigquery_killed.py",
         "acceptance/test_sites_killed.py",
     ),
     (

@@ -14,6 +14,7 @@ import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -80,10 +81,17 @@ class FaultyProxy:
     ``lose_answer`` is called with the method and path of each request before it is carried out.
     Where it is true, the client's connection is closed once the server has answered.
     ``condition_failed`` is the status for writes whose condition does not hold.
+    ``turn``: entered for each request, of a server whose conditions are not atomic.
     """
 
-    def __init__(self, server: str, lose_answer: Callable[[str, str], bool]) -> None:
+    def __init__(
+        self,
+        server: str,
+        lose_answer: Callable[[str, str], bool],
+        turn: AbstractContextManager[object] | None = None,
+    ) -> None:
         self.lose_answer = lose_answer
+        self._turn = turn or nullcontext()
         self.lost: list[str] = []
         self.condition_failed = 412
         target = server.removeprefix("http://")
@@ -95,7 +103,7 @@ class FaultyProxy:
             def _carry(self) -> None:
                 proxy._carry(self, target)
 
-            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _carry  # noqa: N815
+            do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = do_HEAD = _carry  # noqa: N815
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -112,16 +120,17 @@ class FaultyProxy:
     def _carry(self, request: BaseHTTPRequestHandler, target: str) -> None:
         lose = self.lose_answer(request.command, request.path)
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
-        upstream = HTTPConnection(target, timeout=60)
-        upstream.putrequest(
-            request.command, request.path, skip_host=True, skip_accept_encoding=True
-        )
-        for name, value in request.headers.items():
-            upstream.putheader(name, value)
-        upstream.endheaders(body)
-        answer = upstream.getresponse()
-        content = answer.read()
-        upstream.close()
+        with self._turn:
+            upstream = HTTPConnection(target, timeout=60)
+            upstream.putrequest(
+                request.command, request.path, skip_host=True, skip_accept_encoding=True
+            )
+            for name, value in request.headers.items():
+                upstream.putheader(name, value)
+            upstream.endheaders(body)
+            answer = upstream.getresponse()
+            content = answer.read()
+            upstream.close()
         if lose:
             self.lost.append(f"{request.command} {request.path} {answer.status}")
             request.close_connection = True

@@ -32,12 +32,22 @@ class StorageProxy:
 
     Args:
         port: of the server.
+        choose: the plan of a call of a method, where none is made.
+        turn: entered for each call with one answer: the stand-in commits a stream twice if two ask
+            for it at the same moment.
         refuses: says of the values of a row whether BigQuery refuses it; an append with such a row
             takes none.
     """
 
-    def __init__(self, port: int, refuses: Callable[[dict], bool] = lambda _: False) -> None:
-        self._refuses = refuses
+    def __init__(
+        self,
+        port: int,
+        refuses: Callable[[dict], bool] = lambda _: False,
+        choose: Callable[[str], str] = lambda _: "",
+        turn: contextlib.AbstractContextManager[object] | None = None,
+    ) -> None:
+        self._refuses, self._choose = refuses, choose
+        self._turn = turn or contextlib.nullcontext()
         self._plans: dict[str, deque[str]] = defaultdict(deque)
         self.calls: list[str] = []
         self.streams: list[str] = []
@@ -68,7 +78,7 @@ class StorageProxy:
     def _plan_of(self, path: str) -> str:
         method = path.rpartition("/")[2]
         self.calls.append(method)
-        return self._plans[method].popleft() if self._plans[method] else ""
+        return self._plans[method].popleft() if self._plans[method] else self._choose(method)
 
     def _call(self, path: str, request: bytes, context: grpc.ServicerContext) -> bytes:
         plan = self._plan_of(path)
@@ -76,7 +86,7 @@ class StorageProxy:
             parsed = FinalizeWriteStreamRequest.deserialize(request)
             self.streams.append(parsed.name.rpartition("/")[2])
         if plan != LOSE_REQUEST:
-            with _errors_of(context):
+            with self._turn, _errors_of(context):
                 answer: bytes = self._channel.unary_unary(path)(request)
         if plan:
             context.abort(grpc.StatusCode.UNAVAILABLE, plan)

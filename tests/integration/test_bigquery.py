@@ -138,7 +138,8 @@ def faulty(bigquery, proxy):
 @pytest.fixture
 def impatient(monkeypatch):
     """What is not taken at once fails the batch."""
-    monkeypatch.setattr(connection, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(connection, "TASK_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(connection, "COMMIT_WAIT_SECONDS", 0.0)
 
 
 class TestBigQuery(SinkContract):
@@ -566,7 +567,8 @@ def test_rows_of_any_size_are_sent_in_requests_that_servers_take(target):
     driver = target.open()
     writer = driver.writers("a" * 32)
     rows = [row(n, "x" * (2_500_000 if n == 7 else 1_000 * (n % 50))) for n in range(300)]
-    assert writer.write(table(rows)) == []
+    rejected = writer.write(table([*rows[:9], row(999, "x" * 9_500_000), *rows[9:]]))
+    assert [(each.index, each.reason) for each in rejected] == [(9, "row-too-large")]
     driver.commit(writer.close(), batch(0), 0)
     assert {each["id"]: len(each["name"]) for each in target.rows()} == {
         each["id"]: len(each["name"]) for each in rows

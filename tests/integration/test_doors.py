@@ -21,6 +21,7 @@ from tests.integration.test_sinks import records
 from tests.kafka_topics import make_topic
 
 from headrace import (
+    BigQuery,
     Count,
     Kafka,
     Lake,
@@ -205,13 +206,15 @@ def test_every_row_leaves_an_operator_by_a_door(flow):
         assert ledger_doors(flow, pipeline) == by_hand[pipeline.name]
 
 
-def test_every_row_leaves_a_sink_by_a_door(flow, postgres, redis_server, opensearch):
+def test_every_row_leaves_a_sink_by_a_door(flow, postgres, redis_server, opensearch, bigquery):
     database = Database(flow, postgres.create_database(f"doors_{uuid.uuid4().hex[:8]}"), COLUMNS)
     for table in ("newest", "once"):
         database.execute(f"CREATE TABLE {table} ({COLUMNS}, PRIMARY KEY (event_id))")
     database.execute("CREATE TABLE added (n int PRIMARY KEY, clicks bigint)")
     flow.sinks["profiles"] = {"url": redis_server.url}
     flow.sinks["opensearch"] = {"url": Secret(opensearch.url)}
+    flow.sinks["bigquery"] = bigquery.settings
+    appended = f"doors_{uuid.uuid4().hex[:8]}"
     target = Topic(f"{flow.name}-out", event=flow.topic.event, event_id="event_id")
     make_topic(flow.client, target.name, 1)
     unique = Unique(by=["event_id"], within=100 * HOUR)
@@ -230,6 +233,7 @@ def test_every_row_leaves_a_sink_by_a_door(flow, postgres, redis_server, opensea
         "topic": Kafka(target),
         "profiles": Profiles(flow.name, key="event_id", ttl=day, fields=("n",)),
         "documents": OpenSearch(flow.name, unique=Unique(by=["event_id"])),
+        "appended": BigQuery(appended),
     }
     pipelines = [
         flow.pipeline(name, sink=sink, steps=[ones] if name == "add" else [])
@@ -254,6 +258,7 @@ def test_every_row_leaves_a_sink_by_a_door(flow, postgres, redis_server, opensea
         "stats-unique": number("sum(clicks)", "once_per_minute"),
         "topic": len(records(flow.client, target.name)),
         "profiles": profiles + replaced + figures["profiles"]["profile_expired_rows"],
+        "appended": int(bigquery.query(f"SELECT COUNT(*) FROM {appended}")[0][0]),
         "documents": opensearch.count(flow.name) + figures["documents"]["opensearch_repeated_rows"],
     }
     by_hand = {

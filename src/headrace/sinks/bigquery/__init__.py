@@ -25,7 +25,8 @@ Guarantees:
   takes none, so it is sent again without them, at the same offset.
 - An append or commit whose answer was lost is sent again: at an offset that is taken, or of
   streams that are committed, it changes nothing. What passes is waited for: two minutes in the
-  task, then by the pipeline, for as long as it takes, without using up a restart.
+  task, 20 seconds in a commit, then by the pipeline, for as long as it takes, without using up a
+  restart.
 - No value is changed: ``columns`` says which column is made of which type, and which values are
   refused.
 - ``apply`` and a start make the table, and add columns. Anything else that differs is refused, and

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from requests import Response
 
 NAME = "BigQuery"
-WAIT_SECONDS = 120.0
-"""How long a task or a commit sends again what BigQuery does not take now; then its batch fails."""
+TASK_WAIT_SECONDS, COMMIT_WAIT_SECONDS = 120.0, 20.0
+"""How long a task, or a commit, sends again what is not taken now; then its batch fails.
+
+A quota of the record's changes is there again after 10 seconds.
+"""
 REST_ENDPOINT = "https://bigquery.googleapis.com"
 _SCOPES = ("https://www.googleapis.com/auth/bigquery",)
 _DELAYS_SECONDS = (0.1, 30.0)
@@ -206,14 +209,14 @@ def translated_errors() -> Iterator[None]:
         raise (SinkUnavailableError if is_passing else SinkError)(NAME, error.message) from error
 
 
-def patiently(call: Callable[[], T], wait_seconds: float | None = None) -> T:
+def patiently(call: Callable[[], T], wait_seconds: float) -> T:
     """Returns what ``call`` returns, which is tried again while BigQuery does not take it.
 
     Raises:
-        SinkUnavailableError: if it does not for ``wait_seconds``, by default ``WAIT_SECONDS``.
+        SinkUnavailableError: if it does not for so long.
     """
     delay, longest = _DELAYS_SECONDS
-    until = time.monotonic() + (WAIT_SECONDS if wait_seconds is None else wait_seconds)
+    until = time.monotonic() + wait_seconds
     while True:
         try:
             return call()

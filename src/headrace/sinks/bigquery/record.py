@@ -23,6 +23,7 @@ from uuid import uuid4
 import msgspec
 
 from headrace.errors import CommitUnknownError, SinkError, TableMismatchError
+from headrace.sinks.bigquery import connection
 from headrace.sinks.bigquery.connection import NAME, Streams, TableAddress, Tables, patiently
 from headrace.sinks.bigquery.streams import StreamsOutcome, commit_streams
 
@@ -122,10 +123,13 @@ class RecordKeeper:
             held = self._held or self._read()
         return held
 
-    def replace(
-        self, before: Held, record: CommitRecord, wait_seconds: float | None = None
-    ) -> Held | None:
+    def replace(self, before: Held, record: CommitRecord, *, is_urgent: bool = True) -> Held | None:
         """Puts a record in the place of another one; None: that is no longer there.
+
+        Args:
+            before: the one that is there.
+            record: the new one.
+            is_urgent: whether it is tried again while BigQuery does not take it.
 
         Raises:
             SinkUnavailableError: if it is not known which one is there.
@@ -133,6 +137,7 @@ class RecordKeeper:
         """
         written = msgspec.structs.replace(record, writer=uuid4().hex)
         self._held = None
+        wait_seconds = connection.COMMIT_WAIT_SECONDS if is_urgent else 0.0
         resource = patiently(lambda: self._write(before.resource, written), wait_seconds)
         if resource is not None:
             self._held = Held(written, resource)
@@ -160,7 +165,7 @@ class RecordKeeper:
             versions = versions | prepared.versions
         settled = msgspec.structs.replace(record, versions=versions, prepared=None)
         try:
-            self.replace(held, settled, wait_seconds=0)
+            self.replace(held, settled, is_urgent=False)
         except SinkError:
             # It is what the record means: the next one that changes or reads it writes it.
             self._held = Held(settled, held.resource)
@@ -192,7 +197,7 @@ class RecordKeeper:
         raise CommitUnknownError(self._table.label, prepared.rows, at, self.address.label)
 
     def _read(self) -> Held:
-        resource = patiently(lambda: self._tables.get(self.address))
+        resource = self._tables.get(self.address)
         record = CommitRecord() if resource is None else _record_of(resource)
         self._check_table(record)
         self._held = Held(record, resource)
@@ -201,7 +206,7 @@ class RecordKeeper:
     def _check_table(self, record: CommitRecord) -> None:
         if not record.table:
             return
-        table = patiently(lambda: self._tables.get(self._table))
+        table = self._tables.get(self._table)
         if table is None or str(table.get("creationTime", "")) != record.table:
             reason = (
                 "the table was deleted or made again since the pipeline wrote to it; its rows are"

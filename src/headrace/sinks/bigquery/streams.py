@@ -11,6 +11,7 @@ import enum
 from collections.abc import Sequence
 
 from headrace.errors import SinkError
+from headrace.sinks.bigquery import connection
 from headrace.sinks.bigquery.connection import (
     NAME,
     Streams,
@@ -42,7 +43,8 @@ def commit_streams(streams: Streams, address: TableAddress, names: Sequence[str]
         SinkError: if BigQuery commits them not now, and may later.
     """
     paths = [f"{address.path}/streams/{name}" for name in names]
-    return patiently(lambda: _committed(streams, address, paths))
+    wait_seconds = connection.COMMIT_WAIT_SECONDS
+    return patiently(lambda: _committed(streams, address, paths), wait_seconds)
 
 
 def _committed(streams: Streams, address: TableAddress, paths: Sequence[str]) -> StreamsOutcome:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import SinkUnavailableError, TableMismatchError
 from headrace.model import EventField
 from headrace.sinks.bigquery.columns import REQUIRED, RowForm, TableColumn, column_for, difference
-from headrace.sinks.bigquery.connection import NAME, TableAddress, Tables, patiently
+from headrace.sinks.bigquery.connection import NAME, TableAddress, Tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,18 +62,18 @@ class TargetTable:
 
     def changes(self) -> list[str]:
         """Returns what :meth:`make` would do, as ends of a sentence about the table."""
-        there = patiently(lambda: self._tables.get(self._spec.address))
+        there = self._tables.get(self._spec.address)
         return self._differences(there)
 
     def make(self) -> tuple[TargetState, list[str]]:
         """Makes the table, or adds columns to it; returns it, and what was done."""
-        there = patiently(lambda: self._tables.get(self._spec.address))
+        there = self._tables.get(self._spec.address)
         changes = self._differences(there)
         if there is None:
-            there = patiently(self._inserted)
+            there = self._inserted()
             self._differences(there)  # another start may have made it at the same time
         elif changes:
-            there = patiently(self._extended)
+            there = self._extended()
         return self._opened(there), changes
 
     def _inserted(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import msgspec
 
 from headrace.errors import SinkError, SinkUnavailableError
 from headrace.sinks.api import RejectedRow
+from headrace.sinks.bigquery import connection
 from headrace.sinks.bigquery.columns import RowForm
 from headrace.sinks.bigquery.connection import (
     NAME,
@@ -103,7 +104,7 @@ class StreamWriter:
         try:
             if not self._offset:
                 return []
-            count = patiently(lambda: self._finalized(streams))
+            count = patiently(lambda: self._finalized(streams), connection.TASK_WAIT_SECONDS)
         finally:
             streams.close()
         if count != self._offset:
@@ -149,10 +150,17 @@ class StreamWriter:
 
     def _append(self, part: _Part) -> Iterator[RejectedRow]:
         """Appends rows, and yields those that are refused; a lost answer sends rows again."""
-        waiting = [*_cut(part)]
+        waiting = []
+        for cut in _cut(part):
+            if len(cut.places) == 1 and cut.rows.nbytes > _MAX_ROW_BYTES:
+                detail = (
+                    f"the row has {cut.rows.nbytes:,} bytes, and BigQuery takes 10 MB a request"
+                )
+                yield RejectedRow(cut.places[0], ROW_TOO_LARGE, detail)
+            else:
+                waiting.append(cut)
         while waiting:
-            rejected = patiently(lambda: self._append_some(waiting))
-            yield from rejected
+            yield from patiently(lambda: self._append_some(waiting), connection.TASK_WAIT_SECONDS)
 
     def _append_some(self, waiting: list[_Part]) -> list[RejectedRow]:
         """Appends parts in their order, and takes those that are done out of the list.
@@ -161,41 +169,51 @@ class StreamWriter:
             the rows of the first part that are refused; it stays in the list without them, and what
             is behind it, too.
         """
-        streams = self._opened()
-        schema = waiting[0].rows.schema
-        requests = self._requests(list(waiting), schema)
-        with translated_errors():
-            for answer in streams.append(self._path, requests):
-                code = answer.error.code
-                if code in (0, _ALREADY_EXISTS):
-                    self._offset += len(waiting.pop(0).places)
-                    if not waiting:
-                        break
-                elif answer.row_errors:
-                    rejected = {error.index: error.message for error in answer.row_errors}
-                    return self._taken_out(waiting, rejected, REFUSED)
-                elif len(waiting[0].places) == 1 and waiting[0].rows.nbytes > _MAX_ROW_BYTES:
-                    return self._taken_out(waiting, {0: answer.error.message}, ROW_TOO_LARGE)
-                else:
-                    is_passing = code in _PASSING_CODES or _lacks_columns(answer.error)
-                    kind = SinkUnavailableError if is_passing else SinkError
-                    raise kind(NAME, answer.error.message)
+        streams, parts = self._opened(), list(waiting)
+        refused = None
+        try:
+            with translated_errors():
+                answers = streams.append(self._path, self._requests(parts))
+                for _, answer in zip(parts, answers, strict=False):
+                    # Answers behind a refused one are waited for: what they are about has offsets
+                    # beyond the end of the stream, and must not arrive when others have filled it.
+                    if refused is None:
+                        refused = self._refused(answer, waiting)
+        except SinkError:
+            if refused is None:
+                raise
+        if refused is not None:
+            return self._taken_out(waiting, refused)
         if waiting:
             raise SinkUnavailableError(NAME, "the connection ended before all rows were appended")
         return []
 
-    def _taken_out(
-        self, waiting: list[_Part], rejected: dict[int, str], reason: str
-    ) -> list[RejectedRow]:
+    def _refused(self, answer: Any, waiting: list[_Part]) -> dict[int, str] | None:
+        """Returns the rows of the first part that are refused; None: it is appended.
+
+        Raises:
+            SinkUnavailableError: if it may be taken later.
+            SinkError: if it is not taken for another reason.
+        """
+        code = answer.error.code
+        if code in (0, _ALREADY_EXISTS):
+            self._offset += len(waiting.pop(0).places)
+            return None
+        if answer.row_errors:
+            return {error.index: error.message for error in answer.row_errors}
+        is_passing = code in _PASSING_CODES or _lacks_columns(answer.error)
+        raise (SinkUnavailableError if is_passing else SinkError)(NAME, answer.error.message)
+
+    def _taken_out(self, waiting: list[_Part], refused: dict[int, str]) -> list[RejectedRow]:
         first = waiting.pop(0)
-        left = first.without(set(rejected))
+        left = first.without(set(refused))
         if left.places:
             waiting.insert(0, left)
         return [
-            RejectedRow(first.places[index], reason, message) for index, message in rejected.items()
+            RejectedRow(first.places[index], REFUSED, message) for index, message in refused.items()
         ]
 
-    def _requests(self, parts: Sequence[_Part], schema: pa.Schema) -> Iterator[Any]:
+    def _requests(self, parts: Sequence[_Part]) -> Iterator[Any]:
         from google.cloud.bigquery_storage_v1.types import AppendRowsRequest
 
         offset = self._offset
@@ -203,7 +221,8 @@ class StreamWriter:
             request = AppendRowsRequest(offset=offset)
             if not number:
                 request.write_stream, request.trace_id = self._path, self._trace_id
-                request.arrow_rows.writer_schema.serialized_schema = schema.serialize().to_pybytes()
+                schema = part.rows.schema.serialize().to_pybytes()
+                request.arrow_rows.writer_schema.serialized_schema = schema
             [batch] = part.rows.combine_chunks().to_batches()
             request.arrow_rows.rows.serialized_record_batch = batch.serialize().to_pybytes()
             offset += len(part.places)
