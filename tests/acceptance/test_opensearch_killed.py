@@ -67,7 +67,7 @@ class Site:
         self.server.run()
         self.proxy = FaultyProxy(
             self.server.url,
-            lambda method, _: method in ("POST", "PUT") and drill_run.random.random() < 0.1,
+            lambda method, path: is_write(method, path) and drill_run.random.random() < 0.1,
         )
         settings = SETTINGS.format(url=self.proxy.endpoint)
         self.project = Project(
@@ -104,6 +104,11 @@ class Site:
 
     def close(self):
         self.proxy.close()
+
+
+def is_write(method, path):
+    """Whether a request is a bulk, or writes positions."""
+    return "_bulk" in path or (method == "PUT" and "/_doc/" in path)
 
 
 @pytest.fixture

@@ -55,6 +55,12 @@ class _Error(msgspec.Struct):
     reason: str | None = ""
     caused_by: _Error | None = None
 
+    @property
+    def sentences(self) -> list[str]:
+        """What the server says, and what is behind that, to the first cause."""
+        behind = [] if self.caused_by is None else self.caused_by.sentences
+        return [self.reason or self.type, *behind]
+
 
 class _Item(msgspec.Struct):
     status: int
@@ -89,9 +95,10 @@ class BulkSize:
 
     def refused(self, size: int, *, is_too_large: bool) -> None:
         """Notes that a bulk of ``size`` bytes was refused."""
-        self.bytes = max(_MIN_BYTES, min(size, self.bytes) // 2)
+        half = min(size, self.bytes) // 2
         if is_too_large:
-            self.limit = self.bytes
+            self.limit = half
+        self.bytes = min(max(half, _MIN_BYTES), self.limit)
 
 
 @dataclass
@@ -210,8 +217,8 @@ class _Load:
         return self._judged(places, size, answer)
 
     def _too_large(self, places: Places, size: int) -> Places:
-        self._size.refused(size, is_too_large=True)
         if len(places) > 1:
+            self._size.refused(size, is_too_large=True)
             return places
         detail = f"a document of {size} bytes, which the server, or a proxy, does not take"
         with self._lock:
@@ -260,17 +267,15 @@ class _Load:
         reason = _OF_DOCUMENT.get(error.type)
         if reason is None:
             raise SinkError(NAME, f"{error.type}: {error.reason}")
-        if long_term := _LONG_TERM.search(error.reason or ""):
+        if long_term := _LONG_TERM.search(" ".join(error.sentences)):
             detail = f"field {long_term['name']!r} has more than the {long_term[2]} bytes of a term"
             return RejectedRow(self._row(place), "value-too-long", detail)
         return RejectedRow(self._row(place), reason, self._detail(error))
 
     def _detail(self, error: _Error) -> str:
-        cause = error
-        while cause.caused_by is not None:
-            cause = cause.caused_by
-        why = f"{cause.reason or error.reason or error.type}".partition("\n")[0]
-        if (at := _FIELD.search(error.reason or "")) is None:
+        sentences = error.sentences
+        why = sentences[-1].partition("\n")[0]
+        if (at := _FIELD.search(sentences[0])) is None:
             return why
         column = at["name"].partition(".")[0]
         is_known = column in self._schema.names
