@@ -116,9 +116,9 @@ def test_a_worker_that_runs_notices_a_cut(bench, own):
 class Aggregating:
     """Instances of standing queries, and what they take of the matched topic."""
 
-    def __init__(self, running):
+    def __init__(self, running, queries):
         self.client = {"bootstrap.servers": running.bootstrap_servers}
-        self.queries = StandingQueries(f"ads-{uuid.uuid4().hex[:8]}", partitions=1)
+        self.queries = queries
         ensure_query_topics(self.client, self.queries)
 
     def send(self, ticks):
@@ -142,7 +142,8 @@ class Aggregating:
 
 
 def test_standing_queries_do_not_skip_what_follows_the_cut(own):
-    aggregating = Aggregating(own)
+    queries = StandingQueries(f"ads-{uuid.uuid4().hex[:8]}", partitions=1)
+    aggregating = Aggregating(own, queries)
     log = CutLog(own, aggregating.queries.matched_topic)
     aggregating.send(100)
     log.remember()
