@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import KafkaError
 from tests.mock_brokers import PRODUCE, MockBrokers
 
-from headrace.errors import BrokerUnreachableError, TopicMissingError
+from headrace.errors import AuthorizationError, BrokerUnreachableError, TopicMissingError
 from headrace.kafka.sending import ProducerRecord, send_each
 
 ANSWERED_AFTER_MS = 500
@@ -40,3 +40,20 @@ def test_a_record_that_no_broker_confirmed_is_named_although_its_batch_counts_as
     ).items()
     assert index == 0
     assert isinstance(error, BrokerUnreachableError)
+
+
+def test_each_record_is_named_that_is_not_confirmed_in_time_sent_or_not(brokers):
+    in_time = {"message.timeout.ms": "500", "linger.ms": "0", "batch.num.messages": "100"}
+    assert send_each(brokers.config, [record(b"", 1)], in_time) == {}  # the producer has its id
+    brokers.answer_after(60_000)
+    failures = send_each(brokers.config, [record(b"%d" % n) for n in range(2_500)], in_time)
+    assert sorted(failures) == list(range(2_500))
+    assert {type(error) for error in failures.values()} == {BrokerUnreachableError}
+
+
+def test_each_record_of_a_batch_that_is_forbidden_is_named_and_no_other(brokers):
+    in_hundreds = {"batch.num.messages": "100", "linger.ms": "60000"}
+    brokers.answer(PRODUCE, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+    failures = send_each(brokers.config, [record(b"%d" % n) for n in range(2_500)], in_hundreds)
+    assert sorted(failures) == list(range(100))
+    assert {type(error) for error in failures.values()} == {AuthorizationError}
