@@ -37,6 +37,8 @@ def json_values(
     try:
         if field.type in _TIMES:
             return _times(column, field.type)
+        if field.type is FieldType.STRUCT:
+            return _structs(column, field)
         values: list[Any] = column.to_pylist()
         return values if convert is None else list(map(_nullable(convert), values))
     except (_UnwritableError, OverflowError, ValueError):
@@ -70,6 +72,24 @@ def _times(column: pa.ChunkedArray, kind: FieldType) -> list[Any]:
     # What Arrow makes of a time with a zone takes twenty times as long.
     deltas = times.to_numpy().astype("m8[us]").astype(object)
     return [None if delta is None else _EPOCH + delta for delta in deltas]
+
+
+def _structs(column: pa.ChunkedArray, field: EventField) -> list[dict[str, Any] | None]:
+    """Returns structs, part by part.
+
+    Raises:
+        ValueError: if a value in one can't be written.
+    """
+    from pyarrow import compute
+
+    rejected: dict[int, Rejection] = {}
+    names = [part.name for part in field.fields]
+    parts = (json_values(compute.struct_field(column, p.name), p, rejected) for p in field.fields)
+    rows = zip(column.is_valid().to_pylist(), zip(*parts, strict=True), strict=True)
+    structs = [dict(zip(names, values, strict=True)) if valid else None for valid, values in rows]
+    if rejected:
+        raise ValueError(names)
+    return structs
 
 
 def _json_value(scalar: pa.Scalar, convert: _ToJson, path: str) -> tuple[Any, Rejection | None]:

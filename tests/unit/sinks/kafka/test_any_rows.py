@@ -44,6 +44,10 @@ FORMS = {
         lambda kind: TypedDict("Inner", {"y": kind}),
         lambda values: pa.StructArray.from_arrays([values], ["y"]),
     ),
+    "struct or null": (
+        lambda kind: TypedDict("Inner", {"y": kind}) | None,
+        lambda values: pa.StructArray.from_arrays([values], ["y"], mask=values.is_null()),
+    ),
     "list": (
         lambda kind: list[kind],
         lambda values: pa.ListArray.from_arrays(list(range(len(values) + 1)), values),
