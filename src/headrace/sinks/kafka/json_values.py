@@ -178,8 +178,11 @@ def is_readable(column: pa.ChunkedArray, field: EventField) -> bool:
             readable = all(starmap(is_readable, parts))
         case FieldType.LIST:
             readable = is_readable(compute.list_flatten(column), field.item)
+        case FieldType.MAP:
+            items = pa.chunked_array([chunk.items for chunk in column.chunks], kind.item_type)
+            readable = types.is_string(kind.key_type) and is_readable(items, field.item)
         case _:
-            readable = field.type not in (FieldType.JSON, FieldType.MAP)
+            readable = field.type is not FieldType.JSON
     return readable and (field.nullable or not column.null_count)
 
 
