@@ -90,7 +90,7 @@ def new_columns(spec: WriteSpec, tail: PresentTable) -> list[Field]:
         TableMismatchError: if a column's type or the partitioning is another one, or a name differs
             from the table's in upper and lower case only: engines take the two for one column.
     """
-    _check_partitioning(spec, tail.partition_columns)
+    check_partitioning(spec, tail.partition_columns)
     changes = column_changes(spec, tail)
     for change in changes:
         if change.conflict is not None and change.types not in tail.widened:
@@ -149,7 +149,8 @@ def _paths(fields: Sequence[Field], prefix: str) -> Iterator[str]:
             yield from _paths(kind.fields, f"{path}.")
 
 
-def _check_partitioning(spec: WriteSpec, present: Sequence[str]) -> None:
+def check_partitioning(spec: WriteSpec, present: Sequence[str]) -> None:
+    """Raises TableMismatchError unless the partitions of a table are those of the declaration."""
     if tuple(present) != spec.partition_columns:
         raise TableMismatchError(
             spec.root,

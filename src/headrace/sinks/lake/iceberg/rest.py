@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import requests
 from pyiceberg.catalog import rest
@@ -19,6 +20,6 @@ class RestCatalog(rest.RestCatalog):
 
     def _create_session(self) -> requests.Session:
         session = super()._create_session()
-        timed = functools.partial(session.request, timeout=self.timeout_seconds)
-        session.request = timed  # type: ignore[method-assign]
+        timed: Any = session
+        timed.request = functools.partial(session.request, timeout=self.timeout_seconds)
         return session

@@ -43,11 +43,12 @@ class PresentIceberg:
             spec: what is written to it; its event time is what partitions by time are of.
         """
         columns = schema_to_pyarrow(metadata.schema(), include_field_ids=False)
-        return cls(
-            Schema.from_arrow(columns),
-            tuple(_partition(field, metadata, spec) for field in metadata.spec().fields),
-            metadata.properties,
-        )
+        return cls(Schema.from_arrow(columns), partitions_of(metadata, spec), metadata.properties)
+
+
+def partitions_of(metadata: TableMetadata, spec: WriteSpec) -> tuple[str, ...]:
+    """Returns the partitions of a table, as ``Lake.partition_by`` names them."""
+    return tuple(_partition(field, metadata, spec) for field in metadata.spec().fields)
 
 
 def _partition(field: PartitionField, metadata: TableMetadata, spec: WriteSpec) -> str:
@@ -59,6 +60,15 @@ def _partition(field: PartitionField, metadata: TableMetadata, spec: WriteSpec) 
     if field.transform == IdentityTransform():
         return source
     return f"{field.transform}({source})"
+
+
+def missing_values(metadata: TableMetadata, spec: WriteSpec) -> str | None:
+    """Returns a column that may not be null and that the rows lack; None: there is none."""
+    names = {*spec.schema.names}
+    fields = metadata.schema().fields
+    return next(
+        (field.name for field in fields if field.required and field.name not in names), None
+    )
 
 
 def add_partitions(update: UpdateSpec, spec: WriteSpec) -> None:

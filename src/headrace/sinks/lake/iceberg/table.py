@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.table import Transaction as IcebergTransaction
 from pyiceberg.typedef import Record
 
-from headrace.errors import SinkError
+from headrace.errors import SinkError, TableMismatchError
 from headrace.runtime import storage
 from headrace.sinks.api import PositionStore, Transaction
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
@@ -28,10 +28,17 @@ from headrace.sinks.lake.iceberg.positions import (
     recorded,
     summary_of,
 )
-from headrace.sinks.lake.iceberg.schema import PresentIceberg, add_partitions, file_schema
+from headrace.sinks.lake.iceberg.schema import (
+    PresentIceberg,
+    add_partitions,
+    file_schema,
+    missing_values,
+    partitions_of,
+)
 from headrace.sinks.lake.table_schema import (
     ColumnChange,
     added_columns,
+    check_partitioning,
     recorded_columns,
     table_schema,
 )
@@ -113,6 +120,9 @@ class IcebergTable:
         return [] if table is None else self._changes(table.metadata)
 
     def _changes(self, metadata: TableMetadata) -> list[ColumnChange]:
+        if (name := missing_values(metadata, self._declared)) is not None:
+            reason = f"column {name!r} may not be null, and is not in the rows"
+            raise TableMismatchError(self._place.uri, reason)
         return added_columns(self._declared, PresentIceberg.of(metadata, self._declared))
 
     def open(self) -> WriteSpec:
@@ -169,6 +179,7 @@ class IcebergTable:
         Raises:
             SinkError: if the table records neither what is expected nor ``versions``, or another
                 writer has taken rows from it meanwhile.
+            TableMismatchError: if another engine has changed the partitioning meanwhile.
             SinkUnavailableError: if the catalog does not answer; the batch may be in the table.
         """
         batch = Transaction(versions, expected, metadata)
@@ -181,6 +192,8 @@ class IcebergTable:
         table = self._current()
         if not _stands_at(table.metadata, batch.expected):
             return self._has_committed(table.metadata, batch.versions, own)
+        # Another engine may have changed it since the start.
+        check_partitioning(self._declared, partitions_of(table.metadata, self._declared))
         self._table = None  # after a failure it is read again
         self._attempt(table, files, batch, own)
         self._table, self._seen = table, Mark.head(table.metadata)

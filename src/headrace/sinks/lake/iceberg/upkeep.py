@@ -27,17 +27,19 @@ from headrace.sinks.lake.compaction import (
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
 from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.iceberg.catalog import CatalogTable
-from headrace.sinks.lake.iceberg.schema import file_schema
+from headrace.sinks.lake.iceberg.schema import file_schema, partitions_of
 from headrace.sinks.lake.iceberg.table import SentOnce, data_file, written_spec
 from headrace.sinks.lake.layout import TableLayout
 from headrace.sinks.lake.merging import FileMerger, in_groups
 from headrace.sinks.lake.partitions import Partition, partition_text
+from headrace.sinks.lake.table_schema import check_partitioning
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask, Table
 
 _EXPIRE_VERSIONS = 50
+_OWN_KINDS = (".parquet", ".avro")
 _MAX_AGE = "history.expire.max-snapshot-age-ms"
 _MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
 _FIVE_DAYS_MS = str(5 * 86_400_000)  # Iceberg's default
@@ -128,6 +130,7 @@ class IcebergUpkeep:
     def _swapped(self, swaps: Sequence[_Swap]) -> list[_Swap]:
         """Commits what others have left possible meanwhile, and returns it."""
         table = self._place.existing()
+        check_partitioning(self._declared, partitions_of(table.metadata, self._declared))
         live = {task.file.file_path: task for task in table.scan().plan_files()}
         # An attempt before may have been committed although its answer was lost.
         if done := [swap for swap in swaps if self._file(table, swap).file_path in live]:
@@ -148,6 +151,7 @@ class IcebergUpkeep:
         return data_file(table, self._declared, swap.new)
 
     def _small(self, table: Table) -> dict[Partition, _Group]:
+        check_partitioning(self._declared, partitions_of(table.metadata, self._declared))
         small: dict[Partition, _Group] = defaultdict(list)
         for task in table.scan().plan_files():
             if is_small(task.file.file_size_in_bytes) and _is_plain(task, table):
@@ -166,10 +170,10 @@ class IcebergUpkeep:
         return Partition(tuple((name, texts[name]) for name in self._declared.partition_columns))
 
     def remove_orphans(self, retention: timedelta = RETENTION) -> CompactionResult:
-        """Deletes files below the table that no snapshot holds and that are old enough.
+        """Deletes data files and manifests that no snapshot holds and that are old enough.
 
-        ``retention`` must exceed the longest batch: files that a batch has written but not
-        committed look like orphans.
+        Files of other kinds may be the catalog's. ``retention`` must exceed the longest batch:
+        files that a batch has written but not committed look like orphans.
         """
         self._place.retrying(self._expire)
         with self._place.errors_named():
@@ -177,8 +181,13 @@ class IcebergUpkeep:
             root, options = table.location(), written_spec(table, self._declared).storage_options
             before = datetime.now(UTC) - retention
             old = storage.list_files_before(root, before, options)
-            held = set(_held_files(table))
-            orphans = [name for name in old if storage.join(root, name) not in held]
+            held = {_without_scheme(path) for path in _held_files(table)}
+            orphans = [
+                name
+                for name in old
+                if name.endswith(_OWN_KINDS)
+                and _without_scheme(storage.join(root, name)) not in held
+            ]
             storage.delete_files(root, orphans, options)
         return CompactionResult(vacuumed=len(orphans))
 
@@ -239,14 +248,16 @@ def _old_snapshots(table: Table, now_ms: int) -> list[int]:
     ]
 
 
+def _without_scheme(path: str) -> str:
+    """Returns a path as it is for all engines: some write ``s3a://``, ``file:/`` or no scheme."""
+    _, has_scheme, rest = path.partition("://")
+    return (rest if has_scheme else path.removeprefix("file:")).lstrip("/")
+
+
 def _held_files(table: Table) -> Iterator[str]:
-    """Yields every file that a snapshot of the table holds, and its metadata."""
-    metadata = table.metadata
-    yield table.metadata_location
-    yield from (entry.metadata_file for entry in metadata.metadata_log)
-    yield from (file.statistics_path for file in metadata.statistics)
+    """Yields every data file, manifest and list of manifests that a snapshot holds."""
     read: set[str] = set()
-    for snapshot in metadata.snapshots:
+    for snapshot in table.metadata.snapshots:
         yield snapshot.manifest_list
         for manifest in snapshot.manifests(table.io):
             if manifest.manifest_path not in read:

@@ -12,6 +12,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 from pyiceberg.expressions import GreaterThanOrEqual
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.typedef import Record
+from pyiceberg.types import StringType
 
 from headrace import Delta, Iceberg, Lake, UnsafeValues
 from headrace.errors import SinkError, SinkUnavailableError, TableMismatchError
@@ -244,6 +247,13 @@ class TestColumns:
         with pytest.raises(TableMismatchError, match=reason):
             self.open(context, [field])
 
+    def test_a_column_that_may_not_be_null_and_is_not_in_the_rows_is_refused(self, context):
+        self.open(context, [("id", pa.int64())]).close(0.0)
+        with loaded(context).update_schema(allow_incompatible_changes=True) as update:
+            update.add_column("owner", StringType(), required=True)
+        with pytest.raises(TableMismatchError, match="'owner' may not be null"):
+            self.open(context, [("id", pa.int64())])
+
     def test_another_partitioning_is_refused(self, context):
         replace(TABLE, partition_by=["day", "name"]).open(context, schema()).close(0.0)
         with pytest.raises(
@@ -379,6 +389,42 @@ class TestUpkeep:
         assert lab.ids() == [1, 2]
         commit(driver, 2, row(4))
         assert lab.ids() == [1, 2, 4]
+
+    def test_a_file_that_another_engine_names_otherwise_is_no_orphan(self, lab):
+        driver = lab.open()
+        commit(driver, 0, row(1))
+        [task] = loaded(lab.context).scan().plan_files()
+        copy = Path(f"{local_path(task.file.file_path)}.copy.parquet")
+        copy.write_bytes(local_path(task.file.file_path).read_bytes())
+        file = DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=f"file:{copy}",
+            file_format=FileFormat.PARQUET,
+            partition=Record(),
+            record_count=1,
+            file_size_in_bytes=copy.stat().st_size,
+        )
+        with loaded(lab.context).transaction() as transaction:
+            transaction.update_snapshot().fast_append().append_data_file(file).commit()
+        old = time.time() - timedelta(days=8).total_seconds()
+        for path in Path(lab.context.lake).rglob("*"):
+            os.utime(path, (old, old))
+        TABLE.remove_dead_files(lab.context)
+        assert copy.exists()
+        assert lab.ids() == [1, 1]
+
+    def test_nothing_is_written_where_another_engine_has_changed_the_partitioning(self, lab):
+        driver = lab.open()
+        commit(driver, 0, row(1)), commit(driver, 1, row(2))
+        with loaded(lab.context).update_spec() as update:
+            update.add_identity("name")
+        written(driver, row(3))
+        loaded(lab.context).delete("id = 1")
+        with pytest.raises(TableMismatchError, match="is partitioned by"):
+            commit(driver, 2, row(3))
+        with pytest.raises(TableMismatchError, match="is partitioned by"):
+            TABLE.merge_small_files(lab.context)
+        assert lab.ids() == [2]
 
 
 class TestDeclaration:
