@@ -22,6 +22,7 @@ _VERSION = "headrace.version."
 _LAST = "headrace.snapshot."
 _POSITIONS = "headrace.positions"
 _METADATA = "headrace.metadata"
+_OFFSETS = "offsets"  # of each partition: as long as the positions, and said by them
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,10 @@ def summary_of(transaction: Transaction) -> dict[str, str]:
     for name, at in transaction.versions.items():
         prefix, _, last = name.rpartition("/")
         short[prefix][last] = at
+    shown = {name: value for name, value in transaction.metadata.items() if name != _OFFSETS}
     return {
         _POSITIONS: json.dumps(short),
-        _METADATA: json.dumps(dict(transaction.metadata), ensure_ascii=False),
+        _METADATA: json.dumps(shown, ensure_ascii=False),
     }
 
 

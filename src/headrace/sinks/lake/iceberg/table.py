@@ -184,6 +184,7 @@ class IcebergTable:
         """
         batch = Transaction(versions, expected, metadata)
         own: list[int] = []
+        self._sent.clear()  # those of the batch before are not discarded any more
         return self._place.retrying(lambda: self._commit_once(files, batch, own))
 
     def _commit_once(

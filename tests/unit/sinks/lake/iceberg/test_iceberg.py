@@ -93,7 +93,7 @@ class TestPartitioned(SinkContract):
 
 class TestCommits:
     def test_a_batch_is_a_snapshot_with_its_positions_and_metadata(self, lab):
-        commit(lab.open(), 0, row(1))
+        commit(lab.open(), 0, row(1), metadata=WRITER | {"offsets": {"t/0": [0, 1]}})
         table = loaded(lab.context)
         summary = table.current_snapshot().summary
         assert json.loads(summary["headrace.positions"]) == {"": {"app": 0}}
@@ -137,6 +137,14 @@ class TestCommits:
         other.close(0.0)
         assert lab.ids() == [1, 2, 3]
         assert driver.positions.versions(["app", "b"]) == {"app": 1, "b": 5}
+
+    def test_positions_of_partitions_share_the_name_of_their_topic_in_the_summary(self, lab):
+        many = {f"p/1/t/{number}": number for number in range(3)}
+        driver = lab.open()
+        driver.commit([], Transaction(many, dict.fromkeys(many)), 0)
+        summary = loaded(lab.context).current_snapshot().summary
+        assert json.loads(summary["headrace.positions"]) == {"p/1/t": {"0": 0, "1": 1, "2": 2}}
+        assert driver.positions.versions(many) == many
 
     def test_a_commit_that_was_sent_keeps_its_files_where_it_is_discarded(self, lab):
         driver = lab.open()
