@@ -409,7 +409,18 @@ def test_plan_shows_what_apply_changes_and_refuses_what_needs_another_index(open
         with pytest.raises(TableMismatchError, match=re.escape(reason)):
             refused(context, other)
     opensearch.call("DELETE", day)
-    assert sink.apply(context, other) == [f"gets its pattern and fields in {template}"]
+    assert sink.apply(context, other) == [f"gets its patterns and fields in {template}"]
+
+
+def test_indices_of_another_name_are_left_alone(opensearch, index):
+    other = {"mappings": {"properties": {"id": {"type": "keyword"}}}}
+    for name in (f"{index}-eu-2019.11.24", f"{index}-2019.11", f"{index}-x"):
+        opensearch.call("PUT", name, other)
+    driver = opened(opensearch, OpenSearch(index, unique=BY_ID, by=IndexBy.DAY), schema())
+    assert write(driver, table([row(1)]))[0] == []
+    more = OpenSearch(f"{index}-eu", unique=BY_ID, by=IndexBy.MONTH)
+    assert write(opened(opensearch, more, schema()), table([row(2)]))[0] == []
+    assert list(opensearch.documents(f"{index}-eu-2019.11")) == ["2"]
 
 
 def test_an_alias_is_refused(opensearch, index):

@@ -22,12 +22,23 @@ class IndexBy(enum.StrEnum):
     @property
     def time_format(self) -> str:
         """Format of the time in the name of an index."""
-        parts = ["%Y", "%m", "%d", "%H"]
-        return ".".join(parts[: [IndexBy.MONTH, IndexBy.DAY, IndexBy.HOUR].index(self) + 2])
+        return ".".join(("%Y", "%m", "%d", "%H")[: self._parts])
 
-    def pattern(self, index: str) -> str:
-        """Returns the pattern of the names."""
-        return f"{index}-{'.'.join('*' * (self.time_format.count('%')))}"
+    @property
+    def _parts(self) -> int:
+        return 2 + (IndexBy.MONTH, IndexBy.DAY, IndexBy.HOUR).index(self)
+
+    def patterns(self, index: str) -> list[str]:
+        """Returns the patterns of names for a template: of each first digit of a year."""
+        return [f"{index}-{digit}{'.'.join('*' * self._parts)}" for digit in range(10)]
+
+    def is_name(self, name: str, index: str) -> bool:
+        """Whether it is the name of one of the indices, and not such as that of ``index-other``."""
+        time = name.removeprefix(f"{index}-")
+        return (
+            time != name
+            and re.fullmatch(rf"\d{{4}}(\.\d\d){{{self._parts - 1}}}", time) is not None
+        )
 
 
 def is_index_name(name: object) -> bool:

@@ -52,9 +52,9 @@ class Target:
     properties: Properties
 
     @property
-    def pattern(self) -> str:
-        """The index, or the pattern of the names of several."""
-        return self.index if self.by is None else self.by.pattern(self.index)
+    def patterns(self) -> list[str]:
+        """The index, or patterns of the names of several."""
+        return [self.index] if self.by is None else self.by.patterns(self.index)
 
     def changes(self, client: Client) -> list[Change]:
         """Returns what differs from the rows.
@@ -93,13 +93,18 @@ class Target:
         Raises:
             TableMismatchError: if the name is that of an alias or a data stream.
         """
-        answer = client.ask("GET", f"{quote(self.pattern, safe='*')}/_mapping")
+        names = self.index if self.by is None else f"{self.index}-*"
+        answer = client.ask("GET", f"{quote(names, safe='*')}/_mapping")
         if answer.status == _NOT_FOUND:
             return {}
         there = {
             name: index["mappings"].get("properties", {}) for name, index in answer.json().items()
         }
-        if self.by is None and self.index not in there:
+        if self.by is not None:
+            return {
+                name: there[name] for name in sorted(there) if self.by.is_name(name, self.index)
+            }
+        if self.index not in there:
             reason = (
                 f"it is an alias or a data stream, of {', '.join(sorted(there)[:3])}: an id is "
                 "unique within one index alone, so a batch that is repeated after a rollover would "
@@ -124,15 +129,15 @@ class Target:
             missing_fields(self.properties, there),
             [*unfit_fields(self.properties, there)],
         )
-        if not (missing or unfit) and template["index_patterns"] == [self.pattern]:
+        if not (missing or unfit) and template["index_patterns"] == self.patterns:
             return
         inner = {**template.get("template", {}), "mappings": mappings}
-        what = ", ".join(paths(missing)) or "its pattern and fields"
+        what = ", ".join(paths(missing)) or "its patterns and fields"
         body = self._with_pattern({**template, "template": inner})
         yield Change(f"gets {what} in index template {name}", path, body)
 
     def _with_pattern(self, template: dict[str, Any]) -> dict[str, Any]:
-        return {**template, "index_patterns": [self.pattern]}
+        return {**template, "index_patterns": self.patterns}
 
     def _index_changes(self, mappings: dict[str, Properties]) -> Iterator[Change]:
         if self.by is None and not mappings:
