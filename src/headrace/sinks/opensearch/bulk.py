@@ -67,11 +67,16 @@ class _Item(msgspec.Struct):
     error: _Error = msgspec.field(default_factory=_Error)
 
 
+class _Outcome(msgspec.Struct):
+    errors: bool
+
+
 class _Bulk(msgspec.Struct):
     items: list[dict[str, _Item]]
 
 
-_BULK = msgspec.json.Decoder(_Bulk)
+# Of a bulk that was taken whole, nothing else is decoded.
+_OUTCOME, _BULK = msgspec.json.Decoder(_Outcome), msgspec.json.Decoder(_Bulk)
 
 
 @dataclass
@@ -226,7 +231,10 @@ class _Load:
         return places[:0]
 
     def _judged(self, places: Places, size: int, answer: ServerAnswer) -> tuple[Places, str]:
-        answer.json()  # raises what no item is about
+        answer.check()
+        if not _OUTCOME.decode(answer.body).errors:
+            self._size.taken()
+            return places[:0], ""
         items = [next(iter(item.values())) for item in _BULK.decode(answer.body).items]
         if len(items) != len(places):
             raise SinkError(NAME, f"a bulk of {len(places)} documents has {len(items)} answers")

@@ -125,15 +125,23 @@ class ServerAnswer:
             text = self.body[:200].decode(errors="replace")
         return f"{self.status} {text}".strip()
 
+    def check(self) -> None:
+        """Does nothing if the request was carried out.
+
+        Raises:
+            SinkError: if it was not: SinkUnavailableError if it may be later.
+        """
+        if self.status >= 300:  # noqa: PLR2004
+            raise (SinkUnavailableError if self.is_waited_for else SinkError)(NAME, self.reason)
+
     def json(self) -> Any:
         """Returns the body.
 
         Raises:
-            SinkError: if the request was not carried out: SinkUnavailableError if it may be later.
+            SinkError: as :meth:`check`.
         """
-        if self.status < 300:  # noqa: PLR2004
-            return msgspec.json.decode(self.body) if self.body else None
-        raise (SinkUnavailableError if self.is_waited_for else SinkError)(NAME, self.reason)
+        self.check()
+        return msgspec.json.decode(self.body) if self.body else None
 
 
 class Client:

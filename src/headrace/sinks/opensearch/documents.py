@@ -73,7 +73,8 @@ class Documents:
 
     def body(self, places: NDArray[np.int64]) -> bytes:
         """Returns a bulk of some of the documents."""
-        return "".join(self.lines.gather(places).to_list()).encode()
+        body: str = self.lines.gather(places).str.join("").item()
+        return body.encode()
 
 
 def documents_of(rows: pa.Table, spec: DocumentSpec) -> Documents:

@@ -53,7 +53,8 @@ class Server:
         if isinstance(answer, ServerAnswer):
             return answer
         items = [{"create": answer.get(id_, {"status": 201})} for id_ in ids]
-        return ServerAnswer(200, json.dumps({"errors": True, "items": items}).encode())
+        errors = any("error" in item["create"] for item in items)
+        return ServerAnswer(200, json.dumps({"errors": errors, "items": items}).encode())
 
 
 def loaded(server, ids=range(4), max_wait_seconds=600.0, text="x"):
