@@ -197,7 +197,7 @@ class Streams:
 @contextmanager
 def translated_errors() -> Iterator[None]:
     """Errors of the Storage Write API as ours: :class:`SinkUnavailableError` for what may pass."""
-    from google.api_core.exceptions import GoogleAPICallError
+    from google.api_core.exceptions import Aborted, Cancelled, GoogleAPICallError
     from google.auth.exceptions import GoogleAuthError
 
     try:
@@ -206,6 +206,7 @@ def translated_errors() -> Iterator[None]:
         raise SinkUnavailableError(NAME, str(error)) from error
     except GoogleAPICallError as error:
         is_passing = error.code in _PASSING or (error.code or _SERVER_FAULT) >= _SERVER_FAULT
+        is_passing |= isinstance(error, Aborted | Cancelled)
         raise (SinkUnavailableError if is_passing else SinkError)(NAME, error.message) from error
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 
-from headrace.errors import SinkError
+from headrace.errors import SinkError, SinkUnavailableError
 from headrace.sinks.bigquery import connection
 from headrace.sinks.bigquery.connection import (
     NAME,
@@ -48,15 +48,13 @@ def commit_streams(streams: Streams, address: TableAddress, names: Sequence[str]
 
 
 def _committed(streams: Streams, address: TableAddress, paths: Sequence[str]) -> StreamsOutcome:
-    from google.api_core.exceptions import InvalidArgument, NotFound
-
     request = {"parent": address.path, "write_streams": paths}
     try:
         with translated_errors():
             answer = streams.call("batch_commit_write_streams", **request)
+    except SinkUnavailableError:
+        raise
     except SinkError as error:
-        if not isinstance(error.__cause__, InvalidArgument | NotFound):
-            raise
         reason = error.reason
     else:
         if "commit_time" in answer:
