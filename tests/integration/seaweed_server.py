@@ -77,7 +77,7 @@ class SeaweedServer:
         keys = {name: text.reveal() for name, text in self.sinks.items() if name != "catalog"}
         try:
             RestCatalog("tests", **keys).list_namespaces()
-        except (NoSuchNamespaceError, RESTError):
+        except (NoSuchNamespaceError, OSError, RESTError):
             return False
         return True
 
