@@ -157,8 +157,12 @@ class TestBigQuery(SinkContract):
         lab.close()
 
 
-def test_rows_that_bigquery_refuses_are_dead_letters_and_the_others_go_in(faulty):
-    """An append with such a row takes none of its rows; one row in a thousand is refused."""
+def test_rows_that_bigquery_refuses_are_dead_letters_and_the_others_go_in(faulty, proxy):
+    """An append with such a row takes none of its rows; one row in a thousand is refused.
+
+    The proxy leaves what is behind it without an answer: it might arrive when other rows are at its
+    offsets, so these go into another stream.
+    """
     driver = faulty.open()
     writer = driver.writers("a" * 32)
     rows = [row(n, "odd" if n % 1_000 == 500 else "a" * 300) for n in range(10_000)]
@@ -167,6 +171,30 @@ def test_rows_that_bigquery_refuses_are_dead_letters_and_the_others_go_in(faulty
     assert {(each.reason, each.detail) for each in rejected} == {("refused-by-bigquery", "too odd")}
     assert driver.commit(writer.close(), batch(0), 0).rows == 9_990
     assert faulty.ids() == [n for n in range(10_000) if n % 1_000 != 500]
+    assert proxy.calls.count(CREATE) > 1
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_batch_whose_rows_are_all_refused_has_none(faulty, count):
+    driver = faulty.open()
+    writer = driver.writers("a" * 32)
+    rejected = writer.write(table([row(n, "odd") for n in range(count)]))
+    assert [each.index for each in rejected] == list(range(count))
+    assert list(writer.close()) == []
+
+
+def test_a_row_that_is_too_large_for_the_server_is_a_dead_letter_and_the_others_go_in(target):
+    """The stand-in takes 4 MB, as servers of gRPC do by default."""
+    driver = target.open()
+    writer = driver.writers("a" * 32)
+    rows = [row(1), row(2, "x" * 5_000_000), row(3), row(4, "x" * 12_000_000)]
+    rejected = writer.write(table(rows))
+    assert [(each.index, each.reason) for each in rejected] == [
+        (1, "row-too-large"),
+        (3, "row-too-large"),
+    ]
+    driver.commit(writer.close(), batch(0), 0)
+    assert target.ids() == [1, 3]
 
 
 @pytest.mark.parametrize("plan", [LOSE_REQUEST, LOSE_ANSWER])

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
 from headrace.errors import SinkError, SinkUnavailableError
 from headrace.runtime.extras import require_extra
@@ -77,6 +79,9 @@ class Tables:
         SinkError: by each method, if it refuses the request.
     """
 
+    now_ms: int
+    """The server's time at its last answer, in milliseconds since 1970."""
+
     def __init__(self, address: TableAddress) -> None:
         require_extra("bigquery")
         from google.auth.transport.requests import AuthorizedSession
@@ -134,6 +139,7 @@ class Tables:
             raise SinkUnavailableError(NAME, str(error)) from error
         if response.status_code in _PASSING or response.status_code >= _SERVER_FAULT:
             raise SinkUnavailableError(NAME, _message(response))
+        self.now_ms = int(parsedate_to_datetime(response.headers["Date"]).timestamp() * 1000)
         return response
 
 
@@ -185,7 +191,7 @@ class Streams:
                 requests=requests,
                 retry=None,
                 timeout=_APPEND_TIMEOUT_SECONDS,
-                metadata=(("x-goog-request-params", f"write_stream={stream}"),),
+                metadata=(("x-goog-request-params", f"write_stream={quote(stream)}"),),
             )
         )
 
@@ -238,7 +244,8 @@ def _credentials(endpoint: str) -> Any:
     try:
         return default(scopes=_SCOPES)[0]
     except GoogleAuthError as error:
-        raise SinkError(NAME, str(error)) from error
+        # A key file may be replaced at this moment, and a server of metadata not answer yet.
+        raise SinkUnavailableError(NAME, str(error)) from error
 
 
 def _json(response: Response) -> dict[str, Any]:

@@ -98,7 +98,8 @@ class BigQuery(Sink, Provisionable):
             yield Fault(f"BigQuery.table is {self.table!r}", "a table, or dataset.table")
         if self.partition_by is not None and self.partition_by not in _UNITS:
             yield Fault(f"BigQuery.partition_by is {self.partition_by!r}", '"day", "hour", "month"')
-        if not is_a(self.cluster_by, tuple | list) or len(self.cluster_by) > _MAX_CLUSTERING:
+        names = self.cluster_by if is_a(self.cluster_by, tuple | list) else (None,)
+        if len(names) > _MAX_CLUSTERING or not all(is_a(name, str) for name in names):
             yield Fault(f"BigQuery.cluster_by is {self.cluster_by!r}", 'cluster_by=["country"]')
         elif rows.columns is not None:
             yield from self._layout_faults(rows.columns, rows.event_time)

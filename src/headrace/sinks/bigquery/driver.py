@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Sequence
 
 import msgspec
@@ -63,7 +62,7 @@ class BigQueryDriver(SinkDriver):
             dict(transaction.versions),
             [stream.stream for stream in written],
             rows,
-            int(time.time() * 1000),
+            self._keeper.now_ms,
         )
         held = None
         while held is None:

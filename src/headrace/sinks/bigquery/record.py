@@ -43,7 +43,7 @@ class Prepared(msgspec.Struct, frozen=True):
         versions: what it records, by application id.
         streams: names, without the table, of those that it commits.
         rows: in them.
-        at_ms: when it was prepared, in milliseconds since 1970.
+        at_ms: when it was prepared, or before, by BigQuery's clock in milliseconds since 1970.
     """
 
     versions: dict[str, int]
@@ -108,6 +108,11 @@ class RecordKeeper:
         self._tables, self._streams, self._table = tables, streams, address
         self.address = record_address(address, pipeline)
         self._held: Held | None = None
+
+    @property
+    def now_ms(self) -> int:
+        """BigQuery's time at the last answer: clocks of machines may differ by days."""
+        return self._tables.now_ms
 
     def settled(self) -> Held:
         """Returns the record without a commit under way; it is read once, and after a conflict.
@@ -190,7 +195,7 @@ class RecordKeeper:
         said = ((held.resource or {}).get("labels") or {}).get(OUTCOME_LABEL)
         if said == "committed":
             return StreamsOutcome.COMMITTED
-        is_known = time.time() * 1000 - prepared.at_ms <= MAX_STREAM_AGE_MS
+        is_known = self._tables.now_ms - prepared.at_ms <= MAX_STREAM_AGE_MS
         if is_known or said == "void":
             return StreamsOutcome.GONE
         at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(prepared.at_ms / 1000))

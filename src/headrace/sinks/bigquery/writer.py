@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,6 +29,7 @@ ROW_TOO_LARGE, REFUSED = "row-too-large", "refused-by-bigquery"
 # Below the 4 MB that servers of gRPC take by default; BigQuery takes 10 MB at the least.
 _REQUEST_BYTES = 2 * 1024 * 1024
 _MAX_ROW_BYTES = 9 * 1024 * 1024
+_SIZE = re.compile(r"larger than|too large|exceed\w* .*(size|bytes)", re.IGNORECASE)
 _ALREADY_EXISTS = 6
 _PASSING_CODES = frozenset({4, 8, 10, 13, 14})  # of gRPC: may be taken later
 
@@ -52,8 +55,11 @@ class _Part:
 
     def without(self, indexes: set[int]) -> _Part:
         """Returns the rows but for some."""
+        import pyarrow as pa
+
         kept = [index for index in range(len(self.places)) if index not in indexes]
-        return _Part(self.rows.take(kept), [self.places[index] for index in kept])
+        rows = self.rows.take(pa.array(kept, pa.int64()))  # none of no type, if it is empty
+        return _Part(rows, [self.places[index] for index in kept])
 
 
 class StreamWriter:
@@ -71,6 +77,7 @@ class StreamWriter:
         self._streams: Streams | None = None
         self._path = ""
         self._offset = 0
+        self._finished: list[WrittenStream] = []
 
     def write(self, rows: pa.Table) -> list[RejectedRow]:
         """Appends the rows; those that the table does not take are returned.
@@ -92,7 +99,7 @@ class StreamWriter:
         return [rejected[place] for place in sorted(rejected)]
 
     def close(self) -> list[str]:
-        """Finalizes the stream, and returns its name; nothing if it has no rows.
+        """Finalizes the stream, and returns its name; nothing if there are no rows.
 
         Raises:
             SinkUnavailableError: if BigQuery does not answer.
@@ -102,22 +109,27 @@ class StreamWriter:
         if streams is None:
             return []
         try:
-            if not self._offset:
-                return []
-            count = patiently(lambda: self._finalized(streams), connection.TASK_WAIT_SECONDS)
+            self._finish(streams)
         finally:
             streams.close()
-        if count != self._offset:
-            reason = f"stream {self._path} has {count} rows, and {self._offset} were appended"
-            raise SinkError(NAME, reason)
-        name = self._path.rpartition("/")[2]
-        return [msgspec.json.encode(WrittenStream(name, self._offset)).decode()]
+        return [msgspec.json.encode(stream).decode() for stream in self._finished]
 
     def abort(self) -> None:
         """Closes the connection: a stream that is not finalized can't be committed, and expires."""
         streams, self._streams = self._streams, None
         if streams is not None:
             streams.close()
+
+    def _finish(self, streams: Streams) -> None:
+        """Finalizes the stream, if it has rows; the next ones go into another stream."""
+        if self._offset:
+            count = patiently(lambda: self._finalized(streams), connection.TASK_WAIT_SECONDS)
+            if count != self._offset:
+                reason = f"stream {self._path} has {count} rows, and {self._offset} were appended"
+                raise SinkError(NAME, reason)
+            name = self._path.rpartition("/")[2]
+            self._finished.append(WrittenStream(name, self._offset))
+        self._path, self._offset = "", 0
 
     def _finalized(self, streams: Streams) -> int:
         with translated_errors():
@@ -170,23 +182,29 @@ class StreamWriter:
             is behind it, too.
         """
         streams, parts = self._opened(), list(waiting)
-        refused = None
+        refused, too_large, unanswered = None, None, len(parts)
         try:
             with translated_errors():
                 answers = streams.append(self._path, self._requests(parts))
-                for _, answer in zip(parts, answers, strict=False):
-                    # Answers behind a refused one are waited for: what they are about has offsets
-                    # beyond the end of the stream, and must not arrive when others have filled it.
+                for answer in itertools.islice(answers, len(parts)):
+                    unanswered -= 1
                     if refused is None:
                         refused = self._refused(answer, waiting)
-        except SinkError:
-            if refused is None:
+        except SinkError as error:
+            if refused is None and not _is_too_large(error, waiting[0]):
                 raise
-        if refused is not None:
-            return self._taken_out(waiting, refused)
-        if waiting:
+            too_large = error.reason
+        if not waiting:
+            return []
+        if refused is None and too_large is None:
             raise SinkUnavailableError(NAME, "the connection ended before all rows were appended")
-        return []
+        if unanswered:
+            # Requests without an answer may still arrive: at their offsets nothing else may be
+            # sent, since what is there counts as appended.
+            self._finish(streams)
+        if refused is None:
+            return [RejectedRow(waiting.pop(0).places[0], ROW_TOO_LARGE, str(too_large))]
+        return self._taken_out(waiting, refused)
 
     def _refused(self, answer: Any, waiting: list[_Part]) -> dict[int, str] | None:
         """Returns the rows of the first part that are refused; None: it is appended.
@@ -227,6 +245,12 @@ class StreamWriter:
             request.arrow_rows.rows.serialized_record_batch = batch.serialize().to_pybytes()
             offset += len(part.places)
             yield request
+
+
+def _is_too_large(error: SinkError, part: _Part) -> bool:
+    """Whether a request of one row has ended the call, as it is larger than the server takes."""
+    is_large = len(part.places) == 1 and part.rows.nbytes > _REQUEST_BYTES
+    return is_large and _SIZE.search(error.reason) is not None
 
 
 def _cut(part: _Part) -> Iterator[_Part]:
