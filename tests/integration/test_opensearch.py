@@ -339,6 +339,10 @@ def test_a_blocked_index_is_waited_for_with_its_name(opensearch, index):
         with pytest.raises(SinkUnavailableError, match=re.escape(reason)):
             impatient("a" * 32).write(table([row(1)]))
         opensearch.call("PUT", f"{index}/_settings", {f"index.blocks.{block}": None})
+    opensearch.call("POST", f"{index}/_close")
+    with pytest.raises(SinkUnavailableError, match="400 index_closed_exception: closed"):
+        impatient("a" * 32).write(table([row(1)]))
+    opensearch.call("POST", f"{index}/_open")
     assert write(driver, table([row(1)]))[0] == []
     assert list(opensearch.documents(index)) == ["1"]
 

@@ -36,7 +36,8 @@ _IN_FLIGHT = 2
 _MAX_BYTES, _MIN_BYTES, _MORE_BYTES = 8 << 20, 64 << 10, 256 << 10
 _FIRST_DELAY_SECONDS, _MAX_DELAY_SECONDS = 0.1, 5.0
 _CREATED, _CONFLICT, _TOO_LARGE, _BAD_REQUEST = (200, 201), 409, 413, 400
-# What a document is refused for. Others with status 400 are about the index or the cluster.
+# What a document is refused for. Others with status 400, such as that of a closed index, are about
+# the index or the cluster, and wait for an operator.
 _OF_DOCUMENT = {
     "mapper_parsing_exception": "wrong-value",
     "document_parsing_exception": "wrong-value",  # of Elasticsearch since 8.8
@@ -244,7 +245,7 @@ class _Load:
                 continue
             if item.status == _CONFLICT:
                 conflicts += 1
-            elif item.status == _BAD_REQUEST:
+            elif item.status == _BAD_REQUEST and item.error.type in _OF_DOCUMENT:
                 rejected.append(self._rejected(place, item.error))
             else:
                 again.append(place)
@@ -267,18 +268,11 @@ class _Load:
         return int(self._documents.rows[place])
 
     def _rejected(self, place: int, error: _Error) -> RejectedRow:
-        """Returns why a document is none of its index.
-
-        Raises:
-            SinkError: if the index or the cluster is at fault.
-        """
-        reason = _OF_DOCUMENT.get(error.type)
-        if reason is None:
-            raise SinkError(NAME, f"{error.type}: {error.reason}")
+        """Returns why a document is none of its index."""
         if long_term := _LONG_TERM.search(" ".join(error.sentences)):
             detail = f"field {long_term['name']!r} has more than the {long_term[2]} bytes of a term"
             return RejectedRow(self._row(place), "value-too-long", detail)
-        return RejectedRow(self._row(place), reason, self._detail(error))
+        return RejectedRow(self._row(place), _OF_DOCUMENT[error.type], self._detail(error))
 
     def _detail(self, error: _Error) -> str:
         sentences = error.sentences

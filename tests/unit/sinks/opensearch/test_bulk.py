@@ -6,7 +6,7 @@ import re
 import pyarrow as pa
 import pytest
 
-from headrace.errors import SinkError, SinkUnavailableError
+from headrace.errors import SinkUnavailableError
 from headrace.sinks.opensearch.bulk import BulkLoader
 from headrace.sinks.opensearch.client import ServerAnswer
 from headrace.sinks.opensearch.documents import DocumentSpec, documents_of
@@ -126,8 +126,9 @@ def test_a_document_that_is_none_of_its_index_is_named_with_the_servers_reason(e
 
 
 def test_what_is_no_fault_of_a_document_rejects_none():
-    with pytest.raises(SinkError, match="1000"):
-        loaded(Server({"2": {"status": 400, "error": SHARDS}}))
+    full = {"status": 400, "error": SHARDS}
+    with pytest.raises(SinkUnavailableError, match=re.escape("400 validation_exception: this")):
+        loaded(Server({"2": full}, {"2": full}), max_wait_seconds=0.0)
     blocked = {"status": 403, "error": BLOCKED}
     with pytest.raises(SinkUnavailableError, match=re.escape("403 cluster_block_exception: index")):
         loaded(Server({"2": blocked}, {"2": blocked}), max_wait_seconds=0.0)
