@@ -169,7 +169,7 @@ def _texts(rows: pa.Table, spec: DocumentSpec, rejected: dict[int, RejectedRow])
                 texts += json_texts(rows.slice(row, 1), spec.any_fields).to_list()
             except NoJsonError as error:
                 texts.append("")
-                rejected.setdefault(row, RejectedRow(row, "wrong-type", str(error)))
+                rejected.setdefault(row, RejectedRow(row, "wrong-value", str(error)))
         return pl.Series(texts, dtype=pl.String)
 
 

@@ -35,7 +35,7 @@ def json_texts(rows: pa.Table, any_fields: Mapping[str, EventField]) -> pl.Serie
         any_fields: by column, the fields that are or hold an ``Any``.
 
     Raises:
-        NoJsonError: if the text of an ``Any`` is none.
+        NoJsonError: if the text of an ``Any`` is none, or a time beside one is beyond the calendar.
     """
     import polars as pl
 
@@ -98,11 +98,14 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _slow_texts(column: pa.ChunkedArray, name: str, field: EventField | None) -> list[str]:
+    try:
+        values = column.to_pylist(maps_as_pydicts=None if field is None else "lossy")
+    except (OverflowError, ValueError):
+        raise NoJsonError(f"column {name!r} has a time outside the years 1 to 9999") from None
     if field is None:
-        convert, values = map_converter(column.type), column.to_pylist()
+        convert = map_converter(column.type)
     else:
         convert = any_converter(field, lambda text: _raw_json(name, text))
-        values = column.to_pylist(maps_as_pydicts="lossy")
     return [msgspec.json.encode(convert(value)).decode() for value in values]
 
 

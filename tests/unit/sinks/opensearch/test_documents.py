@@ -1,0 +1,32 @@
+"""Rows as documents, without a server."""
+
+import json
+
+import pyarrow as pa
+
+from headrace.sinks.opensearch.documents import DocumentSpec, documents_of
+
+BY_ID = DocumentSpec("clicks", None, None, ("id",), None)
+
+
+def test_a_time_beyond_the_calendar_is_rejected_where_python_would_have_to_hold_it():
+    time = pa.timestamp("us", "UTC")
+    struct = pa.struct([("raw", pa.binary()), ("at", time)])
+    beyond = pa.array([0, 2**60], pa.int64()).cast(time)
+    column = pa.StructArray.from_arrays([pa.array([b"a", b"b"]), beyond], fields=list(struct))
+    documents = documents_of(pa.table({"id": [1, 2], "more": column}), BY_ID)
+    assert [(row.index, row.reason, row.detail) for row in documents.rejected] == [
+        (1, "wrong-value", "column 'more' has a time outside the years 1 to 9999"),
+    ]
+    [line] = documents.lines.to_list()
+    action, source = map(json.loads, line.splitlines())
+    assert action == {"create": {"_index": "clicks", "_id": "1"}}
+    assert source == {"id": 1, "more": {"raw": "YQ==", "at": "1970-01-01T00:00:00Z"}}
+
+
+def test_of_rows_with_one_id_the_first_is_sent_and_of_an_upsert_the_newest():
+    rows = pa.table({"id": [1, 2, 1, 1], "version": [5, 1, 7, 7], "name": ["a", "b", "c", "d"]})
+    appended = documents_of(rows, BY_ID)
+    assert (appended.rows.tolist(), appended.left_out) == ([0, 1], 2)
+    upserted = documents_of(rows, DocumentSpec("clicks", None, None, ("id",), "version"))
+    assert (upserted.rows.tolist(), upserted.left_out) == ([1, 3], 2)
