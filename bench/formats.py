@@ -2,9 +2,9 @@
 
 Values are in memory, and one thread calls the decoder that a read task of the fused path calls, so
 no broker, no Spark and no file is measured. ``json-flat`` are the events of the other benchmarks.
-``json-nested`` are the same fields in classes, a list and a map. ``avro-flat`` are those of
-``json-flat`` in Confluent's wire format. Polars (on all cores) and fastavro read the same values
-without checking them.
+``json-nested`` are the same fields in classes, a list and a map. ``avro-flat`` and
+``protobuf-flat`` are those of ``json-flat`` in Confluent's wire format. Polars (on all cores) and
+fastavro read the same values without checking them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from bench.events import Impression, events
 from bench.results import Row, row
 from headrace import EpochMillis, Json
 from headrace.events.avro import AvroWriter, avro_schema
-from headrace.model import event_schema
+from headrace.events.protobuf_writing import ProtobufWriter, protobuf_text
+from headrace.model import RegisteredSchema, event_schema
 from headrace.pipelines.source.decode import Decoder, decoder_for
 from headrace.pipelines.source.decode.avro import AvroDecoder
 from headrace.pipelines.source.decode.checks import EventTimeBounds, RowChecks
+from headrace.pipelines.source.decode.protobuf import ProtobufDecoder
 
 BENCHMARK = "formats"
 EVENTS = 200_000
@@ -114,10 +116,13 @@ def systems(count: int) -> dict[str, tuple[Decode, list[bytes]]]:
     schema, deep = event_schema(Impression), event_schema(NestedImpression)
     avro = [AvroWriter(schema, 1)(value) for value in flat]
     lookup = {1: avro_schema(schema)}.get
+    registered = RegisteredSchema("PROTOBUF", protobuf_text(schema), id=1)
+    protobuf = [*map(ProtobufWriter(schema, registered), flat)]
     return {
         "json-flat": (decoding(decoder_for(Json(), schema)), flat),
         "json-nested": (decoding(decoder_for(Json(), deep)), [nested(value) for value in flat]),
         "avro-flat": (decoding(AvroDecoder(schema, lookup)), avro),
+        "protobuf-flat": (decoding(ProtobufDecoder(schema, {1: registered}.get)), protobuf),
         "json-flat-polars": (polars_lines, flat),
         "avro-flat-fastavro": (fastavro_rows, avro),
     }

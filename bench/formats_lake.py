@@ -8,6 +8,7 @@ in turn; each run's files are read back and must hold every event once.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -68,7 +69,7 @@ def topic(name: str) -> Topic:
 def encoders(registry: SchemaRegistrySettings) -> dict[str, Callable[[bytes], bytes]]:
     """By format: what makes the value of a record from an event as flat JSON."""
     schema = event_schema(Impression)
-    schema_id = register(registry, "avro-flat-value", avro_schema(schema))
+    schema_id = register(registry, "avro-flat-value", "AVRO", json.dumps(avro_schema(schema)))
     return {"json-flat": bytes, "json-nested": nested, "avro-flat": AvroWriter(schema, schema_id)}
 
 

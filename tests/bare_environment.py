@@ -123,9 +123,21 @@ def _required(start: Distribution, extras: Collection[str]) -> Iterator[tuple[st
 
 def _link(package: Distribution, site: Path) -> None:
     """Links what lies at the top of its files, except commands and compiled modules."""
-    tops = {file.parts[0] for file in package.files or () if not _is_compiled(file)} - {".."}
-    for top in tops:
-        (site / top).symlink_to(str(package.locate_file(top)))
+    files = (file for file in package.files or () if not _is_compiled(file))
+    for top in {_top(package, file) for file in files if file.parts[0] != ".."}:
+        link = site / top
+        link.parent.mkdir(exist_ok=True)
+        if not link.exists():  # of a part of `google` that several packages have
+            link.symlink_to(str(package.locate_file(top)))
+
+
+def _top(package: Distribution, file: PurePath) -> PurePath:
+    """Returns the top of a file, within a folder that packages share, such as `google`."""
+    first = Path(str(package.locate_file(file.parts[0])))
+    is_shared = (
+        first.is_dir() and first.name.isidentifier() and not (first / "__init__.py").exists()
+    )
+    return PurePath(*file.parts[: 2 if is_shared else 1])
 
 
 def _is_compiled(file: PurePath) -> bool:

@@ -16,14 +16,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
-from functools import partial
 from itertools import count
 from random import Random
 from typing import Annotated, Any, ClassVar, Literal, TypedDict
 
 import fastavro
+from tests.contracts.protobuf_fidelity import schema_of, written
 
-from headrace import Avro, EpochMillis, Json, JsonSchema, Precision
+from headrace import Avro, EpochMillis, Json, JsonSchema, Precision, Protobuf
 from headrace.model import Format
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -31,7 +31,7 @@ MICROSECOND, MILLISECOND = timedelta(microseconds=1), timedelta(milliseconds=1)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 _NUMBERS = count()
-FORMATS: Sequence[Format] = (Json(), Json(), Avro(), Avro(), JsonSchema())
+FORMATS: Sequence[Format] = (Json(), Json(), Avro(), Avro(), JsonSchema(), Protobuf(), Protobuf())
 OfAny = Callable[[Any], Any]
 
 ODD_TEXTS = ["", " ", "null", "NaN", "\\N", "\\.", "'", '"', "\\", "a,b\n", "\r\n", "\t", "\0"]
@@ -583,28 +583,32 @@ class Record(Kind):
 SCALARS = [Text(), Choice(), Integer(), Double(), Truth(), Time(), Millis(), Day(), Bytes()]
 
 
-def any_kind(rng: Random, depth: int, *, has_any: bool) -> Kind:
-    """Returns a type of fields; one without an equal in Avro only if ``has_any``."""
+def any_kind(rng: Random, depth: int, of: Format, *, is_item: bool = False) -> Kind:
+    """Returns a type of fields, or of items, that events of a format may have."""
     digits = rng.randint(1, 38)
     choices = [*SCALARS, *SCALARS, *[Exact(digits, rng.randint(0, digits))] * 3]
-    choices += [AnyJson()] * 3 if has_any else []
+    choices += [] if isinstance(of, Avro | Protobuf) else [AnyJson()] * 3
     if depth:
-        inner = any_held(rng, depth - 1, has_any=has_any)
-        nested = [Array(inner), Mapped(inner), any_record(rng, depth - 1, {}, has_any=has_any)]
-        choices += nested * 4
+        choices += [any_record(rng, depth - 1, {}, of)] * 4
+    if depth and not (is_item and isinstance(of, Protobuf)):
+        inner = any_held(rng, depth - 1, of, is_item=True)
+        choices += [Array(inner), Mapped(inner)] * 4
     return rng.choice(choices)
 
 
-def any_held(rng: Random, depth: int, *, has_any: bool) -> Held:
-    """Returns what a field holds. ``Any`` may be null, and absent, by itself."""
-    kind = any_kind(rng, depth, has_any=has_any)
+def any_held(rng: Random, depth: int, of: Format, *, is_item: bool = False) -> Held:
+    """Returns what a field or a list holds. ``Any`` may be null, and absent, by itself."""
+    kind = any_kind(rng, depth, of, is_item=is_item)
+    if isinstance(of, Protobuf) and (is_item or isinstance(kind, Array | Mapped)):
+        return Held(kind, nullable=False)
     return Held(kind, isinstance(kind, AnyJson) or rng.random() < 0.5)
 
 
-def any_record(rng: Random, depth: int, fixed: Mapping[str, Held], *, has_any: bool) -> Record:
+def any_record(rng: Random, depth: int, fixed: Mapping[str, Held], of: Format) -> Record:
     """Returns a class, with the fields of ``fixed`` before its own."""
-    names = rng.sample(ODD_NAMES if has_any else AVRO_NAMES, rng.randint(1, 4))
-    own = {name: any_held(rng, depth, has_any=has_any) for name in names}
+    is_named_freely = not isinstance(of, Avro | Protobuf)
+    names = rng.sample(ODD_NAMES if is_named_freely else AVRO_NAMES, rng.randint(1, 4))
+    own = {name: any_held(rng, depth, of) for name in names}
     return Record(f"Class{next(_NUMBERS)}", {**fixed, **own})
 
 
@@ -630,6 +634,7 @@ class Sending:
     Attributes:
         record: the event class: ``id`` and ``who`` are texts, ``at`` is the event time.
         format: of the records.
+        schema: that they are written with, of Protobuf.
         in_header: whether the ids of their schemas are in headers, where they have any.
         rejects_late: whether events of more than an hour before ``now`` are rejected as late.
         sent: the records.
@@ -637,6 +642,7 @@ class Sending:
 
     record: Record
     format: Format
+    schema: str
     in_header: bool
     rejects_late: bool
     sent: Sequence[Sent]
@@ -648,10 +654,11 @@ def any_sending(rng: Random, now: datetime, most: int) -> Sending:
     Events of more than a day after ``now`` are rejected.
     """
     record_format, rejects_late = rng.choice(FORMATS), rng.random() < 0.5
-    is_avro = isinstance(record_format, Avro)
     time = rng.choice([Time(), Millis()])
     fixed = {"id": Held(Text(), False), "at": Held(time, False), "who": Held(Text(), False)}
-    record = any_record(rng, 2, fixed, has_any=not is_avro)
+    record = any_record(rng, 2, fixed, record_format)
+    is_text = isinstance(record_format, Json | JsonSchema)
+    schema = schema_of(rng, record) if isinstance(record_format, Protobuf) else ""
     tick = MILLISECOND if isinstance(time, Millis) else MICROSECOND
     times = [
         now,
@@ -673,16 +680,20 @@ def any_sending(rng: Random, now: datetime, most: int) -> Sending:
             event = dict(rng.choice(events))
             event |= {"who": f"{event['who']}!"} if fate == "changed" else {}
         reason = _reason(event["at"], now, rejects_late=rejects_late)
-        if fate == "wrong" and not is_avro:
+        if fate == "wrong" and is_text:
             event = record.spoiled(rng, event)
             reason = _bad_in(event).reason
-        write = partial(_avro, record) if is_avro else lambda each: record.text(rng, each).encode()
-        value = write(event)
+        if is_text:
+            value = record.text(rng, event).encode()
+        elif schema:
+            value = b"\0" + written(rng, schema, record, event)
+        else:
+            value = _avro(record, event)
         if fate == "broken":
-            value, reason = rng.choice(_broken(value, is_avro=is_avro))
+            value, reason = rng.choice(_broken(value, record_format))
         sent.append(Sent(value, event, reason))
         events += [] if reason else [event]
-    return Sending(record, record_format, rng.random() < 0.3, rejects_late, sent)
+    return Sending(record, record_format, schema, rng.random() < 0.3, rejects_late, sent)
 
 
 def _reason(at: datetime, now: datetime, *, rejects_late: bool) -> str:
@@ -709,7 +720,10 @@ def _avro(record: Record, event: Mapping[str, Any]) -> bytes:
     return stream.getvalue()
 
 
-def _broken(value: bytes, *, is_avro: bool) -> list[tuple[bytes | None, str]]:
+def _broken(value: bytes, of: Format) -> list[tuple[bytes | None, str]]:
+    null: tuple[None, str] = (None, "null-value")
+    if isinstance(of, Protobuf):
+        return [null, (value[:-1], "not-protobuf"), (value + b"\0", "not-protobuf")]
+    is_avro = isinstance(of, Avro)
     cut = (value[:-1], "not-avro" if is_avro else "not-json")
-    more = value + (b"\0" if is_avro else b" {}")
-    return [(None, "null-value"), cut, (more, "trailing-data")]
+    return [null, cut, (value + (b"\0" if is_avro else b" {}"), "trailing-data")]

@@ -156,12 +156,15 @@ class EventFormatContract(FormatContract):
     @pytest.mark.parametrize(
         ("changes", "reason", "words"),
         [
-            ({"id": None}, "wrong-type", "field 'id' is null, expected a string"),
             ({"id": 7}, "wrong-type", "field 'id' is an integer, expected a string"),
             ({"count": "7"}, "wrong-type", "field 'count' is a string, expected an integer"),
             ({"first": {"sku": 7}}, "wrong-type", "field 'first.sku' is an integer"),
             ({"first": {"sku": "pen"}}, "missing-field", "field 'first.price' is missing"),
-            ({"lines": [LINE, LINE | {"sku": 7}]}, "wrong-type", "field 'lines[1].sku' is"),
+            (
+                {"lines": [LINE, LINE | {"price": Decimal("1.505")}]},
+                "out-of-range",
+                "field 'lines[1].price' is out of range",
+            ),
             (
                 {"first": LINE | {"price": Decimal("1.505")}},
                 "out-of-range",
@@ -183,6 +186,10 @@ class EventFormatContract(FormatContract):
         assert {index: code for index, (code, _) in rejected.items()} == {1: reason}
         assert words in rejected[1][1]
 
+    def test_a_null_is_named_where_none_is_allowed(self):
+        _, rejected = self.judged(ORDER | {"id": None})
+        assert rejected == {0: ("wrong-type", "field 'id' is null, expected a string")}
+
     def test_a_missing_field_is_named(self):
         _, rejected = self.judged({name: ORDER[name] for name in ORDER if name != "id"})
         assert rejected == {0: ("missing-field", "field 'id' is missing, expected a string")}
@@ -199,7 +206,7 @@ class EventFormatContract(FormatContract):
         assert accepted[0].key == b"o1"
 
     def test_an_event_over_http_is_rejected_by_the_same_words(self):
-        wrong = ORDER | {"lines": [LINE, LINE | {"sku": 7}]}
+        wrong = ORDER | {"lines": [LINE, LINE | {"price": Decimal("1.505")}]}
         _, (problem,) = self.sent(wrong)
         assert (problem.code, problem.detail) == self.judged(wrong)[1][0]
 
@@ -212,7 +219,7 @@ class EventFormatContract(FormatContract):
         """What becomes of an event over HTTP."""
         topic = Topic(
             self.topic.name,
-            event=Order,
+            event=self.topic.event,
             format=self.topic.format,
             key="id",
             event_time="at",

@@ -23,6 +23,7 @@ from headrace.model import CONFLICTING_KEY, DeadLetterLimit, envelope
 from headrace.pipelines.source.decode.avro import AvroDecoder
 from headrace.pipelines.source.decode.checks import RowChecks
 from headrace.pipelines.source.decode.json_events import JsonDecoder
+from headrace.pipelines.source.decode.protobuf import ProtobufDecoder
 from headrace.settings import load_settings
 from headrace.settings.document import Document
 from headrace.sinks.opensearch.client import KNOWN_SETTINGS
@@ -84,7 +85,11 @@ def test_every_environment_variable_is_documented(pages: dict[str, str], root: P
 
 
 def test_every_reason_of_a_dead_letter_is_documented(pages: dict[str, str]) -> None:
-    reasons = set(_REASON.findall(f"{JsonDecoder.__doc__}{AvroDecoder.__doc__}{RowChecks.__doc__}"))
+    reasons = set(
+        _REASON.findall(
+            f"{JsonDecoder.__doc__}{AvroDecoder.__doc__}{ProtobufDecoder.__doc__}{RowChecks.__doc__}"
+        )
+    )
     documented = set(_rows(_section(pages["docs/guarantees.md"], "What a record is rejected for")))
     assert documented == reasons
 

@@ -1,4 +1,4 @@
-"""Events of Avro and JSON Schema through a real schema registry, on both paths."""
+"""Events of Avro, JSON Schema and Protobuf through a real schema registry, on both paths."""
 
 import io
 import json
@@ -16,19 +16,33 @@ from click.testing import CliRunner
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf.json_format import ParseDict
+from google.protobuf.message_factory import GetMessageClass
 from tests.integration.flow import NOW_MS, Flow
 from tests.integration.schema_registry_server import SchemaRegistryServer
 from tests.integration.service import Service
 from tests.integration.test_sinks import records
 from tests.waiting import FLUSH_SECONDS
 
-from headrace import Avro, EpochMillis, JsonSchema, Kafka, Lake, Pipeline, Precision, Topic
+from headrace import (
+    Avro,
+    EpochMillis,
+    JsonSchema,
+    Kafka,
+    Lake,
+    Pipeline,
+    Precision,
+    Protobuf,
+    Topic,
+)
 from headrace.cli import main
 from headrace.errors import RegistryUnreachableError
+from headrace.events.protobuf_schemas import protobuf_schema
 from headrace.kafka.client import connected_producer
 from headrace.kafka.schema_registry import SchemaRegistry
-from headrace.model import event_schema
+from headrace.model import RegisteredSchema, event_schema
 from headrace.pipelines.progress import PipelineState
 from headrace.pipelines.source.decode import decoder_for
 from headrace.runtime.ports import free_ports
@@ -334,3 +348,99 @@ def test_json_schema_events_of_other_clients_land_and_bad_ones_are_dead_letters(
     ]
     assert letters[0].value == values[1]
     assert "field 'id' is an integer" in letters[0].detail
+
+
+SHOP_ITEM = 'syntax = "proto3"; package shop; message Item { string sku = 2; string price = 9; }'
+SHOP_ORDER = """
+syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+import "shop/item.proto";
+message Other { int32 x = 1; }
+message Order {
+  repeated shop.Item items = 7;
+  string id = 3;
+  google.protobuf.Timestamp at = 1;
+  optional string note = 4;
+  Order undeclared = 8;
+}
+"""
+
+
+def shop_order(client, topic, indices=b"\x02\x02"):
+    """What writes orders as the second message of a registered schema, which imports another."""
+    client.register_schema("shop-item", Schema(SHOP_ITEM, "PROTOBUF"))
+    reference = SchemaReference("shop/item.proto", "shop-item", 1)
+    registered = Schema(SHOP_ORDER, "PROTOBUF", [reference])
+    schema_id = client.register_schema(f"{topic}-value", registered)
+    files = RegisteredSchema("PROTOBUF", SHOP_ORDER, (("shop/item.proto", SHOP_ITEM),))
+    order_class = GetMessageClass(protobuf_schema(files).message([1]))
+
+    def write(**fields):
+        body = ParseDict(fields, order_class()).SerializeToString()
+        return struct.pack(">bI", 0, schema_id) + indices + body
+
+    return write
+
+
+@pytest.mark.parametrize("path", ["fused", "stepped"])
+def test_protobuf_events_of_other_clients_land_and_bad_ones_are_dead_letters(flow, client, path):
+    topic = Topic(f"{flow.name}-pb", event=Order, format=Protobuf(), event_time="at")
+    flow.create(topic.name, 1)
+    flow.create(topic.dead_letters, 1)
+    write = shop_order(client, topic.name)
+    event = {"at": order(1)["at"].isoformat(), "items": [{"sku": "a", "price": "1.50"}]}
+    first = write(**event, id="o1", note="", undeclared={"id": "x"})
+    values = [first, b"\0\x7f\xff\xff\xff\0", None, first[:-1], write(**event, id="o2")]
+    values.append(write(at=event["at"], items=[{"sku": "a", "price": "x"}]))
+    flow.send(values, topic=topic.name)
+    steps = [with_count] if path == "stepped" else []
+    outcome = flow.run(Pipeline(path, topic, Lake(path, ("day",)), steps=steps))[path]
+    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    rows = sorted(flow.rows(path), key=lambda row: row["id"])
+    assert [(row["id"], row["note"]) for row in rows] == [("o1", ""), ("o2", None)]
+    assert rows[0]["items"] == [{"sku": "a", "price": Decimal("1.50")}]
+    assert rows[0]["at"] == order(1)["at"]
+    letters = [stored.letter for stored in flow.dead(topic.name)]
+    assert [(letter.offset, letter.reason) for letter in letters] == [
+        (1, "unknown-schema"),
+        (2, "null-value"),
+        (3, "not-protobuf"),
+        (5, "wrong-type"),
+    ]
+    assert "field 'items[0].price'" in letters[3].detail
+
+
+def test_protobuf_events_over_http_and_from_a_file_are_what_other_clients_read(
+    broker, registry, client, tmp_path
+):
+    table = f'[schema_registry]\nurl = "{registry.settings.url}"'
+    service = Service(tmp_path, broker.bootstrap_servers, f"-{uuid.uuid4().hex[:6]}", table)
+    flow = AVRO_FLOW.replace("Avro", "Protobuf").format(suffix=service.suffix)
+    (tmp_path / "flow.py").write_text(flow)
+    service.command("apply")
+    name = f"visits{service.suffix}"
+    lines = service.folder / "visits.ndjson"
+    lines.write_text(json.dumps(VISIT | {"id": "v2"}) + "\n")
+    assert service.command("produce", name, str(lines))["sent"] == 1
+    with service.running():
+        answer = service.post("visits", service.token(), json.dumps(VISIT))
+        assert answer.status_code == 202, answer.text
+    registered = client.get_latest_version(f"{name}-value")
+    assert registered.schema.schema_type == "PROTOBUF"
+    text = registered.schema.schema_str
+    visit = GetMessageClass(protobuf_schema(RegisteredSchema("PROTOBUF", text)).message([0]))
+    read = ProtobufDeserializer(visit, {"use.deprecated.format": False})
+    context = SerializationContext(name, MessageField.VALUE)
+    messages = [read(record.value(), context) for record in service.records("visits")]
+    assert {message.id: list(message.pages) for message in messages} == {"v1": [1, 2], "v2": [1, 2]}
+    assert messages[0].at.ToDatetime(UTC) == datetime(2026, 5, 1, 10, tzinfo=UTC)
+    arguments = ("tail", name, "--from", "earliest", "--once", "--json", "--project")
+    shown = CliRunner().invoke(main, [*arguments, str(service.folder)])
+    values = [json.loads(json.loads(line)["value"]) for line in shown.output.splitlines()]
+    assert sorted(value["id"] for value in values) == ["v1", "v2"]
+    (tmp_path / "flow.py").write_text(flow.replace("pages:", "site: str | None\n    pages:"))
+    arguments = [service.headrace, "produce", name, str(lines), "--json", "--project", tmp_path]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "has no field 'site'" in json.loads(done.stdout)["message"]

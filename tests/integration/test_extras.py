@@ -291,7 +291,10 @@ def test_the_extra_postgres_loads_offline_files(bare, postgres, tmp_path):
         assert connection.execute("SELECT count(*) FROM raw_item").fetchone() == (2,)
 
 
-@pytest.mark.parametrize(("extra", "format_"), [("avro", "Avro"), ("jsonschema", "JsonSchema")])
+@pytest.mark.parametrize(
+    ("extra", "format_"),
+    [("avro", "Avro"), ("jsonschema", "JsonSchema"), ("protobuf", "Protobuf")],
+)
 def test_the_extra_of_a_format_writes_events_and_is_named_where_it_is_missing(
     bare, project, extra, format_
 ):

@@ -56,6 +56,7 @@ from headrace import (
     Pipeline,
     Postgres,
     Profiles,
+    Protobuf,
     Source,
     Stats,
     Sum,
@@ -65,8 +66,9 @@ from headrace import (
 )
 from headrace.control.pipeline_rules import pipeline_faults
 from headrace.errors import TableMismatchError
-from headrace.events.avro import AvroTexts
+from headrace.events.avro import AvroTexts, as_read
 from headrace.events.json_schema import json_text
+from headrace.events.protobuf import ProtobufTexts
 from headrace.events.wire_format import HEADER, SCHEMA_ID_HEADER
 from headrace.kafka.client import connected_producer
 from headrace.kafka.cluster import KafkaCluster
@@ -218,6 +220,8 @@ def headers_of(sending: Sending, registry: MockRegistry) -> list[tuple[str, byte
 def schema_id_of(sending: Sending, registry: MockRegistry) -> int | None:
     if isinstance(sending.format, Avro):
         return registry.add(sending.record.avro)
+    if isinstance(sending.format, Protobuf):
+        return registry.add_text(sending.schema, "PROTOBUF")
     return registry.add({}, "JSON") if isinstance(sending.format, JsonSchema) else None
 
 
@@ -366,9 +370,12 @@ def check_kafka(
     arrived = [
         record for chunk in KafkaCluster(site.client).read([sent]) for record in chunk.records
     ]
-    schemas = SchemaRegistry(site.registry.settings).avro_schema
-    is_avro = isinstance(target.format, Avro)
-    text_of = AvroTexts(schemas, topic.schema) if is_avro else json_text
+    schemas = SchemaRegistry(site.registry.settings)
+    text_of = json_text
+    if isinstance(target.format, Avro):
+        text_of = AvroTexts(schemas.avro_schema, topic.schema)
+    elif isinstance(target.format, Protobuf):
+        text_of = ProtobufTexts(schemas.protobuf_schema, as_read(topic.schema))
     for record, (place, event) in zip(arrived, events.items(), strict=True):
         headers = dict(record.headers())
         assert headers["origin"].decode() == f"{topic.name}/0:{range_.start + place}"

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from headrace.control.project import LoadedProject
-from headrace.control.schemas import schema_ids
+from headrace.control.schemas import written_with
 from headrace.control.services import broker_config
 from headrace.errors import (
     AccountMissingError,
@@ -59,8 +59,8 @@ class TopicCheck:
         limits = JsonLimits(ingest.max_depth, ingest.max_keys, ingest.max_string_bytes)
         self._check: EventCheck | None = None
         if topic.event is not None:
-            schema_id = schema_ids([topic], settings).get(topic.name)
-            self._check = EventCheck(topic, limits, time.time, schema_id)
+            written = written_with([topic], settings).get(topic.name)
+            self._check = EventCheck(topic, limits, time.time, written)
         self._account = account
 
     def __call__(self, text: bytes, headers: Headers = ()) -> Accepted | ProblemDetails:

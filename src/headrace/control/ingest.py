@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from headrace.control.project import LoadedProject
-from headrace.control.schemas import schema_ids
+from headrace.control.schemas import written_with
 from headrace.control.services import INGEST_FOLDER, broker_config, ingest_address
 from headrace.errors import (
     BrokerUnreachableError,
@@ -122,7 +122,7 @@ def ingest_config(project: LoadedProject, overrides: Overrides | None = None) ->
         state,
         project.settings.name,
         project.settings.log,
-        schema_ids=schema_ids(topics.values(), project.settings),
+        written_with=written_with(topics.values(), project.settings),
         queries=_query_loader(project),
     )
 

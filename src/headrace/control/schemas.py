@@ -10,33 +10,36 @@ from dataclasses import replace
 from headrace.errors import RegistryUnreachableError
 from headrace.events.avro import SchemaLookup
 from headrace.events.json_schema_comparison import allowed_but_not_taken
-from headrace.events.written import written_schema
-from headrace.kafka.schema_registry import LatestSchema, latest_schema, look_up_schema, register
-from headrace.model import EventSchema, JsonSchema, Registered, Topic
+from headrace.events.protobuf import ProtobufLookup
+from headrace.events.written import WrittenWith
+from headrace.kafka.schema_registry import latest_schema, look_up_avro, look_up_protobuf
+from headrace.model import EventSchema, JsonSchema, Registered, RegisteredSchema, Topic
 from headrace.model.fault import Fault
 from headrace.runtime.extras import require_extra
 from headrace.settings import Settings
+from headrace.sinks.kafka.registered import registered_schema
 from headrace.workers import Worker
 from headrace.workers.function_task import FunctionFactory
 
 _JSON = "JSON"  # the registry's name of JSON Schema
 
 
-def schema_ids(topics: Iterable[Topic], settings: Settings) -> dict[str, int]:
-    """Returns the ids of the schemas of topics, by topic; registers those that are new.
+def written_with(topics: Iterable[Topic], settings: Settings) -> dict[str, WrittenWith]:
+    """Returns what events are written with, by topic; registers schemas that are new.
 
     Raises:
         RegistryUnreachableError: if the registry does not answer.
         SchemaRejectedError: if the registry does not take a schema, such as for its rules of
             compatibility.
+        SchemaMismatchError: if the newest schema of a Protobuf topic can't hold all events.
     """
     registry = settings.schema_registry
     if registry is None:
         return {}
     return {
-        topic.name: register(registry, topic.schema_subject, schema.kind, schema.text)
+        topic.name: written
         for topic in topics
-        if (schema := written_schema(topic)) is not None
+        if (written := registered_schema(topic, registry)) is not None
     }
 
 
@@ -65,11 +68,11 @@ def schema_warnings(topics: Iterable[Topic], settings: Settings) -> Iterator[Fau
                 yield Fault(message, "declare the class so, unless no sender does that")
 
 
-def _not_taken(latest: LatestSchema, schema: EventSchema) -> Iterable[str]:
+def _not_taken(latest: RegisteredSchema, schema: EventSchema) -> Iterable[str]:
     if latest.kind != _JSON:
         return [f"events are {latest.kind}, and not JSON"]
     try:
-        referenced = {name: json.loads(text) for name, text in latest.referenced.items()}
+        referenced = {name: json.loads(text) for name, text in reversed(latest.referenced)}
         phrases = allowed_but_not_taken(json.loads(latest.text), referenced, schema)
         return dict.fromkeys(phrases)
     except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
@@ -90,7 +93,13 @@ def require_extras(topics: Iterable[Topic]) -> None:
 def schema_lookup(settings: Settings) -> SchemaLookup | None:
     """Returns the project's registry as a function, which can be pickled; ``None`` without one."""
     registry = settings.schema_registry
-    return None if registry is None else functools.partial(look_up_schema, registry)
+    return None if registry is None else functools.partial(look_up_avro, registry)
+
+
+def protobuf_lookup(settings: Settings) -> ProtobufLookup | None:
+    """Returns the project's registry as a function of its schemas of Protobuf, as the other."""
+    registry = settings.schema_registry
+    return None if registry is None else functools.partial(look_up_protobuf, registry)
 
 
 def with_schemas(worker: Worker, settings: Settings) -> Worker:
@@ -103,4 +112,5 @@ def with_schemas(worker: Worker, settings: Settings) -> Worker:
     if not isinstance(task, FunctionFactory) or not task.needs_schemas:
         return worker
     require_extras(task.topics)
-    return replace(worker, task=replace(task, schemas=schema_lookup(settings)))
+    schemas, protobuf = schema_lookup(settings), protobuf_lookup(settings)
+    return replace(worker, task=replace(task, schemas=schemas, protobuf=protobuf))

@@ -8,18 +8,19 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from headrace.control.schemas import schema_lookup
+from headrace.control.schemas import protobuf_lookup, schema_lookup
 from headrace.control.services import broker_config
 from headrace.errors import TopicMissingError
 from headrace.events.avro import AvroTexts
 from headrace.events.json_schema import json_text
+from headrace.events.protobuf import ShownMessages
 from headrace.events.rejection import Rejection
 from headrace.events.times import milliseconds_since_1970
 from headrace.events.wire_format import framed
 from headrace.kafka.client import ClientConfig, consumer, describe, offsets_since, watermarks
 from headrace.kafka.range_reader import read_ranges
 from headrace.kafka.tail import TailedRecord, follow, tailed
-from headrace.model import Avro, Format, OffsetRange, Raw, Registered, TopicPartition
+from headrace.model import Avro, Format, OffsetRange, Protobuf, Raw, Registered, TopicPartition
 from headrace.runtime.extras import require_extra
 from headrace.settings import Settings
 
@@ -36,7 +37,7 @@ class TailOptions:
         start: where to begin.
         limit: number of records after which it ends; ``None``: no limit.
         until_end: end with the records that the topic holds now, instead of waiting for more.
-        record_format: of the topic: values of Avro and JSON Schema are shown as JSON; what is none
+        record_format: of the topic: values of registered formats are shown as JSON; what is none
             stays as it is.
 
     Raises:
@@ -94,6 +95,9 @@ def _text_of(settings: Settings, record_format: Format) -> _TextOf | None:
     if lookup is None or not isinstance(record_format, Registered):
         return None
     require_extra(record_format.extra)
+    if isinstance(record_format, Protobuf):
+        shown = protobuf_lookup(settings)
+        return None if shown is None else ShownMessages(shown)
     return AvroTexts(lookup) if isinstance(record_format, Avro) else json_text
 
 

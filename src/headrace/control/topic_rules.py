@@ -22,6 +22,7 @@ from headrace.model import (
     Format,
     Json,
     Partitioning,
+    Protobuf,
     Raw,
     Registered,
     Topic,
@@ -37,8 +38,7 @@ _RESERVED_COLUMNS = RECORD_COLUMNS | {RESCUED_COLUMN}
 TIME_TYPES = frozenset({FieldType.TIMESTAMP, FieldType.MILLIS})
 ID_TYPES = frozenset({FieldType.STRING})
 KEY_TYPES = frozenset({FieldType.STRING, FieldType.LONG})
-_AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_AVRO_NAMES = "Avro allows A to Z, a to z, 0 to 9 and _"
+_BINARY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 _ROLES = (
     ("key", KEY_TYPES, "str or int"),
@@ -54,7 +54,7 @@ def topic_faults(topic: Topic, settings: Settings) -> Iterator[Fault]:
     yield from _config_faults(topic)
     yield from _event_faults(topic)
     yield from _registry_faults(topic, settings)
-    yield from _avro_faults(topic)
+    yield from _binary_faults(topic)
     yield from envelope_faults(topic, schema_of(topic))
 
 
@@ -127,7 +127,9 @@ def _config_faults(topic: Topic) -> Iterator[Fault]:
 def _format_faults(topic: Topic) -> Iterator[Fault]:
     where = f"topic {topic.name!r}: format"
     if topic.format is not None and not is_a(topic.format, Format):
-        yield Fault(f"{where} is {topic.format!r}", "Json(), Avro(), JsonSchema() or Raw()")
+        yield Fault(
+            f"{where} is {topic.format!r}", "Json(), Avro(), JsonSchema(), Protobuf() or Raw()"
+        )
     elif topic.event is None and isinstance(topic.format, Json | Registered):
         yield Fault(f"{where} {topic.format!r} without an event class", "event=..., or Raw()")
     elif topic.event is not None and isinstance(topic.format, Raw):
@@ -142,25 +144,53 @@ def _registry_faults(topic: Topic, settings: Settings) -> Iterator[Fault]:
         )
 
 
-def _avro_faults(topic: Topic) -> Iterator[Fault]:
-    if isinstance(topic.format, Avro) and (schema := schema_of(topic)) is not None:
-        yield from _avro_field_faults(schema.name, schema, "")
+def _binary_faults(topic: Topic) -> Iterator[Fault]:
+    if isinstance(topic.format, Avro | Protobuf) and (schema := schema_of(topic)) is not None:
+        yield from _binary_field_faults(type(topic.format).__name__, schema.name, schema, "")
+    if isinstance(topic.format, Protobuf) and schema is not None:
+        yield from _protobuf_field_faults(schema.name, schema, "")
 
 
-def _avro_field_faults(event: str, schema: EventSchema, prefix: str) -> Iterator[Fault]:
-    if not _AVRO_NAME.fullmatch(schema.name):
+def _protobuf_field_faults(event: str, schema: EventSchema, prefix: str) -> Iterator[Fault]:
+    """Yields what Protobuf has no form for: nulls and lists within lists, and null lists."""
+    for field in schema.fields:
+        path = prefix + field.name
+        held = field if field.element is None else field.element
+        if field.element is not None and field.nullable:
+            message = (
+                f"{event}.{path} can be null, which is an empty {field.type.value} in Protobuf"
+            )
+            yield Fault(message, "drop `| None`", path)
+        if field.element is not None and (held.nullable or held.element is not None):
+            what = "null" if held.nullable else "lists"
+            message = (
+                f"{event}.{path} may hold {what}, which no {field.type.value} of Protobuf does"
+            )
+            yield Fault(message, "declare a class with that field, and hold its instances", path)
+        elif held.schema is not None:
+            yield from _protobuf_field_faults(event, held.schema, f"{path}.")
+
+
+def _binary_field_faults(
+    kind: str, event: str, schema: EventSchema, prefix: str
+) -> Iterator[Fault]:
+    if not _BINARY_NAME.fullmatch(schema.name):
         where = f"{event}.{prefix}".rstrip(".")
-        yield Fault(f"{where}: {schema.name!r} is no name in Avro", _AVRO_NAMES)
+        yield Fault(f"{where}: {schema.name!r} is no name in {kind}", _names(kind))
     for field in schema.fields:
         inner, path = field, prefix + field.name
-        if not _AVRO_NAME.fullmatch(field.name):
-            yield Fault(f"{event}.{path} is no name in Avro", _AVRO_NAMES, path)
+        if not _BINARY_NAME.fullmatch(field.name):
+            yield Fault(f"{event}.{path} is no name in {kind}", _names(kind), path)
         while inner.element is not None:
             inner, path = inner.element, f"{path}[]"
         if inner.type is FieldType.JSON:
-            yield Fault(f"{event}.{path} is Any, which Avro has no type for", "declare str", path)
+            yield Fault(f"{event}.{path} is Any, which {kind} has no type for", "declare str", path)
         if inner.schema is not None:
-            yield from _avro_field_faults(event, inner.schema, f"{path}.")
+            yield from _binary_field_faults(kind, event, inner.schema, f"{path}.")
+
+
+def _names(kind: str) -> str:
+    return f"{kind} allows A to Z, a to z, 0 to 9 and _"
 
 
 def _event_faults(topic: Topic) -> Iterator[Fault]:

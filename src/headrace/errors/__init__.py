@@ -16,6 +16,7 @@ HeadraceError                         base
 ├── ExtraMissingError                 an optional dependency is not installed
 ├── BrokerUnreachableError            kafka: the broker does not respond; retried
 ├── RegistryUnreachableError          the schema registry does not respond; retried
+├── SchemaMismatchError               the newest schema can't hold all events of a class
 ├── SchemaRejectedError               the schema registry rejects the schema of an event class
 ├── AuthenticationError               the cluster rejects the login; never retried
 ├── AuthorizationError                an ACL is missing; never retried

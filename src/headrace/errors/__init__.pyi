@@ -39,6 +39,7 @@ from .kafka import (
     InstanceIdInUseError,
     RecordsUnreadableError,
     RegistryUnreachableError,
+    SchemaMismatchError,
     SchemaRejectedError,
     TopicChangeError,
 )
@@ -272,6 +273,7 @@ __all__ = [
     "ReprocessRunningError",
     "RetentionPassedError",
     "SampleError",
+    "SchemaMismatchError",
     "SchemaRejectedError",
     "ServerStartError",
     "ServiceRunningError",

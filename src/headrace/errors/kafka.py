@@ -37,6 +37,19 @@ class RegistryUnreachableError(FactsError):
 
 
 @dataclass(eq=False)
+class SchemaMismatchError(FactsError):
+    """The newest schema of a subject can't hold all events of the event class."""
+
+    url: str
+    subject: str
+    reason: str
+
+    @property
+    def remedy(self) -> str:
+        return "Register a version that has the fields of the class, or correct the class."
+
+
+@dataclass(eq=False)
 class SchemaRejectedError(FactsError):
     """The schema registry rejects the schema of an event class."""
 

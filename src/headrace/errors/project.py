@@ -56,7 +56,7 @@ class UnknownFormatError(FactsError):
 
     @property
     def remedy(self) -> str:
-        return "Json(), Avro(), JsonSchema() and Raw() are the formats of topics."
+        return "Json(), Avro(), JsonSchema(), Protobuf() and Raw() are the formats of topics."
 
 
 @dataclass(eq=False)

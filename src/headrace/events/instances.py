@@ -22,11 +22,12 @@ from headrace.errors import InvalidRecordError, UnknownFormatError
 from headrace.events.avro import AvroTexts, SchemaLookup, as_read
 from headrace.events.json_schema import json_text
 from headrace.events.parser import event_parser
+from headrace.events.protobuf import ProtobufLookup, ProtobufTexts
 from headrace.events.rejection import out_of_bounds, rejection
 from headrace.events.repeated_keys import parsed_again
 from headrace.events.values import reader_of, without_null
 from headrace.events.wire_format import framed
-from headrace.model import Avro, EpochMillis, FieldType, Json, JsonSchema, Raw
+from headrace.model import Avro, EpochMillis, FieldType, Json, JsonSchema, Protobuf, Raw
 
 if TYPE_CHECKING:
     from headrace.model import EventField, EventSchema, Topic
@@ -64,7 +65,10 @@ class _UnreadableError(Exception):
 
 
 def event_reader(
-    topic: Topic, clock: Callable[[], float] = time.time, schemas: SchemaLookup | None = None
+    topic: Topic,
+    clock: Callable[[], float] = time.time,
+    schemas: SchemaLookup | None = None,
+    protobuf: ProtobufLookup | None = None,
 ) -> EventReader:
     """Returns what reads record values of ``topic``.
 
@@ -77,10 +81,11 @@ def event_reader(
         topic: whose event class, format and bounds count.
         clock: tells the time of day, in seconds, which late bounds are counted from.
         schemas: by which the values of an Avro topic are read.
+        protobuf: by which the values of a Protobuf topic are read.
 
     Raises:
         UnknownFormatError: if the topic's format is none of the formats.
-        ValueError: if the topic is Avro, and there are no schemas.
+        ValueError: if the topic is Avro or Protobuf, and there are no schemas.
     """
     record_format = topic.record_format
     if topic.event is None or topic.schema is None:
@@ -94,12 +99,22 @@ def event_reader(
             return _JsonSchemaReader(_JsonReader(topic, topic.event, topic.schema, clock))
         case Avro():
             if schemas is None:
-                message = f"topic {topic.name!r} is Avro, and there are no schemas to read it with"
-                raise ValueError(message)
+                raise _no_schemas(topic)
             read_json = _JsonReader(topic, topic.event, as_read(topic.schema), clock)
-            return _AvroReader(read_json, AvroTexts(schemas, topic.schema))
+            return _BinaryReader(read_json, AvroTexts(schemas, topic.schema))
+        case Protobuf():
+            if protobuf is None:
+                raise _no_schemas(topic)
+            schema = as_read(topic.schema)
+            read_json = _JsonReader(topic, topic.event, schema, clock)
+            return _BinaryReader(read_json, ProtobufTexts(protobuf, schema))
         case _:
             raise UnknownFormatError(record_format)
+
+
+def _no_schemas(topic: Topic) -> ValueError:
+    what = f"topic {topic.name!r} is {type(topic.record_format).__name__}"
+    return ValueError(f"{what}, and there are no schemas to read it with")
 
 
 class _ValueReader:
@@ -166,10 +181,10 @@ class _JsonSchemaReader:
         return self._read_json(json_text(framed(value, headers)))
 
 
-class _AvroReader:
-    """Reads Avro values by way of their JSON texts, as pipelines do."""
+class _BinaryReader:
+    """Reads Avro and Protobuf values by way of their JSON texts."""
 
-    def __init__(self, read_json: _JsonReader, json_text: AvroTexts) -> None:
+    def __init__(self, read_json: _JsonReader, json_text: AvroTexts | ProtobufTexts) -> None:
         self._read_json, self._json_text = read_json, json_text
 
     def needs_lookup(self, value: bytes | None, headers: Headers = ()) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.errors import UnknownFormatError
 from headrace.events.avro import AvroWriter, avro_schema
 from headrace.events.json_schema import JsonSchemaWriter, json_schema
-from headrace.model import Avro, Json, JsonSchema, Raw
+from headrace.events.protobuf_writing import ProtobufWriter, protobuf_text
+from headrace.model import Avro, EventSchema, Json, JsonSchema, Protobuf, Raw, RegisteredSchema
 
 if TYPE_CHECKING:
     from headrace.model import Topic
@@ -18,19 +19,11 @@ EventWriter = Callable[[bytes], bytes]
 """Returns the value of a record for the JSON text of an event that was accepted."""
 
 
-class WrittenSchema(NamedTuple):
-    """A schema as it is registered.
-
-    Attributes:
-        kind: the registry's name of its language.
-        text: the schema.
-    """
-
-    kind: str
-    text: str
+WrittenWith: TypeAlias = int | RegisteredSchema
+"""The id of the schema of a class, or, of Protobuf, the registered schema."""
 
 
-def written_schema(topic: Topic) -> WrittenSchema | None:
+def written_schema(topic: Topic) -> RegisteredSchema | None:
     """Returns the schema that events of a topic are written with; None: they name none.
 
     Raises:
@@ -40,31 +33,35 @@ def written_schema(topic: Topic) -> WrittenSchema | None:
         return None
     match topic.record_format:
         case Avro():
-            return WrittenSchema("AVRO", json.dumps(avro_schema(topic.schema)))
+            return RegisteredSchema("AVRO", json.dumps(avro_schema(topic.schema)))
         case JsonSchema():
-            return WrittenSchema("JSON", json.dumps(json_schema(topic.schema)))
+            return RegisteredSchema("JSON", json.dumps(json_schema(topic.schema)))
+        case Protobuf():
+            return RegisteredSchema("PROTOBUF", protobuf_text(topic.schema))
         case Json() | Raw():
             return None
         case _:
             raise UnknownFormatError(topic.record_format)
 
 
-def event_writer(topic: Topic, schema_id: int | None) -> EventWriter | None:
+def event_writer(topic: Topic, written: WrittenWith | None) -> EventWriter | None:
     """Returns what writes the events of a topic; None: their JSON texts are the values.
 
     Args:
         topic: of the events.
-        schema_id: of its :func:`written_schema`, in the registry; None of other topics.
+        written: with what, in the registry; None of topics without a :func:`written_schema`.
 
     Raises:
-        ValueError: if there is an id and no schema, or no id of one.
+        ValueError: if a topic has a schema and none of its kind is given, or the other way round;
+            of Protobuf also if the schema can't hold all events of the class.
     """
-    record_format, schema = topic.record_format, topic.schema
-    is_written = schema is not None and not isinstance(record_format, Json | Raw)
-    if is_written != (schema_id is not None):
-        raise ValueError(f"topic {topic.name!r} is {record_format}, schema {schema_id}")
-    if schema is None or schema_id is None:
-        return None
-    if isinstance(record_format, JsonSchema):
-        return JsonSchemaWriter(schema, schema_id)
-    return AvroWriter(schema, schema_id)
+    match topic.record_format, topic.schema, written:
+        case Avro(), EventSchema() as schema, int(schema_id):
+            return AvroWriter(schema, schema_id)
+        case JsonSchema(), EventSchema() as schema, int(schema_id):
+            return JsonSchemaWriter(schema, schema_id)
+        case Protobuf(), EventSchema() as schema, RegisteredSchema() as registered:
+            return ProtobufWriter(schema, registered)
+        case Json() | Raw(), _, None:
+            return None
+    raise ValueError(f"topic {topic.name!r} is {topic.record_format}, schema {written}")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headrace.events.written import WrittenWith
 from headrace.ingest.queries.backend import QueryLoader
 from headrace.model import Topic
 from headrace.settings import IngestSettings
@@ -23,7 +24,7 @@ class IngestConfig:
         project: its name.
         log: file that every process of the service logs to, beside stderr.
         log_format: of the lines, ``text`` or ``json``.
-        schema_ids: of the schemas that events of Avro topics are written with, by topic.
+        written_with: what events of registered formats are written with, by topic.
         queries: makes the backend of standing queries; ``None``: the project declares none.
     """
 
@@ -34,5 +35,5 @@ class IngestConfig:
     project: str
     log: Path
     log_format: str = "text"
-    schema_ids: Mapping[str, int] = field(default_factory=dict)
+    written_with: Mapping[str, WrittenWith] = field(default_factory=dict)
     queries: QueryLoader | None = None

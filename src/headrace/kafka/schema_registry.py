@@ -12,12 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 from headrace.errors import HeadraceError, RegistryUnreachableError, SchemaRejectedError
+from headrace.model import RegisteredSchema
 from headrace.runtime.extras import require_extra
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ CLIENT_CONFIG: Mapping[str, Any] = {
 _UNKNOWN_SECONDS = 30.0
 _MAX_UNKNOWN = 10_000  # ids that are remembered; a topic of garbage may hold any number
 _AVRO = "AVRO"
-_EXTRAS = {_AVRO: "avro", "JSON": "jsonschema"}
+_PROTOBUF = "PROTOBUF"
+_EXTRAS = {_AVRO: "avro", "JSON": "jsonschema", _PROTOBUF: "protobuf"}
 _SHARED: dict[tuple[str, ...], SchemaRegistry] = {}
 _REJECTED = (HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
 # No such subject, version, or schema: the codes that only a registry answers with. The status 404
@@ -92,24 +94,9 @@ def register(settings: SchemaRegistrySettings, subject: str, kind: str, text: st
         raise RegistryUnreachableError(settings.url, f"{type(error).__name__}: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class LatestSchema:
-    """The newest version of a subject.
-
-    Attributes:
-        kind: the registry's name of the language of the schema.
-        text: the schema.
-        referenced: texts of those that it refers to, by the names that it uses for them.
-    """
-
-    kind: str
-    text: str
-    referenced: Mapping[str, str]
-
-
 def latest_schema(
     settings: SchemaRegistrySettings, subject: str, extra: str
-) -> LatestSchema | None:
+) -> RegisteredSchema | None:
     """Returns the newest schema of a subject; None: the registry has none.
 
     Args:
@@ -125,11 +112,7 @@ def latest_schema(
         version = _answer(client.get_latest_version, subject)
         if version is None:
             return None
-        schema = version.schema
-        texts = _referenced(client, schema)
-        named = {r.name: texts[r.subject, r.version] for r in schema.references or ()}
-        referenced = {name: text for name, text in named.items() if text is not None}
-        return LatestSchema(schema.schema_type or _AVRO, _text(schema), referenced)
+        return replace(_registered(client, version.schema), id=version.schema_id or 0)
 
 
 @contextmanager
@@ -159,9 +142,16 @@ def shared_registry(settings: SchemaRegistrySettings) -> SchemaRegistry:
     return _SHARED.setdefault(key, SchemaRegistry(settings))
 
 
-def look_up_schema(settings: SchemaRegistrySettings, schema_id: SchemaId) -> Any | None:
+def look_up_avro(settings: SchemaRegistrySettings, schema_id: SchemaId) -> Any | None:
     """Returns :meth:`SchemaRegistry.avro_schema` of the registry that this process shares."""
     return shared_registry(settings).avro_schema(schema_id)
+
+
+def look_up_protobuf(
+    settings: SchemaRegistrySettings, schema_id: SchemaId
+) -> RegisteredSchema | None:
+    """Returns :meth:`SchemaRegistry.protobuf_schema` of the registry that this process shares."""
+    return shared_registry(settings).protobuf_schema(schema_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +161,14 @@ class _Unreadable:
     reason: str
 
 
-def _avro(schema: Any) -> Any:
+def _read(schema: Any) -> Any:
     if not isinstance(schema, _Unreadable):
         return schema
     raise ValueError(schema.reason)
 
 
 class SchemaRegistry:
-    """Looks up Avro schemas, each once. It may be used by several threads at a time.
+    """Looks up schemas, each once. It may be used by several threads at a time.
 
     Args:
         settings: where it is.
@@ -189,7 +179,7 @@ class SchemaRegistry:
         self, settings: SchemaRegistrySettings, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._settings, self._clock = settings, clock
-        self._schemas: dict[SchemaId, Any] = {}
+        self._schemas: dict[tuple[str, SchemaId], Any] = {}
         self._unknown: dict[SchemaId, float] = {}
         self._lock = threading.Lock()
 
@@ -205,38 +195,53 @@ class SchemaRegistry:
             RegistryUnreachableError: if the registry does not answer, or refuses to, or something
                 else answers in its place.
         """
+        return self._looked_up(_AVRO, schema_id, _parsed)
+
+    def protobuf_schema(self, schema_id: SchemaId) -> RegisteredSchema | None:
+        """Returns a schema of Protobuf, as :meth:`avro_schema` does.
+
+        Raises:
+            ValueError: if the schema is not Protobuf, or refers to one that is not there.
+            ExtraMissingError: if the extra ``protobuf`` is not installed.
+            RegistryUnreachableError: as :meth:`avro_schema`.
+        """
+        schema: RegisteredSchema | None = self._looked_up(_PROTOBUF, schema_id, lambda text: text)
+        return schema
+
+    def _looked_up(
+        self, kind: str, schema_id: SchemaId, read: Callable[[RegisteredSchema], Any]
+    ) -> Any | None:
         # Threads that need the same schema wait for one request, instead of making one each.
         with self._lock:
-            if schema_id in self._schemas:
-                return _avro(self._schemas[schema_id])
+            if (kind, schema_id) in self._schemas:
+                return _read(self._schemas[kind, schema_id])
             if self._clock() < self._unknown.get(schema_id, 0.0):
                 return None
-            schema = self._look_up(schema_id)
+            schema = self._requested(kind, schema_id)
             if schema is None:
                 if len(self._unknown) >= _MAX_UNKNOWN:
                     self._unknown.clear()
                 self._unknown[schema_id] = self._clock() + _UNKNOWN_SECONDS
-            else:
-                self._schemas[schema_id] = schema
-            return _avro(schema)
+                return None
+            if isinstance(schema, RegisteredSchema):
+                schema = read(schema)
+            self._schemas[kind, schema_id] = schema
+            return _read(schema)
 
-    def _look_up(self, schema_id: SchemaId) -> Any | None:
+    def _requested(self, kind: str, schema_id: SchemaId) -> RegisteredSchema | _Unreadable | None:
         # Most processes look up one or two schemas: no connection is kept for the next one.
-        with _asking(self._settings, _EXTRAS[_AVRO]) as client:
+        with _asking(self._settings, _EXTRAS[kind]) as client:
             by_number = isinstance(schema_id, int)
             get = client.get_schema if by_number else client.get_schema_by_guid
             schema = _answer(get, schema_id if by_number else str(schema_id))
             if schema is None:
                 return None
-            if schema.schema_type != _AVRO:
-                return _Unreadable(f"it is of the type {schema.schema_type}, and not {_AVRO}")
-            text, referenced = _text(schema), _referenced(client, schema)
-        for (subject, version), referenced_text in referenced.items():
-            if referenced_text is None:
-                return _Unreadable(
-                    f"it refers to version {version} of {subject!r}, which the registry lacks"
-                )
-        return _parsed(text, [text for text in referenced.values() if text is not None])
+            if schema.schema_type != kind:
+                return _Unreadable(f"it is of the type {schema.schema_type}, and not {kind}")
+            try:
+                return _registered(client, schema)
+            except LookupError as error:
+                return _Unreadable(str(error.args[0]))
 
 
 def _answer(request: Callable[..., Any], *of: Any) -> Any | None:
@@ -263,32 +268,37 @@ def _text(schema: Schema) -> str:
     return text
 
 
-def _referenced(
-    client: SchemaRegistryClient, schema: Schema
-) -> dict[tuple[str | None, int | None], str | None]:
-    """Returns by subject and version the texts of what a schema refers to, None where it is gone.
+def _registered(client: SchemaRegistryClient, schema: Schema) -> RegisteredSchema:
+    """Returns a schema with the texts of what it refers to, and of what those refer to.
 
-    Schemas that these refer to are among them.
+    Raises:
+        LookupError: if one of them is not there.
     """
-    texts: dict[tuple[str | None, int | None], str | None] = {}
-    references = [*(schema.references or ())]
-    while references:
-        reference = references.pop()
-        place = reference.subject, reference.version
+    texts: dict[tuple[str | None, str | None, int | None], str] = {}
+    text, references = _text(schema), [*(schema.references or ())]
+    for reference in references:  # which grows
+        place = reference.name, reference.subject, reference.version
         if place in texts:
             continue
-        version = _answer(client.get_version, *place)
-        texts[place] = None if version is None else _text(version.schema)
-        references += () if version is None else version.schema.references or ()
-    return texts
+        version = _answer(client.get_version, reference.subject, reference.version)
+        if version is None:
+            raise LookupError(
+                f"it refers to version {reference.version} of {reference.subject!r}, which the "
+                "registry lacks"
+            )
+        texts[place] = _text(version.schema)
+        references += version.schema.references or ()
+    referenced = tuple((str(name), referred) for (name, _, _), referred in texts.items())
+    return RegisteredSchema(schema.schema_type or _AVRO, text, referenced)
 
 
-def _parsed(text: str, referenced: list[str]) -> Any:
+def _parsed(registered: RegisteredSchema) -> Any:
     try:
-        schema = json.loads(text)
-        if not referenced:
+        schema = json.loads(registered.text)
+        if not registered.referenced:
             return schema
-        return _WrittenOut([schema, *map(json.loads, referenced)]).of(schema, "")
+        referenced = [json.loads(text) for _, text in registered.referenced]
+        return _WrittenOut([schema, *referenced]).of(schema, "")
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         return _Unreadable(f"it is no schema of Avro's ({error})")
 

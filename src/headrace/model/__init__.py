@@ -13,7 +13,16 @@ from headrace.model.event import (
     readable_schema,
     value_at,
 )
-from headrace.model.format import Avro, Format, Json, JsonSchema, Raw, Registered
+from headrace.model.format import (
+    Avro,
+    Format,
+    Json,
+    JsonSchema,
+    Protobuf,
+    Raw,
+    Registered,
+    RegisteredSchema,
+)
 from headrace.model.partitioning import (
     ByAccount,
     ByField,
@@ -66,9 +75,11 @@ __all__ = [
     "Partition",
     "Partitioning",
     "Precision",
+    "Protobuf",
     "Random",
     "Raw",
     "Registered",
+    "RegisteredSchema",
     "Source",
     "Spread",
     "Start",

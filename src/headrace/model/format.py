@@ -47,7 +47,36 @@ class JsonSchema:
     extra: ClassVar[str] = "jsonschema"
 
 
-Registered: TypeAlias = Avro | JsonSchema
+@dataclass(frozen=True)
+class Protobuf:
+    """Each record value is a message of Protobuf after the id of its schema and its place in that.
+
+    The schema registry of the project knows the schema; the event class is compared with its
+    message by the names of fields. Needs the extra ``headrace[protobuf]``. An event class of such a
+    topic has no field of type ``Any``, and its lists and maps can't be null.
+    """
+
+    extra: ClassVar[str] = "protobuf"
+
+
+Registered: TypeAlias = Avro | JsonSchema | Protobuf
 """Formats whose records name a schema of the schema registry, each with an extra of its own."""
 
 Format: TypeAlias = Json | Registered | Raw
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema of a schema registry.
+
+    Attributes:
+        kind: the registry's name of its language: ``AVRO``, ``JSON`` or ``PROTOBUF``.
+        text: the schema.
+        referenced: names and texts of the schemas that it and these refer to, the nearest first.
+        id: its number; 0: it has not been asked for by that.
+    """
+
+    kind: str
+    text: str
+    referenced: tuple[tuple[str, str], ...] = ()
+    id: int = 0

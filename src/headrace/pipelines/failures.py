@@ -17,6 +17,7 @@ from headrace.errors import (
     ReferenceTooLargeError,
     RefusedError,
     RegistryUnreachableError,
+    SchemaMismatchError,
     SchemaRejectedError,
     SinkUnavailableError,
     StepError,
@@ -64,6 +65,7 @@ _PERMANENT_ERRORS = (
     StorageError,
     ProfileStoreError,
     RecordRejectedError,
+    SchemaMismatchError,
     SchemaRejectedError,
 )
 # Spark waits 10 to 15 seconds for a process that it has started, and for a connection of one.

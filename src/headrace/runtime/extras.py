@@ -23,6 +23,10 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "jsonschema": ("attrs", "authlib", "cachetools", "certifi", "httpx2"),
     "opensearch": ("urllib3",),
     "postgres": ("psycopg",),
+    "protobuf": (
+        *("attrs", "authlib", "cachetools", "certifi", "httpx2"),
+        *("google.protobuf", "google.type", "grpc_tools"),
+    ),
     "queries": ("datasketches", "pyarrow", "sqlglot"),
     "recount": ("duckdb",),
     "redis": ("redis",),

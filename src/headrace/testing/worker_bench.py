@@ -17,7 +17,15 @@ from headrace.errors import WorkerStateError
 from headrace.events.event_json import event_json
 from headrace.events.wire_format import SchemaId
 from headrace.events.written import EventWriter, event_writer, written_schema
-from headrace.model import DeadLetter, EventSchema, Topic, TopicPartition, value_at
+from headrace.model import (
+    DeadLetter,
+    EventSchema,
+    Protobuf,
+    RegisteredSchema,
+    Topic,
+    TopicPartition,
+    value_at,
+)
 from headrace.testing.bench_instance import BenchInstance, FedRecord, SentRecord
 from headrace.testing.stepped_loop import SteppedLoop
 from headrace.workers.function_task import FunctionFactory
@@ -260,22 +268,26 @@ def _with_writers(worker: Worker) -> tuple[dict[str, EventWriter], Worker]:
 
     The place of a topic among those of the worker is the id of its schema.
     """
-    schemas = {
-        number: schema
+    schemas: dict[SchemaId, RegisteredSchema] = {
+        number: dataclasses.replace(schema, id=number)
         for number, topic in enumerate(worker.topics)
         if (schema := written_schema(topic)) is not None
     }
-    writers = {
-        topic.name: writer
-        for number, topic in enumerate(worker.topics)
-        if (writer := event_writer(topic, number if number in schemas else None)) is not None
-    }
+    writers = {}
+    for number, topic in enumerate(worker.topics):
+        schema = schemas.get(number)
+        is_whole = isinstance(topic.record_format, Protobuf)
+        writer = event_writer(topic, schema if is_whole or schema is None else schema.id)
+        if writer is not None:
+            writers[topic.name] = writer
     if writers and isinstance(worker.task, FunctionFactory):
-        by_id: dict[SchemaId, Any] = {
-            number: json.loads(schema.text) for number, schema in schemas.items()
+        avro: dict[SchemaId, Any] = {
+            number: json.loads(schema.text)
+            for number, schema in schemas.items()
+            if schema.kind == "AVRO"
         }
         worker = dataclasses.replace(
-            worker, task=dataclasses.replace(worker.task, schemas=by_id.get)
+            worker, task=dataclasses.replace(worker.task, schemas=avro.get, protobuf=schemas.get)
         )
     return writers, worker
 

@@ -15,6 +15,7 @@ from headrace.workers.task import RecordStatusObserver, WorkerRecord, WorkerTask
 if TYPE_CHECKING:
     from headrace.events.avro import SchemaLookup
     from headrace.events.instances import EventReader
+    from headrace.events.protobuf import ProtobufLookup
 
 Function: TypeAlias = Callable[..., Any]
 Readers: TypeAlias = "Mapping[str, EventReader]"
@@ -153,11 +154,13 @@ class FunctionFactory:
         topics: that the worker reads.
         schemas: by which values of registered formats are read; ``None`` in a declaration, which
             knows no schema registry.
+        protobuf: the same of Protobuf topics.
     """
 
     function: Function
     topics: tuple[Topic, ...] = ()
     schemas: SchemaLookup | None = None
+    protobuf: ProtobufLookup | None = None
 
     def __call__(self) -> FunctionTask:
         """Returns a task."""
@@ -167,7 +170,7 @@ class FunctionFactory:
 
     # What is cached is left out: it is made of classes that only this process has.
     def __reduce__(self) -> tuple[type[FunctionFactory], tuple[Any, ...]]:
-        return FunctionFactory, (self.function, self.topics, self.schemas)
+        return FunctionFactory, (self.function, self.topics, self.schemas, self.protobuf)
 
     @property
     def needs_schemas(self) -> bool:
@@ -190,4 +193,5 @@ class FunctionFactory:
         from headrace.events.instances import event_reader  # declaring a worker needs no parser
 
         topics = self.topics if self._takes.event else ()
-        return {topic.name: event_reader(topic, schemas=self.schemas) for topic in topics}
+        reader = functools.partial(event_reader, schemas=self.schemas, protobuf=self.protobuf)
+        return {topic.name: reader(topic) for topic in topics}

@@ -294,9 +294,27 @@ STORES = f'{DATABASE}[sinks.profiles]\nurl = "redis://127.0.0.1:1/0"\n'
             3,
         ),
         ("t = Topic('t', format=Avro())", "format Avro() without an event class", 1),
+        (
+            "class E:\n    x: list[int] | None\nt = Topic('t', event=E, format=Protobuf())",
+            "E.x can be null, which is an empty list in Protobuf",
+            2,
+        ),
+        (
+            "class E:\n    x: dict[str, int | None]\nt = Topic('t', event=E, format=Protobuf())",
+            "E.x may hold null, which no map of Protobuf does",
+            2,
+        ),
+        (
+            (
+                "class I:\n    x: list[list[int]]\nclass E:\n    i: list[I]\n"
+                "t = Topic('t', event=E, format=Protobuf())"
+            ),
+            "E.i.x may hold lists, which no list of Protobuf does",
+            2,
+        ),
     ],
 )
-def test_an_event_that_avro_can_not_hold_is_a_problem_at_its_own_line(
+def test_an_event_that_its_format_can_not_hold_is_a_problem_at_its_own_line(
     problems, body, message, line
 ):
     head = HEAD.replace("import *\n", "import *\nfrom typing import Any\n", 1)

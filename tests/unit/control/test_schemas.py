@@ -8,11 +8,12 @@ import pytest
 from pyspark import cloudpickle
 from tests.mock_registry import MockRegistry
 
-from headrace.control.schemas import schema_ids, schema_warnings, with_schemas
-from headrace.errors import ExtraMissingError
+from headrace.control.schemas import schema_warnings, with_schemas, written_with
+from headrace.errors import ExtraMissingError, SchemaMismatchError
 from headrace.events.avro import AvroWriter, avro_schema
 from headrace.events.json_schema import json_schema
-from headrace.model import Avro, JsonSchema, Topic
+from headrace.events.protobuf_writing import protobuf_text
+from headrace.model import Avro, JsonSchema, Protobuf, Topic
 from headrace.runtime import extras
 from headrace.settings import Settings
 from headrace.workers import worker
@@ -52,17 +53,35 @@ def registry():
 
 def test_only_avro_topics_have_a_schema_and_others_ask_for_nothing(registry):
     settings = replace(SETTINGS, schema_registry=registry.settings)
-    assert schema_ids([PLAIN, RAW], settings) == {}
+    assert written_with([PLAIN, RAW], settings) == {}
     assert registry.requests == []
-    assert schema_ids([PLAIN, AVRO, RAW], settings) == {"orders": 1}
+    assert written_with([PLAIN, AVRO, RAW], settings) == {"orders": 1}
     assert registry.requests == ["POST /subjects/orders-value/versions?normalize=False"]
 
 
 def test_the_schema_of_a_json_schema_topic_is_registered_as_json(registry):
     settings = replace(SETTINGS, schema_registry=registry.settings)
-    assert schema_ids([JSON], settings) == {"json-orders": 1}
+    assert written_with([JSON], settings) == {"json-orders": 1}
     [(text, kind)] = registry.schemas
     assert (json.loads(text), kind) == (json_schema(JSON.schema), "JSON")
+
+
+def test_the_newest_schema_of_a_protobuf_topic_is_used_and_else_one_is_registered(registry):
+    settings = replace(SETTINGS, schema_registry=registry.settings)
+    topic = Topic("pb-orders", event=Order, format=Protobuf())
+    written = written_with([topic], settings)["pb-orders"]
+    assert (written.id, written.text) == (1, protobuf_text(topic.schema))
+    assert registry.schemas == [(written.text, "PROTOBUF")]
+    registry.subjects["pb-orders-value"] = 'syntax = "proto3"; message M { string id = 12; }'
+    registry.kinds["pb-orders-value"] = "PROTOBUF"
+    assert "id = 12" in written_with([topic], settings)["pb-orders"].text
+    registry.subjects["pb-orders-value"] = 'syntax = "proto3"; message M { string name = 1; }'
+    with pytest.raises(SchemaMismatchError, match="message M has no field 'id'"):
+        written_with([topic], settings)
+    registry.kinds["pb-orders-value"] = "AVRO"
+    with pytest.raises(SchemaMismatchError, match="is AVRO, and not PROTOBUF"):
+        written_with([topic], settings)
+    assert len(registry.schemas) == 1
 
 
 def test_what_a_registered_json_schema_allows_and_the_class_rejects_is_a_warning(registry):

@@ -225,6 +225,23 @@ def test_a_user_is_told_to_the_registry_and_the_password_to_nobody_else(server):
     assert "hunter2" not in str(raised.value)
 
 
+def test_a_schema_of_protobuf_has_the_files_that_it_imports_at_any_depth(server):
+    server.subjects |= {"a": 'import "b.proto";', "b": "message B {}"}
+    server.add_text(server.subjects["a"], "PROTOBUF", **{"b.proto": "b"})
+    schema_id = server.add_text('import "a.proto";', "PROTOBUF", **{"a.proto": "a"})
+    registry = SchemaRegistry(server.settings)
+    for _ in range(2):
+        found = registry.protobuf_schema(schema_id)
+        assert found.text == 'import "a.proto";'
+        assert dict(found.referenced) == {"a.proto": 'import "b.proto";', "b.proto": "message B {}"}
+    assert len(server.requests) == 3
+    with pytest.raises(ValueError, match="it is of the type PROTOBUF, and not AVRO"):
+        registry.avro_schema(schema_id)
+    gone = server.add_text('import "gone.proto";', "PROTOBUF", **{"gone.proto": "gone"})
+    with pytest.raises(ValueError, match="it refers to version 1 of 'gone', which the registry"):
+        registry.protobuf_schema(gone)
+
+
 def test_a_schema_is_known_by_its_guid_too(server):
     server.add({"type": "string"})
     guid = server.guid(server.add(SCHEMA))
@@ -238,7 +255,7 @@ def test_the_latest_schema_of_a_subject_has_the_texts_that_it_refers_to_by_their
     server.add_text(server.subjects["orders-value"], "JSON", **{"item.json": "item"})
     latest = latest_schema(server.settings, "orders-value", "jsonschema")
     assert latest.text == '{"$ref": "item.json"}'
-    assert latest.referenced == {"item.json": '{"type": "string"}'}
+    assert dict(latest.referenced) == {"item.json": '{"type": "string"}'}
     assert latest_schema(server.settings, "other", "jsonschema") is None
 
 

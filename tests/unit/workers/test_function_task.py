@@ -12,8 +12,8 @@ import pytest
 from pyspark import cloudpickle
 
 from headrace.errors import RegistryUnreachableError
-from headrace.kafka.schema_registry import look_up_schema
-from headrace.model import Avro, JsonSchema, Topic
+from headrace.kafka.schema_registry import look_up_avro
+from headrace.model import Avro, JsonSchema, Protobuf, Topic
 from headrace.settings import SchemaRegistrySettings, Secret
 from headrace.testing import Outcome, WorkerBench
 from headrace.workers import DeadLetters, KeyHash, Worker, WorkerRecord, worker
@@ -87,6 +87,20 @@ def test_a_function_is_given_the_events_of_a_json_schema_topic():
     assert [letter.reason for letter in bench.dead_letters] == ["not-an-object"]
 
 
+def test_a_function_is_given_the_events_of_a_protobuf_topic():
+    topic = Topic("pb-orders", event=Order, format=Protobuf(), key="customer")
+    seen = []
+
+    @worker(topic=topic, on_failure=DeadLetters())
+    async def take(order: Order):
+        seen.append(order)
+
+    with WorkerBench(take) as bench:
+        bench.feed({"customer": "ann", "price": 7}, b"\0\0\0\0\x00\0\x08")
+    assert seen == [Order("ann", 7)]
+    assert [letter.reason for letter in bench.dead_letters] == ["not-protobuf"]
+
+
 def test_tombstones_of_a_compacted_topic_are_left_out_of_its_events_and_counted():
     seen = []
 
@@ -140,7 +154,7 @@ def test_a_registry_that_does_not_answer_ends_the_instance_and_makes_no_dead_let
 
 def test_the_schemas_of_a_worker_travel_with_its_function():
     settings = SchemaRegistrySettings("http://registry", "ann", Secret("hunter2"))
-    factory = dataclasses.replace(charge_avro.task, schemas=partial(look_up_schema, settings))
+    factory = dataclasses.replace(charge_avro.task, schemas=partial(look_up_avro, settings))
     copy = cloudpickle.loads(cloudpickle.dumps(factory))
     assert copy.schemas.args[0].url == "http://registry"
     assert copy.needs_schemas
@@ -252,7 +266,7 @@ def test_a_factory_is_pickled_without_what_it_made():
     factory()
     copy = cloudpickle.loads(cloudpickle.dumps(factory))
     assert copy.topics == (ORDERS,)
-    assert copy.__dict__.keys() == {"function", "topics", "schemas"}
+    assert copy.__dict__.keys() == {"function", "topics", "schemas", "protobuf"}
 
 
 # -- what tasks share -----------------------------------------------------------------------------

@@ -140,8 +140,8 @@ def tail(session: Session, topic: str, *, start: TailFrom, limit: int | None, on
     It also ends when the command that reads its output does: `headrace tail T | head -1`.
 
     TOPIC is any topic of the cluster, also one of dead letters (TOPIC.dead). No consumer group
-    is joined and no offset is committed. Values of Avro and JSON Schema topics of the
-    project are shown as JSON.
+    is joined and no offset is committed. Values of Avro, JSON Schema and Protobuf topics
+    of the project are shown as JSON.
     """
     from headrace.control.tail import TailOptions, tail_topic
 

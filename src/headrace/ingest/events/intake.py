@@ -62,7 +62,7 @@ class EventIntake:
         self._gate, self._acceptance = gate, acceptance
         self._counters, self._accounts = counters, accounts
         self._checks = {
-            name: EventCheck(topic, structure, time.time, config.schema_ids.get(name))
+            name: EventCheck(topic, structure, time.time, config.written_with.get(name))
             for name, topic in config.topics.items()
         }
         # Threads of its own: what waits for Kafka or a disk in the default pool delays no body.

@@ -20,7 +20,7 @@ from headrace.events import (
     parse_time,
     rejection,
 )
-from headrace.events.written import event_writer
+from headrace.events.written import WrittenWith, event_writer
 from headrace.ingest.events.fast_path import FastPathReader
 from headrace.ingest.events.json_limits import JsonLimits, JsonLimitsCheck
 from headrace.ingest.http.problem import ProblemDetails
@@ -111,12 +111,12 @@ class EventCheck:
     """
 
     def __init__(
-        self, topic: Topic, limits: JsonLimits, clock: Clock, schema_id: int | None = None
+        self, topic: Topic, limits: JsonLimits, clock: Clock, written: WrittenWith | None = None
     ) -> None:
-        """Events of a registered format are written with the schema that has ``schema_id``."""
+        """Events of a registered format are written ``written`` with its schema."""
         if topic.schema is None:
             raise ValueError(f"topic {topic.name!r} carries raw bytes")
-        self._encode = event_writer(topic, schema_id)
+        self._encode = event_writer(topic, written)
         self._topic, self._schema = topic, topic.schema
         self._plain = FastPathReader(topic.schema, limits, topic.event_time)
         self._id_slot = self._plain.slots.get(topic.event_id or "")

@@ -23,6 +23,7 @@ from headrace.sinks.kafka.columns import arrow_columns, declared_columns, differ
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headrace.events.written import WrittenWith
     from headrace.settings import SchemaRegistrySettings, Secret
 
 
@@ -90,14 +91,15 @@ class Kafka(Sink, Reprocessable):
             ExtraMissingError: if the extra of the topic's format is not installed.
             RegistryUnreachableError: if the schema registry does not answer.
             SchemaRejectedError: if it rejects the schema.
+            SchemaMismatchError: if the newest schema of a Protobuf topic can't hold all events.
         """
         from headrace.sinks.kafka.writer import KafkaDriver, TopicWriter
 
         for fault in differences(self.topic, arrow_columns(schema)):
             raise TableMismatchError(self.label, f"{fault.message}: {fault.remedy}")
-        schema_id = _registered_schema(self.topic, context.registry)
+        written = _written_with(self.topic, context.registry)
         client = dict(context.client)
-        writers = functools.partial(TopicWriter, self.topic, client, schema_id=schema_id)
+        writers = functools.partial(TopicWriter, self.topic, client, written=written)
         return KafkaDriver(writers)
 
     def reprocessing_fault(
@@ -127,15 +129,13 @@ def _is_readable(topic: Topic) -> bool:
     return True
 
 
-def _registered_schema(topic: Topic, registry: SchemaRegistrySettings | None) -> int | None:
-    """Returns the id of the schema that events are written with; None of other formats."""
-    from headrace.events.written import written_schema
-    from headrace.kafka.schema_registry import register
+def _written_with(topic: Topic, registry: SchemaRegistrySettings | None) -> WrittenWith | None:
+    """Returns what events are written with; None of formats without a schema."""
+    from headrace.sinks.kafka.registered import registered_schema
 
-    schema = written_schema(topic)
-    if schema is None:
+    if not isinstance(topic.record_format, Registered):
         return None
     if registry is None:
         why = f"its format is {topic.record_format}, and the project has no schema registry"
         raise SinkError(f"topic {topic.name}", why)
-    return register(registry, topic.schema_subject, schema.kind, schema.text)
+    return registered_schema(topic, registry)

@@ -19,6 +19,7 @@ from headrace.sinks.kafka.records import RecordsOf, batch_size_at_most, batch_si
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headrace.events.written import WrittenWith
     from headrace.kafka.sending import ProducerRecord
 
 
@@ -51,7 +52,7 @@ class TopicWriter:
         topic: where to.
         client: librdkafka's settings.
         task_id: is of no use here.
-        schema_id: of the schema that events are written with; None: their format has none.
+        written: the schema that events are written with; None: their format has none.
     """
 
     def __init__(
@@ -59,13 +60,13 @@ class TopicWriter:
         topic: Topic,
         client: Mapping[str, str],
         task_id: str,  # noqa: ARG002
-        schema_id: int | None = None,
+        written: WrittenWith | None = None,
     ) -> None:
         from headrace.events.written import event_writer
         from headrace.kafka.record_limits import max_batch_bytes
 
         self._client = client
-        self._records = RecordsOf(topic, writer=event_writer(topic, schema_id))
+        self._records = RecordsOf(topic, writer=event_writer(topic, written))
         self._max_bytes = max_batch_bytes(topic)
         self._sent = 0
 

@@ -51,21 +51,20 @@ def arrow_schema(schema: EventSchema) -> pa.Schema:
 
 
 def _columns_of(fields: Iterable[EventField]) -> pa.Schema:
-    return pa.schema([pa.field(field.name, _arrow_type(field)) for field in fields])
+    return pa.schema([pa.field(field.name, arrow_type(field)) for field in fields])
 
 
-def _arrow_type(field: EventField) -> pa.DataType:
+def arrow_type(field: EventField) -> pa.DataType:
+    """Returns the type of the column of a field."""
     match field.type:
         case FieldType.DECIMAL:
             return pa.decimal128(field.precision.digits, field.precision.scale)
         case FieldType.STRUCT:
-            return pa.struct(
-                [pa.field(member.name, _arrow_type(member)) for member in field.fields]
-            )
+            return pa.struct([pa.field(member.name, arrow_type(member)) for member in field.fields])
         case FieldType.LIST:
-            return pa.list_(_arrow_type(field.item))
+            return pa.list_(arrow_type(field.item))
         case FieldType.MAP:
-            return pa.map_(pa.string(), _arrow_type(field.item))
+            return pa.map_(pa.string(), arrow_type(field.item))
     return _ARROW_TYPES[field.type]
 
 
@@ -109,7 +108,7 @@ def _builder(field: EventField, *, can_be_null: bool) -> _Builder:
     if field.type in (FieldType.LONG, FieldType.MILLIS):
         make = _integers if field.type is FieldType.LONG else _millis
         return lambda values: (make(values, can_be_null), ())
-    read, kind = reader_of(field), _arrow_type(field)
+    read, kind = reader_of(field), arrow_type(field)
     if read is None:
         return lambda values: (pa.array(values, kind), ())
     return partial(_read, read, kind, field.nullable)
@@ -173,7 +172,7 @@ class _Structs:
         if field.schema is None:
             raise TypeError(field.type)
         self._fields = _Fields(slots(field.schema), can_be_null=can_be_null)
-        self._members = list(_arrow_type(field))
+        self._members = list(arrow_type(field))
         self._can_be_null = can_be_null
 
     def __call__(self, values: list[Any]) -> _Column:

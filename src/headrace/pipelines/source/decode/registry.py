@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from headrace.errors import UnknownFormatError
-from headrace.model import Avro, EventSchema, Format, Json, JsonSchema, Raw
+from headrace.model import Avro, EventSchema, Format, Json, JsonSchema, Protobuf, Raw
 from headrace.pipelines.source.decode.decoder import Decoder
 from headrace.settings import SchemaRegistrySettings
 
@@ -28,12 +28,12 @@ def decoder_for(
     Args:
         record_format: of the topic.
         schema: of its events; ``None``: they are raw bytes.
-        registry: where the schemas of Avro are.
+        registry: where the schemas of Avro and Protobuf are.
         needed: names of the fields whose columns are looked at; None: all. There may be others.
 
     Raises:
         UnknownFormatError: if ``record_format`` is none of the formats.
-        ValueError: if there is no registry for Avro.
+        ValueError: if there is no registry for Avro or Protobuf.
     """
     match record_format:
         case Raw():
@@ -44,6 +44,8 @@ def decoder_for(
             return _raw_decoder() if schema is None else _json_schema_decoder(schema, needed)
         case Avro():
             return _raw_decoder() if schema is None else _avro_decoder(schema, registry, needed)
+        case Protobuf():
+            return _raw_decoder() if schema is None else _protobuf_decoder(schema, registry)
         case _:
             raise UnknownFormatError(record_format)
 
@@ -75,6 +77,15 @@ def _avro_decoder(
     if registry is None:
         raise ValueError("Avro has no schema registry")
     return AvroDecoder(schema, shared_registry(registry).avro_schema, needed)
+
+
+def _protobuf_decoder(schema: EventSchema, registry: SchemaRegistrySettings | None) -> Decoder:
+    from headrace.kafka.schema_registry import shared_registry
+    from headrace.pipelines.source.decode.protobuf import ProtobufDecoder
+
+    if registry is None:
+        raise ValueError("Protobuf has no schema registry")
+    return ProtobufDecoder(schema, shared_registry(registry).protobuf_schema)
 
 
 def columns_for(schema: EventSchema | None) -> pa.Schema:
