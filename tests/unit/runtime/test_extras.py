@@ -13,6 +13,9 @@ _MODULES_OF_OTHER_NAMES = {
     "cassandra_driver": "cassandra",
     "google_auth": "google.auth",
     "google_cloud_bigquery_storage": "google.cloud.bigquery_storage_v1",
+    "googleapis_common_protos": "google.type",
+    "grpcio_tools": "grpc_tools",
+    "protobuf": "google.protobuf",
 }
 
 
