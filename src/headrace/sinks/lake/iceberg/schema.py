@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import Schema
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import index_name_by_id
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 
 from headrace.sinks.lake.data_file import WriteSpec
@@ -16,6 +17,7 @@ from headrace.sinks.lake.layout import TimeUnit
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionField
+    from pyiceberg.schema import Schema as IcebergSchema
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.update.spec import UpdateSpec
 
@@ -69,6 +71,21 @@ def missing_values(metadata: TableMetadata, spec: WriteSpec) -> str | None:
     return next(
         (field.name for field in fields if field.required and field.name not in names), None
     )
+
+
+def changed_column(then: IcebergSchema, now: IcebergSchema, names: Iterable[str]) -> str | None:
+    """Returns a column or nested field that has another name now, or is gone; None: there is none.
+
+    A field that was dropped and added again is another one: files name fields by their ids.
+
+    Args:
+        then: columns of the table before.
+        now: its columns.
+        names: of the columns to look at.
+    """
+    present = index_name_by_id(now)
+    before = index_name_by_id(then.select(*names))
+    return next((name for id_, name in before.items() if present.get(id_) != name), None)
 
 
 def add_partitions(update: UpdateSpec, spec: WriteSpec) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.table import Transaction as IcebergTransaction
+from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId
 from pyiceberg.typedef import Record
 
 from headrace.errors import SinkError, TableMismatchError
@@ -31,6 +32,7 @@ from headrace.sinks.lake.iceberg.positions import (
 from headrace.sinks.lake.iceberg.schema import (
     PresentIceberg,
     add_partitions,
+    changed_column,
     file_schema,
     missing_values,
     partitions_of,
@@ -44,6 +46,7 @@ from headrace.sinks.lake.table_schema import (
 )
 
 if TYPE_CHECKING:
+    from pyiceberg.schema import Schema as IcebergSchema
     from pyiceberg.table.metadata import TableMetadata
 
 TABLE_PROPERTIES = {
@@ -61,12 +64,17 @@ class SentOnce(IcebergTransaction):
     """A transaction that pyiceberg neither sends again nor clears up after.
 
     Sent again it would not look at positions. What it deletes after a conflict may be in the table:
-    a proxy on the way can have sent the request twice, and passed on the second answer.
+    a proxy on the way can have sent the request twice, and passed on the second answer. It collides
+    with a change of columns or partitions: files were written for those that the table had.
     """
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
         self._known: tuple[object, TableMetadata] | None = None
+        columns, partitions = table.metadata.current_schema_id, table.metadata.default_spec_id
+        same_columns = AssertCurrentSchemaId.model_validate({"current-schema-id": columns})
+        same_partitions = AssertDefaultSpecId.model_validate({"default-spec-id": partitions})
+        self._stage((), (same_columns, same_partitions))
 
     @property
     def table_metadata(self) -> TableMetadata:
@@ -100,6 +108,7 @@ class IcebergTable:
         self._place = place
         self._declared = replace(declared, root=place.uri)
         self._table: Table | None = None
+        self._columns: IcebergSchema | None = None
         self._seen: Mark | None = None
         self._sent: set[str] = set()
         self._folder: TableFolder | None = None
@@ -134,6 +143,7 @@ class IcebergTable:
         table = self._place.retrying(self._grown)
         spec = written_spec(table, self._declared)
         self._table, self._seen = table, Mark.head(table.metadata)
+        self._columns = table.schema()
         self._folder = TableFolder(spec.root, spec.storage_options)
         return spec
 
@@ -179,7 +189,8 @@ class IcebergTable:
         Raises:
             SinkError: if the table records neither what is expected nor ``versions``, or another
                 writer has taken rows from it meanwhile.
-            TableMismatchError: if another engine has changed the partitioning meanwhile.
+            TableMismatchError: if another engine has changed the partitioning meanwhile, or a
+                column that the rows have.
             SinkUnavailableError: if the catalog does not answer; the batch may be in the table.
         """
         batch = Transaction(versions, expected, metadata)
@@ -193,8 +204,7 @@ class IcebergTable:
         table = self._current()
         if not _stands_at(table.metadata, batch.expected):
             return self._has_committed(table.metadata, batch.versions, own)
-        # Another engine may have changed it since the start.
-        check_partitioning(self._declared, partitions_of(table.metadata, self._declared))
+        self._check_unchanged(table.metadata)
         self._table = None  # after a failure it is read again
         self._attempt(table, files, batch, own)
         self._table, self._seen = table, Mark.head(table.metadata)
@@ -213,6 +223,17 @@ class IcebergTable:
                 raise SinkError(self._place.uri, reason)
             self._table, self._seen = table, Mark.head(table.metadata)
         return self._table
+
+    def _check_unchanged(self, metadata: TableMetadata) -> None:
+        """Raises TableMismatchError if files of this driver no longer fit the table."""
+        check_partitioning(self._declared, partitions_of(metadata, self._declared))
+        if self._columns is None or metadata.current_schema_id == self._columns.schema_id:
+            return
+        names = table_schema(self._declared).names
+        if (name := changed_column(self._columns, metadata.schema(), names)) is not None:
+            reason = f"another engine has dropped or renamed column {name!r} since the start"
+            raise TableMismatchError(self._place.uri, reason)
+        self._changes(metadata)
 
     def _attempt(
         self, table: Table, files: Sequence[WrittenFile], batch: Transaction, own: list[int]

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.expressions import GreaterThanOrEqual
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.transforms import HourTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import StringType
 
@@ -262,6 +263,37 @@ class TestColumns:
         with pytest.raises(TableMismatchError, match="'owner' may not be null"):
             self.open(context, [("id", pa.int64())])
 
+    @pytest.mark.parametrize("is_added", [False, True])
+    def test_a_column_that_another_engine_drops_beside_a_driver_is_refused(self, lab, is_added):
+        driver = lab.open()
+        commit(driver, 0, row(1))
+        with loaded(lab.context).update_schema(allow_incompatible_changes=True) as update:
+            update.delete_column("name")
+        if is_added:
+            with loaded(lab.context).update_schema() as update:
+                update.add_column("name", StringType())
+        with pytest.raises(TableMismatchError, match="dropped or renamed column 'name'"):
+            commit(driver, 1, row(2))
+        assert commit(lab.open(), 1, row(2, "b")).is_new
+        shown = {values["id"]: values["name"] for values in lab.read()}
+        assert shown == {1: None, 2: "b"}
+
+    def test_a_column_that_may_not_be_null_any_more_is_refused_beside_a_driver(self, lab):
+        driver = lab.open()
+        commit(driver, 0, row(1))
+        with loaded(lab.context).update_schema(allow_incompatible_changes=True) as update:
+            update.update_column("name", required=True)
+        with pytest.raises(TableMismatchError, match="'name' is string not null in the table"):
+            commit(driver, 1, row(2, None))
+
+    def test_a_column_that_others_add_beside_a_driver_is_null_in_its_rows(self, lab, context):
+        driver = lab.open()
+        commit(driver, 0, row(1))
+        wider = pa.schema([*schema(), ("more", pa.string())])
+        TABLE.open(replace(context, pipeline="q"), wider).close(0.0)
+        assert commit(driver, 1, row(2)).is_new
+        assert [values["more"] for values in lab.read()] == [None, None]
+
     def test_another_partitioning_is_refused(self, context):
         replace(TABLE, partition_by=["day", "name"]).open(context, schema()).close(0.0)
         with pytest.raises(
@@ -420,6 +452,26 @@ class TestUpkeep:
         TABLE.remove_dead_files(lab.context)
         assert copy.exists()
         assert lab.ids() == [1, 1]
+
+    def test_a_partitioning_that_changed_and_nothing_else_is_refused(self, context):
+        driver = replace(TABLE, partition_by=["day"]).open(context, schema())
+        commit(driver, 0, row(1))
+        with loaded(context).update_spec() as update:
+            update.remove_field("day")
+            update.add_field("at", HourTransform(), "hour")
+        with pytest.raises(TableMismatchError, match=r"by \['hour'\]"):
+            commit(driver, 1, row(2))
+
+    def test_a_partition_column_that_another_engine_has_renamed_is_refused(self, context):
+        sink = replace(TABLE, partition_by=["name"])
+        driver = sink.open(context, schema())
+        commit(driver, 0, row(1)), commit(driver, 1, row(2))
+        with loaded(context).update_schema() as update:
+            update.rename_column("name", "title")
+        with pytest.raises(TableMismatchError, match="'title'"):
+            commit(driver, 2, row(3))
+        with pytest.raises(TableMismatchError, match="'title'"):
+            sink.merge_small_files(context)
 
     def test_nothing_is_written_where_another_engine_has_changed_the_partitioning(self, lab):
         driver = lab.open()
