@@ -58,6 +58,8 @@ _FIRST_DELAY_SECONDS = 0.01
 _PASSING = (
     requests.ConnectionError,
     requests.Timeout,
+    requests.exceptions.ChunkedEncodingError,  # it broke off in the middle
+    requests.exceptions.ContentDecodingError,
     OperationalError,
     exceptions.CommitStateUnknownException,
     exceptions.ServerError,

@@ -1,8 +1,10 @@
 """Iceberg tables in a SQL catalog and a folder of this machine."""
 
+import http.server
 import json
 import os
 import socket
+import threading
 import time
 from dataclasses import replace
 from datetime import timedelta
@@ -536,6 +538,58 @@ class TestDeclaration:
             )
             with pytest.raises(SinkUnavailableError, match="timed out"):
                 TABLE.position_store(context).versions(["app"])
+
+    @pytest.mark.parametrize(
+        ("status", "body", "length"),
+        [
+            ("404 Not Found", b"<html>default backend - 404</html>", None),
+            ("404 Not Found", b"", None),
+            ("404 Not Found", b'{"message": "no Route matched"}', None),
+            ("200 OK", b"<html>maintenance</html>", None),
+            ("200 OK", b'{"metadata', 1000),
+        ],
+    )
+    def test_what_a_proxy_answers_says_nothing_of_the_table(self, answering, status, body, length):
+        context = answering(status, body, length)
+        with pytest.raises(SinkUnavailableError, match="does not answer"):
+            TABLE.position_store(context).versions(["app"])
+        with pytest.raises(SinkUnavailableError, match="does not answer"):
+            TABLE.position_store(context).restored(WRITER)
+
+    def test_a_catalog_says_that_there_is_no_table(self, answering):
+        error = {"message": "none", "type": "NoSuchTableException", "code": 404}
+        context = answering("404 Not Found", json.dumps({"error": error}).encode(), None)
+        assert TABLE.position_store(context).versions(["app"]) == {}
+
+    @pytest.fixture
+    def answering(self):
+        """Makes the context of a REST catalog that answers each request for a table alike."""
+        servers = []
+
+        def start(status, body, length):
+            class Handler(http.server.BaseHTTPRequestHandler):
+                def do_GET(self):
+                    is_config = "/config" in self.path
+                    answer = b'{"defaults": {}, "overrides": {}}' if is_config else body
+                    code, _, reason = ("200 OK" if is_config else status).partition(" ")
+                    self.send_response(int(code), reason)
+                    shown = len(answer) if is_config or length is None else length
+                    self.send_header("Content-Length", str(shown))
+                    self.end_headers()
+                    self.wfile.write(answer)
+
+                def log_message(self, *args):
+                    pass
+
+            servers.append(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler))
+            threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+            uri = f"http://127.0.0.1:{servers[-1].server_port}"
+            return SinkContext("p", "unused", {}, {"catalog": Secret("rest"), "uri": Secret(uri)})
+
+        yield start
+        for server in servers:
+            server.shutdown()
+            server.server_close()
 
     def test_a_catalog_that_is_not_there_is_waited_for(self):
         secrets = {"catalog": Secret("rest"), "uri": Secret("http://127.0.0.1:9")}
