@@ -26,7 +26,7 @@ from headrace.errors import CheckpointBehindTableError, TableBehindCheckpointErr
 from headrace.model import TopicPartition
 from headrace.pipelines.checkpoint import PlannedBatch, positions_of
 from headrace.pipelines.source.offsets import SourceOffset
-from headrace.sinks.api import PositionStore, Transaction
+from headrace.sinks.api import PositionStore, RestoredTarget, Transaction
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,15 @@ def held_positions(pipeline: str, positions: PositionStore) -> PositionStore:
     """
     restored = positions.restored(CheckpointIds(pipeline, 0).writer)
     return positions if restored is None else restored.to
+
+
+def taken_back(ids: CheckpointIds, positions: PositionStore) -> RestoredTarget | None:
+    """Returns what a RESTORE or replacement has taken the checkpoint's rows from; None: none."""
+    restored = positions.restored(ids.writer)
+    names = (ids.batch, ids.reprocess)
+    if restored is None or restored.to.versions(names) == restored.at.versions(names):
+        return None
+    return restored
 
 
 def reprocess_command(pipeline: str, times: str = "--from ... --to ...") -> str:
@@ -239,7 +248,21 @@ class TablePositions:
         if self._recorded is None:
             self._recorded = self._ids.recorded(self._table, planned.ends)
             self._ids.check_newest(self._recorded.newest)
+            self._refuse_taken_back(self._recorded)
         return self._recorded
+
+    def _refuse_taken_back(self, recorded: Recorded) -> None:
+        """Once more: the sink was opened after the checks of the start, which takes a while."""
+        if recorded.newest != self._ids.number:
+            return
+        if (restored := taken_back(self._ids, self._table)) is not None:
+            raise TableBehindCheckpointError(
+                self._ids.pipeline,
+                *("", "", ""),
+                "a RESTORE or replacement of the table has taken rows from it during the start",
+                in_table=newest_checkpoint(self._ids.pipeline, restored.to) is not None,
+                reprocess=reprocess_command(self._ids.pipeline),
+            )
 
     def _out_of_step(
         self, recorded: Recorded, expected: Mapping[str, SourceOffset], planned: PlannedBatch

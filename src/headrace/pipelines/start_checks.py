@@ -24,7 +24,12 @@ from headrace.pipelines.checkpoint import (
 from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.reprocessed import ReprocessedFolder
 from headrace.pipelines.pipeline import Pipeline
-from headrace.pipelines.positions import CheckpointIds, newest_checkpoint, reprocess_command
+from headrace.pipelines.positions import (
+    CheckpointIds,
+    newest_checkpoint,
+    reprocess_command,
+    taken_back,
+)
 from headrace.pipelines.query_record import QueryRecord, read_query, write_query
 from headrace.pipelines.resets import Resets
 from headrace.pipelines.source.initial import read_initial
@@ -182,13 +187,11 @@ class StartChecks:
         return CheckpointLostError(self.pipeline.name, self.folder.uri, evidence, in_table)
 
     def _refuse_restored(self, positions: PositionStore, ids: CheckpointIds) -> None:
-        restored = positions.restored(ids.writer)
+        restored = taken_back(ids, positions)
         if restored is None:
             return
         names = (ids.batch, ids.reprocess)
         recorded, before = restored.to.versions(names), restored.at.versions(names)
-        if recorded == before:
-            return
         has_batches = recorded.get(ids.batch) == before.get(ids.batch)
         rows = "rows that were reprocessed" if has_batches else "rows of its batches"
         parts = range(recorded.get(ids.reprocess, 0) + 1, before.get(ids.reprocess, 0) + 1)

@@ -9,6 +9,7 @@ from headrace.model import TopicPartition
 from headrace.pipelines.checkpoint import PlannedBatch
 from headrace.pipelines.positions import CheckpointIds, TablePositions
 from headrace.pipelines.source.offsets import SourceOffset
+from headrace.sinks.api import RestoredTarget
 
 IDS = CheckpointIds("p", 3)
 
@@ -19,6 +20,11 @@ class Table:
     def __init__(self, **recorded):
         self.recorded = {"headrace.p": 3} | recorded
         self.asked = 0
+        self.before = None
+
+    def restored(self, writer):
+        assert writer == {"pipeline": "p"}
+        return None if self.before is None else RestoredTarget(Table(**self.before), self)
 
     def versions(self, app_ids):
         self.asked += 1
@@ -141,6 +147,17 @@ def test_a_partition_that_the_table_knows_and_the_checkpoint_does_not(table):
 def test_any_other_place_is_refused(table, starts, error):
     with pytest.raises(error):
         TablePositions(IDS, table).holds(planned(5, starts, (20, 20)))
+
+
+def test_a_rollback_between_the_checks_of_the_start_and_the_first_batch_is_refused(table):
+    table.before = {"headrace.p/3": 3}
+    with pytest.raises(TableBehindCheckpointError, match="during the start"):
+        TablePositions(IDS, table).holds(planned(5, (10, 5), (20, 20)))
+
+
+def test_a_rollback_that_took_no_rows_of_the_checkpoint_is_not_refused(table):
+    table.before = dict(table.recorded)
+    assert not TablePositions(IDS, table).holds(planned(5, (10, 5), (20, 20)))
 
 
 def test_offsets_of_a_topic_that_was_made_again_mean_nothing(table):
