@@ -44,6 +44,13 @@ class Mark:
         text = metadata.properties.get(_LAST + pipeline)
         return None if text is None else cls(*map(int, text.split()))
 
+    @classmethod
+    def of_all(cls, metadata: TableMetadata) -> list[Mark]:
+        """Returns the last snapshot of each pipeline."""
+        names = (name for name in metadata.properties if name.startswith(_LAST))
+        marks = (cls.last(metadata, name.removeprefix(_LAST)) for name in names)
+        return [mark for mark in marks if mark is not None]
+
     def is_in(self, metadata: TableMetadata) -> bool:
         """Whether the table still has what it had at the snapshot: no rollback was behind it.
 

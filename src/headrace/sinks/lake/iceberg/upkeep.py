@@ -27,6 +27,7 @@ from headrace.sinks.lake.compaction import (
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
 from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.iceberg.catalog import CatalogTable
+from headrace.sinks.lake.iceberg.positions import Mark
 from headrace.sinks.lake.iceberg.schema import file_schema, partitions_of
 from headrace.sinks.lake.iceberg.table import SentOnce, data_file, written_spec
 from headrace.sinks.lake.layout import TableLayout
@@ -89,6 +90,9 @@ class IcebergUpkeep:
 
     def _expire(self) -> None:
         table = self._place.existing()
+        # Snapshots tell of a rollback, until each pipeline that it took rows of was started again.
+        if not all(mark.is_in(table.metadata) for mark in Mark.of_all(table.metadata)):
+            return
         if old := _old_snapshots(table, time.time_ns() // 1_000_000):
             table.maintenance.expire_snapshots().by_ids(old).commit()
 
@@ -170,7 +174,7 @@ class IcebergUpkeep:
         return Partition(tuple((name, texts[name]) for name in self._declared.partition_columns))
 
     def remove_orphans(self, retention: timedelta = RETENTION) -> CompactionResult:
-        """Deletes data files and manifests that no snapshot holds and that are old enough.
+        """Deletes Parquet and Avro files that nothing of the table names and that are old enough.
 
         Files of other kinds may be the catalog's. ``retention`` must exceed the longest batch:
         files that a batch has written but not committed look like orphans.
@@ -214,7 +218,9 @@ class _Merging:
             if self._abandoned is not None and self._abandoned.is_set():
                 raise SinkError(self._uri, "a merge of small files was abandoned")
             batches = list(self._scan.to_record_batches([task]))
-            yield self._files.rows(pa.Table.from_batches(batches), Partition(()))
+            rows = self._files.rows(pa.Table.from_batches(batches), Partition(()))
+            # A file that lacks a column and one that has it differ in the kind of its texts.
+            yield rows.cast(self._files.schema)
 
 
 def _is_plain(task: FileScanTask, table: Table) -> bool:
@@ -255,7 +261,9 @@ def _without_scheme(path: str) -> str:
 
 
 def _held_files(table: Table) -> Iterator[str]:
-    """Yields every data file, manifest and list of manifests that a snapshot holds."""
+    """Yields what the metadata name, and every data file and manifest that a snapshot holds."""
+    for statistics in (*table.metadata.statistics, *table.metadata.partition_statistics):
+        yield statistics.statistics_path
     read: set[str] = set()
     for snapshot in table.metadata.snapshots:
         yield snapshot.manifest_list

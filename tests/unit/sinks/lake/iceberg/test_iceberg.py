@@ -15,6 +15,8 @@ import pyarrow as pa
 import pytest
 from pyiceberg.expressions import GreaterThanOrEqual
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table.statistics import PartitionStatisticsFile
+from pyiceberg.table.update import SetPartitionStatisticsUpdate
 from pyiceberg.transforms import HourTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import StringType
@@ -417,6 +419,58 @@ class TestUpkeep:
         assert len(loaded(lab.context).metadata.snapshots) == 2
         assert commit(driver, 4, row(4)).is_new
         assert lab.ids() == [0, 1, 2, 3, 4]
+
+    def test_snapshots_that_tell_of_a_rollback_stay_until_the_pipeline_was_started(self, lab):
+        driver = lab.open()
+        for number in range(4):
+            commit(driver, number, row(number))
+        table = loaded(lab.context)
+        target = table.metadata.snapshots[1].snapshot_id
+        table.manage_snapshots().rollback_to_snapshot(target).commit()
+        kept = {"history.expire.max-snapshot-age-ms": "1"}
+        with loaded(lab.context).transaction() as transaction:
+            transaction.set_properties(kept | {"history.expire.min-snapshots-to-keep": "1"})
+        other = TABLE.open(replace(lab.context, pipeline="q"), schema())
+        for number in range(3):
+            other.commit([], Transaction({"b": number}, {"b": number - 1 if number else None}), 0)
+        upkeep = upkeep_of(place(lab.context), TABLE.layout, "at")
+        upkeep.shorten_log(50)
+        restored = TABLE.position_store(lab.context).restored(WRITER)
+        assert restored.to.versions(["app"]) == {"app": 1}
+        commit(lab.open(), 4, row(9))
+        upkeep.shorten_log(100)
+        assert len(loaded(lab.context).metadata.snapshots) == 1
+        other.close(0.0)
+
+    def test_a_class_that_got_a_column_of_bytes_is_merged_with_files_before(self, context):
+        commit(TABLE.open(context, schema()), 0, row(1))
+        columns = pa.schema([*schema(), ("blob", pa.binary()), ("word", pa.string())])
+        driver = TABLE.open(context, columns)
+        writer = driver.writers("a" * 32)
+        writer.write(pa.Table.from_pylist([{**row(2), "blob": b"b", "word": "w"}], columns))
+        driver.commit(writer.close(), Transaction({"app": 1}, {"app": 0}), 0)
+        assert TABLE.merge_small_files(context).merged == 2
+        shown = {values["id"]: values["blob"] for values in TABLE.read(context).to_pylist()}
+        assert shown == {1: None, 2: b"b"}
+
+    def test_statistics_of_other_engines_are_no_orphans(self, lab):
+        driver = lab.open()
+        commit(driver, 0, row(1)), commit(driver, 1, row(2))
+        path = Path(local_path(loaded(lab.context).location())) / "metadata" / "p.parquet"
+        path.write_bytes(b"statistics")
+        table = loaded(lab.context)
+        statistics = PartitionStatisticsFile(
+            snapshot_id=table.current_snapshot().snapshot_id,
+            statistics_path=f"file://{path}",
+            file_size_in_bytes=10,
+        )
+        update = SetPartitionStatisticsUpdate(partition_statistics=statistics)
+        table.catalog.commit_table(table, (), (update,))
+        old = time.time() - timedelta(days=8).total_seconds()
+        for file in Path(lab.context.lake).rglob("*"):
+            os.utime(file, (old, old))
+        assert TABLE.remove_dead_files(lab.context).vacuumed == 0
+        assert path.exists()
 
     def test_orphans_are_removed_after_the_retention(self, lab):
         driver = lab.open()
