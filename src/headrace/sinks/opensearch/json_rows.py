@@ -42,17 +42,20 @@ def json_texts(rows: pa.Table, any_fields: Mapping[str, EventField]) -> pl.Serie
     slow = [
         column.name for column in rows.schema if column.name in any_fields or _is_slow(column.type)
     ]
-    fast = [name for name in rows.column_names if name not in slow]
-    parts = [pl.lit("{")]
+    # Of values and not of names, of which polars takes such as "^a$" for patterns.
+    fast = {
+        name: _bytes_as_text(pl.Series(rows[name]))
+        for name in rows.column_names
+        if name not in slow
+    }
+    parts: list[pl.Series | pl.Expr] = [pl.lit("{")]
     if fast:
-        parts = [pl.struct(fast).struct.json_encode().str.strip_suffix("}")]
+        parts = [pl.DataFrame(fast).to_struct().struct.json_encode().str.strip_suffix("}")]
     for place, name in enumerate(slow):
         comma = "," if fast or place else ""
-        parts += [pl.lit(f"{comma}{json.dumps(name)}:"), pl.col(name)]
-    columns = {name: _bytes_as_text(pl.Series(rows[name])) for name in fast}
-    texts = {name: _slow_texts(rows[name], name, any_fields.get(name)) for name in slow}
-    frame = pl.DataFrame(columns | texts, schema_overrides=dict.fromkeys(slow, pl.String))
-    return frame.select(pl.concat_str(*parts, pl.lit("}")).alias("json"))["json"]
+        texts = _slow_texts(rows[name], name, any_fields.get(name))
+        parts += [pl.lit(f"{comma}{json.dumps(name)}:"), pl.Series(texts, dtype=pl.String)]
+    return pl.select(pl.concat_str(*parts, pl.lit("}")).alias("json")).to_series()
 
 
 def plain_texts(column: pl.Series) -> pl.Series:

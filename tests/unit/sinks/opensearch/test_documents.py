@@ -30,3 +30,15 @@ def test_of_rows_with_one_id_the_first_is_sent_and_of_an_upsert_the_newest():
     assert (appended.rows.tolist(), appended.left_out) == ([0, 1], 2)
     upserted = documents_of(rows, DocumentSpec("clicks", None, None, ("id",), "version"))
     assert (upserted.rows.tolist(), upserted.left_out) == ([1, 3], 2)
+
+
+def test_names_that_polars_takes_for_patterns_are_names():
+    pairs = pa.map_(pa.int64(), pa.int64())
+    values = {"id": [1], "^.*$": [2], "*": [3], "^x$": [[(4, 4)]], "x": [[(5, 5)]]}
+    kinds = {"id": pa.int64(), "^.*$": pa.int64(), "*": pa.int64(), "^x$": pairs, "x": pairs}
+    for key in ("id", "^.*$", "*"):
+        spec = DocumentSpec("clicks", None, None, (key, "id"), "*")
+        [line] = documents_of(pa.table(values, pa.schema(kinds.items())), spec).lines.to_list()
+        action, source = map(json.loads, line.splitlines())
+        assert action["index"]["_id"] == f"[{values[key][0]},1]"
+        assert source == {"id": 1, "^.*$": 2, "*": 3, "^x$": {"4": 4}, "x": {"5": 5}}
