@@ -36,15 +36,17 @@ _IN_FLIGHT = 2
 _MAX_BYTES, _MIN_BYTES, _MORE_BYTES = 8 << 20, 64 << 10, 256 << 10
 _FIRST_DELAY_SECONDS, _MAX_DELAY_SECONDS = 0.1, 5.0
 _CREATED, _CONFLICT, _TOO_LARGE, _BAD_REQUEST = (200, 201), 409, 413, 400
-# What a document is refused for. Others with status 400, such as that of a closed index, are about
-# the index or the cluster, and wait for an operator.
-_OF_DOCUMENT = {
-    "mapper_parsing_exception": "wrong-value",
-    "document_parsing_exception": "wrong-value",  # of Elasticsearch since 8.8
-    "illegal_argument_exception": "wrong-value",
-    "mapper_exception": "wrong-value",
-    "strict_dynamic_mapping_exception": "unknown-field",
-}
+# What a document is refused for. Others with status 400, such as that of a closed index, or of one
+# that lacks a field of the rows, are about the index or the cluster: they are waited for.
+_OF_DOCUMENT = frozenset(
+    {
+        "mapper_parsing_exception",
+        "document_parsing_exception",  # of Elasticsearch since 8.8
+        "mapper_exception",
+    }
+)
+# Of a document where it names a field, else of an alias, an ingest pipeline or a limit.
+_OF_MANY, _NAMED_FIELD = "illegal_argument_exception", re.compile(r"\bfield\b|DocValuesField")
 _FIELD = re.compile(r"field \[(?P<name>[^]]*)\] of type \[(?P<kind>[^]]*)\]")
 _LONG_TERM = re.compile(
     r"immense term in field=\"(?P<name>[^\"]*)\".*longer than the max length (\d+)"
@@ -61,6 +63,13 @@ class _Error(msgspec.Struct):
         """What the server says, and what is behind that, to the first cause."""
         behind = [] if self.caused_by is None else self.caused_by.sentences
         return [self.reason or self.type, *behind]
+
+    @property
+    def is_of_document(self) -> bool:
+        """Whether a value of the document is at fault, and not its index or the cluster."""
+        if self.type == _OF_MANY:
+            return _NAMED_FIELD.search(" ".join(self.sentences)) is not None
+        return self.type in _OF_DOCUMENT
 
 
 class _Item(msgspec.Struct):
@@ -245,7 +254,7 @@ class _Load:
                 continue
             if item.status == _CONFLICT:
                 conflicts += 1
-            elif item.status == _BAD_REQUEST and item.error.type in _OF_DOCUMENT:
+            elif item.status == _BAD_REQUEST and item.error.is_of_document:
                 rejected.append(self._rejected(place, item.error))
             else:
                 again.append(place)
@@ -272,7 +281,7 @@ class _Load:
         if long_term := _LONG_TERM.search(" ".join(error.sentences)):
             detail = f"field {long_term['name']!r} has more than the {long_term[2]} bytes of a term"
             return RejectedRow(self._row(place), "value-too-long", detail)
-        return RejectedRow(self._row(place), _OF_DOCUMENT[error.type], self._detail(error))
+        return RejectedRow(self._row(place), "wrong-value", self._detail(error))
 
     def _detail(self, error: _Error) -> str:
         sentences = error.sentences

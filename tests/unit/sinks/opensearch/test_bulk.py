@@ -27,6 +27,7 @@ FULL_OF_ELASTICSEARCH = {
     },
     "status": 429,
 }
+ILLEGAL = "illegal_argument_exception"
 STRICT = {
     "type": "strict_dynamic_mapping_exception",
     "reason": "[1:8] mapping set to strict, dynamic introduction of [n] within [_doc] is not "
@@ -105,7 +106,13 @@ def test_a_document_that_is_too_large_is_rejected_alone():
             FIELD_OF_ELASTICSEARCH,
             ("wrong-value", "field 'n' is long, and the row has string: For input string: \"x\""),
         ),
-        (STRICT, ("unknown-field", STRICT["reason"])),
+        (
+            {
+                "type": ILLEGAL,
+                "reason": 'DocValuesField "n" is too large, must be <= 32766',
+            },
+            ("wrong-value", 'DocValuesField "n" is too large, must be <= 32766'),
+        ),
         (
             {
                 "type": "document_parsing_exception",
@@ -123,6 +130,24 @@ def test_a_document_that_is_too_large_is_rejected_alone():
 def test_a_document_that_is_none_of_its_index_is_named_with_the_servers_reason(error, expected):
     done = loaded(Server({"2": {"status": 400, "error": error}}))
     assert [(row.index, row.reason, row.detail) for row in done.rejected] == [(2, *expected)]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        STRICT,
+        {"type": ILLEGAL, "reason": "no write index is defined for alias [clicks]. The write"},
+        {"type": ILLEGAL, "reason": "pipeline with id [geo] does not exist"},
+        {"type": ILLEGAL, "reason": "Limit of total fields [1000] has been exceeded"},
+    ],
+)
+def test_what_the_index_lacks_is_no_fault_of_the_rows(error):
+    refused = {"status": 400, "error": error}
+    server = Server({"1": refused, "2": refused})
+    assert loaded(server).rejected == []
+    assert server.bulks[1:] == [["1", "2"]]
+    with pytest.raises(SinkUnavailableError, match=re.escape(error["reason"])):
+        loaded(Server({"2": refused}, {"2": refused}), max_wait_seconds=0.0)
 
 
 def test_what_is_no_fault_of_a_document_rejects_none():
