@@ -4,6 +4,7 @@ import json
 import math
 import re
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -425,6 +426,61 @@ def test_indices_of_another_name_are_left_alone(opensearch, index):
     more = OpenSearch(f"{index}-eu", unique=BY_ID, by=IndexBy.MONTH)
     assert write(opened(opensearch, more, schema()), table([row(2)]))[0] == []
     assert list(opensearch.documents(f"{index}-eu-2019.11")) == ["2"]
+    # Names of its indices match the patterns of both.
+    longer = OpenSearch(f"{index}-2019", unique=BY_ID, by=IndexBy.DAY)
+    for columns in (schema().append(pa.field("a", pa.int64())), schema()):
+        opened(opensearch, longer, columns)
+
+
+def test_pipelines_with_other_fields_share_indices_that_are_made_later(opensearch, index):
+    sink = OpenSearch(index, unique=BY_ID, by=IndexBy.DAY)
+    template = f"_index_template/headrace-{index}"
+    fields = {name: schema().append(pa.field(name, pa.int64())) for name in ("a", "b")}
+    drivers = {name: opened(opensearch, sink, columns) for name, columns in fields.items()}
+
+    def written(name, number):
+        rows = rows_of(fields[name], row(number) | {name: number})
+        return replace(drivers[name].writers, max_wait_seconds=0.0)("x" * 32).write(rows)
+
+    assert [written(name, number) for number, name in enumerate(fields)] == [[], []]
+    assert sink.changes(context_of(opensearch), fields["a"]) == []
+    [known] = opensearch.call("GET", template)["index_templates"]
+    there = known["index_template"]["template"]["mappings"]["properties"]
+    assert there.keys() == {*schema().names, "a", "b"}
+    # An index that something else has made lacks a field until the next start.
+    for path in (template, f"{index}-2019.11.24"):
+        opensearch.call("DELETE", path)
+    strict = {"dynamic": "strict", "properties": {"id": {"type": "long"}}}
+    opensearch.call("PUT", f"{index}-2019.11.24", {"mappings": strict})
+    with pytest.raises(SinkUnavailableError, match="dynamic introduction of"):
+        written("a", 2)
+    drivers["a"] = opened(opensearch, sink, fields["a"])
+    assert written("a", 2) == []
+
+
+def test_an_old_index_that_is_read_only_hinders_no_start(opensearch, index):
+    sink = OpenSearch(index, unique=BY_ID, by=IndexBy.DAY)
+    write(opened(opensearch, sink, schema()), table([row(1)]))
+    block = {"index.blocks.read_only": True}
+    opensearch.call("PUT", f"{index}-2019.11.24/_settings", block)
+    wider = schema().append(pa.field("a", pa.int64()))
+    expected = [f"gets a in index template headrace-{index}"]
+    assert sink.apply(context_of(opensearch), wider) == expected
+    opensearch.call("PUT", f"{index}-2019.11.24/_settings", {"index.blocks.read_only": None})
+    assert sink.apply(context_of(opensearch), wider) == [f"gets a in index {index}-2019.11.24"]
+
+
+def test_pipelines_that_start_together_create_an_index_once(opensearch, index):
+    sink = OpenSearch(index, unique=BY_ID)
+    with ThreadPoolExecutor(4) as threads:
+        drivers = list(threads.map(lambda _: opened(opensearch, sink, schema()), range(4)))
+    assert write(drivers[0], table([row(1)]))[0] == []
+
+
+def test_an_index_that_keeps_no_documents_is_refused(opensearch, index):
+    opensearch.call("PUT", index, {"mappings": {"_source": {"enabled": False}}})
+    with pytest.raises(TableMismatchError, match="keeps no documents as they are sent"):
+        opened(opensearch, OpenSearch(index, unique=BY_ID), schema())
 
 
 def test_an_alias_is_refused(opensearch, index):

@@ -26,8 +26,9 @@ Delivery:
   nothing. Rows become visible one by one (after a refresh of the index), before the batch is
   committed.
 - Each item of a bulk is judged by itself. 429 and 5xx are sent again alone, with exponential
-  back-off, while the bulks become smaller; 400 of a document is a dead letter. 401, 403 and a
-  blocked index are waited for. An answer that is lost is asked for again: the ids make that safe.
+  back-off, while the bulks become smaller; 400 of a document is a dead letter. 401, 403, a blocked
+  index, and one that lacks a field of the rows are waited for: the start that follows adds the
+  field. An answer that is lost is asked for again: the ids make that safe.
 - ``write`` returns once every row is there, or rejected. If nothing is taken for
   ``max_wait_seconds``, it raises SinkUnavailableError with the reason: the pipeline waits, and
   repeats the batch.
@@ -45,7 +46,8 @@ Values:
 
 The index:
 - ``headrace apply``, or else the start, puts the index template ``headrace-NAME``, creates the
-  index, and adds fields to both. A field of another type needs a new index, and is refused.
+  index, and adds fields to both; those of other rows stay, so that pipelines with other
+  event classes may share it. A field of another type needs a new index, and is refused.
 
 What it does not do: deletes, data streams and aliases. An id is unique within one index alone, so
 after a rollover a repeat would add documents.

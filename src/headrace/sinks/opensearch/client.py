@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 NAME = "OpenSearch"
 URL = "url"
+EXISTS = b"resource_already_exists_exception"
 _CONNECT_SECONDS, _READ_SECONDS = 10.0, 60.0
 # No data, and so no row, is at fault: a right is missing, or the server does not answer by itself.
 _WAITED_FOR = frozenset({401, 403, 408, 429, 500, 502, 503, 504})

@@ -20,6 +20,7 @@ _RESERVED = frozenset(
     {
         *("_id", "_index", "_source", "_routing", "_type", "_field_names", "_ignored", "_version"),
         *("_seq_no", "_primary_term", "_nested_path", "_doc_count", "_tier", "_size", "_feature"),
+        "_data_stream_timestamp",
     }
 )
 _TEXTS = frozenset({"keyword", "text", "wildcard", "match_only_text", "ip"})
@@ -33,6 +34,10 @@ _TAKEN_BY = {
     "date": frozenset({"date", "date_nanos"}),
     "double": frozenset({"double"}),
 }
+
+# Formats of dates that are texts of RFC 3339; one of them is that of a date which names none.
+_FORMAT = "strict_date_optional_time"
+_FORMATS = frozenset({_FORMAT, "date_optional_time", "strict_date_optional_time_nanos", "iso8601"})
 
 
 class UnmappedError(Exception):
@@ -137,19 +142,33 @@ def missing_fields(needed: Properties, there: Properties) -> dict[str, Any]:
     """Returns the fields that are not there, within those that are."""
     missing: dict[str, Any] = {}
     for name, field in needed.items():
-        inner = field.get("properties")
         if name not in there:
             missing[name] = field
-        elif inner and (left := missing_fields(inner, there[name].get("properties", {}))):
-            missing[name] = {"properties": left}
+        elif there[name].get("enabled", True):
+            inner = field.get("properties", {})
+            if left := missing_fields(inner, there[name].get("properties", {})):
+                missing[name] = {"properties": left}
     return missing
+
+
+def merged_fields(needed: Properties, there: Properties) -> dict[str, Any]:
+    """Returns the fields that are there and those that are missing; unfit ones are replaced."""
+    merged = dict(there)
+    for name, field in needed.items():
+        known = there.get(name, field)
+        if "properties" in field and _is_object(known) and known.get("enabled", True):
+            members = merged_fields(field["properties"], known.get("properties", {}))
+            merged[name] = {**known, "properties": members}
+        else:
+            merged[name] = field if list(unfit_fields({name: field}, {name: known})) else known
+    return merged
 
 
 def unfit_fields(needed: Properties, there: Properties, path: str = "") -> Iterator[str]:
     """Yields a clause about each field that is there with a type that does not take the values."""
     for name in needed.keys() & there.keys():
         field, known, where = needed[name], there[name], f"{path}{name}"
-        if "properties" in field and known.get("type", "nested") in ("nested", "object"):
+        if "properties" in field and _is_object(known):
             if known.get("enabled", True):
                 yield from unfit_fields(
                     field["properties"], known.get("properties", {}), f"{where}."
@@ -158,18 +177,31 @@ def unfit_fields(needed: Properties, there: Properties, path: str = "") -> Itera
             yield f"field {where!r} is {_shown(known)} there, and the rows need {_shown(field)}"
 
 
+def keeps_documents(mappings: Mapping[str, Any]) -> bool:
+    """Whether an index keeps documents as they are sent, by its mappings."""
+    source = mappings.get("_source", {})
+    return bool(source.get("enabled", True)) and source.keys() <= {"enabled"}
+
+
+def _is_object(known: Mapping[str, Any]) -> bool:
+    return known.get("type", "nested") in ("nested", "object")
+
+
 def _takes(field: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
     kind = field.get("type", "object")
     if field == _KEPT:
         is_open = known.get("type", "object") == "object" and known.get("enabled", True)
         return known.get("type", "object") in _KEPT_TYPES and not is_open
+    if kind == "date" and _FORMATS.isdisjoint(known.get("format", _FORMAT).split("||")):
+        return False
     return known.get("type", "object") in _TAKEN_BY.get(kind, {kind})
 
 
 def _shown(field: Mapping[str, Any]) -> str:
     if field == _KEPT:
         return "an object that is not indexed"
-    return str(field.get("type", "an object with fields"))
+    format_ = f" of format {field['format']}" if "format" in field else ""
+    return f"{field.get('type', 'an object with fields')}{format_}"
 
 
 def paths(properties: Properties, path: str = "") -> Iterator[str]:

@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.errors import SinkError, SinkUnavailableError
 from headrace.sinks.api import Transaction
-from headrace.sinks.opensearch.client import NAME, Client, ClusterNodes
+from headrace.sinks.opensearch.client import EXISTS, NAME, Client, ClusterNodes
 
 INDEX = "headrace-positions"
 _NEW_INDEX = {
@@ -21,7 +21,7 @@ _NEW_INDEX = {
         "properties": {"versions": {"type": "object", "enabled": False}},
     },
 }
-_CONFLICT, _NOT_FOUND, _EXISTS = 409, 404, "resource_already_exists_exception"
+_CONFLICT, _NOT_FOUND = 409, 404
 _DELAYS_SECONDS = (0.2, 1.0, 3.0)
 
 
@@ -80,7 +80,7 @@ class OpenSearchPositions:
         if self._client.ask("GET", INDEX).status != _NOT_FOUND:
             return
         answer = self._client.ask("PUT", INDEX, msgspec.json.encode(_NEW_INDEX))
-        if _EXISTS.encode() not in answer.body:
+        if EXISTS not in answer.body:
             answer.json()
 
     def record(self, transaction: Transaction) -> bool:

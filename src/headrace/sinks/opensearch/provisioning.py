@@ -1,12 +1,13 @@
 """The index template and the indices of a sink: what differs from the rows, and making it fit.
 
-The template is ``headrace-NAME``. Of one that is there, patterns and fields are replaced; what an
-operator has added to it (shards, replicas, aliases, component templates) stays.
+The template is ``headrace-NAME``. One that is there gets the patterns, and the fields that it
+lacks; those of other pipelines that write to the index, and what an operator has added (shards,
+replicas, aliases, component templates), stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -14,12 +15,21 @@ from urllib.parse import quote
 import msgspec
 
 from headrace.errors import TableMismatchError
-from headrace.sinks.opensearch.client import Client
+from headrace.sinks.opensearch.client import EXISTS, Client
 from headrace.sinks.opensearch.index_name import IndexBy
-from headrace.sinks.opensearch.mapping import Properties, missing_fields, paths, unfit_fields
+from headrace.sinks.opensearch.mapping import (
+    Properties,
+    keeps_documents,
+    merged_fields,
+    missing_fields,
+    paths,
+    unfit_fields,
+)
 
-_NOT_FOUND = 404
-_PRIORITY = 200
+_NOT_FOUND, _FORBIDDEN = 404, 403
+_BLOCKED = b"cluster_block_exception"
+# Of two templates whose patterns both match a name, that of the longer one counts.
+_MIN_PRIORITY = 200
 
 
 @dataclass(frozen=True)
@@ -67,7 +77,7 @@ class Target:
         unfit = [
             f"{clause} (index {name})"
             for name, there in mappings.items()
-            for clause in unfit_fields(self.properties, there)
+            for clause in self._unfit(there)
         ]
         if unfit:
             more = f", and {len(unfit) - 1} more" if len(unfit) > 1 else ""
@@ -82,13 +92,26 @@ class Target:
             TableMismatchError: as :meth:`changes`; nothing is changed then.
             SinkError: if the cluster refuses one.
         """
-        changes = self.changes(client)
-        for change in changes:
-            client.ask("PUT", change.path, msgspec.json.encode(change.body)).json()
-        return [change.detail for change in changes]
+        made: list[str] = []
+        for change in self.changes(client):
+            answer = client.ask("PUT", change.path, msgspec.json.encode(change.body))
+            if EXISTS in answer.body:
+                # Another start has created it meanwhile, of rows that may have other fields.
+                return [*made, *self.apply(client)]
+            if self.by is not None and answer.status == _FORBIDDEN and _BLOCKED in answer.body:
+                # An index of times long ago, into which no row may ever go: rows would wait.
+                continue
+            answer.check()
+            made.append(change.detail)
+        return made
 
-    def _mappings(self, client: Client) -> dict[str, Properties]:
-        """Returns the fields of each index that is there.
+    def _unfit(self, mappings: Mapping[str, Any]) -> Iterator[str]:
+        if not keeps_documents(mappings):
+            yield "it keeps no documents as they are sent, by its _source"
+        yield from unfit_fields(self.properties, mappings.get("properties", {}))
+
+    def _mappings(self, client: Client) -> dict[str, dict[str, Any]]:
+        """Returns the mappings of each index that is there.
 
         Raises:
             TableMismatchError: if the name is that of an alias or a data stream.
@@ -97,9 +120,7 @@ class Target:
         answer = client.ask("GET", f"{quote(names, safe='*')}/_mapping")
         if answer.status == _NOT_FOUND:
             return {}
-        there = {
-            name: index["mappings"].get("properties", {}) for name, index in answer.json().items()
-        }
+        there = {name: index["mappings"] for name, index in answer.json().items()}
         if self.by is not None:
             return {
                 name: there[name] for name in sorted(there) if self.by.is_name(name, self.index)
@@ -117,33 +138,34 @@ class Target:
         name = f"headrace-{self.index}"
         path = f"_index_template/{quote(name, safe='')}"
         answer = client.ask("GET", path)
-        mappings = {"dynamic": "strict", "properties": self.properties}
         if answer.status == _NOT_FOUND:
-            template = {"priority": _PRIORITY, "template": {"mappings": mappings}}
+            mappings = {"dynamic": "strict", "properties": self.properties}
+            priority = _MIN_PRIORITY + len(self.index)
+            template = {"priority": priority, "template": {"mappings": mappings}}
             yield Change(f"gets index template {name}", path, self._with_pattern(template))
             return
         [known] = answer.json()["index_templates"]
         template = known["index_template"]
-        there = template.get("template", {}).get("mappings", {}).get("properties", {})
-        missing, unfit = (
-            missing_fields(self.properties, there),
-            [*unfit_fields(self.properties, there)],
-        )
-        if not (missing or unfit) and template["index_patterns"] == self.patterns:
+        inner = template.get("template", {})
+        mappings = inner.get("mappings", {})
+        there = mappings.get("properties", {})
+        fields = merged_fields(self.properties, there)
+        if fields == there and template["index_patterns"] == self.patterns:
             return
-        inner = {**template.get("template", {}), "mappings": mappings}
-        what = ", ".join(paths(missing)) or "its patterns and fields"
-        body = self._with_pattern({**template, "template": inner})
-        yield Change(f"gets {what} in index template {name}", path, body)
+        mappings = {**mappings, "dynamic": "strict", "properties": fields}
+        what = ", ".join(paths(missing_fields(self.properties, there)))
+        body = self._with_pattern({**template, "template": {**inner, "mappings": mappings}})
+        detail = f"gets {what or 'its patterns and fields'} in index template {name}"
+        yield Change(detail, path, body)
 
     def _with_pattern(self, template: dict[str, Any]) -> dict[str, Any]:
         return {**template, "index_patterns": self.patterns}
 
-    def _index_changes(self, mappings: dict[str, Properties]) -> Iterator[Change]:
+    def _index_changes(self, mappings: Mapping[str, Mapping[str, Any]]) -> Iterator[Change]:
         if self.by is None and not mappings:
             yield Change("is created", quote(self.index, safe=""), {})
         for name, there in mappings.items():
-            if missing := missing_fields(self.properties, there):
+            if missing := missing_fields(self.properties, there.get("properties", {})):
                 path = f"{quote(name, safe='')}/_mapping"
                 detail = f"gets {', '.join(paths(missing))} in index {name}"
                 yield Change(detail, path, {"properties": missing})

@@ -8,7 +8,13 @@ from headrace.errors import TableMismatchError
 from headrace.model import EventField, EventSchema, FieldType, Metadata
 from headrace.settings import Secret
 from headrace.sinks.api import DeclaredRows, SinkContext
-from headrace.sinks.opensearch.mapping import missing_fields, properties_of, unfit_fields
+from headrace.sinks.opensearch.mapping import (
+    keeps_documents,
+    merged_fields,
+    missing_fields,
+    properties_of,
+    unfit_fields,
+)
 
 COLUMNS = {
     "id": FieldType.STRING,
@@ -161,6 +167,34 @@ def test_fields_that_are_missing_are_found_at_any_depth():
     there["items"] = {"type": "nested", "properties": {"title": {"type": "keyword"}}}
     expected = {"n": {"type": "long"}, "items": {"properties": {"more": KEPT}}}
     assert missing_fields(rendered(), there) == expected
+    assert missing_fields(rendered(), rendered() | {"items": KEPT}) == {}
+
+
+def test_fields_of_others_stay_beside_those_that_are_missing():
+    other = {"type": "ip"}
+    there = {
+        "of_others": other,
+        "at": {"type": "date_nanos"},
+        "n": {"type": "date"},
+        "day": {"type": "date", "format": "epoch_millis"},
+        "items": {"type": "nested", "properties": {"of_others": other}},
+        "more": {"type": "flat_object"},
+    }
+    merged = merged_fields(rendered(), there)
+    assert missing_fields(rendered(), merged) == {}
+    assert list(unfit_fields(rendered(), merged)) == []
+    fields = rendered()["items"]["properties"] | {"of_others": other}
+    kept = {name: there[name] for name in ("of_others", "at", "more")}
+    assert merged == rendered() | kept | {"items": {"type": "nested", "properties": fields}}
+    assert merged_fields(rendered(), merged) == merged
+
+
+@pytest.mark.parametrize(
+    ("source", "keeps"),
+    [({}, True), ({"enabled": True}, True), ({"enabled": False}, False), ({"excludes": []}, False)],
+)
+def test_an_index_keeps_documents_unless_its_source_is_cut(source, keeps):
+    assert keeps_documents({"_source": source, "properties": {}}) is keeps
 
 
 @pytest.mark.parametrize(
@@ -169,6 +203,7 @@ def test_fields_that_are_missing_are_found_at_any_depth():
         {"id": {"type": "text"}, "small": {"type": "long"}, "at": {"type": "date_nanos"}},
         {"items": {"type": "nested"}, "tags": {"type": "flat_object"}, "ratio": {"type": "double"}},
         {"items": KEPT},
+        {"at": {"type": "date", "format": "epoch_millis||strict_date_optional_time"}},
     ],
 )
 def test_other_types_that_keep_the_values_are_taken(there):
@@ -187,6 +222,7 @@ def test_other_types_that_keep_the_values_are_taken(there):
         {"items": {"properties": {"title": {"type": "date"}}}},
         {"tags": {"properties": {"a": {"type": "keyword"}}}},
         {"ok": {"properties": {}}},
+        {"at": {"type": "date", "format": "epoch_millis"}},
     ],
 )
 def test_a_type_that_changes_or_refuses_values_is_not_taken(there):
