@@ -369,8 +369,9 @@ message Order {
 
 def shop_order(client, topic, indices=b"\x02\x02"):
     """What writes orders as the second message of a registered schema, which imports another."""
-    client.register_schema("shop-item", Schema(SHOP_ITEM, "PROTOBUF"))
-    reference = SchemaReference("shop/item.proto", "shop-item", 1)
+    imported = f"{topic}-item"
+    client.register_schema(imported, Schema(SHOP_ITEM, "PROTOBUF"))
+    reference = SchemaReference("shop/item.proto", imported, 1)
     registered = Schema(SHOP_ORDER, "PROTOBUF", [reference])
     schema_id = client.register_schema(f"{topic}-value", registered)
     files = RegisteredSchema("PROTOBUF", SHOP_ORDER, (("shop/item.proto", SHOP_ITEM),))

@@ -354,7 +354,7 @@ def test_retry_topics_take_what_their_topic_takes_and_are_mended(bench):
 
 
 def test_a_worker_without_its_dead_letter_topic_does_not_begin(bench, monkeypatch):
-    monkeypatch.setattr(needed_topics, "KNOWN_WITHIN_SECONDS", 0.0)
+    monkeypatch.setattr(needed_topics, "KNOWN_WITHIN", timedelta(0))
     worker = bench.worker(WorkerTask, on_failure=DeadLetters())
     with pytest.raises(TopicMissingError, match=bench.topic.dead_letters):
         drill(bench.instance(worker).run())

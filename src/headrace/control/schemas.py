@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from headrace.errors import RegistryUnreachableError
+from headrace.errors import ExtraMissingError, RegistryUnreachableError
 from headrace.events.avro import SchemaLookup
 from headrace.events.json_schema_comparison import allowed_but_not_taken
 from headrace.events.protobuf import ProtobufLookup
@@ -48,9 +48,6 @@ def schema_warnings(topics: Iterable[Topic], settings: Settings) -> Iterator[Fau
 
     Nothing is refused for it: a subject says what may be sent, most of which never is, and may
     change while pipelines run. What is sent and rejected is a dead letter with its field.
-
-    Raises:
-        ExtraMissingError: if the extra of the format is not installed.
     """
     for topic in topics:
         if settings.schema_registry is None or not isinstance(topic.record_format, JsonSchema):
@@ -59,7 +56,7 @@ def schema_warnings(topics: Iterable[Topic], settings: Settings) -> Iterator[Fau
         extra = topic.record_format.extra
         try:
             latest = latest_schema(settings.schema_registry, subject, extra)
-        except RegistryUnreachableError as error:
+        except (ExtraMissingError, RegistryUnreachableError) as error:
             yield Fault(f"{where}: its class is not compared with {subject!r}: {error}")
             continue
         if latest is not None and topic.schema is not None:

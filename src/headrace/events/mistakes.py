@@ -57,7 +57,7 @@ _MISTAKES: Sequence[tuple[_Is, str]] = (
         _is_framed,
         (
             "the value begins with a zero byte and the id of a schema, as Confluent's serializers "
-            "write it; a topic of Avro declares format=Avro()"
+            "write it; a topic of such records declares format=Avro() or format=Protobuf()"
         ),
     ),
     (

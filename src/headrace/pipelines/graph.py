@@ -77,7 +77,7 @@ class RunContext:
         sinks: the tables ``[sinks.KIND]`` of headrace.toml, by kind.
         state: folder on this machine shared with the planner.
         staging: URI of the staging folder of this start; empty before there is one.
-        registry: of the schemas of Avro topics.
+        registry: of the schemas of topics.
         storage: options of the lake's storage.
         derived: what the pipeline has written to dead-letter topics beside those of records.
         ledger: whether events are counted, and by which windows.

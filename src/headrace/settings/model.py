@@ -82,7 +82,7 @@ class KafkaSettings:
 
 @dataclass(frozen=True)
 class SchemaRegistrySettings:
-    """The registry of the schemas of Avro topics; picklable, as it travels to the tasks.
+    """The registry of the schemas of topics; picklable, as it travels to the tasks.
 
     Attributes:
         url: of Confluent's API.
@@ -267,7 +267,7 @@ class Settings:
         sinks: settings of sinks, by kind and name.
         s3: the server of a lake on S3.
         ingest: the HTTP service, which ``headrace up`` starts; ``None``: the project has none.
-        schema_registry: of Avro topics; ``None``: the project has none.
+        schema_registry: of the schemas of topics; ``None``: the project has none.
         ledger: of all pipelines.
         unset: what ``[ingest]`` takes from the environment or a file, and is not there: only what
             :meth:`require_ingest` guards needs it.

@@ -168,7 +168,7 @@ class SinkContext:
         storage: options of the lake's storage, such as those of ``[s3]`` in headrace.toml.
         topic: the first one that the pipeline reads.
         fields: of the event classes, by the column that holds them where no step changes it.
-        registry: of the schemas of Avro topics; None: the project has none.
+        registry: of the schemas of topics; None: the project has none.
     """
 
     pipeline: str

@@ -83,7 +83,7 @@ def test_a_topic_without_faults_is_taken(changes, settings):
         (objects(copied={"host": "events.host"}), "'events.host' is in 'events'"),
         (objects(copied={"host": "a", "id": "a.b"}), "'a.b' is in 'a'"),
         (objects(copied={"agent": "agent"}), "copies 'agent', not a field of View"),
-        ({"format": Avro()}, "envelope of Avro events"),
+        ({"format": Avro()}, "envelope of Avro() events"),
         ({"key": "id"}, "key is about single events"),
         ({"compaction": True}, "compaction is about single events"),
         ({"spool": True}, "spool is about single events"),

@@ -105,6 +105,12 @@ def test_a_class_that_can_t_be_compared_is_a_warning(registry):
     assert "its class is not compared with 'json-orders-value'" in warning.message
 
 
+def test_a_class_is_not_compared_without_the_extra_which_is_a_warning(registry, monkeypatch):
+    monkeypatch.setattr(extras, "MODULES", {"jsonschema": ("no_such_module",)})
+    [warning] = schema_warnings([JSON], replace(SETTINGS, schema_registry=registry.settings))
+    assert "jsonschema" in warning.message
+
+
 def test_a_worker_that_takes_avro_events_reads_them_by_the_projects_registry(registry):
     schema_id = registry.add(avro_schema(AVRO.schema))
     bound = with_schemas(take, replace(SETTINGS, schema_registry=registry.settings))

@@ -26,7 +26,7 @@ MISTAKES = {
     "UTF-16, big end first": (JSON.decode().encode("utf-16-be"), "not-json", "is UTF-16"),
     "gzip": (gzip.compress(JSON), "not-utf8", "compressed by gzip, expected JSON; decompress it"),
     "JSON Schema": (FRAME + JSON, "not-json", "the id of a schema stands before the JSON"),
-    "Avro": (FRAME + b"\x02a", "not-json", "a topic of Avro declares format=Avro()"),
+    "Avro": (FRAME + b"\x02a", "not-json", "declares format=Avro() or format=Protobuf()"),
     "array over several lines": (b"[", "not-json", "first line of an array or object over several"),
     "object over several lines": (
         b"{",

@@ -50,7 +50,7 @@ class SourceSpec:
         checkpoint: URI of Spark's checkpoint, which also keeps the first position.
         format: how record values hold the events.
         envelope: how many events lie in each record; ``None``: each record is one event.
-        registry: of the schemas of Avro topics.
+        registry: of the schemas of topics.
         heartbeat_after_us: an input idle for so long says how far the others are; 0: never.
         writers: of the sink, for the read task itself; ``None`` on the Spark path.
         needed_columns: names of the event's fields whose columns are looked at; ``None``: all.

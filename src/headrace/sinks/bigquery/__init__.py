@@ -1,7 +1,7 @@
 """Sink ``bigquery``: a table of BigQuery, written by its Storage Write API.
 
     BigQuery("clicks")                                            # partitioned by day of event time
-    BigQuery("ads.clicks", partition="hour", clustering=("country",))
+    BigQuery("ads.clicks", partition_by="hour", cluster_by=("country",))
 
 Its project and dataset, and where another server than Google's is asked, are in headrace.toml::
 

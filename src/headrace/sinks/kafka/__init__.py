@@ -3,9 +3,9 @@
     Kafka(enriched)
 
 Each row is one event of the topic's class, keyed and partitioned as the topic declares: JSON with
-the class's fields in their order, or Avro with the schema of the class. The columns are the class's
-fields, at every depth. A raw topic takes rows with a column ``value`` and, where there is one,
-``key``. The headers of a record:
+the class's fields in their order, or the topic's other format by its schema in the registry. The
+columns are the class's fields, at every depth. A raw topic takes rows with a column ``value`` and,
+where there is one, ``key``. The headers of a record:
 
 ========= =========================================================================================
 event-id  the event's id, where the topic declares one: the same in every copy of the event
