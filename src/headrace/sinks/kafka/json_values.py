@@ -80,16 +80,21 @@ def _structs(column: pa.ChunkedArray, field: EventField) -> list[dict[str, Any] 
     Raises:
         ValueError: if a value in one can't be written.
     """
-    from pyarrow import compute
-
     rejected: dict[int, Rejection] = {}
     names = [part.name for part in field.fields]
-    parts = (json_values(compute.struct_field(column, p.name), p, rejected) for p in field.fields)
+    parts = (json_values(_part(column, p.name), p, rejected) for p in field.fields)
     rows = zip(column.is_valid().to_pylist(), zip(*parts, strict=True), strict=True)
     structs = [dict(zip(names, values, strict=True)) if valid else None for valid, values in rows]
     if rejected:
         raise ValueError(names)
     return structs
+
+
+def _part(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Returns a field of structs; by its number, as Arrow takes a name like ``.a`` for a path."""
+    from pyarrow import compute
+
+    return compute.struct_field(column, [column.type.get_field_index(name)])
 
 
 def _json_value(scalar: pa.Scalar, convert: _ToJson, path: str) -> tuple[Any, Rejection | None]:
@@ -174,7 +179,7 @@ def is_readable(column: pa.ChunkedArray, field: EventField) -> bool:
             whole, scale = kind.precision - kind.scale, field.precision.scale
             readable = kind.scale <= scale and whole <= field.precision.digits - scale
         case FieldType.STRUCT:
-            parts = ((compute.struct_field(column, part.name), part) for part in field.fields)
+            parts = ((_part(column, part.name), part) for part in field.fields)
             readable = all(starmap(is_readable, parts))
         case FieldType.LIST:
             readable = is_readable(compute.list_flatten(column), field.item)

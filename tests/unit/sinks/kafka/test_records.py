@@ -3,7 +3,7 @@
 import json
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import pyarrow as pa
 import pytest
@@ -319,3 +319,17 @@ def test_no_record_is_larger_than_its_size_at_most(length):
 def test_a_sink_that_is_no_topic_is_a_fault():
     [fault] = Kafka("clicks").faults(DeclaredRows(None, None))
     assert "Kafka.topic is 'clicks'" in fault.message
+
+
+class Dotted:
+    id: str
+    parts: TypedDict("Parts", {"a": str | None, ".a": str})
+
+
+def test_a_field_of_a_struct_whose_name_begins_with_a_dot_is_no_path():
+    parts = [{"a": "x", ".a": None}, {"a": None, ".a": "y"}]
+    kind = pa.struct([("a", pa.string()), (".a", pa.string())])
+    rows = pa.table({"id": ["1", "2"], "parts": pa.array(parts, kind)})
+    records, rejected = RecordsOf(Topic("dotted", event=Dotted, key="id")).of(rows)
+    assert [json.loads(record.value)["parts"] for record in records.values()] == parts[1:]
+    assert [row.index for row in rejected] == [0]
