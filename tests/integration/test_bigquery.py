@@ -378,7 +378,8 @@ def test_a_table_that_was_made_again_is_refused(target):
 
 def test_apply_makes_the_table_and_adds_what_it_lacks(target):
     sink = BigQuery(target.name, partition_by="hour", cluster_by=["name"])
-    made = ["is created, partitioned by hour of 'at', clustered by name"]
+    layout = "partitioned by hour of 'at' (10,000 partitions: 416 days), clustered by name"
+    made = [f"is created, {layout}"]
     assert sink.changes(target.context, schema()) == made
     assert sink.apply(target.context, schema()) == made
     assert sink.apply(target.context, schema()) == []

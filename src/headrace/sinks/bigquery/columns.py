@@ -28,9 +28,9 @@ double. A table that is there may have JSON for any list, struct or map, and BIG
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -51,6 +51,11 @@ _NUMERIC_SCALE, _NUMERIC_WHOLE_DIGITS = 9, 29
 _DAY_US = 86_400_000_000
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31, from 1970-01-01
 _OUT_OF_RANGE = "a time before year 1 or after year 9999"
+_NAME = re.compile(r"[A-Za-z_]\w{0,299}", re.ASCII)
+_OWN_PREFIXES = (
+    *("_table_", "_file_", "_partition", "_row_timestamp", "_colidentifier"),
+    *("__root__", "_change_type", "_change_sequence_number"),
+)
 # The names that BigQuery's REST interface gives to types of SQL.
 _SAME = {
     "INT64": "INTEGER",
@@ -113,6 +118,19 @@ class RowsRejected:
     detail: str
 
 
+def naming_faults(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yields what is wrong with names of columns, or of a struct's members, and what to do."""
+    known: dict[str, str] = {}
+    for name in names:
+        if not _NAME.fullmatch(name) or name.lower().startswith(_OWN_PREFIXES):
+            remedy = "letters, digits and '_', and none of the beginnings that BigQuery reserves"
+            yield f"BigQuery: a table can't have a column {name!r}", remedy
+        if name.lower() in known:
+            both = f"{known[name.lower()]!r} and {name!r}"
+            yield f"BigQuery takes {both} for one column", "names that differ in more"
+        known[name.lower()] = name
+
+
 def column_for(name: str, kind: pa.DataType, field: EventField | None) -> TableColumn | None:
     """Returns the column that a new table gets for values of an Arrow type; None: there is none.
 
@@ -128,7 +146,7 @@ def column_for(name: str, kind: pa.DataType, field: EventField | None) -> TableC
         return TableColumn(name, "JSON")
     if types.is_list(kind) or types.is_large_list(kind):
         item = column_for(name, kind.value_type, field and field.element)
-        return item and TableColumn(name, item.type, REPEATED, item.fields)
+        return item and replace(item, mode=REPEATED)
     if types.is_struct(kind):
         members = {member.name: member for member in field.fields} if field else {}
         fields = [column_for(m.name, m.type, members.get(m.name)) for m in kind]
@@ -192,7 +210,9 @@ def difference(there: TableColumn, declared: TableColumn) -> str | None:
         inner = field.name.lower() in known and difference(known[field.name.lower()], field)
         if inner:
             return f"has a member {field.name!r} that {inner}"
-    return None
+    needed = known.keys() - {field.name.lower() for field in declared.fields}
+    lacking = [name for name in sorted(needed) if known[name].mode == REQUIRED]
+    return f"has a REQUIRED member {lacking[0]!r}, and the rows lack it" if lacking else None
 
 
 class RowForm:
@@ -262,7 +282,15 @@ def _rejected_values(array: Any, column: TableColumn, place: str) -> Iterator[Ro
             for rejected in _rejected(inner, known[member.name.lower()], f"{place}.{member.name}"):
                 is_there = _mask(array.is_valid())
                 yield RowsRejected(rejected.rows & is_there, rejected.reason, rejected.detail)
-    elif types.is_date32(kind):
+    else:
+        yield from _rejected_times(array, place)
+
+
+def _rejected_times(array: Any, place: str) -> Iterator[RowsRejected]:
+    from pyarrow import types
+
+    kind = array.type
+    if types.is_date32(kind):
         days = array.cast("int32")
         yield _beyond(days, _FIRST_DAY, _LAST_DAY, place)
     elif types.is_timestamp(kind):
@@ -280,33 +308,38 @@ def _beyond(numbers: Any, first: int, last: int, place: str) -> RowsRejected:
 def _unwritable(array: Any, place: str) -> Iterator[RowsRejected]:
     """Yields the values of a nested type that JSON does not have."""
     import numpy as np
+    import pyarrow.compute as pc
     from pyarrow import types
 
-    if any(types.is_floating(kind) for kind in _leaves(array.type)):
-        rows = np.fromiter((_has_no_number(value) for value in array.to_pylist()), bool, len(array))
-        yield RowsRejected(rows, WRONG_VALUE, f"{place} holds NaN or infinity, which JSON lacks")
+    for leaf, rows in _leaves(array, np.arange(len(array))):
+        if types.is_floating(leaf.type):
+            detail = f"{place} holds NaN or infinity, which JSON lacks"
+            faults = [RowsRejected(_mask(pc.invert(pc.is_finite(leaf))), WRONG_VALUE, detail)]
+        else:
+            faults = list(_rejected_times(leaf, f"{place}, within JSON,"))
+        for fault in faults:
+            yield replace(fault, rows=_at(rows[fault.rows], len(array)))
 
 
-def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
+def _leaves(array: Any, rows: Any) -> Iterator[tuple[Any, Any]]:
+    """Yields the values within nested ones, with the place of the row of each."""
+    import numpy as np
+    import pyarrow.compute as pc
     from pyarrow import types
 
-    if types.is_map(kind):
-        yield from _leaves(kind.key_type)
-        yield from _leaves(kind.item_type)
-    elif types.is_struct(kind):
-        for member in kind:
-            yield from _leaves(member.type)
+    kind = array.type
+    if types.is_struct(kind):
+        for index in range(kind.num_fields):
+            yield from _leaves(pc.struct_field(array, [index]), rows)
     elif types.is_nested(kind):
-        yield from _leaves(kind.value_type)
+        offsets = array.offsets.to_numpy()
+        parents = np.repeat(np.arange(len(array)), np.diff(offsets))
+        is_there = _mask(array.is_valid())[parents]
+        for values in (array.keys, array.items) if types.is_map(kind) else (array.values,):
+            inner = values.slice(offsets[0], len(parents)).filter(is_there)
+            yield from _leaves(inner, rows[parents[is_there]])
     else:
-        yield kind
-
-
-def _has_no_number(value: Any) -> bool:
-    if isinstance(value, float):
-        return not math.isfinite(value)
-    inner = value.values() if isinstance(value, dict) else value
-    return isinstance(value, dict | list | tuple) and any(map(_has_no_number, inner))
+        yield array, rows
 
 
 def _converted(array: Any, column: TableColumn, field: EventField | None) -> Any:

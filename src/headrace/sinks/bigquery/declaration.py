@@ -21,6 +21,7 @@ from headrace.sinks.api import (
     SinkContext,
     SinkDriver,
 )
+from headrace.sinks.bigquery.columns import naming_faults
 from headrace.sinks.bigquery.connection import REST_ENDPOINT, TableAddress, Tables
 
 if TYPE_CHECKING:
@@ -32,12 +33,9 @@ if TYPE_CHECKING:
 PROJECT, DATASET = "project", "dataset"
 _ENDPOINTS = ENDPOINT, STORAGE_ENDPOINT = ("endpoint", "storage_endpoint")
 _UNITS = ("hour", "day", "month")
-_TABLE = re.compile(r"(?:\w{1,1024}\.)?[\w -]{1,900}")
-_COLUMN = re.compile(r"[A-Za-z_]\w{0,299}", re.ASCII)
-_OWN_PREFIXES = (
-    *("_table_", "_file_", "_partition", "_row_timestamp", "_colidentifier"),
-    *("__root__", "_change_type", "_change_sequence_number"),
-)
+_TABLE = re.compile(r"(?:\w{1,1024}\.)?([\w -]+)")
+# BigQuery takes 1,024: the name of the record has the pipeline's behind it.
+_MAX_TABLE_BYTES = 900
 _MAX_CLUSTERING = 4
 STREAMS_AN_HOUR = 7_500
 """Quota of a project in a region, of its documents: 30,000 streams each four hours."""
@@ -94,8 +92,10 @@ class BigQuery(Sink, Provisionable):
 
     def faults(self, rows: DeclaredRows) -> Iterator[Fault]:
         """Yields everything wrong with the declaration."""
-        if not is_a(self.table, str) or not _TABLE.fullmatch(self.table):
-            yield Fault(f"BigQuery.table is {self.table!r}", "a table, or dataset.table")
+        name = _TABLE.fullmatch(self.table) if is_a(self.table, str) else None
+        if name is None or len(name[1].encode()) > _MAX_TABLE_BYTES:
+            remedy = f"a table, of at most {_MAX_TABLE_BYTES} bytes of UTF-8, or dataset.table"
+            yield Fault(f"BigQuery.table is {self.table!r}", remedy)
         if self.partition_by is not None and self.partition_by not in _UNITS:
             yield Fault(f"BigQuery.partition_by is {self.partition_by!r}", '"day", "hour", "month"')
         names = self.cluster_by if is_a(self.cluster_by, tuple | list) else (None,)
@@ -103,7 +103,7 @@ class BigQuery(Sink, Provisionable):
             yield Fault(f"BigQuery.cluster_by is {self.cluster_by!r}", 'cluster_by=["country"]')
         elif rows.columns is not None:
             yield from self._layout_faults(rows.columns, rows.event_time)
-            yield from _name_faults(rows.columns)
+            yield from (Fault(*fault) for fault in naming_faults(rows.columns))
 
     def pace_faults(self, pace: BatchPace) -> Iterator[Fault]:
         """Yields a fault for more streams, or changes of the record, than BigQuery's quotas."""
@@ -192,15 +192,3 @@ class BigQuery(Sink, Provisionable):
             self.partition_by,
             tuple(self.cluster_by),
         )
-
-
-def _name_faults(columns: Mapping[str, FieldType]) -> Iterator[Fault]:
-    known: dict[str, str] = {}
-    for name in columns:
-        if not _COLUMN.fullmatch(name) or name.lower().startswith(_OWN_PREFIXES):
-            remedy = "letters, digits and '_', and none of the beginnings that BigQuery reserves"
-            yield Fault(f"BigQuery: a table can't have a column {name!r}", remedy)
-        if name.lower() in known:
-            names = f"{known[name.lower()]!r} and {name!r}"
-            yield Fault(f"BigQuery takes {names} for one column", "names that differ in more")
-        known[name.lower()] = name

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import SinkUnavailableError, TableMismatchError
 from headrace.model import EventField
-from headrace.sinks.bigquery.columns import REQUIRED, RowForm, TableColumn, column_for, difference
+from headrace.sinks.bigquery.columns import (
+    REQUIRED,
+    RowForm,
+    TableColumn,
+    column_for,
+    difference,
+    naming_faults,
+)
 from headrace.sinks.bigquery.connection import NAME, TableAddress, Tables
 
 if TYPE_CHECKING:
@@ -137,7 +144,7 @@ class TargetTable:
         """Returns the columns of a new table, by name.
 
         Raises:
-            TableMismatchError: if there is none for a column of the rows.
+            TableMismatchError: if there is none for a column of the rows, or none of its name.
         """
         made = {
             field.name: column_for(field.name, field.type, self._spec.fields.get(field.name))
@@ -147,7 +154,15 @@ class TargetTable:
             if column is None:
                 kind = self._spec.schema.field(name).type
                 raise TableMismatchError(self._label, f"it has no type for {name!r}, {kind}")
-        return {name: column for name, column in made.items() if column is not None}
+        columns = {name: column for name, column in made.items() if column is not None}
+        self._check_names(columns.values())
+        return columns
+
+    def _check_names(self, columns: Iterable[TableColumn]) -> None:
+        for message, remedy in naming_faults(column.name for column in columns):
+            raise TableMismatchError(self._label, f"{message}: {remedy}")
+        for column in columns:
+            self._check_names(column.fields)
 
     @property
     def _partitioning(self) -> dict[str, str] | None:
@@ -158,7 +173,9 @@ class TargetTable:
     def _layout(self) -> str:
         parts = []
         if self._partitioning:
-            parts.append(f", partitioned by {self._spec.partition} of {self._spec.event_time!r}")
+            limit = " (10,000 partitions: 416 days)" if self._spec.partition == "hour" else ""
+            unit = f"{self._spec.partition} of {self._spec.event_time!r}{limit}"
+            parts.append(f", partitioned by {unit}")
         if self._spec.clustering:
             parts.append(f", clustered by {', '.join(self._spec.clustering)}")
         return "".join(parts)

@@ -26,7 +26,8 @@ COLUMNS = {"id": FieldType.LONG, "tags": FieldType.LIST, "at": FieldType.TIMESTA
         (BigQuery("t", cluster_by=["id"] * 5), "BigQuery.cluster_by is"),
         (BigQuery("t", cluster_by=["tags"]), "a table can't be clustered by 'tags'"),
         (BigQuery("t", cluster_by=["other"]), "a table can't be clustered by 'other'"),
-        (BigQuery("t", cluster_by=[7]), "a table can't be clustered by 7"),
+        (BigQuery("t", cluster_by=[7]), "BigQuery.cluster_by is [7]"),
+        (BigQuery("t", cluster_by=[["id"]]), "BigQuery.cluster_by is [['id']]"),
     ],
 )
 def test_what_can_not_be_is_a_fault(sink, fault):

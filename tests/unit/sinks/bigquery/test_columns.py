@@ -74,6 +74,17 @@ def test_types_that_bigquery_lacks_have_none(kind):
             pa.struct([("a", pa.int64())]),
             False,
         ),
+        (
+            TableColumn(
+                "c",
+                "RECORD",
+                fields=(TableColumn("a", "INTEGER"), TableColumn("z", "STRING", "REQUIRED")),
+            ),
+            pa.struct([("a", pa.int64())]),
+            False,
+        ),
+        (TableColumn("c", "NUMERIC", "REPEATED", scale=2), pa.list_(pa.decimal128(9, 3)), False),
+        (TableColumn("c", "NUMERIC", "REPEATED", scale=2), pa.list_(pa.decimal128(9, 2)), True),
     ],
 )
 def test_a_column_takes_what_it_keeps_as_it_is(there, kind, is_taken):
@@ -153,6 +164,31 @@ def test_null_for_a_required_column_is_rejected_and_absence_of_its_struct_is_not
         (1, "missing-value", "column 's'.a is null"),
         (1, "missing-value", "column 'n' is null"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "beyond", "details"),
+    [
+        (pa.timestamp("us", "UTC"), 400_000_000_000_000_000, "a time before year 1"),
+        (pa.date32(), -1_000_000, "a time before year 1"),
+        (pa.float64(), float("nan"), "NaN or infinity"),
+    ],
+)
+def test_what_json_lacks_is_rejected_wherever_it_stands(kind, beyond, details):
+    """In keys and items of maps, in lists of structs in them; of slices of a column, too."""
+    good, odd = pa.array([0, 1]), pa.array([0, beyond], kind)
+    structs = pa.StructArray.from_arrays([odd], ["t"])
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), structs)
+    for keys, items in ((odd, good), (good, odd), (good, lists)):
+        offsets = pa.array([0, 0, 1, 1, 2, 2], pa.int32())
+        maps = pa.MapArray.from_arrays(offsets, keys, items)
+        for start in range(3):
+            rows = pa.table({"m": maps.slice(start)})
+            form = RowForm({"m": column_for("m", maps.type, None)}, {})
+            [fault] = [fault for fault in form.rejected(rows) if fault.rows.any()]
+            assert list(fault.rows.nonzero()[0]) == [3 - start]
+            assert (fault.reason, details in fault.detail) == ("wrong-value", True)
+            form.converted(rows.filter(pa.array(~fault.rows)))
 
 
 def test_decimals_in_json_keep_their_digits():
