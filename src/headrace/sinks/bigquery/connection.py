@@ -14,6 +14,7 @@ from headrace.errors import SinkError, SinkUnavailableError
 from headrace.runtime.extras import require_extra
 
 if TYPE_CHECKING:
+    from google.api_core.exceptions import GoogleAPICallError
     from google.cloud.bigquery_storage_v1 import BigQueryWriteClient
     from requests import Response
 
@@ -201,8 +202,12 @@ class Streams:
 
 
 @contextmanager
-def translated_errors() -> Iterator[None]:
-    """Errors of the Storage Write API as ours: :class:`SinkUnavailableError` for what may pass."""
+def translated_errors(*passing: type[GoogleAPICallError]) -> Iterator[None]:
+    """Errors of the Storage Write API as ours: :class:`SinkUnavailableError` for what may pass.
+
+    Args:
+        passing: kinds that may pass at this call, beside those that may at any call.
+    """
     from google.api_core.exceptions import Aborted, Cancelled, GoogleAPICallError
     from google.auth.exceptions import GoogleAuthError
 
@@ -212,7 +217,7 @@ def translated_errors() -> Iterator[None]:
         raise SinkUnavailableError(NAME, str(error)) from error
     except GoogleAPICallError as error:
         is_passing = error.code in _PASSING or (error.code or _SERVER_FAULT) >= _SERVER_FAULT
-        is_passing |= isinstance(error, Aborted | Cancelled)
+        is_passing |= isinstance(error, (Aborted, Cancelled, *passing))
         raise (SinkUnavailableError if is_passing else SinkError)(NAME, error.message) from error
 
 

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 ROW_TOO_LARGE, REFUSED = "row-too-large", "refused-by-bigquery"
 # Below the 4 MB that servers of gRPC take by default; BigQuery takes 10 MB at the least.
 _REQUEST_BYTES = 2 * 1024 * 1024
-_MAX_ROW_BYTES = 9 * 1024 * 1024
+_MAX_ROW_BYTES = 10 * 1024 * 1024
 _SIZE = re.compile(r"larger than|too large|exceed\w* .*(size|bytes)", re.IGNORECASE)
+_QUOTA = re.compile(r"quota|throughput|rate limit", re.IGNORECASE)
 _ALREADY_EXISTS = 6
-_PASSING_CODES = frozenset({4, 8, 10, 13, 14})  # of gRPC: may be taken later
+_PASSING_CODES = frozenset({1, 2, 4, 8, 9, 10, 13, 14})  # of gRPC: may be taken later
 
 
 class WrittenStream(msgspec.Struct, frozen=True):
@@ -146,17 +147,12 @@ class StreamWriter:
         streams = self._streams or Streams(self._address)
         self._streams = streams
         if not self._path:
-            try:
-                with translated_errors():
-                    stream = streams.call(
-                        "create_write_stream",
-                        parent=self._address.path,
-                        write_stream={"type_": "PENDING"},
-                    )
-            except SinkError as error:
-                if isinstance(error.__cause__, NotFound):
-                    raise SinkUnavailableError(NAME, error.reason) from error
-                raise
+            with translated_errors(NotFound):
+                stream = streams.call(
+                    "create_write_stream",
+                    parent=self._address.path,
+                    write_stream={"type_": "PENDING"},
+                )
             self._path = stream.name
         return streams
 
@@ -181,10 +177,12 @@ class StreamWriter:
             the rows of the first part that are refused; it stays in the list without them, and what
             is behind it, too.
         """
+        from google.api_core.exceptions import FailedPrecondition
+
         streams, parts = self._opened(), list(waiting)
         refused, too_large, unanswered = None, None, len(parts)
         try:
-            with translated_errors():
+            with translated_errors(FailedPrecondition):  # so ends a connection that was idle
                 answers = streams.append(self._path, self._requests(parts))
                 for answer in itertools.islice(answers, len(parts)):
                     unanswered -= 1
@@ -250,7 +248,8 @@ class StreamWriter:
 def _is_too_large(error: SinkError, part: _Part) -> bool:
     """Whether a request of one row has ended the call, as it is larger than the server takes."""
     is_large = len(part.places) == 1 and part.rows.nbytes > _REQUEST_BYTES
-    return is_large and _SIZE.search(error.reason) is not None
+    is_size = _SIZE.search(error.reason) and not _QUOTA.search(error.reason)
+    return is_large and bool(is_size)
 
 
 def _cut(part: _Part) -> Iterator[_Part]:

@@ -1,0 +1,127 @@
+"""What a task does after each answer to an append."""
+
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pyarrow as pa
+import pytest
+from google.cloud.bigquery_storage_v1.types import (
+    AppendRowsRequest,
+    AppendRowsResponse,
+    FinalizeWriteStreamResponse,
+    WriteStream,
+)
+
+from headrace.sinks.bigquery.columns import RowForm, TableColumn
+from headrace.sinks.bigquery.connection import TableAddress
+from headrace.sinks.bigquery.writer import StreamWriter
+
+PATH = "projects/p/datasets/d/tables/zdarzeń"
+QUOTA = "Exceeds quota of append throughput bytes, retry later"
+
+
+class WriteApi:
+    """One stream; ``plans`` are codes and messages, of the next appends.
+
+    A code of gRPC ends the call; a number is one in an answer.
+    """
+
+    def __init__(self, *plans):
+        self.plans, self.rows, self.parameters = deque(plans), 0, []
+        options = [("grpc.max_receive_message_length", -1)]
+        self._server = grpc.server(ThreadPoolExecutor(2), options=options)
+        self._server.add_generic_rpc_handlers((self,))
+        port = self._server.add_insecure_port("127.0.0.1:0")
+        self._server.start()
+        self.address = TableAddress("p", "d", "zdarzeń", "http://h", f"http://127.0.0.1:{port}")
+
+    def close(self):
+        self._server.stop(None).wait()
+
+    def service(self, details):
+        method = details.method.rpartition("/")[2]
+        if method == "AppendRows":
+            self.parameters += [
+                value for name, value in details.invocation_metadata if "params" in name
+            ]
+            return grpc.stream_stream_rpc_method_handler(self._append)
+        answer = self._created if method == "CreateWriteStream" else self._finalized
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+    def _created(self, request, context):
+        return WriteStream.serialize(WriteStream(name=f"{PATH}/streams/s"))
+
+    def _finalized(self, request, context):
+        answer = FinalizeWriteStreamResponse(row_count=self.rows)
+        return FinalizeWriteStreamResponse.serialize(answer)
+
+    def _append(self, requests, context):
+        for request in requests:
+            code, message = self.plans.popleft() if self.plans else (0, "")
+            if isinstance(code, grpc.StatusCode):
+                context.abort(code, message)
+            if not code:
+                parsed = AppendRowsRequest.deserialize(request)
+                self.rows += _count(parsed.arrow_rows.rows.serialized_record_batch)
+            answer = AppendRowsResponse(error={"code": code, "message": message})
+            yield AppendRowsResponse.serialize(answer)
+
+
+SCHEMA = pa.schema([("name", pa.string())])
+
+
+def _count(batch):
+    return pa.ipc.read_record_batch(pa.py_buffer(batch), SCHEMA).num_rows
+
+
+def written(*texts, plans=()):
+    """What is rejected of rows, and the pieces."""
+    server = WriteApi(*plans)
+    try:
+        form = RowForm({"name": TableColumn("name", "STRING")}, {})
+        writer = StreamWriter(server.address, form, "t")
+        rejected = [row.reason for row in writer.write(pa.table([list(texts)], schema=SCHEMA))]
+        return rejected, writer.close(), server
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        (grpc.StatusCode.FAILED_PRECONDITION, "the connection was idle"),
+        (grpc.StatusCode.ABORTED, "the server restarts"),
+        (grpc.StatusCode.CANCELLED, ""),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, QUOTA),
+        (9, "the connection was idle"),
+        (1, "cancelled"),
+        (8, QUOTA),
+    ],
+)
+def test_an_append_that_may_be_taken_later_is_sent_again(plan):
+    rejected, [piece], _ = written("x" * 9_600_000, plans=[plan])
+    assert (rejected, piece) == ([], '{"stream":"s","rows":1}')
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "Received message larger than max (9600 vs. 4194)"),
+        (grpc.StatusCode.INVALID_ARGUMENT, "The request is too large"),
+        (3, "The size of the request exceeds 9437184 bytes"),
+    ],
+)
+def test_a_row_that_the_server_says_is_too_large_is_rejected(plan):
+    assert written("x" * 9_600_000, plans=[plan])[:2] == (["row-too-large"], [])
+
+
+def test_a_row_of_more_than_a_request_may_have_is_not_sent():
+    rejected, [piece], _ = written("x" * 10_600_000, "y")
+    assert (rejected, piece) == (["row-too-large"], '{"stream":"s","rows":1}')
+
+
+def test_names_of_tables_beyond_ascii_are_quoted_in_headers():
+    _, _, server = written("y")
+    quoted = "projects/p/datasets/d/tables/zdarze%C5%84/streams/s"
+    assert f"write_stream={quoted}" in server.parameters
