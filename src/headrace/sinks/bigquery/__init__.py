@@ -1,7 +1,7 @@
 """Sink ``bigquery``: a table of BigQuery, written by its Storage Write API.
 
     BigQuery("clicks")                                            # partitioned by day of event time
-    BigQuery("ads.clicks", partition_by="hour", cluster_by=("country",))
+    BigQuery("ads.clicks", partition_by="hour", cluster_by=["country"])
 
 Its project and dataset, and where another server than Google's is asked, are in headrace.toml::
 
@@ -20,9 +20,13 @@ Guarantees:
 - Of two drivers of a pipeline one prepares: the record is changed only as it was read.
 - A batch whose streams have expired before anyone committed them is written anew. Where they are so
   old that BigQuery may have forgotten committed ones, too, the start is refused
-  (``COMMIT_UNKNOWN``): an operator looks, and says which it was.
+  (``COMMIT_UNKNOWN``): an operator looks, and says which it was. The age of streams is counted by
+  BigQuery's clock.
+- A commit that BigQuery refuses stays prepared, and each start tries again, until the cause is gone
+  or an operator says that the batch is void; then it is written anew.
 - A row that the table does not take is a dead letter; the others go in. An append with such rows
-  takes none, so it is sent again without them, at the same offset.
+  takes none, so it is sent again without them: at the same offset, or into another stream where
+  what was sent behind it was not answered.
 - An append or commit whose answer was lost is sent again: at an offset that is taken, or of
   streams that are committed, it changes nothing. What passes is waited for: two minutes in the
   task, 20 seconds in a commit, then by the pipeline, for as long as it takes, without using up a
@@ -30,7 +34,8 @@ Guarantees:
 - No value is changed: ``columns`` says which column is made of which type, and which values are
   refused.
 - ``apply`` and a start make the table, and add columns. Anything else that differs is refused, and
-  so is a table that was made again since a pipeline wrote to it: its rows are gone.
+  so is a table that was made again since a pipeline wrote to it: its rows are gone. A running
+  pipeline notices that before it prepares a batch.
 
 What a crash repeats: the batch, into new streams. Those of the attempt before are never committed,
 and expire. What it does not do: keep an order between rows, replace or delete rows, read the table

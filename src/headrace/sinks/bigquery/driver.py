@@ -9,7 +9,8 @@ import msgspec
 
 from headrace.errors import SinkError, SinkUnavailableError
 from headrace.sinks.api import CommitResult, SinkDriver, Transaction
-from headrace.sinks.bigquery.connection import NAME, Streams, Tables
+from headrace.sinks.bigquery import connection
+from headrace.sinks.bigquery.connection import NAME, Streams, Tables, patiently
 from headrace.sinks.bigquery.record import BigQueryPositions, CommitRecord, Prepared, RecordKeeper
 from headrace.sinks.bigquery.streams import StreamsOutcome
 from headrace.sinks.bigquery.table import TableSpec, TargetTable
@@ -53,7 +54,8 @@ class BigQueryDriver(SinkDriver):
         """Prepares the commit of the streams, and commits them.
 
         Raises:
-            SinkUnavailableError: if BigQuery does not answer, or the streams have expired.
+            SinkUnavailableError: if BigQuery does not answer, the streams have expired, or the
+                table was made again since the start.
             SinkError: if the record has other positions than the transaction expects.
         """
         written = [_WRITTEN.decode(piece) for piece in pieces]
@@ -69,6 +71,11 @@ class BigQueryDriver(SinkDriver):
             before = self._keeper.settled()
             if not self._follows(before.record, transaction):
                 return CommitResult(is_new=False, rows=rows)
+            made = patiently(self._keeper.table_made, connection.COMMIT_WAIT_SECONDS)
+            if made != self._created_ms:
+                # What the next start does depends on whether the pipeline has written rows.
+                reason = f"table {self._address.label} was deleted or made again since the start"
+                raise SinkUnavailableError(NAME, reason)
             record = CommitRecord(before.record.versions, prepared, self._created_ms)
             held = self._keeper.replace(before, record)
         if self._keeper.settle(held) is StreamsOutcome.GONE:

@@ -25,7 +25,7 @@ import msgspec
 from headrace.errors import CommitUnknownError, SinkError, TableMismatchError
 from headrace.sinks.bigquery import connection
 from headrace.sinks.bigquery.connection import NAME, Streams, TableAddress, Tables, patiently
-from headrace.sinks.bigquery.streams import StreamsOutcome, commit_streams
+from headrace.sinks.bigquery.streams import StreamsOutcome, StreamsRefusedError, commit_streams
 
 # BigQuery's limits: characters of a column's description, and columns of a table.
 _PART_CHARACTERS, _MAX_PARTS = 1_024, 10_000
@@ -114,6 +114,11 @@ class RecordKeeper:
         """BigQuery's time at the last answer: clocks of machines may differ by days."""
         return self._tables.now_ms
 
+    def table_made(self) -> str:
+        """Returns when the table was made, as BigQuery says it; empty: there is none."""
+        table = self._tables.get(self._table)
+        return "" if table is None else str(table.get("creationTime", ""))
+
     def settled(self) -> Held:
         """Returns the record without a commit under way; it is read once, and after a conflict.
 
@@ -154,7 +159,8 @@ class RecordKeeper:
         """Commits the streams of a prepared commit, and records what became of them.
 
         Raises:
-            SinkError: as :func:`commit_streams`.
+            SinkUnavailableError: if BigQuery does not answer.
+            SinkError: if it does not commit them, and no operator has said that it is not to.
             CommitUnknownError: as :meth:`settled`.
         """
         record, prepared = held.record, held.record.prepared
@@ -162,9 +168,7 @@ class RecordKeeper:
             return StreamsOutcome.COMMITTED
         outcome = StreamsOutcome.COMMITTED
         if prepared.streams:
-            outcome = commit_streams(self._streams, self._table, prepared.streams)
-        if outcome is StreamsOutcome.GONE:
-            outcome = self._outcome_of_gone(held, prepared)
+            outcome = self._outcome(held, prepared)
         versions = record.versions
         if outcome is StreamsOutcome.COMMITTED:
             versions = versions | prepared.versions
@@ -190,10 +194,21 @@ class RecordKeeper:
         body = {"schema": {"fields": fields}, "labels": {OUTCOME_LABEL: None}}
         return self._tables.patch(self.address, body, before["etag"])
 
-    def _outcome_of_gone(self, held: Held, prepared: Prepared) -> StreamsOutcome:
-        """Returns what became of streams that are gone."""
+    def _outcome(self, held: Held, prepared: Prepared) -> StreamsOutcome:
+        """Commits streams; what an operator has said counts where BigQuery does not commit them."""
         said = ((held.resource or {}).get("labels") or {}).get(OUTCOME_LABEL)
-        if said == "committed":
+        try:
+            outcome = commit_streams(self._streams, self._table, prepared.streams)
+        except StreamsRefusedError as error:
+            if said == "void":
+                return StreamsOutcome.GONE
+            reason = (
+                f"{error.reason}. The next start tries again. To have the {prepared.rows:,} rows"
+                " written anew, stop each process of the pipeline, and"
+                f" `bq update --set_label {OUTCOME_LABEL}:void {self.address.label}`"
+            )
+            raise SinkError(NAME, reason) from error
+        if outcome is StreamsOutcome.COMMITTED or said == "committed":
             return StreamsOutcome.COMMITTED
         is_known = self._tables.now_ms - prepared.at_ms <= MAX_STREAM_AGE_MS
         if is_known or said == "void":
@@ -209,10 +224,7 @@ class RecordKeeper:
         return self._held
 
     def _check_table(self, record: CommitRecord) -> None:
-        if not record.table:
-            return
-        table = self._tables.get(self._table)
-        if table is None or str(table.get("creationTime", "")) != record.table:
+        if record.table and self.table_made() != record.table:
             reason = (
                 "the table was deleted or made again since the pipeline wrote to it; its rows are"
                 f" not in it. Restore it, or delete {self.address.label} and reset the checkpoint"

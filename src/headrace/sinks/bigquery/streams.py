@@ -24,10 +24,14 @@ _GONE = "gone"
 
 
 class StreamsOutcome(enum.Enum):
-    """What became of the streams of a group. GONE: none of them is known any more."""
+    """What became of the streams of a group. GONE: they are not committed, and never will be."""
 
     COMMITTED = enum.auto()
     GONE = enum.auto()
+
+
+class StreamsRefusedError(SinkError):
+    """BigQuery knows the streams of a group, has committed none of them, and does not now."""
 
 
 def commit_streams(streams: Streams, address: TableAddress, names: Sequence[str]) -> StreamsOutcome:
@@ -40,7 +44,8 @@ def commit_streams(streams: Streams, address: TableAddress, names: Sequence[str]
 
     Raises:
         SinkUnavailableError: if it is not known whether they are committed.
-        SinkError: if BigQuery commits them not now, and may later.
+        StreamsRefusedError: if BigQuery does not commit them now, and may later.
+        SinkError: if it refuses to say what became of them.
     """
     paths = [f"{address.path}/streams/{name}" for name in names]
     wait_seconds = connection.COMMIT_WAIT_SECONDS
@@ -62,12 +67,16 @@ def _committed(streams: Streams, address: TableAddress, paths: Sequence[str]) ->
         # Errors of streams say too little: one that is committed is ALREADY_COMMITTED or in an
         # INVALID_STATE, and so is one that was never finalized.
         reason = "; ".join(error.error_message for error in answer.stream_errors)
-    states = [_state(streams, path) for path in paths]
-    if any(state is True for state in states):
-        return StreamsOutcome.COMMITTED  # all of them, or none
-    if _GONE in states:
+    is_gone = False
+    for path in paths:
+        state = _state(streams, path)
+        if state is True:
+            return StreamsOutcome.COMMITTED  # all of them, or none
+        is_gone |= state == _GONE
+    if is_gone:
         return StreamsOutcome.GONE
-    raise SinkError(NAME, f"table {address.label} does not take the streams of a batch: {reason}")
+    reason = f"table {address.label} does not take the streams of a batch: {reason}"
+    raise StreamsRefusedError(NAME, reason)
 
 
 def _state(streams: Streams, path: str) -> bool | str:

@@ -7,7 +7,7 @@ from google.cloud.bigquery_storage_v1.types import BatchCommitWriteStreamsRespon
 from headrace.errors import SinkError, SinkUnavailableError
 from headrace.sinks.bigquery import connection
 from headrace.sinks.bigquery.connection import TableAddress, translated_errors
-from headrace.sinks.bigquery.streams import StreamsOutcome, commit_streams
+from headrace.sinks.bigquery.streams import StreamsOutcome, StreamsRefusedError, commit_streams
 
 NOW = {"seconds": 1_700_000_000}
 COMMITTED, PENDING = WriteStream(commit_time=NOW), WriteStream()
@@ -58,8 +58,8 @@ REFUSED = BatchCommitWriteStreamsResponse(stream_errors=[{"error_message": "in a
     ("answers", "outcome"),
     [
         (Answers(BatchCommitWriteStreamsResponse(commit_time=NOW)), StreamsOutcome.COMMITTED),
-        (Answers(REFUSED, COMMITTED, COMMITTED), StreamsOutcome.COMMITTED),
-        (Answers(REFUSED, COMMITTED, GONE), StreamsOutcome.COMMITTED),
+        (Answers(REFUSED, COMMITTED), StreamsOutcome.COMMITTED),  # and so is the other one
+        (Answers(REFUSED, GONE, COMMITTED), StreamsOutcome.COMMITTED),
         (Answers(REFUSED, GONE, PENDING), StreamsOutcome.GONE),
         (Answers(GONE, GONE, GONE), StreamsOutcome.GONE),
         (
@@ -69,13 +69,15 @@ REFUSED = BatchCommitWriteStreamsResponse(stream_errors=[{"error_message": "in a
     ],
 )
 def test_streams_are_looked_at_where_the_answer_does_not_say_it(answers, outcome):
+    """Up to the first that is committed."""
     assert commit_streams(answers, TableAddress("p", "d", "t"), ["a", "b"]) is outcome
 
 
 @pytest.mark.parametrize(
     ("answers", "kind"),
     [
-        (Answers(REFUSED, PENDING, PENDING), SinkError),
+        (Answers(REFUSED, PENDING, PENDING), StreamsRefusedError),
+        (Answers(REFUSED, exceptions.FailedPrecondition("odd")), SinkError),
         (Answers(exceptions.ServiceUnavailable("later")), SinkUnavailableError),
         (Answers(REFUSED, exceptions.ServiceUnavailable("later")), SinkUnavailableError),
     ],

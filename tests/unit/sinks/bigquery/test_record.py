@@ -1,0 +1,219 @@
+"""The record of a pipeline by BigQuery's clock, and what an operator says of a batch."""
+
+import base64
+import json
+import zlib
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+import pytest
+from google.api_core import exceptions
+from google.cloud.bigquery_storage_v1.types import BatchCommitWriteStreamsResponse, WriteStream
+
+from headrace import BigQuery
+from headrace.errors import CommitUnknownError, SinkError, SinkUnavailableError, TableMismatchError
+from headrace.settings import Secret
+from headrace.sinks.api import DeclaredRows, SinkContext, Transaction
+from headrace.sinks.bigquery.connection import TableAddress, Tables
+from headrace.sinks.bigquery.record import (
+    OUTCOME_LABEL,
+    CommitRecord,
+    Prepared,
+    RecordKeeper,
+    record_address,
+)
+
+SCHEMA = pa.schema([("id", pa.int64())])
+
+
+class Rest(ThreadingHTTPServer):
+    """Tables by REST, as far as a record needs them, with a clock of its own."""
+
+    def __init__(self, now):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.now, self.tables, self.etag, self.refuses_changes = now, {}, 0, False
+        self.address = TableAddress("p", "d", "t", f"http://127.0.0.1:{self.server_port}")
+
+    def put(self, path, resource):
+        self.etag += 1
+        self.tables[path] = resource | {"etag": str(self.etag)}
+        return self.tables[path]
+
+    def keeper(self, streams):
+        return RecordKeeper(Tables(self.address), streams, self.address, "p")
+
+    def record(self):
+        """What is kept of the pipeline."""
+        resource = self.tables[record_address(self.address, "p").path]
+        text = "".join(field["description"] for field in resource["schema"]["fields"])
+        return msgspec.json.decode(zlib.decompress(base64.b85decode(text)))
+
+    def say(self, outcome):
+        path = record_address(self.address, "p").path
+        self.put(path, self.tables[path] | {"labels": {OUTCOME_LABEL: outcome}})
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Rest
+
+    def do_GET(self):
+        self._answer(self.server.tables.get(self._path))
+
+    def do_POST(self):
+        body = self._body()
+        made = {"creationTime": str(self.server.etag)}
+        table = body["tableReference"]["tableId"]
+        self._answer(self.server.put(f"{self._path}/{table}", body | made))
+
+    def do_PATCH(self):
+        there = self.server.tables[self._path]
+        body = self._body()
+        if self.server.refuses_changes:
+            self._answer(None, 503)
+        elif self.headers["If-Match"] != there["etag"]:
+            self._answer(None, 412)
+        else:
+            self._answer(self.server.put(self._path, there | body))
+
+    @property
+    def _path(self):
+        return unquote(self.path).removeprefix("/bigquery/v2/")
+
+    def _body(self):
+        return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+
+    def _answer(self, resource, status=404):
+        body = json.dumps(resource or {}).encode()
+        self.send_response(status if resource is None else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def date_time_string(self, timestamp=None):
+        return format_datetime(self.server.now, usegmt=True)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(params=[2020, 2100])
+def rest(request):
+    """Years before and after the clock of this machine."""
+    server = Rest(datetime(request.param, 5, 1, 12, tzinfo=UTC))
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+class Gone:
+    """Streams that BigQuery does not know."""
+
+    def call(self, method, **fields):
+        raise exceptions.NotFound("Requested entity was not found")
+
+
+class Refused:
+    """Streams that are known, and not committed."""
+
+    state = WriteStream()
+
+    def call(self, method, **fields):
+        if method == "get_write_stream":
+            return self.state
+        return BatchCommitWriteStreamsResponse(stream_errors=[{"error_message": "no partition"}])
+
+
+def prepare(rest, streams):
+    keeper = rest.keeper(streams)
+    before = keeper.settled()
+    prepared = Prepared({"app": 1}, ["a", "b"], 7, keeper.now_ms)
+    assert keeper.replace(before, CommitRecord({"app": 0}, prepared)) is not None
+
+
+def test_the_age_of_streams_is_counted_by_the_clock_of_bigquery(rest):
+    prepare(rest, Gone())
+    rest.now += timedelta(days=1)
+    assert rest.keeper(Gone()).settled().record.versions == {"app": 0}
+    prepare(rest, Gone())
+    rest.now += timedelta(days=2, seconds=1)
+    with pytest.raises(CommitUnknownError) as refused:
+        rest.keeper(Gone()).settled()
+    assert refused.value.prepared.startswith(f"{rest.now.year}-05-02 12:00:00")
+
+
+def opened(rest):
+    settings = {
+        "project": "p",
+        "dataset": "d",
+        "endpoint": rest.address.endpoint,
+        "storage_endpoint": "http://127.0.0.1:1",
+    }
+    secrets = {name: Secret(value) for name, value in settings.items()}
+    context = SinkContext("p", "unused", {}, secrets)
+    return BigQuery("t", partition_by=None).open(context, SCHEMA)
+
+
+def test_a_commit_is_prepared_at_the_time_of_bigquery(rest):
+    driver = opened(rest)
+    rest.refuses_changes = True  # of the record, which is made before: it is not settled
+    driver.commit([], Transaction({"app": 1}, {}), 0)
+    assert rest.record()["prepared"]["at_ms"] == int(rest.now.timestamp() * 1000)
+
+
+def test_of_a_batch_that_bigquery_does_not_commit_an_operator_may_say_that_it_is_void(rest):
+    prepare(rest, Refused())
+    remedy = f"--set_label {OUTCOME_LABEL}:void {record_address(rest.address, 'p').label}"
+    rest.say("committed")
+    with pytest.raises(SinkError, match=f"no partition.*{remedy}"):
+        rest.keeper(Refused()).settled()
+    rest.say("void")
+    assert rest.keeper(Refused()).settled().record.versions == {"app": 0}
+    assert rest.record()["prepared"] is None
+
+
+def test_void_is_not_believed_of_streams_that_are_committed(rest):
+    committed = Refused()
+    committed.state = WriteStream(commit_time={"seconds": 1})
+    prepare(rest, committed)
+    rest.say("void")
+    assert rest.keeper(committed).settled().record.versions == {"app": 1}
+
+
+def test_a_table_that_is_made_again_under_a_driver_gets_no_batch(rest):
+    """The next start refuses it, unless the pipeline has written nothing yet."""
+    for batch in range(2):
+        driver = opened(rest)
+        if batch:
+            driver.commit([], Transaction({"app": 0}, {}), 0)
+        rest.put(rest.address.path, rest.tables[rest.address.path] | {"creationTime": f"n{batch}"})
+        with pytest.raises(SinkUnavailableError, match="made again since the start"):
+            driver.commit([], Transaction({"app": 1}, {}), 0)
+    with pytest.raises(TableMismatchError, match="made again"):
+        opened(rest)
+
+
+def test_the_record_of_a_table_has_a_name_that_bigquery_takes():
+    longest = "ż" * 450
+    rows = DeclaredRows({}, None)
+    assert list(BigQuery(longest, partition_by=None).faults(rows)) == []
+    [fault] = BigQuery(f"{longest}a", partition_by=None).faults(rows)
+    assert "at most 900 bytes" in fault.remedy
+    name = record_address(TableAddress("p", "d", longest), "p" * 100).table
+    assert len(name.encode()) <= 1_024
+
+
+def test_members_of_structs_have_names_of_columns(rest):
+    context = SinkContext("p", "unused", {}, {"project": Secret("p"), "dataset": Secret("d")})
+    context.settings["endpoint"] = Secret(rest.address.endpoint)
+    for member in ("b.c", "A"):
+        kind = pa.list_(pa.struct([("a", pa.int64()), (member, pa.int64())]))
+        with pytest.raises(TableMismatchError, match=member):
+            BigQuery("t").changes(context, pa.schema([("s", kind)]))
