@@ -204,6 +204,7 @@ class _Merging:
         self._scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
         self._uri = spec.root
         self._files = spec.files
+        self._columns = file_schema(table.metadata)
         self._abandoned = abandoned
         times = [] if spec.event_time is None else [spec.event_time]
         codec = spec.layout.compression
@@ -220,7 +221,7 @@ class _Merging:
             batches = list(self._scan.to_record_batches([task]))
             rows = self._files.rows(pa.Table.from_batches(batches), Partition(()))
             # A file that lacks a column and one that has it differ in the kind of its texts.
-            yield rows.cast(self._files.schema)
+            yield rows.cast(self._columns)
 
 
 def _is_plain(task: FileScanTask, table: Table) -> bool:
