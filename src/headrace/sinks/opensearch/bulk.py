@@ -241,11 +241,10 @@ class _Load:
         return places[:0]
 
     def _judged(self, places: Places, size: int, answer: ServerAnswer) -> tuple[Places, str]:
-        answer.check()
-        if not _OUTCOME.decode(answer.body).errors:
+        if not answer.decoded(_OUTCOME).errors:
             self._size.taken()
             return places[:0], ""
-        items = [next(iter(item.values())) for item in _BULK.decode(answer.body).items]
+        items = [next(iter(item.values())) for item in answer.decoded(_BULK).items]
         if len(items) != len(places):
             raise SinkError(NAME, f"a bulk of {len(places)} documents has {len(items)} answers")
         again, reason, conflicts, rejected = [], "", 0, []

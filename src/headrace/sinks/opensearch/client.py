@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,12 +26,15 @@ URL = "url"
 EXISTS = b"resource_already_exists_exception"
 _CONNECT_SECONDS, _READ_SECONDS = 10.0, 60.0
 # No data, and so no row, is at fault: a right is missing, or the server does not answer by itself.
-_WAITED_FOR = frozenset({401, 403, 408, 429, 500, 502, 503, 504})
+_WAITED_FOR, _SERVER_ERROR = frozenset({401, 403, 408, 429}), 500
 _AWS = ("aws_access_key_id", "aws_secret_access_key")
+_IN_HEADERS = ("api_key", "aws_region", "aws_service", "aws_access_key_id", "aws_session_token")
 KNOWN_SETTINGS = frozenset(
     {URL, "user", "password", "api_key", "ca_file", "aws_region", "aws_service", *_AWS}
     | {"aws_session_token"}
 )
+_T = TypeVar("_T")
+_ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,12 @@ def settings_faults(settings: Mapping[str, Secret]) -> Iterator[Fault]:
     urls = _urls(settings[URL].reveal())
     if not urls or not all(map(_is_url, urls)):
         remedy = 'url = "https://search.example.com:9200", several with commas between them'
-        yield Fault(f"{where}: url is not one of http:// or https:// without a user", remedy)
+        message = f"{where}: url is not one of http:// or https:// without a user and a query"
+        yield Fault(message, remedy)
+    for name in _IN_HEADERS:
+        if name in settings and not _is_plain(settings[name].reveal()):
+            message = f"{where}: {name} has a line end, or a character that no header has"
+            yield Fault(message, "printable ASCII characters")
     ways = [way for way in ("user", "api_key", "aws_region") if way in settings]
     if len(ways) > 1:
         yield Fault(f"{where} has {' and '.join(ways)}", "one way to say who asks")
@@ -86,8 +94,17 @@ def _urls(text: str) -> tuple[str, ...]:
 
 
 def _is_url(url: str) -> bool:
-    parts = urlsplit(url)
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
+    try:
+        parts = urlsplit(url)
+        is_address = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
+    is_secret = any(mark in url for mark in "@?#")
+    return parts.scheme in ("http", "https") and is_address and not is_secret and _is_plain(url)
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()
 
 
 def _signer(settings: Mapping[str, Secret]) -> AwsSigner | None:
@@ -114,14 +131,20 @@ class ServerAnswer:
     @property
     def is_waited_for(self) -> bool:
         """Whether another request may be carried out, after some time or by someone's action."""
-        return self.status in _WAITED_FOR
+        return self.status in _WAITED_FOR or self.status >= _SERVER_ERROR
 
     @property
     def reason(self) -> str:
-        """The server's own sentence, with the status."""
+        """The server's own sentence, with the status and the first cause."""
         try:
             error = msgspec.json.decode(self.body)["error"]
-            text = f"{error['type']}: {error['reason']}" if isinstance(error, dict) else str(error)
+            text = str(error)
+            if isinstance(error, dict):
+                text = f"{error['type']}: {error['reason']}"
+                while "caused_by" in error:
+                    error = error["caused_by"]
+                cause = error.get("reason")
+                text += f": {cause}" if cause and cause not in text else ""
         except (ValueError, TypeError, KeyError):
             text = self.body[:200].decode(errors="replace")
         return f"{self.status} {text}".strip()
@@ -136,13 +159,22 @@ class ServerAnswer:
             raise (SinkUnavailableError if self.is_waited_for else SinkError)(NAME, self.reason)
 
     def json(self) -> Any:
+        """Returns the body; see :meth:`decoded`."""
+        return self.decoded(_ANY) if self.body else self.check()
+
+    def decoded(self, decoder: msgspec.json.Decoder[_T]) -> _T:
         """Returns the body.
 
         Raises:
             SinkError: as :meth:`check`.
+            SinkUnavailableError: if it is another one than of a cluster, such as a page to log in.
         """
         self.check()
-        return msgspec.json.decode(self.body) if self.body else None
+        try:
+            return decoder.decode(self.body)
+        except msgspec.DecodeError:
+            text = f"{self.reason}: this is no answer of a cluster"
+            raise SinkUnavailableError(NAME, text) from None
 
 
 class Client:
@@ -170,6 +202,7 @@ class Client:
 
         Raises:
             SinkUnavailableError: if no node answers; it is not known whether one has got it.
+            SinkError: if a setting can't be sent; no message shows its value.
         """
         import urllib3
 
@@ -181,6 +214,9 @@ class Client:
                 errors.append(f"{url}: {error}")
                 # Others are asked first from now on, by every thread.
                 self._urls.sort(key=url.__eq__)
+            except ValueError:
+                reason = "a value of [sinks.opensearch] can't be sent; `headrace check` names it"
+                raise SinkError(NAME, reason) from None
         raise SinkUnavailableError(NAME, "; ".join(errors))
 
     def _asked(self, method: str, url: str, body: bytes, kind: str) -> ServerAnswer:

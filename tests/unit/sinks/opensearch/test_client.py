@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import ssl
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
@@ -114,6 +115,26 @@ def test_an_answer_is_an_error_with_the_servers_own_words():
     with pytest.raises(SinkError, match="404 <html>"):
         ServerAnswer(404, b"<html>").json()
     assert ServerAnswer(200, b"").json() is None
+    many = {"type": "illegal_argument_exception", "reason": "Limit of total fields [1000]"}
+    reason = {"type": "illegal_argument_exception", "reason": "invalid", "caused_by": many}
+    with pytest.raises(SinkError, match=re.escape("invalid: Limit of total fields [1000]")):
+        ServerAnswer(400, json.dumps({"error": reason}).encode()).json()
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 507, 520, 529])
+def test_what_stands_before_a_cluster_is_waited_for(status):
+    with pytest.raises(SinkUnavailableError, match=f"{status} <html>"):
+        ServerAnswer(status, b"<html>").json()
+    with pytest.raises(SinkUnavailableError, match="200 <html>: this is no answer of a cluster"):
+        ServerAnswer(200, b"<html>").json()
+
+
+def test_a_value_that_can_not_be_sent_is_in_no_message():
+    nodes = ClusterNodes(("http://127.0.0.1:1",), authorization=Secret("ApiKey secret\n"))
+    with closing(Client(nodes)) as client, pytest.raises(SinkError) as caught:
+        client.ask("GET", "")
+    assert "secret" not in str(caught.value)
+    assert caught.value.__cause__ is None
 
 
 @pytest.mark.parametrize(
@@ -124,14 +145,20 @@ def test_an_answer_is_an_error_with_the_servers_own_words():
         (AWS, ""),
         ({"url": "http://a:9200, https://b"}, ""),
         ({"url": "a:9200"}, "url is not one of"),
-        ({"url": "https://user:secret@a"}, "url is not one of"),
+        ({"url": "https://user:s3cret@a"}, "url is not one of"),
         ({"url": " , "}, "url is not one of"),
-        ({"pasword": "secret"}, "unknown key 'pasword'"),
-        ({"user": "a", "api_key": "secret"}, "has user and api_key"),
+        ({"url": "https://a/?token=s3cret"}, "url is not one of"),
+        ({"url": "https://a#s3cret"}, "url is not one of"),
+        ({"url": "https://a:port"}, "url is not one of"),
+        ({"url": "http://[::1"}, "url is not one of"),
+        ({"api_key": "s3cret\n"}, "api_key has a line end"),
+        (AWS | {"aws_session_token": "s3cret…"}, "aws_session_token has a line end"),
+        ({"pasword": "s3cret"}, "unknown key 'pasword'"),
+        ({"user": "a", "api_key": "s3cret"}, "has user and api_key"),
         ({"aws_region": "eu-west-1"}, "needs aws_access_key_id and aws_secret_access_key"),
     ],
 )
 def test_settings_that_do_not_fit_are_named_without_their_values(values, expected):
     texts = [f"{fault.message} {fault.remedy}" for fault in settings_faults(settings(**values))]
     assert len(texts) == bool(expected)
-    assert all(expected in text and "secret@" not in text for text in texts)
+    assert all(expected in text and "s3cret" not in text for text in texts)
