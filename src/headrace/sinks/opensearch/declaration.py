@@ -28,6 +28,8 @@ from headrace.sinks.opensearch.mapping import (
     properties_of,
 )
 from headrace.sinks.opensearch.metrics import OPENSEARCH_METRICS
+from headrace.sinks.opensearch.positions import INDEX as POSITIONS
+from headrace.sinks.opensearch.positions import OpenSearchPositions
 from headrace.sinks.postgres.declaration import WriteMode
 from headrace.sinks.unique.declaration import Unique
 
@@ -102,7 +104,9 @@ class OpenSearch(Sink, Provisionable):
 
     def faults(self, rows: DeclaredRows) -> Iterator[Fault]:
         """Yields everything wrong with the declaration."""
-        if not is_index_name(self.index):
+        if self.index == POSITIONS:
+            yield Fault(f"OpenSearch.index is {self.index!r}, where positions are", "another name")
+        elif not is_index_name(self.index):
             remedy = "lower-case letters and digits, and '-', '_' and '.' within, such as 'clicks'"
             yield Fault(f"OpenSearch.index is {self.index!r}", remedy)
         for name in ("key", "text"):
@@ -182,8 +186,6 @@ class OpenSearch(Sink, Provisionable):
 
     def position_store(self, context: SinkContext) -> PositionStore:
         """Returns the document of the pipeline in the index ``headrace-positions``."""
-        from headrace.sinks.opensearch.positions import OpenSearchPositions
-
         cluster = ClusterNodes.of(context.settings)
         return OpenSearchPositions(cluster, self.index, context.pipeline)
 
@@ -208,7 +210,6 @@ class OpenSearch(Sink, Provisionable):
 
     def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
         """Makes the index fit; see :meth:`changes`."""
-        from headrace.sinks.opensearch.positions import OpenSearchPositions
         from headrace.sinks.opensearch.writer import DocumentWriters, OpenSearchDriver
 
         spec = self._spec(context, schema)
@@ -233,10 +234,16 @@ class OpenSearch(Sink, Provisionable):
         """Returns how rows become documents.
 
         Raises:
-            TableMismatchError: if the rows lack a column for that.
+            TableMismatchError: if the rows lack a column for that, or it has another type.
         """
         from headrace.sinks.any_values import fields_with_any
-        from headrace.sinks.opensearch.documents import PLACE, DocumentSpec
+        from headrace.sinks.opensearch.documents import (
+            PLACE,
+            DocumentSpec,
+            is_of_id,
+            is_time,
+            is_version,
+        )
 
         event_time = context.event_time if self.by is not None else None
         needed = (*(self._id_columns or PLACE), event_time, self.newest_by)
@@ -244,6 +251,11 @@ class OpenSearch(Sink, Provisionable):
             if name is not None and name not in schema.names:
                 reason = f"the rows have no column {name!r}, and have {', '.join(schema.names)}"
                 raise TableMismatchError(self.index, reason)
+        parts = dict.fromkeys(self._id_columns, is_of_id) | {event_time: is_time}
+        for name, is_fit in [*parts.items(), (self.newest_by, is_version)]:
+            if name is not None and not is_fit(kind := schema.field(name).type):
+                reason = f"column {name!r} is {kind}, which is no part of an id, version or time"
+                raise TableMismatchError(self.index, f"{reason}: convert it in a step")
         any_fields = fields_with_any(context.fields, schema)
         return DocumentSpec(
             self.index, self.by, event_time, self._id_columns, self.newest_by, any_fields

@@ -28,6 +28,28 @@ _MAX_ID_BYTES = 512
 _ROW, _ID, _INDEX, _VERSION, _LINE = "row", "id", "index", "version", "line"
 
 
+def is_time(kind: pa.DataType) -> bool:
+    """Whether the time in the name of an index can be that of a column."""
+    from pyarrow import types
+
+    return bool(types.is_timestamp(kind) and kind.tz is not None)
+
+
+def is_version(kind: pa.DataType) -> bool:
+    """Whether a version can be the value of a column."""
+    from pyarrow import types
+
+    return bool(types.is_integer(kind)) or is_time(kind)
+
+
+def is_of_id(kind: pa.DataType) -> bool:
+    """Whether an id can have the value of a column: as a text that no other value has."""
+    from pyarrow import types
+
+    texts = (types.is_string, types.is_large_string, types.is_string_view, types.is_date32)
+    return is_version(kind) or any(test(kind) for test in texts)
+
+
 @dataclass(frozen=True)
 class DocumentSpec:
     """How rows become documents; picklable.
@@ -150,6 +172,15 @@ def _rejections(frame: pl.DataFrame, rows: pa.Table, spec: DocumentSpec) -> Iter
     for column, name in ((_INDEX, spec.event_time), (_VERSION, spec.newest_by)):
         for row in frame.filter(pl.col(column).is_null())[_ROW] if column in frame.columns else ():
             yield RejectedRow(row, "missing-value", f"column {name!r} is null")
+    if spec.by is not None:
+        unnamed = [
+            name
+            for name in frame[_INDEX].unique()
+            if name and not spec.by.is_name(name, spec.index)
+        ]
+        for row in frame.filter(pl.col(_INDEX).is_in(unnamed))[_ROW]:
+            detail = f"column {spec.event_time!r} has a time outside the years 0 to 9999"
+            yield RejectedRow(row, "wrong-value", detail)
     if _VERSION in frame.columns:
         for row in frame.filter(pl.col(_VERSION) < 0)[_ROW]:
             detail = f"column {spec.newest_by!r} is before 1970, or below 0: no version can be"

@@ -45,6 +45,7 @@ def test_what_can_be_declared_has_no_faults(declared):
     [
         ({"index": "Clicks"}, "OpenSearch.index is 'Clicks'"),
         ({"index": None}, "OpenSearch.index is None"),
+        ({"index": "headrace-positions"}, "'headrace-positions', where positions are"),
         ({"key": "id"}, "OpenSearch.key is 'id'"),
         ({"text": ["id"]}, "OpenSearch.text is ['id']"),
         ({"mode": WriteMode.ADD}, "OpenSearch.mode is"),
@@ -90,6 +91,24 @@ def test_a_column_that_no_field_takes_is_refused_at_any_depth(kind):
     for nested in (kind, pa.list_(kind), pa.map_(pa.string(), pa.struct([("a", kind)]))):
         with pytest.raises(TableMismatchError, match="of which OpenSearch has nothing"):
             OpenSearch("clicks").changes(context(), pa.schema([("x", nested)]))
+
+
+@pytest.mark.parametrize(
+    ("declared", "name", "kind"),
+    [
+        (UPSERT | {"newest_by": "version"}, "version", pa.float64()),
+        (UPSERT | {"newest_by": "version"}, "version", pa.string()),
+        (UPSERT | {"key": ("other",)}, "other", pa.binary()),
+        ({"unique": Unique(by=["other"])}, "other", pa.struct([("a", pa.int64())])),
+        ({"unique": BY_ID, "by": IndexBy.DAY}, "at", pa.string()),
+    ],
+)
+def test_a_column_of_steps_that_is_no_part_of_an_id_version_or_time_is_refused(
+    declared, name, kind
+):
+    columns = {"id": pa.int64(), "at": pa.timestamp("us", "UTC")} | {name: kind}
+    with pytest.raises(TableMismatchError, match=f"column '{name}' is .*, which is no part of"):
+        OpenSearch("clicks", **declared).open(context(), pa.schema(columns.items()))
 
 
 def context():

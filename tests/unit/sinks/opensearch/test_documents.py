@@ -5,6 +5,7 @@ import json
 import pyarrow as pa
 
 from headrace.sinks.opensearch.documents import DocumentSpec, documents_of
+from headrace.sinks.opensearch.index_name import IndexBy
 
 BY_ID = DocumentSpec("clicks", None, None, ("id",), None)
 
@@ -22,6 +23,17 @@ def test_a_time_beyond_the_calendar_is_rejected_where_python_would_have_to_hold_
     action, source = map(json.loads, line.splitlines())
     assert action == {"create": {"_index": "clicks", "_id": "1"}}
     assert source == {"id": 1, "more": {"raw": "YQ==", "at": "1970-01-01T00:00:00Z"}}
+
+
+def test_a_time_that_names_no_index_is_rejected():
+    times = pa.array([0, 2**58, -(2**57), None], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    spec = DocumentSpec("clicks", IndexBy.DAY, "at", ("id",), None)
+    documents = documents_of(pa.table({"id": [1, 2, 3, 4], "at": times}), spec)
+    assert [(row.index, row.reason, row.detail) for row in documents.rejected] == [
+        (1, "wrong-value", "column 'at' has a time outside the years 0 to 9999"),
+        (2, "wrong-value", "column 'at' has a time outside the years 0 to 9999"),
+        (3, "missing-value", "column 'at' is null"),
+    ]
 
 
 def test_of_rows_with_one_id_the_first_is_sent_and_of_an_upsert_the_newest():
