@@ -15,7 +15,7 @@ from tests.integration.opensearch_server import SCARCE, OpenSearchServer
 from tests.integration.s3_server import FaultyProxy
 
 from headrace import IndexBy, OpenSearch, Unique, WriteMode
-from headrace.errors import SinkUnavailableError, TableMismatchError
+from headrace.errors import SinkError, SinkUnavailableError, TableMismatchError
 from headrace.model import EventField, FieldType
 from headrace.runtime.ports import free_ports
 from headrace.settings import Secret
@@ -382,6 +382,38 @@ def test_a_position_whose_answer_is_lost_is_read_again(opensearch, index, proxy)
     assert driver.commit([], batch(2), 0).is_new
     assert not driver.commit([], batch(2), 0).is_new
     assert len(proxy.lost) == 2
+
+
+def test_of_two_drivers_that_commit_one_batch_one_fails(opensearch, index, proxy):
+    context = context_of(opensearch)
+    others = OpenSearch(index, unique=BY_ID).open(context, schema())
+
+    def commit_between(method, path):
+        if method == "PUT" and "_doc" in path and others.positions.versions(["app"]) == {}:
+            assert others.commit([], batch(0), 0).is_new
+        return False
+
+    proxy.lose_answer = commit_between
+    settings = {"url": Secret(proxy.endpoint)}
+    driver = OpenSearch(index, unique=BY_ID).open(replace(context, settings=settings), schema())
+    with pytest.raises(SinkError, match="another driver"):
+        driver.commit([], batch(0), 0)
+
+
+def test_an_index_that_is_another_one_than_before_is_refused_until_a_reset(opensearch, index):
+    sink, context = OpenSearch(index, unique=BY_ID), context_of(opensearch)
+    driver = sink.open(context, schema())
+    driver.commit(write(driver, table([row(1)]))[1], batch(0), 0)
+    opensearch.call("DELETE", index)
+    pieces = write(driver, table([row(2)]))[1]
+    with pytest.raises(SinkError, match="deleted, made again or replaced while rows were written"):
+        driver.commit(pieces, batch(1), 0)
+    again = sink.open(context, schema())
+    pieces = write(again, table([row(2)]))[1]
+    with pytest.raises(TableMismatchError, match="rows of batches before may be gone"):
+        again.commit(pieces, batch(1), 0)
+    assert again.commit(pieces, replace(batch(1), begins_elsewhere=True), 0).is_new
+    assert again.commit([], batch(2), 0).is_new
 
 
 def test_another_node_is_asked_where_one_does_not_answer(opensearch, index):

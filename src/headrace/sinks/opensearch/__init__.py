@@ -34,8 +34,11 @@ Delivery:
   repeats the batch.
 - Positions are a document of the index ``headrace-positions``, one for each pipeline and index. It
   is written only if it is as this driver has read it (``if_seq_no``), so of two drivers one fails.
-  A lost answer to that is told apart by reading it again. Rows of the driver that failed are there:
-  they are the same documents.
+  A lost answer to that is told apart by reading it again: the document names its writer. Rows of
+  the driver that failed are there: they are the same documents.
+- Without ``by``, a batch is refused (TABLE_MISMATCH) where the index is not the one that the
+  batches before went into, by its UUID: it was deleted, restored or replaced. A reset of the
+  pipeline to its topic accepts the index as it is.
 
 Values:
 - A document is kept as it is sent, and its values come back equal: 64-bit integers, decimals (as

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 Properties: TypeAlias = Mapping[str, Any]
 
-_KEPT = {"type": "object", "enabled": False}  # in the document, and not indexed
+KEPT = {"type": "object", "enabled": False}
+"""A field that is in the document, and not indexed."""
 # Of the server's own; no document may have them.
 _RESERVED = frozenset(
     {
@@ -92,11 +93,11 @@ def _field(
     while types.is_list(kind) or types.is_large_list(kind):
         kind, known = kind.value_type, known and known.element
     if known is not None and known.type is FieldType.JSON:
-        return dict(_KEPT)
+        return dict(KEPT)
     if types.is_map(kind):
         for leaf in leaves(kind):
             _checked_type(leaf, path)
-        return dict(_KEPT)
+        return dict(KEPT)
     if types.is_struct(kind):
         of_known = {member.name: member for member in known.fields} if known else {}
         members = {
@@ -189,7 +190,7 @@ def _is_object(known: Mapping[str, Any]) -> bool:
 
 def _takes(field: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
     kind = field.get("type", "object")
-    if field == _KEPT:
+    if field == KEPT:
         is_open = known.get("type", "object") == "object" and known.get("enabled", True)
         return known.get("type", "object") in _KEPT_TYPES and not is_open
     if kind == "date" and _FORMATS.isdisjoint(known.get("format", _FORMAT).split("||")):
@@ -198,7 +199,7 @@ def _takes(field: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
 
 
 def _shown(field: Mapping[str, Any]) -> str:
-    if field == _KEPT:
+    if field == KEPT:
         return "an object that is not indexed"
     format_ = f" of format {field['format']}" if "format" in field else ""
     return f"{field.get('type', 'an object with fields')}{format_}"

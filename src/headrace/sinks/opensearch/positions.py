@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
 import msgspec
 
-from headrace.errors import SinkError, SinkUnavailableError
+from headrace.errors import SinkError, SinkUnavailableError, TableMismatchError
 from headrace.sinks.api import Transaction
 from headrace.sinks.opensearch.client import EXISTS, NAME, Client, ClusterNodes
+from headrace.sinks.opensearch.mapping import KEPT, missing_fields, unfit_fields
 
 INDEX = "headrace-positions"
+_FIELDS = {"versions": KEPT, "writer": KEPT, "index_uuid": KEPT}
 _NEW_INDEX = {
     "settings": {"index": {"hidden": True, "number_of_shards": 1, "auto_expand_replicas": "0-1"}},
-    "mappings": {
-        "dynamic": "strict",
-        "properties": {"versions": {"type": "object", "enabled": False}},
-    },
+    "mappings": {"dynamic": "strict", "properties": _FIELDS},
 }
 _CONFLICT, _NOT_FOUND = 409, 404
+_NO_INDEX = b"index_not_found_exception"
 _DELAYS_SECONDS = (0.2, 1.0, 3.0)
 
 
@@ -32,10 +33,16 @@ class RecordedPositions:
     Attributes:
         versions: by application id, the number recorded.
         condition: query by which it is written only if it is still so.
+        writer: who has written it; None: there is no document.
+        index_uuid: of the index that has the rows; None: it is not known.
+        has_index: whether the index of the documents of all pipelines is there.
     """
 
     versions: Mapping[str, int] = field(default_factory=dict)
     condition: str = "op_type=create"
+    writer: str | None = None
+    index_uuid: str | None = None
+    has_index: bool = True
 
 
 class OpenSearchPositions:
@@ -50,7 +57,7 @@ class OpenSearchPositions:
     uri = f"{NAME}, index {INDEX}"
 
     def __init__(self, cluster: ClusterNodes, index: str, pipeline: str) -> None:
-        self._client = Client(cluster)
+        self._client, self._index = Client(cluster), index
         self._path = f"{INDEX}/_doc/{quote(f'{index} {pipeline}', safe='')}"
 
     def versions(self, app_ids: Iterable[str]) -> dict[str, int]:
@@ -70,44 +77,92 @@ class OpenSearchPositions:
         """Returns the document; an empty one where there is none."""
         answer = self._client.ask("GET", self._path)
         if answer.status == _NOT_FOUND:
-            return RecordedPositions()
+            return RecordedPositions(has_index=_NO_INDEX not in answer.body)
         document = answer.json()
         condition = f"if_primary_term={document['_primary_term']}&if_seq_no={document['_seq_no']}"
-        return RecordedPositions(document["_source"]["versions"], condition)
+        source = document["_source"]
+        writer, index_uuid = source.get("writer"), source.get("index_uuid")
+        return RecordedPositions(source["versions"], condition, writer, index_uuid)
 
     def create_index(self) -> None:
-        """Creates the index, unless it is there."""
-        if self._client.ask("GET", INDEX).status != _NOT_FOUND:
-            return
-        answer = self._client.ask("PUT", INDEX, msgspec.json.encode(_NEW_INDEX))
-        if EXISTS not in answer.body:
-            answer.json()
+        """Creates the index, unless it is there.
 
-    def record(self, transaction: Transaction) -> bool:
+        Raises:
+            SinkError: if it is there with fields that the server has guessed.
+        """
+        answer = self._client.ask("GET", f"{INDEX}/_mapping")
+        if answer.status == _NOT_FOUND:
+            answer = self._client.ask("PUT", INDEX, msgspec.json.encode(_NEW_INDEX))
+            if EXISTS not in answer.body:
+                answer.check()
+            return
+        [there] = answer.json().values()
+        fields = there["mappings"].get("properties", {})
+        for clause in unfit_fields(_FIELDS, fields):
+            raise SinkError(self.uri, f"{clause}: something else has created the index")
+        if missing := missing_fields(_FIELDS, fields):
+            body = msgspec.json.encode({"properties": missing})
+            self._client.ask("PUT", f"{INDEX}/_mapping", body).check()
+
+    def uuid_of_index(self) -> str | None:
+        """Returns what the index with the rows has, and another index of its name has not.
+
+        None: there is none, or the cluster does not say.
+        """
+        answer = self._client.ask("GET", f"{quote(self._index, safe='')}/_settings")
+        if answer.status == _NOT_FOUND:
+            return None
+        settings = answer.json().get(self._index, {}).get("settings", {})
+        known: str | None = settings.get("index", {}).get("uuid")
+        return known
+
+    def record(self, transaction: Transaction, index_uuid: str | None = None) -> bool:
         """Records a batch; False: it was recorded before.
+
+        Args:
+            transaction: of the batch.
+            index_uuid: of the index that has its rows; None: it is not looked at.
 
         Raises:
             SinkError: if something else is recorded than the transaction expects.
             SinkUnavailableError: if it is not known whether it is recorded.
+            TableMismatchError: if the batches before went into another index.
         """
+        writer = uuid.uuid4().hex
         for attempt, delay in enumerate((*_DELAYS_SECONDS, None)):
             recorded = self.recorded()
-            if _is_at(recorded, transaction.versions):
-                # The attempt before may have gone through although its answer was lost.
-                return attempt > 0
+            if recorded.writer == writer:
+                return True  # The answer to the attempt before was lost.
+            if not recorded.has_index:
+                raise SinkError(self.uri, "the index was deleted; the next start creates it")
+            if attempt == 0 and _is_at(recorded, transaction.versions):
+                return False
             if not _is_at(recorded, transaction.expected):
                 break
-            if self._is_written(recorded, transaction.versions, is_last=delay is None):
+            if not transaction.begins_elsewhere:
+                self._check_index(recorded.index_uuid, index_uuid)
+            versions = {**recorded.versions, **transaction.versions}
+            document = {"versions": versions, "writer": writer, "index_uuid": index_uuid}
+            if self._is_written(recorded, document, is_last=delay is None):
                 return True
             time.sleep(delay or 0)
         reason = "another driver has recorded other positions of its pipeline meanwhile"
         raise SinkError(self.uri, reason)
 
+    def _check_index(self, recorded: str | None, present: str | None) -> None:
+        if None not in (recorded, present) and recorded != present:
+            reason = (
+                "the index was deleted and made again, or replaced, since the pipeline wrote to "
+                "it: rows of batches before may be gone. Read the topic again with `headrace "
+                "checkpoint reset PIPELINE --to earliest`: rows that are there stay as they are"
+            )
+            raise TableMismatchError(self._index, reason)
+
     def _is_written(
-        self, recorded: RecordedPositions, versions: Mapping[str, int], *, is_last: bool
+        self, recorded: RecordedPositions, document: Mapping[str, object], *, is_last: bool
     ) -> bool:
         """Writes the document unless it has changed; False: that, or the answer is lost."""
-        body = msgspec.json.encode({"versions": {**recorded.versions, **versions}})
+        body = msgspec.json.encode(document)
         try:
             answer = self._client.ask("PUT", f"{self._path}?{recorded.condition}", body)
             if answer.status != _CONFLICT:

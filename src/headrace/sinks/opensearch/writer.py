@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from headrace.errors import SinkError
 from headrace.sinks.api import (
     CommitResult,
     RejectedRow,
@@ -15,7 +16,7 @@ from headrace.sinks.api import (
     Transaction,
 )
 from headrace.sinks.opensearch.bulk import BulkLoader
-from headrace.sinks.opensearch.client import Client, ClusterNodes
+from headrace.sinks.opensearch.client import NAME, Client, ClusterNodes
 from headrace.sinks.opensearch.documents import DocumentSpec, documents_of
 from headrace.sinks.opensearch.metrics import OLDER, REPEATED, RESENT
 from headrace.sinks.opensearch.positions import OpenSearchPositions
@@ -47,10 +48,15 @@ class OpenSearchDriver(SinkDriver):
     Args:
         positions: of the pipeline.
         writers: of tasks.
+
+    Raises:
+        SinkUnavailableError: if the cluster does not answer.
     """
 
     def __init__(self, positions: OpenSearchPositions, writers: DocumentWriters) -> None:
         self.positions: OpenSearchPositions = positions
+        # An index of some time may be deleted when that is long ago.
+        self._index_uuid = positions.uuid_of_index() if writers.spec.by is None else None
         self.writers: DocumentWriters = writers
         self._conflicts = REPEATED if writers.spec.newest_by is None else OLDER
 
@@ -63,7 +69,9 @@ class OpenSearchDriver(SinkDriver):
         """Records the positions.
 
         Raises:
-            SinkError: if another driver has recorded others.
+            SinkError: if another driver has recorded others, or the index was made again while
+                tasks wrote.
+            TableMismatchError: if the batches before went into another index.
             SinkUnavailableError: if it is not known whether they are recorded.
         """
         written = [_WRITTEN.decode(piece) for piece in pieces]
@@ -71,7 +79,10 @@ class OpenSearchDriver(SinkDriver):
             self._conflicts: sum(piece.conflicts for piece in written),
             RESENT: sum(piece.resent for piece in written),
         }
-        is_new = self.positions.record(transaction)
+        if self._index_uuid is not None and self.positions.uuid_of_index() != self._index_uuid:
+            reason = "it was deleted, made again or replaced while rows were written"
+            raise SinkError(f"{NAME}, index {self.writers.spec.index}", reason)
+        is_new = self.positions.record(transaction, self._index_uuid)
         return CommitResult(is_new, sum(piece.rows for piece in written), figures)
 
     def discard(self, pieces: Sequence[str]) -> None:
