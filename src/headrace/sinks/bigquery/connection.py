@@ -62,6 +62,11 @@ class TableAddress:
         return f"{self.project}.{self.dataset}.{self.table}"
 
     @property
+    def bq_name(self) -> str:
+        """Returns its name as the command ``bq`` has it."""
+        return f"{self.project}:{self.dataset}.{self.table}"
+
+    @property
     def path(self) -> str:
         """Returns its name as both interfaces have it."""
         return f"projects/{self.project}/datasets/{self.dataset}/tables/{self.table}"

@@ -205,7 +205,7 @@ class RecordKeeper:
             reason = (
                 f"{error.reason}. The next start tries again. To have the {prepared.rows:,} rows"
                 " written anew, stop each process of the pipeline, and"
-                f" `bq update --set_label {OUTCOME_LABEL}:void {self.address.label}`"
+                f" `bq update --set_label {OUTCOME_LABEL}:void {self.address.bq_name}`"
             )
             raise SinkError(NAME, reason) from error
         if outcome is StreamsOutcome.COMMITTED or said == "committed":
@@ -214,7 +214,7 @@ class RecordKeeper:
         if is_known or said == "void":
             return StreamsOutcome.GONE
         at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(prepared.at_ms / 1000))
-        raise CommitUnknownError(self._table.label, prepared.rows, at, self.address.label)
+        raise CommitUnknownError(self._table.label, prepared.rows, at, self.address.bq_name)
 
     def _read(self) -> Held:
         resource = self._tables.get(self.address)

@@ -147,6 +147,7 @@ def test_the_age_of_streams_is_counted_by_the_clock_of_bigquery(rest):
     with pytest.raises(CommitUnknownError) as refused:
         rest.keeper(Gone()).settled()
     assert refused.value.prepared.startswith(f"{rest.now.year}-05-02 12:00:00")
+    assert f"--set_label {OUTCOME_LABEL}:committed p:d.headrace_t_p_" in refused.value.remedy
 
 
 def opened(rest):
@@ -170,7 +171,7 @@ def test_a_commit_is_prepared_at_the_time_of_bigquery(rest):
 
 def test_of_a_batch_that_bigquery_does_not_commit_an_operator_may_say_that_it_is_void(rest):
     prepare(rest, Refused())
-    remedy = f"--set_label {OUTCOME_LABEL}:void {record_address(rest.address, 'p').label}"
+    remedy = f"--set_label {OUTCOME_LABEL}:void p:d.headrace_t_p_"
     rest.say("committed")
     with pytest.raises(SinkError, match=f"no partition.*{remedy}"):
         rest.keeper(Refused()).settled()
