@@ -313,7 +313,7 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
         if not isinstance(self.format, Iceberg):
             return
         namespace = self.format.namespace
-        if not is_a(namespace, str) or not NAME.fullmatch(namespace):
+        if not is_a(namespace, str) or not all(map(NAME.fullmatch, namespace.split("."))):
             yield Fault(f"Iceberg.namespace is {namespace!r}", f"{NAME_WORDS}; '.' between levels")
         if self.unique is not None:
             message = "Lake.unique finds duplicates in Delta tables, and the format is Iceberg"

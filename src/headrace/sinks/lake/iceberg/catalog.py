@@ -87,13 +87,16 @@ class CatalogTable:
         """Returns a table of the catalog of a project.
 
         Raises:
-            SinkError: if there is no catalog for a lake that is no folder of this machine.
+            SinkError: if there is no catalog for a lake that is no folder of this machine, or the
+                path of that folder is read otherwise where it is part of a URI.
         """
         settings = {key: value.reveal() for key, value in context.settings.items()}
         options = {_S3[key]: text for key, text in context.storage.items() if key in _S3}
         properties = {"catalog": CATALOGS[0], "name": "headrace", "py-io-impl": _FILE_IO}
         properties |= options | settings
         if properties["catalog"] != "rest":
+            if not {"uri", "warehouse"} <= properties.keys():
+                _check_path(context.lake, f"{namespace}.{name}")
             properties.setdefault("warehouse", _url(storage.join(context.lake, _FOLDER)))
         if properties["catalog"] == "sql" and "uri" not in properties:
             properties["uri"] = _sqlite(context.lake, f"{namespace}.{name}")
@@ -229,6 +232,12 @@ def _url(uri: str) -> str:
     """Returns a URI with a scheme, so that other engines find files by it."""
     # Not escaped: pyiceberg takes such a path as it is.
     return f"file://{storage.local_path(uri)}" if storage.is_local(uri) else uri
+
+
+def _check_path(lake: str, table: str) -> None:
+    if storage.is_local(lake) and {*"?#%"} & {*(path := str(storage.local_path(lake)))}:
+        reason = f"the lake is at {path}, and URIs of tables can't have '?', '#' or '%'"
+        raise SinkError(f"Iceberg table {table}", f"{reason}: rename the folder")
 
 
 def _sqlite(lake: str, table: str) -> str:

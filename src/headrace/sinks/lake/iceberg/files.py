@@ -47,8 +47,10 @@ class IcebergFiles:
 
         if field.name in rows.column_names:
             column = rows[field.name]
-            # Field ids of nested fields are in their type. Others keep views of texts uncopied.
-            return column.cast(field.type) if pa.types.is_nested(field.type) else column
+            # Field ids of nested fields are in their type, and Iceberg has no short numbers. Others
+            # keep views of texts uncopied.
+            is_cast = pa.types.is_nested(field.type) or pa.types.is_integer(field.type)
+            return column.cast(field.type) if is_cast else column
         if field.name not in texts:
             return pa.nulls(rows.num_rows, field.type)
         value = pa.scalar(texts[field.name] or None, pa.string())

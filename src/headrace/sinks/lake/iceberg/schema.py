@@ -88,6 +88,21 @@ def changed_column(then: IcebergSchema, now: IcebergSchema, names: Iterable[str]
     return next((name for id_, name in before.items() if present.get(id_) != name), None)
 
 
+def iceberg_types(kind: pa.DataType) -> pa.DataType:
+    """Returns the type that Iceberg has for another one: its smallest whole number has 32 bits."""
+    if kind in (pa.int8(), pa.int16()):
+        return pa.int32()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(iceberg_types(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        item = kind.value_field
+        return pa.list_(item.with_type(iceberg_types(item.type)))
+    if pa.types.is_map(kind):
+        item = kind.item_field
+        return pa.map_(iceberg_types(kind.key_type), item.with_type(iceberg_types(item.type)))
+    return kind
+
+
 def add_partitions(update: UpdateSpec, spec: WriteSpec) -> None:
     """Adds the declared partitions to those of a new table."""
     for name in spec.partition_columns:

@@ -34,6 +34,7 @@ from headrace.sinks.lake.iceberg.schema import (
     add_partitions,
     changed_column,
     file_schema,
+    iceberg_types,
     missing_values,
     partitions_of,
 )
@@ -106,7 +107,8 @@ class IcebergTable:
 
     def __init__(self, place: CatalogTable, declared: WriteSpec) -> None:
         self._place = place
-        self._declared = replace(declared, root=place.uri)
+        columns = [field.with_type(iceberg_types(field.type)) for field in declared.schema]
+        self._declared = replace(declared, root=place.uri, schema=pa.schema(columns))
         self._table: Table | None = None
         self._columns: IcebergSchema | None = None
         self._seen: Mark | None = None

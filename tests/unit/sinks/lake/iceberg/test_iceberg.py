@@ -13,6 +13,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from pyiceberg.expressions import GreaterThanOrEqual
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table.statistics import PartitionStatisticsFile
@@ -246,6 +247,22 @@ class TestColumns:
             {"id": 2**40, "s": {"a": 3, "b": "b"}, "l": [], "x": 0.5},
         ]
         first.close(0.0), second.close(0.0)
+
+    def test_short_numbers_have_32_bits(self, context):
+        parts = pa.struct([("b", pa.int8()), ("m", pa.map_(pa.int16(), pa.int8()))])
+        fields = [("id", pa.int16()), ("b", pa.int8()), ("l", pa.list_(parts))]
+        values = {"id": 7, "b": -1, "l": [{"b": 1, "m": [(2, 3)]}]}
+        for number in range(2):
+            driver = TABLE.open(context, pa.schema(fields))
+            writer = driver.writers("a" * 32)
+            writer.write(pa.Table.from_pylist([values], pa.schema(fields)))
+            expected = {"app": number - 1 if number else None}
+            driver.commit(writer.close(), Transaction({"app": number}, expected), 0)
+            driver.close(0.0)
+        assert TABLE.changes(context, pa.schema(fields)) == []
+        assert TABLE.read(context).to_pylist() == [values, values]
+        for path in data_files(context):
+            assert parquet.read_schema(path).field("id").type == pa.int32()
 
     @pytest.mark.parametrize(
         ("field", "reason"),
@@ -551,6 +568,8 @@ class TestDeclaration:
         [
             (replace(TABLE, format="iceberg"), "Lake.format is 'iceberg'"),
             (replace(TABLE, format=Iceberg("")), "Iceberg.namespace is ''"),
+            (replace(TABLE, format=Iceberg("a..b")), "Iceberg.namespace is 'a..b'"),
+            (replace(TABLE, format=Iceberg("a.")), "Iceberg.namespace is 'a.'"),
             (
                 replace(TABLE, unique=Unique(by=["id"], within=timedelta(days=1))),
                 "Lake.unique finds duplicates in Delta tables",
@@ -582,6 +601,12 @@ class TestDeclaration:
     def test_a_lake_that_is_no_folder_needs_a_catalog(self):
         with pytest.raises(SinkError, match="there is no catalog"):
             TABLE.position_store(SinkContext("p", "s3://bucket", {}))
+
+    @pytest.mark.parametrize("name", ["a?b", "a#b", "x%20y"])
+    def test_a_folder_that_no_uri_can_name_is_refused(self, tmp_path, name):
+        with pytest.raises(SinkError, match="rename the folder"):
+            TABLE.position_store(SinkContext("p", str(tmp_path / name), {}))
+        assert not list(tmp_path.iterdir())
 
     def test_a_catalog_that_takes_requests_and_never_answers_is_waited_for(self, monkeypatch):
         monkeypatch.setattr(RestCatalog, "timeout_seconds", 0.1)
