@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from headrace.model import EventField, EventSchema, FieldType
 
@@ -159,7 +160,7 @@ class _Comparison:
         name, _, pointer = reference.partition("#")
         document = root if not name else self._documents.get(name, {})
         target = document
-        for step in filter(None, pointer.split("/")):
+        for step in filter(None, unquote(pointer).split("/")):
             key = step.replace("~1", "/").replace("~0", "~")
             target = target.get(key, {}) if isinstance(target, Mapping) else {}
         return target, document
@@ -171,21 +172,36 @@ def _both(first: Mapping[str, Any], second: Mapping[str, Any]) -> Mapping[str, A
     for key in ("properties", "patternProperties"):
         if key in first and key in second:
             both[key] = {**first[key], **second[key]}
+            for name in first[key].keys() & second[key].keys():
+                both[key][name] = {"allOf": [first[key][name], second[key][name]]}
     if "required" in first and "required" in second:
         both["required"] = [*first["required"], *second["required"]]
+    if "type" in first and "type" in second:
+        both["type"] = _in_both(_listed(first["type"]), _listed(second["type"]))
     return both
+
+
+def _listed(kinds: str | list[str]) -> list[str]:
+    return [kinds] if isinstance(kinds, str) else [*kinds]
+
+
+def _in_both(first: list[str], second: list[str]) -> list[str]:
+    """Returns the types that two lists allow; a number may be an integer."""
+    allowed = [{*kinds, *(["integer"] if "number" in kinds else [])} for kinds in (first, second)]
+    return [kind for kind in dict.fromkeys([*first, *second]) if all(kind in a for a in allowed)]
 
 
 def _kinds(schema: Mapping[str, Any]) -> list[str]:
     """Returns the JSON types that a schema allows; none where it leaves them open."""
     if "const" in schema or "enum" in schema:
         values = [schema["const"]] if "const" in schema else schema["enum"]
-        return [*dict.fromkeys(map(_kind_of, values))]
+        allowed = [*dict.fromkeys(map(_kind_of, values))]
+        return _in_both(allowed, _listed(schema["type"])) if "type" in schema else allowed
     kinds = schema.get("type")
     if kinds is None:
         implied = (("properties", "object"), ("items", "array"))
         return [kind for key, kind in implied if key in schema]
-    return [kinds] if isinstance(kinds, str) else [*kinds]
+    return _listed(kinds)
 
 
 def _kind_of(value: Any) -> str:

@@ -155,6 +155,30 @@ def test_what_a_schema_leaves_open_is_not_named(schema):
     assert compared(changed("note", schema)) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "schema"),
+    [
+        ("id", {"allOf": [{"type": "string"}, {"type": ["string", "null"]}]}),
+        ("id", {"type": "string", "anyOf": [{"type": "null"}, {"minLength": 1}]}),
+        ("id", {"type": "string", "enum": ["a", None]}),
+        ("made", {"allOf": [{"type": "number"}, {"type": "integer"}]}),
+    ],
+)
+def test_what_another_part_of_a_schema_rules_out_is_not_named(name, schema):
+    assert compared(changed(name, schema)) == []
+
+
+def test_properties_of_one_name_are_taken_together():
+    loose = {"properties": {"at": {"type": "string"}, "id": {"type": ["string", "null"]}}}
+    assert compared({"allOf": [json_schema(SCHEMA), loose]}) == []
+
+
+def test_a_reference_with_escaped_characters_is_followed():
+    document = changed("id", {"$ref": "#/definitions/a%20b"})
+    said = compared(document | {"definitions": {"a b": {"type": "integer"}}})
+    assert said == ["field 'id' may be an integer, expected string"]
+
+
 def test_a_field_that_may_be_missing_is_named():
     assert compared({"type": "object", "properties": {}})[0] == "field 'id' may be missing"
     assert "field 'more' may be missing" not in compared({"type": "object"})
