@@ -111,23 +111,21 @@ class DocumentWriters:
 
     def __call__(self, task_id: str) -> DocumentWriter:  # noqa: ARG002
         """See :data:`~headrace.sinks.api.WriterFactory`."""
-        client = Client(self.cluster)
-        loader = BulkLoader(client, self.schema, self.max_wait_seconds)
-        return DocumentWriter(client, loader, self.spec)
+        return DocumentWriter(self)
 
 
 class DocumentWriter:
     """Sends the rows of one task.
 
     Args:
-        client: asks the cluster; it is closed at the end.
-        loader: loads documents.
-        spec: how rows become documents.
+        writers: say where to, and how rows become documents.
     """
 
-    def __init__(self, client: Client, loader: BulkLoader, spec: DocumentSpec) -> None:
-        self._client, self._loader, self._spec = client, loader, spec
-        self._written = SentRows()
+    def __init__(self, writers: DocumentWriters) -> None:
+        self._writers, self._written = writers, SentRows()
+        # Certificates are read for the first rows: most tasks of a quiet topic have none.
+        self._client: Client | None = None
+        self._loader: BulkLoader | None = None
 
     def write(self, rows: pa.Table) -> list[RejectedRow]:
         """Sends the rows, and returns those that are no documents of the index.
@@ -136,7 +134,11 @@ class DocumentWriter:
             SinkUnavailableError: if the cluster takes none for a while; the reason is its own.
             SinkError: if it refuses them for another reason than their values.
         """
-        documents = documents_of(rows, self._spec)
+        if self._loader is None:
+            writers = self._writers
+            self._client = Client(writers.cluster)
+            self._loader = BulkLoader(self._client, writers.schema, writers.max_wait_seconds)
+        documents = documents_of(rows, self._writers.spec)
         loaded = self._loader.load(documents)
         rejected = sorted([*documents.rejected, *loaded.rejected], key=lambda row: row.index)
         self._written.rows += rows.num_rows - len(rejected)
@@ -146,9 +148,10 @@ class DocumentWriter:
 
     def close(self) -> list[str]:
         """Returns the counts, if there were rows."""
-        self._client.close()
+        self.abort()
         return [msgspec.json.encode(self._written).decode()] if self._written.rows else []
 
     def abort(self) -> None:
         """What was sent stays: it will be there again, as the same documents."""
-        self._client.close()
+        if self._client is not None:
+            self._client.close()
