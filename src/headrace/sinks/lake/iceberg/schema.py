@@ -12,6 +12,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import index_name_by_id
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 
+from headrace.errors import TableMismatchError
 from headrace.sinks.lake.data_file import WriteSpec
 from headrace.sinks.lake.layout import TimeUnit
 
@@ -45,7 +46,24 @@ class PresentIceberg:
             spec: what is written to it; its event time is what partitions by time are of.
         """
         columns = schema_to_pyarrow(metadata.schema(), include_field_ids=False)
-        return cls(Schema.from_arrow(columns), partitions_of(metadata, spec), metadata.properties)
+        fields = [_comparable(field, spec) for field in columns]
+        schema = Schema.from_arrow(pa.schema(fields))
+        return cls(schema, partitions_of(metadata, spec), metadata.properties)
+
+
+def _comparable(field: pa.Field, spec: WriteSpec) -> pa.Field:
+    """Returns a column; one that has a time of day, which Delta and rows lack, as bytes.
+
+    Raises:
+        TableMismatchError: if the rows have the column.
+    """
+    if "time64[us]" not in str(field.type):
+        return field
+    if field.name in spec.schema.names:
+        raise TableMismatchError(
+            spec.root, f"column {field.name!r} is {field.type} in the table, which no row has"
+        )
+    return field.with_type(pa.binary())
 
 
 def partitions_of(metadata: TableMetadata, spec: WriteSpec) -> tuple[str, ...]:

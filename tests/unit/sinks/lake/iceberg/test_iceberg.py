@@ -20,7 +20,7 @@ from pyiceberg.table.statistics import PartitionStatisticsFile
 from pyiceberg.table.update import SetPartitionStatisticsUpdate
 from pyiceberg.transforms import HourTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import StringType
+from pyiceberg.types import StringType, TimeType
 
 from headrace import Delta, Iceberg, Lake, UnsafeValues
 from headrace.errors import SinkError, SinkUnavailableError, TableMismatchError
@@ -314,6 +314,17 @@ class TestColumns:
         TABLE.open(replace(context, pipeline="q"), wider).close(0.0)
         assert commit(driver, 1, row(2)).is_new
         assert [values["more"] for values in lab.read()] == [None, None]
+
+    def test_a_time_of_day_of_another_engine_is_null_in_the_rows(self, lab):
+        commit(lab.open(), 0, row(1))
+        with loaded(lab.context).update_schema() as update:
+            update.add_column("opened", TimeType())
+        driver = lab.open()
+        commit(driver, 1, row(2)), commit(driver, 2, row(3))
+        assert TABLE.merge_small_files(lab.context).merged == 3
+        assert {values["opened"] for values in lab.read()} == {None}
+        with pytest.raises(TableMismatchError, match=r"'opened' is time64\[us\] in the table"):
+            self.open(lab.context, [*schema(), ("opened", pa.string())])
 
     def test_another_partitioning_is_refused(self, context):
         replace(TABLE, partition_by=["day", "name"]).open(context, schema()).close(0.0)
