@@ -150,7 +150,8 @@ def _serve(listener):
         del sys.modules[module]
     gc.freeze()
     try:
-        _Server(socket.socket(fileno=int(listener))).serve()
+        # A process of tests may have more files open than select takes numbers of: here are few.
+        _Server(socket.socket(fileno=os.dup(int(listener)))).serve()
     except _Forked as forked:
         (module, *arguments), environment = ast.literal_eval(forked.args[0].decode())
     else:
