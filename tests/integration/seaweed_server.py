@@ -63,7 +63,8 @@ class SeaweedServer:
         options += [f"-dir={data}", f"-ip={LOOPBACK}", f"-ip.bind={LOOPBACK}", "-s3.port.lance=0"]
         options += [f"-tableBucket={WAREHOUSE.removeprefix('s3://')}"]
         keys = [f"AWS_ACCESS_KEY_ID={ACCESS_KEY}", f"AWS_SECRET_ACCESS_KEY={SECRET_KEY}"]
-        self.process.start([shutil.which("env") or "env", *keys, _program(), "mini", *options])
+        command = [_program(), f"-logdir={self.folder}", "mini", *options]
+        self.process.start([shutil.which("env") or "env", *keys, *command])
         self.process.wait_until(self._answers, _START)
 
     def stop(self) -> None:
