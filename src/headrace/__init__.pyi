@@ -75,7 +75,8 @@ from .sinks.api import (
 from .sinks.bigquery.declaration import BigQuery
 from .sinks.kafka.declaration import Kafka
 from .sinks.lake.declaration import Lake
-from .sinks.lake.format import Delta, Iceberg
+from .sinks.lake.delta import Delta
+from .sinks.lake.iceberg.declaration import Iceberg
 from .sinks.lake.layout import UnsafeValues
 from .sinks.opensearch.declaration import OpenSearch
 from .sinks.opensearch.index_name import IndexBy

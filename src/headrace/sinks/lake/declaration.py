@@ -11,7 +11,6 @@ from headrace.model import EventSchema, FieldType, Metadata
 from headrace.model.fault import Fault, at_least, is_a
 from headrace.model.name import NAME, NAME_WORDS
 from headrace.model.partition_value import RESCUED_COLUMN
-from headrace.runtime.extras import require_extra
 from headrace.sinks.api import (
     Compactable,
     CompactionResult,
@@ -26,7 +25,8 @@ from headrace.sinks.api import (
     SinkDriver,
     Snapshot,
 )
-from headrace.sinks.lake.format import CATALOGS, Delta, Iceberg, TableFormat
+from headrace.sinks.lake.delta import Delta
+from headrace.sinks.lake.format import DeclaredTable, TableFormat, id_column
 from headrace.sinks.lake.layout import TableLayout, TimeUnit, UnsafeValues
 from headrace.sinks.lake.metrics import LAKE_METRICS
 from headrace.sinks.unique.declaration import Unique
@@ -36,11 +36,6 @@ if TYPE_CHECKING:
 
     from headrace.metrics import Metric
     from headrace.settings import Secret
-    from headrace.sinks.lake.data_file import WriteSpec
-    from headrace.sinks.lake.iceberg.catalog import CatalogTable
-    from headrace.sinks.lake.iceberg.upkeep import IcebergUpkeep
-    from headrace.sinks.lake.table_schema import ColumnChange
-
 
 _PLACE = (Metadata.TOPIC, Metadata.PARTITION, Metadata.OFFSET)
 _POSITION = {metadata.value for metadata in _PLACE}
@@ -92,30 +87,27 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
     @property
     def layout(self) -> TableLayout:
         """Partitions and files of the table."""
-        partition_by = tuple(self.partition_by)
-        is_iceberg = isinstance(self.format, Iceberg)
         return TableLayout(
-            Iceberg.partitions(partition_by) if is_iceberg else partition_by,
+            self._format.partitions(tuple(self.partition_by)),
             self.unsafe_values,
             self.compact_files,
             self.compression,
             self.unique,
-            hides_times=is_iceberg,
+            hides_times=self._format.hides_times,
         )
 
+    @property
+    def _format(self) -> TableFormat:
+        """Returns its format, or any where the field has none: :meth:`faults` says so."""
+        return self.format if is_a(self.format, TableFormat) else Delta()
+
     def extra_for(self, settings: Mapping[str, Secret]) -> str:  # noqa: ARG002
-        """Returns the extra of Iceberg tables."""
-        return "iceberg" if isinstance(self.format, Iceberg) else ""
+        """Returns the extra of the table's format."""
+        return self._format.extra
 
     def settings_faults(self, settings: Mapping[str, Secret]) -> Iterator[Fault]:
         """Yields what is wrong with the catalog of Iceberg tables."""
-        kind = settings["catalog"].reveal() if "catalog" in settings else CATALOGS[0]
-        if kind not in CATALOGS:
-            message = f"catalog in [sinks.lake] is {kind!r}"
-            yield Fault(message, f"one of {', '.join(CATALOGS)}")
-        elif isinstance(self.format, Iceberg) and kind == "rest" and "uri" not in settings:
-            message = f"{self.label} needs the setting 'uri': its catalog is a REST server"
-            yield Fault(message, '[sinks.lake] uri = "https://..." in headrace.toml')
+        yield from self._format.settings_faults(self.label, settings)
 
     def directory_columns(self, schema: EventSchema) -> tuple[str, ...]:
         """Returns the text fields among the partition columns, unless their rows are rescued."""
@@ -125,101 +117,39 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
         return tuple(name for name in self.layout.value_columns if name in texts)
 
     def position_store(self, context: SinkContext) -> PositionStore:
-        """Returns what the table records: a Delta table in its log."""
-        if isinstance(self.format, Iceberg):
-            place = self._place(context, self.format)
-            from headrace.sinks.lake.iceberg.positions import IcebergPositions
-
-            return IcebergPositions(place)
-        from headrace.sinks.lake.delta_log import DeltaLog
-
-        return DeltaLog(self._uri(context), context.storage)
+        """Returns what the table records: a Delta table in its log, an Iceberg table elsewhere."""
+        return self._format.position_store(self._in(context))
 
     def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
         """Opens the table; a Delta table is made by the first commit, an Iceberg table now."""
-        spec = self._write_spec(context, schema)
-        if isinstance(self.format, Iceberg):
-            place = self._place(context, self.format)
-            from headrace.sinks.lake.iceberg.driver import open_table
-
-            return open_table(place, spec)
-        from headrace.sinks.lake.driver import LakeDriver
-
-        return LakeDriver(spec)
+        return self._format.open(self._in(context), schema)
 
     def changes(self, context: SinkContext, schema: pa.Schema) -> Sequence[str]:
         """Returns the columns that the table gets."""
-        return [change.text for change in self._column_changes(context, schema)]
-
-    def _column_changes(self, context: SinkContext, schema: pa.Schema) -> list[ColumnChange]:
-        spec = self._write_spec(context, schema)
-        if isinstance(self.format, Iceberg):
-            place = self._place(context, self.format)
-            from headrace.sinks.lake.iceberg.table import IcebergTable
-
-            return IcebergTable(place, spec).changes()
-        from headrace.sinks.lake.table import LakeTable
-
-        return LakeTable(spec).changes()
-
-    def _write_spec(self, context: SinkContext, schema: pa.Schema) -> WriteSpec:
-        from headrace.sinks.any_values import fields_with_any
-        from headrace.sinks.lake.data_file import WriteSpec
-
-        event_time = self.event_time or context.event_time
-        known = event_time if event_time in schema.names else None
-        return WriteSpec(
-            self._uri(context),
-            schema,
-            self.layout,
-            known,
-            context.pipeline,
-            context.storage,
-            fields_with_any(context.fields, schema),
-        )
+        return [change.text for change in self._format.changes(self._in(context), schema)]
 
     def merge_small_files(self, context: SinkContext) -> CompactionResult:
         """Merges the small files of every partition."""
-        if isinstance(self.format, Iceberg):
-            return self._upkeep(context, self.format).run()
-        from headrace.sinks.lake.compaction import Compaction
-
-        return Compaction(self._uri(context), context.storage, self.compression).run()
+        return self._format.merge_small_files(self._in(context))
 
     def remove_dead_files(self, context: SinkContext) -> CompactionResult:
         """Deletes files that no version of the last week holds.
 
-        Of an Iceberg table: files of the last week but one, that no snapshot holds.
+        Of an Iceberg table: files that are older than a week and that no snapshot holds.
         """
-        if isinstance(self.format, Iceberg):
-            return self._upkeep(context, self.format).remove_orphans()
-        from headrace.sinks.lake.compaction import Compaction
-
-        return Compaction(self._uri(context), context.storage).vacuum()
+        return self._format.remove_dead_files(self._in(context))
 
     def read(self, context: SinkContext, columns: Sequence[str] | None = None) -> pa.Table:
         """Returns the rows of the table's newest version."""
-        if isinstance(self.format, Iceberg):
-            place = self._place(context, self.format)
-            from headrace.sinks.lake.iceberg import reading
-
-            return reading.read_table(place, columns)
-        from headrace.sinks.lake.table import read_table
-
-        return read_table(self._uri(context), columns, context.storage)
+        return self._format.read(self._in(context), columns)
 
     def snapshot(self, context: SinkContext) -> Snapshot | None:
         """Returns the table's newest version."""
-        if isinstance(self.format, Iceberg):
-            place = self._place(context, self.format)
-            from headrace.sinks.lake.iceberg.reading import IcebergSnapshot
+        return self._format.snapshot(self._in(context))
 
-            table = place.load()
-            columns = self.layout.value_columns
-            return None if table is None else IcebergSnapshot(place, table, columns)
-        from headrace.sinks.lake.snapshot import lake_snapshot
-
-        return lake_snapshot(self._uri(context), context.storage)
+    def _in(self, context: SinkContext) -> DeclaredTable:
+        event_time = self.event_time or context.event_time
+        return DeclaredTable(context, self.table, self.layout, event_time)
 
     @property
     def keeps_each_row(self) -> bool:
@@ -230,14 +160,14 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
         self, columns: Collection[str] | None, event_id: str | None
     ) -> Fault | None:
         """Returns None if rows tell of which record, or at least of which event, they are."""
-        if isinstance(self.format, Iceberg):
+        if not self._format.replaces_rows:
             message = "rows of an Iceberg table are not written once more"
             return Fault(message, "declare a pipeline with another table, or format=Delta()")
         if (
             columns is None
             or self.unique is not None
             or set(columns) >= _POSITION
-            or _id_column(event_id) in columns
+            or id_column(event_id) in columns
         ):
             return None
         places = ", ".join(f"Metadata.{metadata.name}" for metadata in _PLACE)
@@ -253,35 +183,7 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
 
         A unique table finds the rows that it has by itself.
         """
-        from headrace.sinks.lake.replacing import (
-            POSITION,
-            LakeAddingDriver,
-            LakeReplacingDriver,
-            RowKeys,
-        )
-
-        spec = self._write_spec(context, schema)
-        keys = RowKeys() if set(schema.names) >= _POSITION else RowKeys(event_id)
-        shown = [name for name in (_id_column(event_id), context.event_time) if name is not None]
-        if self.unique is not None:
-            return LakeAddingDriver(spec, [*POSITION, *shown])
-        return LakeReplacingDriver(spec, keys, shown)
-
-    def _place(self, context: SinkContext, format_: Iceberg) -> CatalogTable:
-        """Returns the table by its name; first of all, as it looks for the extra."""
-        require_extra("iceberg")
-        from headrace.sinks.lake.iceberg.catalog import CatalogTable
-
-        return CatalogTable.of(context, format_.namespace, self.table)
-
-    def _upkeep(self, context: SinkContext, format_: Iceberg) -> IcebergUpkeep:
-        place = self._place(context, format_)
-        from headrace.sinks.lake.iceberg.upkeep import upkeep_of
-
-        return upkeep_of(place, self.layout, self.event_time or context.event_time)
-
-    def _uri(self, context: SinkContext) -> str:
-        return f"{context.lake}/{self.table}"
+        return self._format.open_to_reprocess(self._in(context), schema, event_id)
 
     def faults(self, rows: DeclaredRows) -> Iterator[Fault]:
         """Yields everything wrong with the declaration."""
@@ -308,15 +210,13 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
         yield from at_least(self, "compact_files", 0)
 
     def _format_faults(self) -> Iterator[Fault]:
-        if not is_a(self.format, Delta) and not is_a(self.format, Iceberg):
+        if not is_a(self.format, TableFormat):
             yield Fault(f"Lake.format is {self.format!r}", "Delta() or Iceberg()")
-        if not isinstance(self.format, Iceberg):
-            return
-        namespace = self.format.namespace
-        if not is_a(namespace, str) or not all(map(NAME.fullmatch, namespace.split("."))):
-            yield Fault(f"Iceberg.namespace is {namespace!r}", f"{NAME_WORDS}; '.' between levels")
-        if self.unique is not None:
-            message = "Lake.unique finds duplicates in Delta tables, and the format is Iceberg"
+        yield from self._format.faults()
+        if self.unique is not None and not self._format.finds_duplicates:
+            message = (
+                f"Lake.unique finds duplicates in Delta tables, and the format is {self.format}"
+            )
             yield Fault(message, "format=Delta(), or no unique")
 
     def _event_time_faults(self, rows: DeclaredRows) -> Iterator[Fault]:
@@ -365,7 +265,8 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
                     f"Lake.partition_by: {name!r} can't name folders",
                     f"text, whole numbers, true or false; for a time: {', '.join(TimeUnit)}",
                 )
-        if columns and set(columns) <= set(values) and isinstance(self.format, Delta):
+        in_files = self._format.keeps_partitions_in_files
+        if columns and set(columns) <= set(values) and not in_files:
             remedy = "Delta keeps at least one in the files"
             yield Fault("Lake.partition_by names every column", remedy)
 
@@ -380,10 +281,6 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
         if isinstance(other, Lake) and self.unique != other.unique:
             message = f"table {self.table!r} is declared with {self.unique} and with {other.unique}"
             yield Fault(message, "declare the same Lake.unique in every pipeline of the table")
-
-
-def _id_column(event_id: str | None) -> str | None:
-    return None if event_id is None else event_id.partition(".")[0]
 
 
 def _are_texts(value: object) -> bool:

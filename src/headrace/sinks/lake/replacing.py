@@ -77,6 +77,11 @@ class RowKeys:
 
     event_id: str | None = None
 
+    @classmethod
+    def of_rows(cls, schema: pa.Schema, event_id: str | None) -> RowKeys:
+        """Returns the places of records where rows have them, or else their ids."""
+        return cls(None if set(schema.names) >= {*POSITION} else event_id)
+
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of the table that they are in."""
@@ -403,7 +408,7 @@ class LakeAddingDriver(LakeDriver, ReplacingDriver):
 
     def __init__(self, spec: WriteSpec, shown: Sequence[str]) -> None:
         super().__init__(spec)
-        self._shown = shown
+        self._shown = (*POSITION, *shown)
         self._log = DeltaLog(spec.root, spec.storage_options)
         self._folder = TableFolder(spec.root, spec.storage_options)
         self._before_commit: BeforeCommit = lambda _: None

@@ -32,7 +32,7 @@ from headrace.runtime.extras import require_extra
 from headrace.runtime.file_locks import exclusive
 from headrace.runtime.s3 import ALLOW_HTTP, is_s3
 from headrace.sinks.api import SinkContext
-from headrace.sinks.lake.format import CATALOGS
+from headrace.sinks.lake.iceberg.declaration import CATALOGS
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -578,6 +578,7 @@ class TestDeclaration:
         ("sink", "message"),
         [
             (replace(TABLE, format="iceberg"), "Lake.format is 'iceberg'"),
+            (replace(TABLE, format=Iceberg), "Lake.format is <class"),
             (replace(TABLE, format=Iceberg("")), "Iceberg.namespace is ''"),
             (replace(TABLE, format=Iceberg("a..b")), "Iceberg.namespace is 'a..b'"),
             (replace(TABLE, format=Iceberg("a.")), "Iceberg.namespace is 'a.'"),
@@ -589,6 +590,11 @@ class TestDeclaration:
     )
     def test_what_is_wrong_is_said(self, sink, message):
         assert message in " ".join(str(fault) for fault in sink.faults(self.ROWS))
+
+    def test_what_is_no_format_raises_nowhere_else(self):
+        sink = replace(TABLE, format=Iceberg)
+        assert (sink.extra_for({}), sink.layout.partition_by) == ("", ())
+        assert not list(sink.settings_faults({}))
 
     def test_a_table_has_one_format(self):
         assert list(TABLE.faults_beside(replace(TABLE, format=Delta())))
