@@ -16,10 +16,10 @@ from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.windows import WindowState
 from headrace.pipelines.progress import PipelineState
 from headrace.settings import Secret
-from headrace.sinks.api import SinkContext
+from headrace.sinks.api import SinkContext, Transaction
 from headrace.sinks.lake.iceberg.catalog import CatalogTable
 from headrace.testing import SinkContract, SinkLab
-from headrace.testing.sink_lab import batch, row, written
+from headrace.testing.sink_lab import batch, row, schema, written
 
 
 @pytest.fixture
@@ -103,6 +103,24 @@ class TestLostAnswers:
         proxy.lose_answer = commit_first
         assert not driver.commit(pieces, batch(0), 0).is_new
         assert behind.ids() == [1]
+
+    def test_rows_that_are_written_once_more_are_there_once(self, behind, proxy):
+        """Of ids: the answers to two commits of a reprocessing are lost."""
+        driver = behind.open()
+        driver.commit(written(driver, row(1), row(2)), batch(0), 0)
+        again = behind.sink.open_to_reprocess(behind.context, schema(), "id")
+        losses = iter([True] * 2)
+        proxy.lose_answer = lambda method, path: method == "POST" and next(losses, False)
+        for number, name in enumerate(("y", "z"), 1):
+            again.begin([], lambda _: None)
+            pieces = written(again, row(1), row(2, name=name), row(3))
+            part = Transaction({"part": number}, {"part": number - 1 or None})
+            again.commit(pieces, part, 0)
+            again.discard(pieces)
+        assert len(proxy.lost) == 2
+        names = {values["id"]: values["name"] for values in behind.read()}
+        assert behind.ids() == [1, 2, 3]
+        assert names[2] == "z"
 
     def test_a_merge_whose_answer_is_lost_keeps_each_row_once(self, behind, proxy):
         driver = behind.open()

@@ -27,8 +27,9 @@ from headrace.runtime import storage
 from headrace.settings import S3Settings, Secret
 from headrace.sinks.api import SinkContext, Transaction
 from headrace.sinks.lake.compaction import Compaction
+from headrace.sinks.lake.delta_replacing import LakeReplacingDriver
 from headrace.sinks.lake.driver import LakeDriver
-from headrace.sinks.lake.replacing import LakeReplacingDriver, RowKeys
+from headrace.sinks.lake.row_comparison import RowKeys
 from headrace.sinks.lake.table import LakeTable, read_table
 
 

@@ -18,6 +18,7 @@ from tests.waiting import FLUSH_SECONDS, wait_for
 from headrace import (
     Count,
     DeadLetterLimit,
+    Iceberg,
     Kafka,
     Lake,
     LateData,
@@ -52,6 +53,7 @@ from headrace.pipelines.run import Deployment
 from headrace.settings import Secret
 from headrace.settings.model import KafkaSettings
 from headrace.sinks.lake.delta_log import DeltaLog
+from headrace.sinks.lake.iceberg.catalog import CatalogTable
 from headrace.sinks.profiles.registry import open_store
 
 PLACES = (Metadata.TOPIC, Metadata.PARTITION, Metadata.OFFSET)
@@ -157,6 +159,26 @@ def test_rows_that_the_table_has_lost_come_back_and_the_ledger_balances(flow, ke
     assert not result.is_unbalanced
     assert result.reprocessed[0].added == lost
     assert run(flow, pipeline).rows_in == 0
+
+
+@pytest.mark.parametrize("keys", KEYS)
+def test_rows_come_back_to_an_iceberg_table_and_others_become_right(flow, keys):
+    sink = Lake("fused", partition_by=["day", "category"], format=Iceberg())
+    flow.send([click(n) for n in range(100)])
+    run(flow, built(flow, keys, sink=sink, steps=[with_double]))
+    pipeline = built(flow, keys, sink=sink, steps=[with_triple])
+    context = pipeline.sink_context(sink, flow.lake, {}, {}, {})
+    CatalogTable.of(context, "default", "fused").existing().delete("category = 'c1'")
+    lost = 100 - len(sink.read(context))
+    done = again(flow, pipeline)
+    assert done.rows_added - done.rows_removed == lost
+    assert changed(again(flow, pipeline)) == (0, 0, 100)
+    doubles = {row["n"]: row["double"] for row in sink.read(context).to_pylist()}
+    assert doubles == {n: with_triple_of(n) for n in range(100)}
+    assert not balance(flow, pipeline).is_unbalanced
+    flow.send([click(100)])
+    assert run(flow, pipeline).rows_in == 1
+    assert len(sink.read(context)) == 101
 
 
 @pytest.mark.parametrize("keys", KEYS)

@@ -160,9 +160,6 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
         self, columns: Collection[str] | None, event_id: str | None
     ) -> Fault | None:
         """Returns None if rows tell of which record, or at least of which event, they are."""
-        if not self._format.replaces_rows:
-            message = "rows of an Iceberg table are not written once more"
-            return Fault(message, "declare a pipeline with another table, or format=Delta()")
         if (
             columns is None
             or self.unique is not None

@@ -69,7 +69,8 @@ class Delta(TableFormat):
         self, table: DeclaredTable, schema: pa.Schema, event_id: str | None
     ) -> SinkDriver:
         """Opens the table; a unique one finds the rows that it has by itself."""
-        from headrace.sinks.lake.replacing import LakeAddingDriver, LakeReplacingDriver, RowKeys
+        from headrace.sinks.lake.delta_replacing import LakeAddingDriver, LakeReplacingDriver
+        from headrace.sinks.lake.row_comparison import RowKeys
 
         spec, keys = table.write_spec(schema), RowKeys.of_rows(schema, event_id)
         if table.layout.unique is not None:

@@ -19,8 +19,9 @@ from headrace.model import OffsetRange, TopicPartition
 from headrace.sinks.api import Transaction
 from headrace.sinks.lake.data_file import WriteSpec
 from headrace.sinks.lake.delta_log import DeltaLog, live_paths
+from headrace.sinks.lake.delta_replacing import LakeAddingDriver, LakeReplacingDriver
 from headrace.sinks.lake.folder import TableFolder
-from headrace.sinks.lake.replacing import LakeAddingDriver, LakeReplacingDriver, RowKeys
+from headrace.sinks.lake.row_comparison import RowKeys
 from headrace.sinks.lake.table import LakeTable, read_table
 from headrace.sinks.lake.writer import PartitionedWriter
 

@@ -42,7 +42,6 @@ class Iceberg(TableFormat):
     hides_times: ClassVar[bool] = True
     keeps_partitions_in_files: ClassVar[bool] = True
     finds_duplicates: ClassVar[bool] = False
-    replaces_rows: ClassVar[bool] = False
 
     def partitions(self, partition_by: tuple[str, ...]) -> tuple[str, ...]:
         """Returns the partitions of a table: Iceberg's hour is one of a certain day.
@@ -119,7 +118,12 @@ class Iceberg(TableFormat):
         self, table: DeclaredTable, schema: pa.Schema, event_id: str | None
     ) -> SinkDriver:
         """Opens the table beside the pipeline that writes to it."""
-        raise NotImplementedError
+        place = self._place(table)
+        from headrace.sinks.lake.iceberg.replacing import IcebergReplacingDriver
+        from headrace.sinks.lake.row_comparison import RowKeys
+
+        spec, keys = table.write_spec(schema), RowKeys.of_rows(schema, event_id)
+        return IcebergReplacingDriver(place, spec, keys, table.shown_columns(event_id))
 
     def _upkeep(self, table: DeclaredTable) -> IcebergUpkeep:
         place = self._place(table)

@@ -73,8 +73,13 @@ def recorded(metadata: TableMetadata, app_ids: Iterable[str]) -> dict[str, int]:
 
 def properties_of(transaction: Transaction, pipeline: str, mark: Mark) -> dict[str, str]:
     """Returns the properties that a commit sets."""
-    versions = {_VERSION + name: str(at) for name, at in transaction.versions.items()}
-    return versions | {_LAST + pipeline: f"{mark.snapshot_id} {mark.sequence_number}"}
+    last = f"{mark.snapshot_id} {mark.sequence_number}"
+    return versions_of(transaction) | {_LAST + pipeline: last}
+
+
+def versions_of(transaction: Transaction) -> dict[str, str]:
+    """Returns the properties with the versions of applications that a commit sets."""
+    return {_VERSION + name: str(at) for name, at in transaction.versions.items()}
 
 
 def summary_of(transaction: Transaction) -> dict[str, str]:

@@ -11,8 +11,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan
 
 from headrace.errors import SinkError
 from headrace.runtime import storage
@@ -28,11 +26,12 @@ from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
 from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.iceberg.catalog import CatalogTable
 from headrace.sinks.lake.iceberg.positions import Mark
+from headrace.sinks.lake.iceberg.scanned_files import FileReader, partition_of
 from headrace.sinks.lake.iceberg.schema import file_schema, partitions_of
 from headrace.sinks.lake.iceberg.table import SentOnce, data_file, written_spec
 from headrace.sinks.lake.layout import TableLayout
 from headrace.sinks.lake.merging import FileMerger, in_groups
-from headrace.sinks.lake.partitions import Partition, partition_text
+from headrace.sinks.lake.partitions import Partition
 from headrace.sinks.lake.table_schema import check_partitioning
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ class IcebergUpkeep:
             return sum((self._merge(merging, part) for part in transactions), CompactionResult())
 
     def _merge(self, merging: _Merging, groups: Sequence[_Group]) -> CompactionResult:
-        swaps = [_Swap(merging.merged(self._partition(group[0]), group), group) for group in groups]
+        swaps = [_Swap(merging.merged(group), group) for group in groups]
         swapped = self._place.retrying(lambda: self._swapped(swaps))
         merging.folder.delete(swap.new.path for swap in swaps if swap not in swapped)
         return CompactionResult(sum(len(swap.old) for swap in swapped), len(swapped))
@@ -159,19 +158,8 @@ class IcebergUpkeep:
         small: dict[Partition, _Group] = defaultdict(list)
         for task in table.scan().plan_files():
             if is_small(task.file.file_size_in_bytes) and _is_plain(task, table):
-                small[self._partition(task)].append(task)
+                small[partition_of(task, self._declared)].append(task)
         return small
-
-    def _partition(self, task: FileScanTask) -> Partition:
-        """Returns the partition of a file, as writers name it."""
-        layout, texts = self._declared.layout, {}
-        for number, name in enumerate(self._declared.partition_columns):
-            value = task.file.partition[number]
-            if name in layout.value_columns:
-                texts[name] = partition_text(value)
-            else:
-                texts |= self._declared.time_key.texts(value)
-        return Partition(tuple((name, texts[name]) for name in self._declared.partition_columns))
 
     def remove_orphans(self, retention: timedelta = RETENTION) -> CompactionResult:
         """Deletes Parquet and Avro files that nothing of the table names and that are old enough.
@@ -197,29 +185,28 @@ class IcebergUpkeep:
 
 
 class _Merging:
-    """Reads files by pyiceberg, which knows renamed and widened columns, and writes them as one."""
+    """Writes several files as one."""
 
     def __init__(self, table: Table, spec: WriteSpec, abandoned: threading.Event | None) -> None:
         self.folder = TableFolder(spec.root, spec.storage_options)
-        self._scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
-        self._uri = spec.root
-        self._files = spec.files
+        self._reader = FileReader(table)
+        self._spec = spec
         self._columns = file_schema(table.metadata)
         self._abandoned = abandoned
         times = [] if spec.event_time is None else [spec.event_time]
         codec = spec.layout.compression
         self._merger = FileMerger(self.folder, codec, spec.schema, times, abandoned, spec.files)
 
-    def merged(self, partition: Partition, tasks: Sequence[FileScanTask]) -> WrittenFile:
-        """Returns a new file with the rows of others."""
+    def merged(self, tasks: Sequence[FileScanTask]) -> WrittenFile:
+        """Returns a new file with the rows of others, which are of one partition."""
+        partition = partition_of(tasks[0], self._spec)
         return self._merger.write(partition, self._rows(tasks), "merged")
 
     def _rows(self, tasks: Sequence[FileScanTask]) -> Iterator[pa.Table]:
         for task in tasks:
             if self._abandoned is not None and self._abandoned.is_set():
-                raise SinkError(self._uri, "a merge of small files was abandoned")
-            batches = list(self._scan.to_record_batches([task]))
-            rows = self._files.rows(pa.Table.from_batches(batches), Partition(()))
+                raise SinkError(self._spec.root, "a merge of small files was abandoned")
+            rows = self._spec.files.rows(self._reader.rows(task), Partition(()))
             # A file that lacks a column and one that has it differ in the kind of its texts.
             yield rows.cast(self._columns)
 

@@ -600,10 +600,6 @@ class TestDeclaration:
         assert list(TABLE.faults_beside(replace(TABLE, format=Delta())))
         assert not list(TABLE.faults_beside(TABLE))
 
-    def test_reprocessing_is_refused(self):
-        fault = TABLE.reprocessing_fault(["_topic", "_partition", "_offset"], "id")
-        assert "not written once more" in str(fault)
-
     @pytest.mark.parametrize(
         ("settings", "message"),
         [({"catalog": "nessie"}, "'nessie'"), ({"catalog": "rest"}, "needs the setting 'uri'")],

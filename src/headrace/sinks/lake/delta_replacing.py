@@ -1,0 +1,181 @@
+"""Rows that are written once more, in a Delta table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, TypeVar
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import RemoveAction
+
+from headrace.errors import SinkError
+from headrace.model import OffsetRange
+from headrace.model.partition_value import RESCUED_COLUMN
+from headrace.runtime import storage
+from headrace.sinks.api import (
+    BeforeCommit,
+    CommitRejection,
+    CommitResult,
+    ReplacingDriver,
+    RowChanges,
+    Transaction,
+)
+from headrace.sinks.lake.compaction import check_protocol
+from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
+from headrace.sinks.lake.delta_log import DeltaLog, live_files
+from headrace.sinks.lake.driver import LakeDriver
+from headrace.sinks.lake.folder import TableFolder
+from headrace.sinks.lake.log_tail import RowReplacement
+from headrace.sinks.lake.merging import FileMerger, conformed
+from headrace.sinks.lake.partitions import Partition, partition_text, with_partition_values
+from headrace.sinks.lake.replacing import Swap, TableReplacingDriver, check_expected, taken
+from headrace.sinks.lake.row_comparison import POSITION, RowFile, RowKeys
+from headrace.sinks.lake.table import LakeTable
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class _DataFile:
+    """A data file of the table."""
+
+    path: str
+    size: int
+    partition: Partition
+
+    def removal(self) -> RemoveAction:
+        now_ms = int(time.time() * 1000)
+        return RemoveAction(self.path, True, now_ms, self.size, dict(self.partition.values))
+
+
+class _DeltaRows:
+    """A version of a Delta table: a :class:`~headrace.sinks.lake.replacing.ReplacedTable`."""
+
+    def __init__(self, table: DeltaTable, folder: TableFolder, codec: str) -> None:
+        self.table = table
+        self._folder, self._codec = folder, codec
+        self.columns = pa.schema(table.schema())
+        self._partition_columns = tuple(table.metadata().partition_columns)
+
+    @cached_property
+    def _in_files(self) -> pa.Schema:
+        """The columns that are in the files."""
+        return pa.schema(
+            [field for field in self.columns if field.name not in self._partition_columns]
+        )
+
+    @cached_property
+    def files(self) -> Sequence[_DataFile]:
+        return list(self._live())
+
+    def _live(self) -> Iterator[_DataFile]:
+        for add in live_files(self.table).to_pylist():
+            values = add.get("partition") or {}
+            partition = Partition(
+                tuple((name, partition_text(values[name])) for name in self._partition_columns)
+            )
+            yield _DataFile(add["path"], add["size_bytes"], partition)
+
+    def of(self, file: RowFile, names: Sequence[str] | None = None) -> pa.Table:
+        chosen = [field for field in self.columns if names is None or field.name in names]
+        rows = self._folder.read(file.path, None if names is None else [*names, RESCUED_COLUMN])
+        whole = with_partition_values(rows, dict(file.partition.values))
+        return conformed(whole, pa.schema(chosen))
+
+    def stored(self, file: RowFile) -> pa.Table:
+        return self.of(file, self._in_files.names)
+
+    def merger(self) -> FileMerger:
+        times = [field.name for field in self._in_files if pa.types.is_timestamp(field.type)]
+        return FileMerger(self._folder, self._codec, self._in_files, times)
+
+    def check_removable(self, numbers: Collection[int]) -> None:  # noqa: ARG002
+        properties = self.table.metadata().configuration
+        for name in ("delta.appendOnly", "delta.enableChangeDataFeed"):
+            if properties.get(name) == "true":
+                reason = f"rows would have to be removed, and the table has {name} = true"
+                raise SinkError(self.table.table_uri, reason)
+
+
+class LakeReplacingDriver(TableReplacingDriver[_DeltaRows]):
+    """A Delta table, opened beside the pipeline that writes to it.
+
+    Args:
+        spec: the table.
+        keys: how rows of records are found.
+        shown: columns of rows that :class:`RowChanges` has, beside those of ``keys``.
+
+    Raises:
+        TableMismatchError: if a column's type or the partitioning differs from the table's, or the
+            table asks more of a writer than headrace does.
+        StorageError: if the table's storage can't be used.
+    """
+
+    conflicts: ClassVar[tuple[type[Exception], ...]] = (CommitFailedError,)
+
+    def __init__(self, spec: WriteSpec, keys: RowKeys, shown: Sequence[str]) -> None:
+        storage.require_conditional_writes(spec.root, spec.storage_options)
+        self._table = LakeTable(spec)
+        self._table.check()
+        self._log = DeltaLog(spec.root, spec.storage_options)
+        super().__init__(spec, keys, shown, self._table.log)
+
+    def discard(self, pieces: Sequence[str]) -> None:
+        """Deletes the files, but for those that the table holds."""
+        self._table.discard([WrittenFile.from_json(piece) for piece in pieces])
+
+    def _retrying(self, attempt: Callable[[], _Result]) -> _Result:
+        return self._log.retrying(attempt)
+
+    def _read(self, transaction: Transaction) -> _DeltaRows:
+        self._table.grow()
+        table = self._log.existing()
+        check_protocol(self._log.uri, table)
+        check_expected(self._log.uri, table.transaction_version, transaction)
+        return _DeltaRows(table, self._folder, self._spec.layout.compression)
+
+    def _commit(self, table: _DeltaRows, swap: Swap) -> None:
+        removals = [table.files[number].removal() for number in swap.removed]
+        self._log.replace_rows(table.table, RowReplacement(swap.added, removals, swap.records))
+
+
+class LakeAddingDriver(LakeDriver, ReplacingDriver):
+    """A unique table: those of its rows that are written once more are dropped.
+
+    So what is missing is added, as by the pipeline itself, and nothing is removed.
+
+    Args:
+        spec: the table.
+        shown: columns of rows that :class:`RowChanges` has, beside their places.
+    """
+
+    def __init__(self, spec: WriteSpec, shown: Sequence[str]) -> None:
+        super().__init__(spec)
+        self._shown = (*POSITION, *shown)
+        self._log = DeltaLog(spec.root, spec.storage_options)
+        self._folder = TableFolder(spec.root, spec.storage_options)
+        self._before_commit: BeforeCommit = lambda _: None
+
+    def begin(self, ranges: Sequence[OffsetRange], before_commit: BeforeCommit) -> None:  # noqa: ARG002
+        """Notes what to tell of the next commit; the table finds rows by their keys."""
+        self._before_commit = before_commit
+
+    def commit(
+        self, pieces: Sequence[str], transaction: Transaction, watermark_us: int
+    ) -> CommitResult | CommitRejection:
+        """See :meth:`LakeDriver.commit`; tells how many rows were added."""
+        written = [WrittenFile.from_json(piece) for piece in pieces]
+        rows = _DeltaRows(self._log.existing(), self._folder, "")
+        added = [(file, range(file.rows)) for file in written]
+        shown = [name for name in rows.columns.names if name in self._shown]
+        # Where the commit drops rows, it commits nothing, and is called again without them.
+        self._before_commit(RowChanges(taken(rows, added, shown), taken(rows, [], shown), 0))
+        done = super().commit(pieces, transaction, watermark_us)
+        if isinstance(done, CommitRejection):
+            return done
+        return replace(done, figures={**done.figures, "rows_added": done.rows})

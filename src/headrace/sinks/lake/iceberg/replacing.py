@@ -1,0 +1,197 @@
+"""Rows that are written once more, in an Iceberg table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+from headrace.errors import SinkError
+from headrace.model.partition_value import RESCUED_COLUMN
+from headrace.sinks.api import Transaction
+from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
+from headrace.sinks.lake.folder import TableFolder
+from headrace.sinks.lake.iceberg.catalog import CatalogTable
+from headrace.sinks.lake.iceberg.positions import recorded, summary_of, versions_of
+from headrace.sinks.lake.iceberg.scanned_files import FileReader, partition_of
+from headrace.sinks.lake.iceberg.schema import file_schema, partitions_of
+from headrace.sinks.lake.iceberg.table import IcebergTable, SentOnce, data_file
+from headrace.sinks.lake.merging import FileMerger, conformed
+from headrace.sinks.lake.partitions import Partition, with_rescued_values
+from headrace.sinks.lake.replacing import Swap, TableReplacingDriver, check_expected
+from headrace.sinks.lake.row_comparison import RowFile, RowKeys
+from headrace.sinks.lake.table_schema import check_partitioning
+
+if TYPE_CHECKING:
+    from pyiceberg.table import FileScanTask, Table
+
+_Result = TypeVar("_Result")
+_COMPARISONS = 20
+
+
+class _OutdatedError(SinkError):
+    """Another writer has taken files away, or rows of them, that were compared."""
+
+
+@dataclass(frozen=True)
+class _ScannedFile:
+    """A file that a snapshot holds."""
+
+    task: FileScanTask
+    spec: WriteSpec = field(repr=False)
+
+    @property
+    def path(self) -> str:
+        return self.task.file.file_path
+
+    @property
+    def partition(self) -> Partition:
+        return partition_of(self.task, self.spec)
+
+    @property
+    def deletes(self) -> set[str]:
+        return {file.file_path for file in self.task.delete_files}
+
+
+class _IcebergRows:
+    """A snapshot of a table: a :class:`~headrace.sinks.lake.replacing.ReplacedTable`."""
+
+    def __init__(self, table: Table, spec: WriteSpec, folder: TableFolder) -> None:
+        self._table, self._spec, self._folder = table, spec, folder
+        self.columns = schema_to_pyarrow(table.schema(), include_field_ids=False)
+
+    @cached_property
+    def files(self) -> Sequence[_ScannedFile]:
+        return [_ScannedFile(task, self._spec) for task in self._table.scan().plan_files()]
+
+    def of(self, file: RowFile, names: Sequence[str] | None = None) -> pa.Table:
+        chosen = [column for column in self.columns if names is None or column.name in names]
+        read = {column.name for column in chosen} | ({RESCUED_COLUMN} & {*self.columns.names})
+        partitions = read & {*self._spec.layout.value_columns}
+        rows = conformed(
+            self._rows(file, read), pa.schema([f for f in self.columns if f.name in read])
+        )
+        return with_rescued_values(rows, partitions).select([column.name for column in chosen])
+
+    def stored(self, file: RowFile) -> pa.Table:
+        return conformed(self._rows(file, self.columns.names), file_schema(self._table.metadata))
+
+    def _rows(self, file: RowFile, names: Collection[str]) -> pa.Table:
+        if isinstance(file, _ScannedFile):
+            return FileReader(self._table, names).rows(file.task)
+        return self._folder.read(file.path, names)
+
+    def merger(self) -> FileMerger:
+        times = [] if self._spec.event_time is None else [self._spec.event_time]
+        codec, files = self._spec.layout.compression, self._spec.files
+        return FileMerger(self._folder, codec, self._spec.schema, times, files=files)
+
+    def check_removable(self, numbers: Collection[int]) -> None:
+        present = self._table.metadata.default_spec_id
+        if any(self.files[number].task.file.spec_id != present for number in numbers):
+            reason = "rows would have to be removed from files of an earlier partitioning"
+            raise SinkError(
+                self._spec.root, f"{reason}: rewrite these with the engine that made it"
+            )
+
+
+class IcebergReplacingDriver(TableReplacingDriver[_IcebergRows]):
+    """An Iceberg table, opened beside the pipeline that writes to it.
+
+    A part is one snapshot: an append, or an overwrite where rows go. Snapshots of others in between
+    leave it possible as long as they hold the files that it rewrites, with the rows that were read.
+
+    Args:
+        place: of the table.
+        declared: what is written to it.
+        keys: how rows of records are found.
+        shown: columns of rows that :class:`RowChanges` has, beside those of ``keys``.
+
+    Raises:
+        TableMismatchError: if a column's type or the partitioning differs from the table's.
+        SinkError: if there is no table, or it can't be used.
+    """
+
+    def __init__(
+        self, place: CatalogTable, declared: WriteSpec, keys: RowKeys, shown: Sequence[str]
+    ) -> None:
+        place.existing()
+        table = IcebergTable(place, declared)
+        super().__init__(table.open(), keys, shown, table.log)
+        self._place = place
+        self._columns = place.existing().schema()
+        self._sent: dict[int, Swap] = {}
+
+    def discard(self, pieces: Sequence[str]) -> None:
+        """Deletes the files, but for those of a commit that was sent."""
+        sent = {file.path for swap in self._sent.values() for file in swap.added}
+        files = (WrittenFile.from_json(piece) for piece in pieces)
+        self._folder.delete(file.path for file in files if file.path not in sent)
+
+    def _retrying(self, attempt: Callable[[], _Result]) -> _Result:
+        self._sent.clear()
+        for _ in range(_COMPARISONS - 1):
+            try:
+                return self._attempted(attempt)
+            except _OutdatedError:
+                continue
+        return self._attempted(attempt)
+
+    def _attempted(self, attempt: Callable[[], _Result]) -> _Result:
+        with self._place.errors_named():
+            return attempt()
+
+    def _read(self, transaction: Transaction) -> _IcebergRows:
+        table = self._place.existing()
+        self._check(table, transaction)
+        return _IcebergRows(table, self._spec, self._folder)
+
+    def _check(self, table: Table, transaction: Transaction) -> None:
+        known = recorded(table.metadata, transaction.expected)
+        check_expected(self._place.uri, known.get, transaction)
+        check_partitioning(self._spec, partitions_of(table.metadata, self._spec))
+        if table.schema().schema_id != self._columns.schema_id:
+            reason = "its columns have changed since the start of the command: run it again"
+            raise SinkError(self._place.uri, reason)
+
+    def _commit(self, table: _IcebergRows, swap: Swap) -> None:
+        removed = [table.files[number] for number in swap.removed]
+        self._place.retrying(lambda: self._send(swap, removed))
+
+    def _send(self, swap: Swap, removed: Sequence[_ScannedFile]) -> None:
+        table = self._place.existing()
+        # An attempt before may have been committed although its answer was lost.
+        if any(table.metadata.snapshot_by_id(id_) is not None for id_ in self._sent):
+            return
+        self._check(table, swap.records)
+        attempt = SentOnce(table)
+        update = attempt.update_snapshot(summary_of(swap.records))
+        snapshot = update.overwrite() if removed else update.merge_append()
+        for file in self._present(table, removed):
+            snapshot.delete_data_file(file.task.file)
+        for written in swap.added:
+            snapshot.append_data_file(data_file(table, self._spec, written))
+        attempt.set_properties(versions_of(swap.records))
+        snapshot.commit()
+        self._sent[snapshot.snapshot_id] = swap
+        attempt.commit_transaction()
+
+    def _present(self, table: Table, files: Sequence[_ScannedFile]) -> list[_ScannedFile]:
+        """Returns files as the table has them now.
+
+        Raises:
+            _OutdatedError: if it lacks one, or other rows of one are deleted than when it was read.
+        """
+        if not files:
+            return []
+        live = {file.path: file for file in _IcebergRows(table, self._spec, self._folder).files}
+        present = [live.get(file.path) for file in files]
+        for before, now in zip(files, present, strict=True):
+            if now is None or now.deletes != before.deletes:
+                reason = "files whose rows are replaced were rewritten by others too often"
+                raise _OutdatedError(self._place.uri, reason)
+        return [file for file in present if file is not None]
