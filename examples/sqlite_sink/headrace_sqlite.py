@@ -6,7 +6,7 @@ import json
 import sqlite3
 from dataclasses import dataclass
 
-from headrace import CommitResult, Fault, Guarantee, Sink, SinkDriver, SinkError
+from headrace import CommitResult, Fault, Guarantee, Sink, SinkDriver
 
 POSITIONS = "CREATE TABLE IF NOT EXISTS headrace_positions (app_id PRIMARY KEY, version)"
 
@@ -84,10 +84,7 @@ class SqliteDriver(SinkDriver):
     def commit(self, pieces, transaction, watermark_us):
         with sqlite3.connect(self.file, isolation_level=None) as database:
             database.execute("BEGIN IMMEDIATE")
-            known = recorded(database)
-            if any(known.get(name) != at for name, at in transaction.expected.items()):
-                if any(known.get(name) != at for name, at in transaction.versions.items()):
-                    raise SinkError(self.file, "another writer has moved on")
+            if not transaction.follows(recorded(database), self.file):
                 return CommitResult(is_new=False, rows=len(pieces))
             places = ", ".join("?" * len(self.columns))
             rows, versions = map(json.loads, pieces), transaction.versions.items()

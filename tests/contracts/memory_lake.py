@@ -5,8 +5,8 @@ import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from headrace.errors import SinkError
 from headrace.model.partition_value import unsafe_partition_value
+from headrace.sinks.api import Transaction
 
 
 @dataclass(eq=False)
@@ -63,13 +63,10 @@ class MemoryTable:
 
     def commit(self, files, *, versions, expected):
         with self.lake.lock:
-            recorded = self.lake.versions
-            if any(recorded.get(name) != at for name, at in expected.items()):
-                if any(recorded.get(name) != at for name, at in versions.items()):
-                    raise SinkError("memory", "another writer has recorded other versions")
+            if not Transaction(versions, expected).follows(self.lake.versions, "memory"):
                 return False
             self.lake.live += files
-            recorded.update(versions)
+            self.lake.versions.update(versions)
             return True
 
     def discard(self, files):

@@ -168,7 +168,7 @@ class SinkContract(SinkSmoke):
         table = lake.open()
         table.commit(lake.write([row(1)]), versions={"a": 3}, expected={"a": None})
         files = lake.write([row(2)])
-        with pytest.raises(SinkError, match="another writer"):
+        with pytest.raises(SinkError, match="another driver"):
             table.commit(files, versions={"a": 4}, expected={"a": expected})
         assert (ids(lake), table.versions(["a"])) == ([1], {"a": 3})
 

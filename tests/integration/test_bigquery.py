@@ -261,7 +261,7 @@ def test_a_zombie_that_commits_old_streams_changes_nothing(faulty, proxy):
         commit_streams(Streams(faulty.address), faulty.address, [stream])
         is StreamsOutcome.COMMITTED
     )
-    with pytest.raises(SinkError, match="another writer"):
+    with pytest.raises(SinkError, match="another driver"):
         zombie.commit(written(zombie, row(9)), batch(0), 0)
     assert faulty.ids() == [1, 2]
 

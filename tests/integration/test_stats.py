@@ -182,7 +182,7 @@ def test_a_batch_that_is_repeated_and_a_lost_checkpoint_count_nothing_twice(open
     store = ADS.position_store(database.context)
     assert store.versions(["app/t/0"]) == {"app/t/0": 10}
     ahead = Transaction({"app": 7, "app/t/0": 20}, {"app": 6})
-    with pytest.raises(SinkError, match="another writer"):
+    with pytest.raises(SinkError, match="another driver"):
         again.commit(written(again, [event()]), ahead, 0)
     assert stats(database) == {"a": 10}
 

@@ -48,6 +48,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
+from headrace.errors import SinkError
 from headrace.model import (
     EventField,
     EventSchema,
@@ -251,6 +252,32 @@ class Transaction:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     followed: Mapping[TopicPartition, int] = field(default_factory=dict)
     begins_elsewhere: bool = False
+
+    @property
+    def app_ids(self) -> frozenset[str]:
+        """The application ids that :meth:`follows` looks at."""
+        return frozenset((*self.expected, *self.versions))
+
+    def follows(self, recorded: Mapping[str, int | None], target: str) -> bool:
+        """Returns whether the target records what is expected; False: it has this transaction.
+
+        Args:
+            recorded: by application id, the number that the target records; None or left out: none.
+            target: in the message.
+
+        Raises:
+            SinkError: if it records neither.
+        """
+        if _records(recorded, self.expected):
+            return True
+        if _records(recorded, self.versions):
+            return False
+        reason = "another driver has recorded other positions of its pipeline meanwhile"
+        raise SinkError(target, reason)
+
+
+def _records(recorded: Mapping[str, int | None], numbers: Mapping[str, int | None]) -> bool:
+    return all(recorded.get(app_id) == number for app_id, number in numbers.items())
 
 
 @dataclass(frozen=True)

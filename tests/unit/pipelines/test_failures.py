@@ -220,7 +220,7 @@ def test_a_server_that_does_not_answer_is_unavailable(error):
     "error",
     [
         OSError("disk full"),
-        SinkError("lake", "another writer has recorded other positions of its pipeline meanwhile"),
+        SinkError("lake", "another driver has recorded other positions of its pipeline meanwhile"),
         streaming("[CONCURRENT_QUERY] Another instance of this query SQLSTATE: 0A000"),
         aborted(
             "java.lang.IllegalStateException: [KAFKA_DATA_LOSS.START_OFFSET_RESET] Some data may "

@@ -88,7 +88,7 @@ def test_the_driver_that_was_there_before_loses_at_its_commit(site, tmp_path, pl
     site.send(10, 10)
     before = site.started()
     site.beside[place] = newcomer.started_without_state
-    with pytest.raises(SinkError, match="another writer"):
+    with pytest.raises(SinkError, match="another driver"):
         before.batch()
     with pytest.raises(CheckpointBehindTableError, match="it has rows of checkpoint 2"):
         site.run()
@@ -114,7 +114,7 @@ def test_a_commit_while_the_positions_are_read_makes_the_newcomer_begin_again(
     number = newcomer.checks.number_to_take_over()
     with monkeypatch.context() as patch:
         patch.setattr(site.cluster, "live", live_after_a_batch)
-        with pytest.raises(SinkError, match="another writer"):
+        with pytest.raises(SinkError, match="another driver"):
             newcomer.checks.resets.take_over(number, sink)
     go_on(newcomer)
     site.send(1, 1)
@@ -214,7 +214,7 @@ def test_a_driver_that_commits_before_the_first_batch_of_a_reset_wins(site, tmp_
     resetter.reset()
     site.send(10, 10)
     resetter.beside[place] = before.batch
-    with pytest.raises(SinkError, match="another writer"):
+    with pytest.raises(SinkError, match="another driver"):
         resetter.run()
     with pytest.raises(CheckpointBehindTableError, match="since the reset"):
         resetter.run()
@@ -229,7 +229,7 @@ def test_the_first_batch_after_a_reset_fences_a_driver_that_still_runs(site, tmp
     resetter.reset()
     site.send(10, 10)
     resetter.run()
-    with pytest.raises(SinkError, match="another writer"):
+    with pytest.raises(SinkError, match="another driver"):
         before.batch()
     resetter.run()
     assert site.rows() == once(20, 15)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headrace.errors import SinkError, SinkUnavailableError
+from headrace.errors import SinkUnavailableError
 from headrace.sinks.api import CommitResult, SinkDriver, Transaction
 from headrace.sinks.bigquery import connection
 from headrace.sinks.bigquery.connection import NAME, Streams, Tables, patiently
@@ -69,7 +69,7 @@ class BigQueryDriver(SinkDriver):
         held = None
         while held is None:
             before = self._keeper.settled()
-            if not self._follows(before.record, transaction):
+            if not transaction.follows(before.record.versions, f"table {self._address.label}"):
                 return CommitResult(is_new=False, rows=rows)
             made = patiently(self._keeper.table_made, connection.COMMIT_WAIT_SECONDS)
             if made != self._created_ms:
@@ -81,20 +81,6 @@ class BigQueryDriver(SinkDriver):
         if self._keeper.settle(held) is StreamsOutcome.GONE:
             raise SinkUnavailableError(NAME, "the streams of the batch expired before their commit")
         return CommitResult(is_new=True, rows=rows)
-
-    def _follows(self, record: CommitRecord, transaction: Transaction) -> bool:
-        """Whether what is expected is recorded; False: the transaction itself is.
-
-        Raises:
-            SinkError: neither is.
-        """
-        known = record.versions
-        if all(known.get(name) == at for name, at in transaction.expected.items()):
-            return True
-        if all(known.get(name) == at for name, at in transaction.versions.items()):
-            return False
-        reason = "another writer has recorded other positions of its pipeline meanwhile"
-        raise SinkError(f"table {self._address.label}", reason)
 
     def discard(self, pieces: Sequence[str]) -> None:
         """Does nothing: streams can't be deleted, and expire."""

@@ -65,13 +65,10 @@ class DeltaBatch:
             custom_metadata={HISTORY_KEY: dict(metadata)} if metadata else None,
         )
 
-    def follows(self, tail: LogTail | None) -> bool:
-        """Whether the table records what is expected before."""
-        return all(_version(tail, name) == at for name, at in self.records.expected.items())
-
-    def recorded_in(self, tail: LogTail | None) -> bool:
-        """Whether the table records what this transaction would."""
-        return all(_version(tail, name) == at for name, at in self.records.versions.items())
+    def follows(self, tail: LogTail | None, uri: str) -> bool:
+        """See :meth:`Transaction.follows`."""
+        recorded = {app_id: _version(tail, app_id) for app_id in self.records.app_ids}
+        return self.records.follows(recorded, uri)
 
 
 def _version(tail: LogTail | DeltaTable | None, app_id: str) -> int | None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from headrace.errors import SinkError, TableMismatchError
+from headrace.errors import TableMismatchError
 from headrace.runtime.storage import NO_OPTIONS, Options
 from headrace.sinks.api import CommitRejection, CompactionResult, Transaction
 from headrace.sinks.lake.compaction import RETENTION, Compaction
@@ -94,9 +94,10 @@ class LakeTable:
         return self._log.retrying(lambda: self._commit_once(batch))
 
     def _commit_once(self, batch: DeltaBatch) -> bool | CommitRejection:
-        tail = self._log.tail(batch.records.expected)
-        if not batch.follows(tail):
-            return self._has_committed(batch)
+        tail = self._log.tail(batch.records.app_ids)
+        if not batch.follows(tail, self._spec.root):
+            # An earlier attempt of this call may have committed, and its answer was lost.
+            return not batch.files or batch.files[0].path in live_paths(self._log.existing())
         if self.unique is not None:
             # In each attempt: rows of a writer that was faster are looked at, too.
             rejection = self.unique.check(batch.files, -1 if tail is None else tail.version)
@@ -136,13 +137,6 @@ class LakeTable:
         """The table's newest version; -1 when there is no table."""
         tail = self._log.tail()
         return -1 if tail is None else tail.version
-
-    def _has_committed(self, batch: DeltaBatch) -> bool:
-        """Whether an earlier attempt of this call has committed; its answer was lost then."""
-        if not batch.recorded_in(self._log.tail(batch.records.versions)):
-            reason = "another writer has recorded other versions of its application meanwhile"
-            raise SinkError(self._spec.root, reason)
-        return not batch.files or batch.files[0].path in live_paths(self._log.existing())
 
     def check(self) -> None:
         """Compares the declaration with the table that is there.

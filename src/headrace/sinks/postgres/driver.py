@@ -215,7 +215,8 @@ class PostgresDriver(SinkDriver):
             # Positions are read before they are written: of two drivers of one pipeline, one waits
             # here and then finds those of the other. The lock ends with the transaction.
             connection.execute(LOCK, (f"{self._table.target} {min(versions)}",))
-            if not self._follows(connection, transaction):
+            known = recorded(connection, self._table, transaction.app_ids)
+            if not transaction.follows(known, f"table {self._spec.table}"):
                 # The attempt before may have gone through although its answer was lost.
                 return CommitResult(is_new=not is_first, rows=rows)
             # Another project may have taken the table for another declaration while it was empty.
@@ -226,21 +227,6 @@ class PostgresDriver(SinkDriver):
                 self._move(connection, staged, in_parts=in_parts)
             record(connection, self._table, versions)
         return CommitResult(is_new=True, rows=rows)
-
-    def _follows(self, connection: Connection, transaction: Transaction) -> bool:
-        """Whether what is expected is recorded; False: the transaction itself is.
-
-        Raises:
-            SinkError: neither is.
-        """
-        names = {*transaction.expected, *transaction.versions}
-        known = recorded(connection, self._table, names)
-        if all(known.get(name) == at for name, at in transaction.expected.items()):
-            return True
-        if all(known.get(name) == at for name, at in transaction.versions.items()):
-            return False
-        reason = "another writer has recorded other positions of its pipeline meanwhile"
-        raise SinkError(f"table {self._spec.table}", reason)
 
     def _move(
         self, connection: Connection, staged: Sequence[StagedRows], *, in_parts: bool

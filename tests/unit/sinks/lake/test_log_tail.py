@@ -266,7 +266,7 @@ def test_a_table_put_back_from_a_backup_and_written_on_is_read_anew(root, tmp_pa
     other = LakeTable(spec(root, IDS))
     for number in range(10, 13):
         add(other, root, number, "b")
-    with pytest.raises(SinkError, match="other versions of its application"):
+    with pytest.raises(SinkError, match="other positions of its pipeline"):
         follow(table, root, 4, 3)
     assert ids(root) == [0, 1, 2, 10, 11, 12]
 

@@ -204,8 +204,10 @@ class IcebergTable:
         self, files: Sequence[WrittenFile], batch: Transaction, own: list[int]
     ) -> bool:
         table = self._current()
-        if not _stands_at(table.metadata, batch.expected):
-            return self._has_committed(table.metadata, batch.versions, own)
+        if not batch.follows(recorded(table.metadata, batch.app_ids), self._place.uri):
+            # An earlier attempt of this call may have committed, and its answer was lost.
+            last = Mark.last(table.metadata, self._declared.pipeline)
+            return last is not None and last.snapshot_id in own
         self._check_unchanged(table.metadata)
         self._table = None  # after a failure it is read again
         self._attempt(table, files, batch, own)
@@ -250,16 +252,6 @@ class IcebergTable:
         own.append(append.snapshot_id)
         self._sent.update(file.path for file in files)
         attempt.commit_transaction()
-
-    def _has_committed(
-        self, metadata: TableMetadata, versions: Mapping[str, int], own: Sequence[int]
-    ) -> bool:
-        """Whether an earlier attempt of this call has committed; its answer was lost then."""
-        if not _stands_at(metadata, versions):
-            reason = "another writer has recorded other versions of its application meanwhile"
-            raise SinkError(self._place.uri, reason)
-        last = Mark.last(metadata, self._declared.pipeline)
-        return last is not None and last.snapshot_id in own
 
     def version(self) -> int:
         """The sequence number of the table's newest snapshot, as far as this driver knows."""
@@ -319,11 +311,6 @@ def _value(spec: WriteSpec, file: WrittenFile, name: str) -> object:
     if pa.types.is_boolean(kind):
         return text == "true"
     return int(text) if pa.types.is_integer(kind) else text
-
-
-def _stands_at(metadata: TableMetadata, versions: Mapping[str, int | None]) -> bool:
-    present = recorded(metadata, versions)
-    return all(present.get(name) == at for name, at in versions.items())
 
 
 def _by_id(numbers: Mapping[str, int]) -> dict[int, int]:

@@ -109,7 +109,7 @@ class TestCommits:
     def test_a_commit_without_rows_is_fenced_as_any_other(self, lab):
         first, second = lab.open(), lab.open()
         assert first.commit([], batch(0), 0).is_new
-        with pytest.raises(SinkError, match="other versions"):
+        with pytest.raises(SinkError, match="other positions"):
             second.commit([], Transaction({"app": 7}, {"app": None}), 0)
 
     def test_files_of_another_writer_in_between_are_kept(self, lab):
