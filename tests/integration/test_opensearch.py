@@ -5,6 +5,7 @@ import math
 import re
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -384,20 +385,29 @@ def test_a_position_whose_answer_is_lost_is_read_again(opensearch, index, proxy)
     assert len(proxy.lost) == 2
 
 
-def test_of_two_drivers_that_commit_one_batch_one_fails(opensearch, index, proxy):
+@pytest.mark.parametrize(
+    ("theirs", "outcome"),
+    [
+        (batch(0), nullcontext()),
+        (Transaction({"app": 7}, {"app": None}), pytest.raises(SinkError, match="another driver")),
+    ],
+)
+def test_what_another_driver_commits_in_between_is_seen(opensearch, index, proxy, theirs, outcome):
+    """The same batch is there once; where it is another one, the commit fails."""
     context = context_of(opensearch)
     others = OpenSearch(index, unique=BY_ID).open(context, schema())
 
     def commit_between(method, path):
         if method == "PUT" and "_doc" in path and others.positions.versions(["app"]) == {}:
-            assert others.commit([], batch(0), 0).is_new
+            assert others.commit([], theirs, 0).is_new
         return False
 
     proxy.lose_answer = commit_between
     settings = {"url": Secret(proxy.endpoint)}
     driver = OpenSearch(index, unique=BY_ID).open(replace(context, settings=settings), schema())
-    with pytest.raises(SinkError, match="another driver"):
-        driver.commit([], batch(0), 0)
+    with outcome:
+        assert not driver.commit([], batch(0), 0).is_new
+    assert others.positions.versions(["app"]) == theirs.versions
 
 
 def test_an_index_that_is_another_one_than_before_is_refused_until_a_reset(opensearch, index):

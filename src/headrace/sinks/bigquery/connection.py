@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from urllib.parse import quote
 
 from headrace.errors import SinkError, SinkUnavailableError
 from headrace.runtime.extras import require_extra
+from headrace.runtime.retrying import back_off, retry
 
 if TYPE_CHECKING:
     from google.api_core.exceptions import GoogleAPICallError
@@ -232,16 +232,7 @@ def patiently(call: Callable[[], T], wait_seconds: float) -> T:
     Raises:
         SinkUnavailableError: if it does not for so long.
     """
-    delay, longest = _DELAYS_SECONDS
-    until = time.monotonic() + wait_seconds
-    while True:
-        try:
-            return call()
-        except SinkUnavailableError:
-            if time.monotonic() + delay > until:
-                raise
-        time.sleep(delay)
-        delay = min(2 * delay, longest)
+    return retry(call, SinkUnavailableError, back_off(*_DELAYS_SECONDS), wait_seconds)
 
 
 def _credentials(endpoint: str) -> Any:

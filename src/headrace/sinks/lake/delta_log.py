@@ -16,8 +16,10 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 
 from headrace.errors import SinkError
 from headrace.runtime import storage
+from headrace.runtime.retrying import retry
 from headrace.runtime.storage import NO_OPTIONS, Options
 from headrace.sinks.api import PositionStore, RestoredTarget, Transaction
+from headrace.sinks.lake.conflicts import CONFLICT_DELAYS, collided
 from headrace.sinks.lake.data_file import WrittenFile
 from headrace.sinks.lake.log_tail import (
     LogTail,
@@ -36,9 +38,6 @@ TABLE_PROPERTIES = {
     "delta.logRetentionDuration": "interval 1 days",
 }
 HISTORY_KEY = "headrace"
-# With the delays below, two seconds: far more writers than a table has would be past by then.
-_ATTEMPTS = 20
-_FIRST_DELAY_SECONDS = 0.01
 _Result = TypeVar("_Result")
 
 
@@ -226,16 +225,13 @@ class DeltaLog:
         Raises:
             SinkError: if they came in between too often, or the commit failed for another reason.
         """
-        for number in range(_ATTEMPTS):
-            try:
-                return attempt()
-            except CommitFailedError as error:
-                conflict = error
-                time.sleep(_FIRST_DELAY_SECONDS * min(number + 1, 10))
-            except (DeltaError, OSError) as error:
-                storage.require_reachable(self.uri, self._options)
-                raise SinkError(self.uri, f"the commit failed: {error}") from error
-        raise SinkError(self.uri, f"{_ATTEMPTS} commits collided with others: {conflict}")
+        try:
+            return retry(attempt, CommitFailedError, CONFLICT_DELAYS)
+        except CommitFailedError as error:
+            raise collided(self.uri, error) from error
+        except (DeltaError, OSError) as error:
+            storage.require_reachable(self.uri, self._options)
+            raise SinkError(self.uri, f"the commit failed: {error}") from error
 
     def create(self, schema: pa.Schema, partition_by: Sequence[str], batch: DeltaBatch) -> None:
         """Create the table with ``batch``, in one transaction."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import functools
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from headrace.errors import SinkError, SinkUnavailableError, TableMismatchError
+from headrace.runtime.retrying import retry
 from headrace.sinks.api import Transaction
 from headrace.sinks.opensearch.client import EXISTS, NAME, Client, ClusterNodes
 from headrace.sinks.opensearch.mapping import KEPT, missing_fields, unfit_fields
@@ -129,25 +130,27 @@ class OpenSearchPositions:
             TableMismatchError: if the batches before went into another index.
         """
         writer = uuid.uuid4().hex
-        for attempt, delay in enumerate((*_DELAYS_SECONDS, None)):
-            recorded = self.recorded()
-            if recorded.writer == writer:
-                return True  # The answer to the attempt before was lost.
-            if not recorded.has_index:
-                raise SinkError(self.uri, "the index was deleted; the next start creates it")
-            if attempt == 0 and _is_at(recorded, transaction.versions):
-                return False
-            if not _is_at(recorded, transaction.expected):
-                break
-            if not transaction.begins_elsewhere:
-                self._check_index(recorded.index_uuid, index_uuid)
-            versions = {**recorded.versions, **transaction.versions}
-            document = {"versions": versions, "writer": writer, "index_uuid": index_uuid}
-            if self._is_written(recorded, document, is_last=delay is None):
-                return True
-            time.sleep(delay or 0)
-        reason = "another driver has recorded other positions of its pipeline meanwhile"
-        raise SinkError(self.uri, reason)
+        attempt = functools.partial(self._record_once, transaction, index_uuid, writer)
+        return retry(attempt, SinkUnavailableError, _DELAYS_SECONDS)
+
+    def _record_once(self, transaction: Transaction, index_uuid: str | None, writer: str) -> bool:
+        recorded = self.recorded()
+        if recorded.writer == writer:
+            return True  # The answer to the attempt before was lost.
+        if not recorded.has_index:
+            raise SinkError(self.uri, "the index was deleted; the next start creates it")
+        if not transaction.follows(recorded.versions, self.uri):
+            return False
+        if not transaction.begins_elsewhere:
+            self._check_index(recorded.index_uuid, index_uuid)
+        versions = {**recorded.versions, **transaction.versions}
+        document = {"versions": versions, "writer": writer, "index_uuid": index_uuid}
+        body = msgspec.json.encode(document)
+        answer = self._client.ask("PUT", f"{self._path}?{recorded.condition}", body)
+        if answer.status == _CONFLICT:
+            raise SinkUnavailableError(self.uri, "the positions have changed since they were read")
+        answer.json()
+        return True
 
     def _check_index(self, recorded: str | None, present: str | None) -> None:
         if None not in (recorded, present) and recorded != present:
@@ -158,25 +161,6 @@ class OpenSearchPositions:
             )
             raise TableMismatchError(self._index, reason)
 
-    def _is_written(
-        self, recorded: RecordedPositions, document: Mapping[str, object], *, is_last: bool
-    ) -> bool:
-        """Writes the document unless it has changed; False: that, or the answer is lost."""
-        body = msgspec.json.encode(document)
-        try:
-            answer = self._client.ask("PUT", f"{self._path}?{recorded.condition}", body)
-            if answer.status != _CONFLICT:
-                answer.json()
-                return True
-        except SinkUnavailableError:
-            if is_last:
-                raise
-        return False
-
     def close(self) -> None:
         """Closes the connections."""
         self._client.close()
-
-
-def _is_at(recorded: RecordedPositions, versions: Mapping[str, int | None]) -> bool:
-    return all(recorded.versions.get(name) == at for name, at in versions.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import time
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,6 +14,7 @@ from uuid import uuid4
 import msgspec
 
 from headrace.errors import SinkError, SinkUnavailableError, TableMismatchError
+from headrace.runtime.retrying import retry
 from headrace.settings import Secret
 from headrace.sinks.api import CommitRejection, CommitResult, SinkDriver, Transaction
 from headrace.sinks.postgres.connection import connect, translated_errors
@@ -186,12 +187,13 @@ class PostgresDriver(SinkDriver):
         *,
         in_parts: bool = False,
     ) -> CommitResult:
-        for attempt, delay in enumerate(_DELAYS_SECONDS):
-            try:
-                return self._committed(staged, transaction, is_first=not attempt, in_parts=in_parts)
-            except SinkUnavailableError:
-                time.sleep(delay)
-        return self._committed(staged, transaction, is_first=False, in_parts=in_parts)
+        attempts = itertools.count()
+
+        def attempt() -> CommitResult:
+            is_first = next(attempts) == 0
+            return self._committed(staged, transaction, is_first=is_first, in_parts=in_parts)
+
+        return retry(attempt, SinkUnavailableError, _DELAYS_SECONDS)
 
     def discard(self, pieces: Sequence[str]) -> None:
         """Drops the staging tables, if the server answers; else the next start does."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import functools
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,8 +29,10 @@ from headrace.errors import SinkError, SinkUnavailableError, TableMismatchError
 from headrace.runtime import storage
 from headrace.runtime.extras import require_extra
 from headrace.runtime.file_locks import exclusive
+from headrace.runtime.retrying import retry
 from headrace.runtime.s3 import ALLOW_HTTP, is_s3
 from headrace.sinks.api import SinkContext
+from headrace.sinks.lake.conflicts import CONFLICT_DELAYS, collided
 from headrace.sinks.lake.iceberg.declaration import CATALOGS
 
 if TYPE_CHECKING:
@@ -52,9 +53,7 @@ _S3 = {
     "session_token": "s3.session-token",
 }
 _CONFLICTS = (exceptions.CommitFailedException, exceptions.TableAlreadyExistsError)
-_ATTEMPTS = 20
-_MAX_LOST_ANSWERS = 3
-_FIRST_DELAY_SECONDS = 0.01
+_LOST_ANSWER_DELAYS = (0.01, 0.02, 0.03)
 _PASSING = (
     requests.ConnectionError,
     requests.Timeout,
@@ -149,20 +148,15 @@ class CatalogTable:
             SinkUnavailableError: if answers were lost too often, or there was none.
             SinkError: if other writers came in between too often, or it failed otherwise.
         """
-        lost = 0
-        for number in range(_ATTEMPTS):
+
+        def past_conflicts() -> _Result:
             try:
                 with self.errors_named():
-                    return attempt()
+                    return retry(attempt, _CONFLICTS, CONFLICT_DELAYS)
             except _CONFLICTS as error:
-                reason = f"{_ATTEMPTS} commits collided with others: {error}"
-                failure = SinkError(self.uri, reason)
-            except SinkUnavailableError as error:
-                lost, failure = lost + 1, error
-                if lost > _MAX_LOST_ANSWERS:
-                    raise
-            time.sleep(_FIRST_DELAY_SECONDS * min(number + 1, 10))
-        raise failure
+                raise collided(self.uri, error) from error
+
+        return retry(past_conflicts, SinkUnavailableError, _LOST_ANSWER_DELAYS)
 
     @contextmanager
     def errors_named(self) -> Iterator[None]:
