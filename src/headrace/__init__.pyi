@@ -80,13 +80,14 @@ from .sinks.lake.iceberg.declaration import Iceberg
 from .sinks.lake.layout import UnsafeValues
 from .sinks.opensearch.declaration import OpenSearch
 from .sinks.opensearch.index_name import IndexBy
-from .sinks.postgres.declaration import Postgres, WriteMode
+from .sinks.postgres.declaration import Postgres
 from .sinks.postgres.stats.declaration import Stats
 from .sinks.postgres.stats.measures import Count, Distinct, Sum
 from .sinks.profiles.declaration import Profiles
 from .sinks.profiles.latest import Latest
 from .sinks.profiles.store import Profile, ProfileEntry, ProfileField
 from .sinks.unique.declaration import Unique
+from .sinks.write_mode import WriteMode
 from .transfer.origin import Origin
 from .workers import (
     BatchWorkerTask,

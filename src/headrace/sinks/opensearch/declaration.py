@@ -30,8 +30,8 @@ from headrace.sinks.opensearch.mapping import (
 from headrace.sinks.opensearch.metrics import OPENSEARCH_METRICS
 from headrace.sinks.opensearch.positions import INDEX as POSITIONS
 from headrace.sinks.opensearch.positions import OpenSearchPositions
-from headrace.sinks.postgres.declaration import WriteMode
 from headrace.sinks.unique.declaration import Unique
+from headrace.sinks.write_mode import WriteMode
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
@@ -25,6 +24,7 @@ from headrace.sinks.api import (
 )
 from headrace.sinks.postgres.metrics import UNIQUE_METRICS
 from headrace.sinks.unique.declaration import Unique
+from headrace.sinks.write_mode import WriteMode
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,18 +36,6 @@ if TYPE_CHECKING:
 URL = "url"
 DEFAULT_SCHEMA = "public"
 _NUMBERS = frozenset({FieldType.LONG, FieldType.DOUBLE, FieldType.DECIMAL})
-
-
-class WriteMode(enum.StrEnum):
-    """What a row does to the table.
-
-    APPEND: it is inserted. UPSERT: it replaces the row of its key. ADD: its numbers are added to
-    those of the row of its key.
-    """
-
-    APPEND = "append"
-    UPSERT = "upsert"
-    ADD = "add"
 
 
 @dataclass(frozen=True)

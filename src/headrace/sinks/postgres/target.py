@@ -79,7 +79,7 @@ class TargetSpec:
     Attributes:
         table: its name.
         columns: of the rows.
-        mode: of :class:`~headrace.sinks.postgres.declaration.WriteMode`.
+        mode: of :class:`~headrace.sinks.write_mode.WriteMode`.
         key: for upsert and add, and for append where rows are unique.
         newest_by: for upsert.
         distinct: for add: names of distinct counts. Each is a column with the estimate, which the
