@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 from tests.acceptance.project import Project, kill_session
-from tests.integration.bigquery_server import DATASET, PROJECT
-from tests.integration.s3_server import FaultyProxy
-from tests.integration.storage_proxy import (
+from tests.integration.bigquery_proxy import (
     APPEND,
     COMMIT,
     FINALIZE,
     LOSE_ANSWER,
     LOSE_REQUEST,
-    StorageProxy,
+    BigQueryProxy,
 )
+from tests.integration.bigquery_server import DATASET, PROJECT
+from tests.integration.http_proxy import FaultyProxy
 from tests.waiting import wait_for_drill
 
 TABLES = ("fused", "stepped")
@@ -73,7 +73,7 @@ def proxy(bigquery, drill_run, turn):
             return drill_run.random.choice([LOSE_REQUEST, LOSE_ANSWER])
         return ""
 
-    proxy = StorageProxy(bigquery.storage_port, choose=choose, turn=turn)
+    proxy = BigQueryProxy(bigquery.storage_port, choose=choose, turn=turn)
     yield proxy
     proxy.close()
 

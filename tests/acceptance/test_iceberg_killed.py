@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 from tests.acceptance.project import FLOW, Project, kill_session
-from tests.integration.s3_server import FaultyProxy
+from tests.integration.http_proxy import FaultyProxy
 from tests.integration.seaweed_server import SeaweedServer
 from tests.waiting import DRILL_LIMIT_SECONDS, wait_for_drill
 

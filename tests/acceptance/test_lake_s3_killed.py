@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 from tests.acceptance.project import Project
-from tests.integration.s3_server import ACCESS_KEY, SECRET_KEY, FaultyProxy
+from tests.integration.http_proxy import FaultyProxy
+from tests.integration.s3_server import ACCESS_KEY, SECRET_KEY
 
 from headrace.sinks.lake.table import read_table
 

@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 from tests.acceptance.project import Project, kill_session
+from tests.integration.http_proxy import FaultyProxy
 from tests.integration.opensearch_server import ROOTS, SCARCE, OpenSearchServer
-from tests.integration.s3_server import FaultyProxy
 from tests.waiting import DRILL_LIMIT_SECONDS, wait_for_drill
 
 FLOW = """

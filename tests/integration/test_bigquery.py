@@ -11,17 +11,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.integration.bigquery_server import DATASET
-from tests.integration.flow import Flow, click
-from tests.integration.storage_proxy import (
+from tests.integration.bigquery_proxy import (
     APPEND,
     COMMIT,
     CREATE,
     FINALIZE,
     LOSE_ANSWER,
     LOSE_REQUEST,
-    StorageProxy,
+    BigQueryProxy,
 )
+from tests.integration.bigquery_server import DATASET
+from tests.integration.flow import Flow, click
 
 from headrace import BigQuery
 from headrace.errors import (
@@ -125,7 +125,7 @@ def target(bigquery):
 
 @pytest.fixture
 def proxy(bigquery):
-    proxy = StorageProxy(bigquery.storage_port, refuses=lambda row: row.get("name") == "odd")
+    proxy = BigQueryProxy(bigquery.storage_port, refuses=lambda row: row.get("name") == "odd")
     yield proxy
     proxy.close()
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from tests.integration.flow import NOW_MS, Flow, click
-from tests.integration.s3_server import FaultyProxy
+from tests.integration.http_proxy import FaultyProxy
 from tests.integration.test_ledger import at, balance, run, send_hours, states
 
 from headrace import Iceberg, Lake

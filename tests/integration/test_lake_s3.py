@@ -9,7 +9,7 @@ from tests.contracts.delta_lake import DeltaLake
 from tests.contracts.sink import SinkSmoke, add, ids, row
 from tests.contracts.storage import Place, RemoteStorageContract
 from tests.integration.flow import Flow, click
-from tests.integration.s3_server import FaultyProxy
+from tests.integration.http_proxy import FaultyProxy
 
 from headrace import Lake
 from headrace.errors import (

@@ -12,8 +12,8 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from tests.integration.http_proxy import FaultyProxy
 from tests.integration.opensearch_server import SCARCE, OpenSearchServer
-from tests.integration.s3_server import FaultyProxy
 
 from headrace import IndexBy, OpenSearch, Unique, WriteMode
 from headrace.errors import SinkError, SinkUnavailableError, TableMismatchError

@@ -25,7 +25,7 @@ LOSE_REQUEST, LOSE_ANSWER = "lose request", "lose answer"
 _INVALID_ARGUMENT = 3
 
 
-class StorageProxy:
+class BigQueryProxy:
     """``plan(COMMIT, LOSE_ANSWER)``: the next commit is done, and its answer does not arrive.
 
     ``calls`` has the methods of all calls, ``streams`` the names of streams that were finalized.
