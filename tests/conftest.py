@@ -16,6 +16,7 @@ import signal
 import tempfile
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -238,6 +239,7 @@ class RunningHdfs:
 Jars = Callable[[str], list[Path]]
 StartCluster = Callable[..., RunningCluster]
 StopAtEnd = Callable[[Path], None]
+StartServer = Callable[[Any, Callable[[], object]], Any]
 
 
 @pytest.fixture(scope="session")
@@ -350,37 +352,40 @@ def hdfs(java: Java, jars: Jars, server_folder: Path, stop_at_end: StopAtEnd) ->
 
 
 @pytest.fixture(scope="session")
-def postgres(stop_at_end: StopAtEnd) -> Iterator[PostgresServer]:
+def start_server(stop_at_end: StopAtEnd) -> Iterator[StartServer]:
+    """``start_server(server, server.kill)``: runs it until the end of the session."""
+    with ExitStack() as ends:
+
+        def start(server: Any, end: Callable[[], object]) -> Any:
+            stop_at_end(server.folder)
+            server.start()
+            ends.callback(end)
+            return server
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def postgres(start_server: StartServer) -> PostgresServer:
     """A PostgreSQL shared by the session: ``.create_database(name)``. Use databases of your own."""
     server = PostgresServer()
-    stop_at_end(server.folder)
-    server.start()
-    yield server
-    server.remove()
+    return start_server(server, server.remove)
 
 
 @pytest.fixture(scope="session")
 def redis_server(
-    stop_at_end: StopAtEnd, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RedisServer]:
+    start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
+) -> RedisServer:
     """A Redis shared by the session: ``.url``. Use buckets of your own, and leave it as it was."""
     server = RedisServer(tmp_path_factory.mktemp("redis"))
-    stop_at_end(server.folder)
-    server.start()
-    yield server
-    server.kill()
+    return start_server(server, server.kill)
 
 
 @pytest.fixture(scope="session")
-def bigquery(
-    stop_at_end: StopAtEnd, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[BigQueryServer]:
+def bigquery(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> BigQueryServer:
     """A stand-in for BigQuery shared by the session: ``.settings``. Use tables of your own."""
     server = BigQueryServer(tmp_path_factory.mktemp("bigquery"))
-    stop_at_end(server.folder)
-    server.start()
-    yield server
-    server.kill()
+    return start_server(server, server.kill)
 
 
 @pytest.fixture(scope="session")
@@ -405,23 +410,17 @@ def opensearch(server_folder: Path, stop_at_end: StopAtEnd) -> OpenSearchServer:
 
 
 @pytest.fixture(scope="session")
-def s3(own_folder: Path, stop_at_end: StopAtEnd) -> Iterator[S3Server]:
+def s3(own_folder: Path, start_server: StartServer) -> S3Server:
     """An S3 server of this process: ``.settings``, ``.create_bucket(name)``. Use your own."""
     server = S3Server(own_folder / "s3")
-    stop_at_end(server.folder)
-    server.start()
-    yield server
-    server.stop()
+    return start_server(server, server.stop)
 
 
 @pytest.fixture(scope="session")
-def seaweed(own_folder: Path, stop_at_end: StopAtEnd) -> Iterator[SeaweedServer]:
+def seaweed(own_folder: Path, start_server: StartServer) -> SeaweedServer:
     """S3 and an Iceberg REST catalog of this process: ``.settings``, ``.sinks``, ``.catalog``."""
     server = SeaweedServer(own_folder / "seaweed")
-    stop_at_end(server.folder)
-    server.start()
-    yield server
-    server.stop()
+    return start_server(server, server.stop)
 
 
 @pytest.fixture(scope="session")

@@ -22,9 +22,9 @@ from headrace.sinks.lake.table import read_table
 HEADRACE = Path(sys.executable).with_name("headrace")
 PARTITIONS = 4
 
-FLOW = """
+EVENTS = """
 from datetime import timedelta
-from headrace import BatchLimits, EpochMillis, Lake, Metadata, Pipeline, Source, Topic
+from headrace import BatchLimits, EpochMillis, Pipeline, Topic
 
 
 class Event:
@@ -35,7 +35,6 @@ class Event:
 
 
 events = Topic("{topic}", event=Event, key="event_id", event_time="event_time", partitions=4)
-source = Source(events, metadata=(Metadata.PARTITION, Metadata.OFFSET))
 limits = BatchLimits(max_records={batch}, max_wait=timedelta(milliseconds=200))
 
 
@@ -43,13 +42,17 @@ def doubled(rows):
     from pyspark.sql import functions as F
 
     return rows.withColumn("double", F.col("n") * 2)
+"""
+LAKE = """
+from headrace import Lake, Metadata, Source
 
-
+source = Source(events, metadata=(Metadata.PARTITION, Metadata.OFFSET))
 fused = Pipeline("fused", source, Lake("fused", ("day", "hour", "category")), limits=limits)
 stepped = Pipeline(
     "stepped", source, Lake("stepped", ("day", "hour", "category")), steps=[doubled], limits=limits
 )
 """
+FLOW = EVENTS + LAKE
 
 SETTINGS = """
 [project]
@@ -74,9 +77,9 @@ class Project:
         folder: of the project; it may not be there yet.
         bootstrap: the Kafka cluster.
         lake: a URI, or a folder below that of the project.
-        topic: of ``FLOW``; a topic of one's own on a broker that others share.
-        batch: ``max_records`` of ``FLOW``.
-        flow: the module ``flow``.
+        topic: of ``EVENTS``; a topic of one's own on a broker that others share.
+        batch: ``max_records`` of ``EVENTS``.
+        flow: the module ``flow``: ``EVENTS`` and pipelines that read them, or one without it.
         settings: more tables of ``headrace.toml``.
     """
 

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.acceptance.project import Project, kill_session
+from tests.acceptance.project import EVENTS, Project, kill_session
 from tests.integration.bigquery_proxy import (
     APPEND,
     COMMIT,
@@ -24,27 +24,8 @@ from tests.integration.http_proxy import FaultyProxy
 from tests.waiting import wait_for_drill
 
 TABLES = ("fused", "stepped")
-FLOW = """
-from datetime import timedelta
-from headrace import BatchLimits, BigQuery, EpochMillis, Pipeline, Topic
-
-
-class Event:
-    event_id: str
-    event_time: EpochMillis
-    category: str
-    n: int
-
-
-events = Topic("{topic}", event=Event, key="event_id", event_time="event_time", partitions=4)
-limits = BatchLimits(max_records={batch}, max_wait=timedelta(milliseconds=200))
-
-
-def doubled(rows):
-    from pyspark.sql import functions as F
-
-    return rows.withColumn("double", F.col("n") * 2)
-
+PIPELINES = """
+from headrace import BigQuery
 
 fused = Pipeline("fused", events, BigQuery("PREFIX_fused"), limits=limits)
 stepped = Pipeline("stepped", events, BigQuery("PREFIX_stepped"), steps=[doubled], limits=limits)
@@ -103,7 +84,7 @@ def test_kills_lost_machines_and_lost_answers_lose_and_repeat_nothing(
         tmp_path / "drill",
         start_cluster().bootstrap_servers,
         batch=drill_run.size(short=1_000, long=2_000),
-        flow=FLOW.replace("PREFIX", prefix),
+        flow=EVENTS + PIPELINES.replace("PREFIX", prefix),
         settings=SETTINGS.format(
             project=PROJECT,
             dataset=DATASET,

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from tests.acceptance.project import FLOW, Project, kill_session
+from tests.acceptance.project import EVENTS, Project, kill_session
 from tests.integration.http_proxy import FaultyProxy
 from tests.integration.seaweed_server import SeaweedServer
 from tests.waiting import DRILL_LIMIT_SECONDS, wait_for_drill
@@ -12,9 +12,16 @@ from headrace import Iceberg, Lake
 from headrace.sinks.api import SinkContext
 
 TABLES = ("fused", "stepped")
-ICEBERG = FLOW.replace('"category"))', '"category"), format=Iceberg("drill"))').replace(
-    "Lake,", "Iceberg, Lake,"
+PIPELINES = """
+from headrace import Iceberg, Lake, Metadata, Source
+
+source = Source(events, metadata=(Metadata.PARTITION, Metadata.OFFSET))
+by, iceberg = ("day", "hour", "category"), Iceberg("drill")
+fused = Pipeline("fused", source, Lake("fused", by, format=iceberg), limits=limits)
+stepped = Pipeline(
+    "stepped", source, Lake("stepped", by, format=iceberg), steps=[doubled], limits=limits
 )
+"""
 
 
 class InCatalog(Project):
@@ -28,7 +35,7 @@ class InCatalog(Project):
         keys["uri"] = proxy.endpoint
         lines = "".join(f'"{name}" = "{text}"\n' for name, text in keys.items())
         settings = f"\n[sinks.lake]\n{lines}"
-        super().__init__(folder, bootstrap, flow=ICEBERG, settings=settings, **options)
+        super().__init__(folder, bootstrap, flow=EVENTS + PIPELINES, settings=settings, **options)
         self._context = SinkContext(
             "drill", "s3://unused", {}, server.sinks, storage=server.settings.options
         )

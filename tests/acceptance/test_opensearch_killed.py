@@ -8,33 +8,13 @@ import signal
 from collections import Counter
 
 import pytest
-from tests.acceptance.project import Project, kill_session
+from tests.acceptance.project import EVENTS, Project, kill_session
 from tests.integration.http_proxy import FaultyProxy
 from tests.integration.opensearch_server import ROOTS, SCARCE, OpenSearchServer
 from tests.waiting import DRILL_LIMIT_SECONDS, wait_for_drill
 
-FLOW = """
-from datetime import timedelta
-from headrace import BatchLimits, EpochMillis, IndexBy, OpenSearch, Pipeline, Topic, Unique
-from headrace import WriteMode
-
-
-class Event:
-    event_id: str
-    event_time: EpochMillis
-    category: str
-    n: int
-
-
-events = Topic("events", event=Event, key="event_id", event_time="event_time", partitions=4)
-limits = BatchLimits(max_records={batch}, max_wait=timedelta(milliseconds=200))
-
-
-def doubled(rows):
-    from pyspark.sql import functions as F
-
-    return rows.withColumn("double", F.col("n") * 2)
-
+PIPELINES = """
+from headrace import IndexBy, OpenSearch, Unique, WriteMode
 
 daily = OpenSearch("daily", unique=Unique(by=["event_id"]), by=IndexBy.DAY)
 newest = OpenSearch("newest", WriteMode.UPSERT, key=("category",), newest_by="event_time")
@@ -48,7 +28,7 @@ SETTINGS = """
 [sinks.opensearch]
 url = "{url}"
 """
-PIPELINES = ("daily", "placed", "newest")
+NAMES = ("daily", "placed", "newest")
 
 
 class Site:
@@ -71,7 +51,7 @@ class Site:
         )
         settings = SETTINGS.format(url=self.proxy.endpoint)
         self.project = Project(
-            folder / "project", bootstrap, flow=FLOW, batch=batch, settings=settings
+            folder / "project", bootstrap, flow=EVENTS + PIPELINES, batch=batch, settings=settings
         )
         self.sent = 0
 
@@ -98,7 +78,7 @@ class Site:
         last = {f"c{n % 8}": n for n in range(self.sent) if n % 1000}
         newest = self.server.documents("newest")
         assert {name: document["n"] for name, document in newest.items()} == last
-        for pipeline in PIPELINES:
+        for pipeline in NAMES:
             dead = self.project.dead_offsets(pipeline)
             assert len(dead) == len(set(dead)) == self.sent - len(self.good)
 
@@ -151,8 +131,8 @@ def test_kills_and_lost_answers_lose_and_repeat_nothing(site, drill_run):
     server.call("PUT", "placed/_settings", {"index.blocks.write": None})
     project.call("run", "--once")
     site.check()
-    project.call("reconcile", *PIPELINES)
-    for pipeline in PIPELINES:
+    project.call("reconcile", *NAMES)
+    for pipeline in NAMES:
         project.call("checkpoint", "reset", pipeline, "--to", "earliest")
     project.call("run", "--once")
     site.check()
