@@ -36,6 +36,16 @@ another error is logged, and the other error counts.
 Records of a topic of events that have no value do not reach a sink, unless :attr:`Sink.null_key`
 names a column: then their rows have true in the column :data:`DELETED`.
 
+A sink may also be one of these, by inheriting from it beside :class:`Sink`:
+
+======================= ===========================================================================
+:class:`Provisionable`  ``apply`` makes its target, and not its first start
+:class:`Compactable`    ``compact`` works on its target
+:class:`Readable`       ``Project.read`` reads its target
+:class:`Recountable`    ``reconcile --recount`` counts its rows; :class:`CountsEvents`: adds counts
+:class:`Reprocessable`  ``reprocess`` writes rows of a time range once more
+======================= ===========================================================================
+
 ``headrace.testing.SinkContract`` is the suite of tests that every sink must pass.
 """
 
@@ -574,9 +584,10 @@ class Sink(abc.ABC):
         return None
 
     def changes(self, context: SinkContext, schema: pa.Schema) -> Sequence[str]:  # noqa: ARG002
-        """Returns what the first batch changes in a target that is there; ``plan`` shows it.
+        """Returns what the next run creates or changes in the target; ``plan`` shows it.
 
-        Each is the end of a sentence about the target. It may connect and changes nothing.
+        Each is the end of a sentence about the target: ``is created``. It may connect, and changes
+        nothing itself.
 
         Args:
             context: where the pipeline runs.
