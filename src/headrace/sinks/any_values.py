@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.model import EventField, FieldType
+from headrace.sinks.arrow_types import is_list, is_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,15 +80,13 @@ def _fits(field: EventField, kind: pa.DataType) -> bool:
 
     match field.type:
         case FieldType.JSON:
-            texts = (types.is_string, types.is_large_string, types.is_string_view)
-            return any(is_text(kind) for is_text in texts)
+            return is_text(kind)
         case FieldType.STRUCT:
             inner = {member.name: member.type for member in kind} if types.is_struct(kind) else {}
             has_fields = inner.keys() == {member.name for member in field.fields}
             return has_fields and all(_fits(member, inner[member.name]) for member in field.fields)
         case FieldType.LIST:
-            is_list: bool = types.is_list(kind) or types.is_large_list(kind)
-            return is_list and _fits(field.item, kind.value_type)
+            return is_list(kind) and _fits(field.item, kind.value_type)
         case FieldType.MAP:
             is_map: bool = types.is_map(kind)
             return is_map and _fits(field.item, kind.item_type)

@@ -16,6 +16,7 @@ from headrace.pipelines.ledger.tally import (
     event_windows,
     id_hashes,
 )
+from headrace.sinks.arrow_types import is_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,9 +47,9 @@ def comparable_columns(rule: LedgerRule, schema: pa.Schema) -> set[str]:
     from pyarrow import types
 
     topic, *numbers = POSITION
-    checks = dict.fromkeys(numbers, types.is_integer) | {topic: _is_text}
+    checks = dict.fromkeys(numbers, types.is_integer) | {topic: is_text}
     if rule.event_id is not None:
-        checks = {rule.id_columns[0]: types.is_struct if "." in rule.event_id else _is_text}
+        checks = {rule.id_columns[0]: types.is_struct if "." in rule.event_id else is_text}
     if rule.event_time is not None:
         checks[rule.event_time] = types.is_timestamp
     return {
@@ -71,12 +72,6 @@ def hash_record_ids(
         chosen = (names == topic) & (numbers == partition)
         hashes[chosen] = hash_positions(topic, int(partition), at[chosen])
     return hashes
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def _hashes(rule: LedgerRule, rows: pa.Table) -> Hashes:

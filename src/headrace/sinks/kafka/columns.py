@@ -10,6 +10,7 @@ from headrace.model import EventField, EventSchema, FieldType, Topic
 from headrace.model.fault import Fault
 from headrace.model.source import RECORD_COLUMNS
 from headrace.sinks.api import DeclaredRows
+from headrace.sinks.arrow_types import is_bytes, is_list, is_point_in_time, is_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +65,7 @@ def _of_arrow(kind: pa.DataType) -> Column:
     fields = item = None
     if types.is_struct(kind):
         fields = arrow_columns(kind)
-    elif _is_list(kind):
+    elif is_list(kind):
         item = _of_arrow(kind.value_type)
     elif types.is_map(kind):
         item = _of_arrow(kind.item_type)
@@ -75,47 +76,21 @@ def _types_of(kind: pa.DataType) -> frozenset[FieldType]:
     from pyarrow import types
 
     tests: Mapping[FieldType, Callable[[pa.DataType], bool]] = {
-        FieldType.STRING: _is_text,
+        FieldType.STRING: is_text,
         FieldType.LONG: types.is_integer,
         FieldType.DOUBLE: types.is_floating,
         FieldType.BOOLEAN: types.is_boolean,
-        FieldType.TIMESTAMP: _is_time,
-        FieldType.MILLIS: _is_time,
+        FieldType.TIMESTAMP: is_point_in_time,
+        FieldType.MILLIS: is_point_in_time,
         FieldType.DATE: types.is_date,
         FieldType.DECIMAL: types.is_decimal,
-        FieldType.BINARY: _is_binary,
+        FieldType.BINARY: is_bytes,
         FieldType.STRUCT: types.is_struct,
-        FieldType.LIST: _is_list,
+        FieldType.LIST: is_list,
         FieldType.MAP: types.is_map,
-        FieldType.JSON: _is_text,
+        FieldType.JSON: is_text,
     }
     return frozenset(field for field, test in tests.items() if test(kind))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    from pyarrow import types
-
-    tests = (types.is_string, types.is_large_string, types.is_string_view)
-    return any(test(kind) for test in tests)
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_binary(kind) or types.is_large_binary(kind))
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_list(kind) or types.is_large_list(kind))
-
-
-def _is_time(kind: pa.DataType) -> bool:
-    """Returns whether it is a timestamp with a zone: any other is no point in time."""
-    from pyarrow import types
-
-    return types.is_timestamp(kind) and kind.tz is not None
 
 
 def differences(topic: Topic, columns: Mapping[str, Column]) -> Iterator[Fault]:

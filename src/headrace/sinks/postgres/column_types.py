@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.sinks.arrow_types import is_bytes, is_text
 from headrace.sinks.postgres.connection import quoted
 from headrace.sinks.postgres.identifiers import EXACT
 from headrace.sinks.postgres.text_forms import FORMS, text_form
@@ -353,10 +354,8 @@ def kinds_of(schema: pa.Schema) -> dict[str, Kind]:
         Kind.DATE: types.is_date,
         Kind.TIME: types.is_timestamp,
         Kind.TIME_OF_DAY: types.is_time,
-        Kind.TEXT: lambda kind: (
-            types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-        ),
-        Kind.BYTES: lambda kind: types.is_binary(kind) or types.is_large_binary(kind),
+        Kind.TEXT: is_text,
+        Kind.BYTES: is_bytes,
         Kind.NESTED: lambda kind: types.is_nested(kind) and not has_floats(kind),
         Kind.VECTOR: has_floats,
     }

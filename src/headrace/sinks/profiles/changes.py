@@ -16,6 +16,7 @@ from headrace.errors import TableMismatchError
 from headrace.model import FieldType
 from headrace.model.source import RECORD_COLUMNS
 from headrace.sinks.api import DELETED, RejectedRow
+from headrace.sinks.arrow_types import is_text
 from headrace.sinks.map_values import Convert, map_converter
 from headrace.sinks.profiles.latest import Latest, Where
 from headrace.sinks.profiles.rules import ProfileRules
@@ -327,7 +328,7 @@ def _type_of(column: pa.DataType) -> FieldType:
     """Returns the type as far as keys, ids, times and conditions need it; JSON: any other."""
     from pyarrow import types
 
-    if any(test(column) for test in (types.is_string, types.is_large_string, types.is_string_view)):
+    if is_text(column):
         return FieldType.STRING
     tests = {
         FieldType.LONG: types.is_integer,
