@@ -114,14 +114,17 @@ def systems(count: int) -> dict[str, tuple[Decode, list[bytes]]]:
     """By name: what decodes, and the values that it decodes."""
     flat = list(events(count))
     schema, deep = event_schema(Impression), event_schema(NestedImpression)
+    deep_values = [nested(value) for value in flat]
     avro = [AvroWriter(schema, 1)(value) for value in flat]
-    lookup = {1: avro_schema(schema)}.get
+    deep_avro = [AvroWriter(deep, 2)(value) for value in deep_values]
+    lookup = {1: avro_schema(schema), 2: avro_schema(deep)}.get
     registered = RegisteredSchema("PROTOBUF", protobuf_text(schema), id=1)
     protobuf = [*map(ProtobufWriter(schema, registered), flat)]
     return {
         "json-flat": (decoding(decoder_for(Json(), schema)), flat),
-        "json-nested": (decoding(decoder_for(Json(), deep)), [nested(value) for value in flat]),
+        "json-nested": (decoding(decoder_for(Json(), deep)), deep_values),
         "avro-flat": (decoding(AvroDecoder(schema, lookup)), avro),
+        "avro-nested": (decoding(AvroDecoder(deep, lookup)), deep_avro),
         "protobuf-flat": (decoding(ProtobufDecoder(schema, {1: registered}.get)), protobuf),
         "json-flat-polars": (polars_lines, flat),
         "avro-flat-fastavro": (fastavro_rows, avro),

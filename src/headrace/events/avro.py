@@ -197,13 +197,16 @@ class AvroReader:
 
     Raises:
         ValueError: if values of ``writer`` can't be read.
+
+    Attributes:
+        written: the writer's schema as fastavro parses it, and the types that it names.
     """
 
     def __init__(self, writer: AvroSchema, schema: EventSchema | None = None) -> None:
         import fastavro
 
         try:
-            parsed, named = parsed_schema(writer)
+            self.written = parsed, named = parsed_schema(writer)
             self._is_bounded = is_bounded(parsed, named)
             self._walk = BoundedWalk(parsed, named)
             if schema is not None:
@@ -283,18 +286,25 @@ class AvroTexts:
         size = frame_size(value)
         if not size:
             return NO_SCHEMA_ID
-        frame = value[:size]
-        reader = self._readers.get(frame) or self._reader(frame)
+        reader = self.reader(value[:size])
         if not isinstance(reader, AvroReader):
             return reader
         return reader.json_text(value if size == HEADER.size else _ANY_HEADER + value[size:])
+
+    def reader(self, frame: bytes) -> AvroReader | Rejection:
+        """Returns what reads the values behind an id of a schema, or why nothing does.
+
+        Raises:
+            RegistryUnreachableError: if its schema is not known, and the registry does not answer.
+        """
+        return self._readers.get(frame) or self._new_reader(frame)
 
     def needs_lookup(self, value: bytes | None) -> bool:
         """Returns whether reading a value calls ``lookup``, which may take seconds."""
         size = 0 if value is None else frame_size(value)
         return value is not None and size > 0 and value[:size] not in self._readers
 
-    def _reader(self, frame: bytes) -> AvroReader | Rejection:
+    def _new_reader(self, frame: bytes) -> AvroReader | Rejection:
         schema_id = schema_id_of(frame)
         try:
             writer = self._lookup(schema_id)

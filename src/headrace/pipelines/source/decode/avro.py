@@ -1,17 +1,31 @@
-"""Avro events to columns, by way of JSON text."""
+"""Avro events to columns: all at once where their schema allows it, else by way of JSON text."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.events.avro import AvroTexts, SchemaLookup, as_read
+import numpy as np
+import pyarrow as pa
+
+from headrace.events.avro import AvroReader, AvroTexts, SchemaLookup, as_read
+from headrace.events.wire_format import frame_size
+from headrace.pipelines.source.decode.avro_columns import (
+    MAX_BLOCK_BYTES,
+    AvroColumns,
+    NotInColumnsError,
+)
 from headrace.pipelines.source.decode.decoder import Decoded
 from headrace.pipelines.source.decode.json_events import JsonDecoder
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from headrace.events import Rejection
     from headrace.model import EventSchema
+
+BLOCK_RECORDS = 16_000
+_NOWHERE = np.empty(0, np.int64)
 
 
 class AvroDecoder:
@@ -44,8 +58,10 @@ class AvroDecoder:
         self, schema: EventSchema, lookup: SchemaLookup, needed: Collection[str] | None = None
     ) -> None:
         """Schemas of records are looked up with ``lookup``; columns are as of JSON events."""
-        self._json = JsonDecoder(as_read(schema), needed)
-        self._json_text = AvroTexts(lookup, schema)
+        self._schema = as_read(schema)
+        self._json = JsonDecoder(self._schema, needed)
+        self._texts = AvroTexts(lookup, schema)
+        self._columns: dict[bytes, AvroColumns | None] = {}
         self.arrow_schema = self._json.arrow_schema
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
@@ -54,11 +70,78 @@ class AvroDecoder:
         Raises:
             RegistryUnreachableError: if the registry does not answer.
         """
+        tables = [self.arrow_schema.empty_table()]
+        rejected: dict[int, Rejection] = {}
+        for start in range(0, len(values), BLOCK_RECORDS):
+            decoded = self._block(values[start : start + BLOCK_RECORDS])
+            tables.append(decoded.rows)
+            rejected |= {start + index: why for index, why in decoded.rejected.items()}
+        return Decoded(pa.concat_tables(tables).combine_chunks(), rejected)
+
+    def _block(self, values: Sequence[bytes | None]) -> Decoded:
+        if sum(map(len, filter(None, values))) > MAX_BLOCK_BYTES:
+            return self._singly(values)
+        tables: list[pa.Table] = []
+        places: list[NDArray[np.int64]] = []
+        singly: list[NDArray[np.int64]] = []
+        rejected: dict[int, Rejection] = {}
+        for columns, indices in self._by_schema(values):
+            if columns is None:
+                singly.append(indices)
+                continue
+            if isinstance(columns, tuple):
+                rejected |= dict.fromkeys(indices.tolist(), columns)
+                continue
+            rows, is_refused = columns.read([values[index] for index in indices])
+            if is_refused.any():
+                singly.append(indices[is_refused])
+                rows = rows.filter(pa.array(~is_refused))
+            tables.append(pa.Table.from_batches([rows]))
+            places.append(indices[~is_refused])
+        if singly:
+            indices = np.sort(np.concatenate(singly))
+            decoded = self._singly([values[index] for index in indices])
+            rejected |= {int(indices[row]): why for row, why in decoded.rejected.items()}
+            tables.append(decoded.rows)
+            places.append(np.delete(indices, [*decoded.rejected]))
+        rejected = dict(sorted(rejected.items()))
+        if len(tables) == 1:
+            return Decoded(tables[0], rejected)
+        order = np.argsort(np.concatenate([*places, _NOWHERE]))
+        rows = pa.concat_tables([*tables, self.arrow_schema.empty_table()])
+        return Decoded(rows.take(pa.array(order)), rejected)
+
+    def _by_schema(
+        self, values: Sequence[bytes | None]
+    ) -> Iterator[tuple[AvroColumns | Rejection | None, NDArray[np.int64]]]:
+        """Yields what reads values into columns, and their indices; None: they are read singly."""
+        heads = [b"" if value is None else value[: frame_size(value)] for value in values]
+        numbers = {head: number for number, head in enumerate(dict.fromkeys(heads))}
+        by_record = np.fromiter(map(numbers.__getitem__, heads), np.int64, len(heads))
+        for head, number in numbers.items():
+            yield self._columns_of(head), np.nonzero(by_record == number)[0]
+
+    def _columns_of(self, head: bytes) -> AvroColumns | Rejection | None:
+        if not head:
+            return None
+        if head in self._columns:
+            return self._columns[head]
+        reader = self._texts.reader(head)
+        if not isinstance(reader, AvroReader):
+            return reader
+        try:
+            columns = AvroColumns(*reader.written, self._schema, self.arrow_schema)
+        except NotInColumnsError:
+            return self._columns.setdefault(head, None)
+        return self._columns.setdefault(head, columns)
+
+    def _singly(self, values: Sequence[bytes | None]) -> Decoded:
+        """Decodes records one after the other, by way of JSON text."""
         texts: list[bytes | None] = []
         indices: list[int] = []
         rejected: dict[int, Rejection] = {}
         for index, value in enumerate(values):
-            text = self._json_text(value)
+            text = self._texts(value)
             if isinstance(text, bytes):
                 texts.append(text)
                 indices.append(index)

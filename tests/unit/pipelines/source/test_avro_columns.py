@@ -1,0 +1,304 @@
+"""Avro values are read a field of all records at a time as they are read one by one."""
+
+import io
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import fastavro
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace import EpochMillis, Precision
+from headrace.events.avro import AvroTexts, as_read
+from headrace.events.avro_schemas import parsed_schema
+from headrace.events.wire_format import HEADER
+from headrace.model import event_schema
+from headrace.pipelines.source.decode.avro import BLOCK_RECORDS, AvroDecoder
+from headrace.pipelines.source.decode.avro_columns import MAX_ITEMS, AvroColumns, NotInColumnsError
+from headrace.pipelines.source.decode.json_events import JsonDecoder
+
+HEAD = HEADER.pack(0, 1)
+LONGS = st.integers(-(2**63), 2**63 - 1) | st.integers(-(2**14), 2**14)
+TIMES = st.datetimes(timezones=st.just(UTC))
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-1000, 1000).map(float)
+CENTS = st.decimals(-(10**9), 10**9, places=2)
+
+
+class Inner:
+    a: str
+    b: int | None
+
+
+def logical(base, logical_type, /, **more):
+    return {"type": base, "logicalType": logical_type} | more
+
+
+INNER = {
+    "type": "record",
+    "name": "Inner",
+    "fields": [{"name": "a", "type": "string"}, {"name": "b", "type": ["null", "long"]}],
+}
+INNERS = st.fixed_dictionaries({"a": st.text(max_size=3), "b": st.none() | LONGS})
+MONEY = Annotated[Decimal, Precision(12, 2)]
+# What the class has, what the writer wrote, and values of that.
+KINDS: list[tuple[Any, Any, st.SearchStrategy[Any]]] = [
+    (str, "string", st.text(max_size=20)),
+    (Literal["x", "y"], "string", st.sampled_from("xxxyyyz")),
+    (str, {"type": "enum", "name": "E", "symbols": ["x", "y"]}, st.sampled_from(["x", "y"])),
+    (int, "long", LONGS),
+    (int, "int", st.integers(-(2**31), 2**31 - 1)),
+    (float, "double", NUMBERS),
+    (float, "float", st.floats(width=32, allow_nan=False, allow_infinity=False)),
+    (float, "long", st.integers(-(2**54), 2**54)),
+    (bool, "boolean", st.booleans()),
+    (datetime, logical("long", "timestamp-millis"), TIMES),
+    (EpochMillis, logical("long", "timestamp-micros"), TIMES),
+    (date, logical("int", "date"), st.dates()),
+    (bytes, "bytes", st.binary(max_size=20)),
+    (bytes, {"type": "fixed", "name": "F", "size": 3}, st.binary(min_size=3, max_size=3)),
+    (MONEY, logical("bytes", "decimal", precision=12, scale=2), CENTS),
+    (
+        MONEY,
+        logical("bytes", "decimal", precision=30, scale=0),
+        st.integers(-(10**11), 10**11).map(Decimal),
+    ),
+    (
+        MONEY,
+        logical("fixed", "decimal", name="D", size=9, precision=12, scale=1),
+        st.decimals(-(10**9), 10**9, places=1),
+    ),
+    (MONEY, "long", st.integers(-(10**11), 10**11)),
+    (Inner, INNER, INNERS),
+    (list[int], {"type": "array", "items": "long"}, st.lists(LONGS, max_size=5)),
+    (
+        list[str | None],
+        {"type": "array", "items": ["null", "string"]},
+        st.lists(st.none() | st.text(max_size=3), max_size=5),
+    ),
+    (list[Inner], {"type": "array", "items": INNER}, st.lists(INNERS, max_size=3)),
+    (
+        dict[str, float],
+        {"type": "map", "values": "double"},
+        st.dictionaries(st.text(max_size=3), NUMBERS, max_size=4),
+    ),
+    (
+        dict[str, list[int]],
+        {"type": "map", "values": {"type": "array", "items": "long"}},
+        st.dictionaries(st.text(max_size=3), st.lists(LONGS, max_size=3), max_size=3),
+    ),
+]
+# Of these, few values are events, or the others are not read together.
+RARE: list[tuple[Any, Any, st.SearchStrategy[Any]]] = [
+    (EpochMillis, "long", LONGS),
+    (datetime, "string", TIMES.map(datetime.isoformat)),
+    (float, "double", st.floats()),
+    (MONEY, logical("bytes", "decimal", precision=12, scale=4), CENTS),
+    (MONEY, "long", LONGS),
+    (str, "bytes", st.binary(max_size=3)),
+]
+
+
+def written(schema, value):
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
+    return HEAD + stream.getvalue()
+
+
+@st.composite
+def fields(draw):
+    """Two to five fields: whether the class has it, whether it is nullable on either side."""
+    kinds = RARE if draw(st.integers(0, 9)) == 7 else KINDS
+    chosen = draw(st.lists(st.sampled_from(kinds), min_size=2, max_size=5))
+    made = []
+    for number, (declared, kind, values) in enumerate(chosen):
+        is_union, is_null_first = draw(st.booleans()), draw(st.booleans())
+        if is_union:
+            kind = ["null", kind] if is_null_first else [kind, "null"]  # noqa: PLW2901
+            values = st.none() | values  # noqa: PLW2901
+        if is_union != (draw(st.integers(0, 19)) == 13):
+            declared = declared | None  # noqa: PLW2901
+        if number and draw(st.integers(0, 9)) == 7:
+            declared = None  # noqa: PLW2901
+        made.append((f"f{number}", declared, kind, values))
+    return made
+
+
+@st.composite
+def damaged(draw, value):
+    """The value, or one that is cut off, longer, or has other bytes."""
+    match draw(st.integers(0, 19)):
+        case 12:
+            return value[: draw(st.integers(0, len(value)))]
+        case 13:
+            return value + draw(st.binary(min_size=1, max_size=3))
+        case 14 | 15:
+            place = draw(st.integers(HEADER.size, max(HEADER.size, len(value) - 1)))
+            other = draw(st.sampled_from([b"\xff", b"\x80", b"\x00", b"\x01", b"\x02", b"\x05"]))
+            return value[:place] + other * draw(st.integers(1, 11)) + value[place + 1 :]
+        case _:
+            return value
+
+
+@st.composite
+def topics(draw):
+    """An event class, the writer's schema, and values of it of which some are damaged."""
+    made = draw(fields())
+    declared = {name: kind for name, kind, _, _ in made if kind is not None}
+    event = type("Event", (), {"__annotations__": declared})
+    names: set[str] = set()
+    schema = {
+        "type": "record",
+        "name": "Event",
+        "fields": [{"name": name, "type": once(kind, names)} for name, _, kind, _ in made],
+    }
+    events = st.fixed_dictionaries({name: values for name, _, _, values in made})
+    values = draw(st.lists(events, min_size=1, max_size=9))
+    return event, schema, [draw(damaged(written(schema, value))) for value in values]
+
+
+def once(schema, names):
+    """The schema, in which a type that has been defined is only named."""
+    if isinstance(schema, list):
+        return [once(branch, names) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("name") in names:
+        return schema["name"]
+    names.update({schema["name"]} if "name" in schema else ())
+    return schema | {key: once(schema[key], names) for key in ("items", "values") if key in schema}
+
+
+def singly(values, event, schema):
+    """Rows and rejections of values that are read one by one, by way of JSON text."""
+    declared = event_schema(event)
+    texts, decoder = AvroTexts({1: schema}.get, declared), JsonDecoder(as_read(declared))
+    rows, rejected = [], {}
+    for index, value in enumerate(values):
+        text = texts(value)
+        if isinstance(text, tuple):
+            rejected[index] = text
+            continue
+        decoded = decoder.decode([text])
+        rows += decoded.rows.to_pylist()
+        if decoded.rejected:
+            rejected[index] = decoded.rejected[0]
+    return rows, rejected
+
+
+@given(topics())
+def test_values_are_read_together_as_one_by_one(topic):
+    event, schema, values = topic
+    decoded = AvroDecoder(event_schema(event), {1: schema}.get).decode(values)
+    decoded.rows.validate(full=True)
+    assert (decoded.rows.to_pylist(), decoded.rejected) == singly(values, event, schema)
+
+
+class Basket:
+    id: str
+    numbers: list[int]
+    prices: dict[str, float]
+
+
+BASKET = {
+    "type": "record",
+    "name": "Basket",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "numbers", "type": {"type": "array", "items": "long"}},
+        {"name": "prices", "type": {"type": "map", "values": "double"}},
+    ],
+}
+# An array and a map in blocks: two items with the size of the block, one without; a key twice.
+BLOCKS = HEAD + b"\x02a" + b"\x03\x04\x02\x04\x02\x06\x00"
+DOUBLE = b"\x00\x00\x00\x00\x00\x00\xf8?"
+ENTRY = b"\x02k" + DOUBLE
+
+
+def basket(items):
+    return {"id": "b", "numbers": [*range(items)], "prices": {str(n): 0.5 for n in range(items)}}
+
+
+@pytest.mark.parametrize(
+    ("value", "is_together"),
+    [
+        (written(BASKET, basket(0)), True),
+        (written(BASKET, basket(MAX_ITEMS - 1)), True),
+        (written(BASKET, basket(MAX_ITEMS + 1)), False),
+        (BLOCKS + b"\x02" + ENTRY + b"\x00", True),
+        (BLOCKS + b"\x04" + ENTRY + ENTRY + b"\x00", False),
+        (BLOCKS + b"\x01\x16" + ENTRY + b"\x02\x02l" + DOUBLE + b"\x00", True),
+        (BLOCKS + b"\x01\x16" + ENTRY + b"\x02" + ENTRY + b"\x00", False),
+        # A count of 2**62, and the smallest one there is.
+        (BLOCKS + b"\x80" * 8 + b"\x80\x01" + ENTRY, False),
+        (BLOCKS + b"\xff" * 9 + b"\x01\x16" + ENTRY + b"\x00", False),
+    ],
+)
+def test_items_of_all_records_are_read_together_but_those_of_long_lists(value, is_together):
+    schema = event_schema(Basket)
+    columns = AvroColumns(*parsed_schema(BASKET), schema, AvroDecoder(schema, {}.get).arrow_schema)
+    values = [written(BASKET, basket(2)), value, written(BASKET, basket(1))]
+    assert [*columns.read(values)[1]] == [False, not is_together, False]
+    decoded = AvroDecoder(schema, {1: BASKET}.get).decode(values)
+    assert (decoded.rows.to_pylist(), decoded.rejected) == singly(values, Basket, BASKET)
+
+
+class Node:
+    id: str
+    n: int | None
+
+
+ID = {"name": "id", "type": "string"}
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"name": "next", "type": ["null", "Node"]},
+        {"name": "n", "type": ["null", "long", "string"]},
+        {"name": "n", "type": ["null"]},
+        {"name": "n", "type": ["null", "double"]},
+    ],
+)
+def test_other_types_are_read_one_by_one(field):
+    schema = {"type": "record", "name": "Node", "fields": [ID, field]}
+    declared = event_schema(Node)
+    with pytest.raises(NotInColumnsError):
+        AvroColumns(*parsed_schema(schema), declared, AvroDecoder(declared, {}.get).arrow_schema)
+    values = [written(schema, {"id": "a", field["name"]: None})]
+    decoded = AvroDecoder(declared, {1: schema}.get).decode(values)
+    assert (decoded.rows.to_pylist(), decoded.rejected) == singly(values, Node, schema)
+
+
+def test_records_of_several_schemas_keep_their_order():
+    guid = UUID(int=7)
+    other = {"type": "record", "name": "Node", "fields": [{"name": "n", "type": "long"}, ID]}
+    union = {
+        "type": "record",
+        "name": "Node",
+        "fields": [ID, {"name": "n", "type": ["int", "long"]}],
+    }
+    first = {"type": "record", "name": "Node", "fields": [ID]}
+    schemas = {1: first, 2: other, 3: union, guid: other}
+    bodies = {
+        1: written(first, {"id": "a"}),
+        2: written(other, {"id": "b", "n": 2}),
+        3: written(union, {"id": "c", "n": 3}),
+        guid: written(other, {"id": "d", "n": 4}),
+    }
+    framed = {
+        key: (b"\x01" + key.bytes if key == guid else HEADER.pack(0, key)) + body[HEADER.size :]
+        for key, body in bodies.items()
+    }
+    values = [framed[key] for key in (2, 1, 3, guid, 1, 2)]
+    values[3:3] = [None, HEADER.pack(0, 9) + b"x", framed[1] + b"x"]
+    values *= BLOCK_RECORDS // len(values) + 1
+    decoded = AvroDecoder(event_schema(Node), schemas.get).decode(values)
+    rounds = len(values) // 9
+    assert decoded.rows["id"].to_pylist() == ["b", "a", "c", "d", "a", "b"] * rounds
+    assert decoded.rows["n"].to_pylist() == [2, None, 3, 4, None, 2] * rounds
+    reasons = ["null-value", "unknown-schema", "trailing-data"] * rounds
+    assert [reason for reason, _ in decoded.rejected.values()] == reasons
+    assert [*decoded.rejected] == [n for n in range(len(values)) if n % 9 in (3, 4, 5)]
