@@ -41,14 +41,16 @@ from bench.peers.contest import (
 from bench.peers.figures import Measurement
 from bench.setup import Setup
 from bench.writer import check
-from headrace import Avro, Json, Pipeline, Topic
+from headrace import Avro, Json, Pipeline, Protobuf, Topic
 from headrace.events.avro import AvroWriter, avro_schema
+from headrace.events.protobuf_writing import ProtobufWriter, protobuf_text
 from headrace.kafka.schema_registry import register
-from headrace.model import event_schema
+from headrace.model import Format, RegisteredSchema, event_schema
 from headrace.runtime.java import find_java
 from headrace.settings import SchemaRegistrySettings
 
 BENCHMARK = "formats-lake"
+FORMATS: dict[str, Format] = {"json": Json(), "avro": Avro(), "protobuf": Protobuf()}
 MESSAGES = 1_000_000
 QUICK_MESSAGES = 100_000
 ROUNDS = 3
@@ -57,10 +59,11 @@ BATCHES = 5
 
 def topic(name: str) -> Topic:
     """The topic of a format."""
+    record_format, _, shape = name.partition("-")
     return Topic(
         name,
-        event=NestedImpression if name == "json-nested" else Impression,
-        format=Avro() if name == "avro-flat" else Json(),
+        event=NestedImpression if shape == "nested" else Impression,
+        format=FORMATS[record_format],
         event_time="event_time",
         partitions=PARTITIONS,
     )
@@ -68,9 +71,24 @@ def topic(name: str) -> Topic:
 
 def encoders(registry: SchemaRegistrySettings) -> dict[str, Callable[[bytes], bytes]]:
     """By format: what makes the value of a record from an event as flat JSON."""
-    schema = event_schema(Impression)
-    schema_id = register(registry, "avro-flat-value", "AVRO", json.dumps(avro_schema(schema)))
-    return {"json-flat": bytes, "json-nested": nested, "avro-flat": AvroWriter(schema, schema_id)}
+    flat, deep = event_schema(Impression), event_schema(NestedImpression)
+    avro = {
+        name: AvroWriter(
+            schema, register(registry, f"{name}-value", "AVRO", json.dumps(avro_schema(schema)))
+        )
+        for name, schema in (("avro-flat", flat), ("avro-nested", deep))
+    }
+    text = protobuf_text(flat)
+    registered = RegisteredSchema(
+        "PROTOBUF", text, id=register(registry, "protobuf-flat-value", "PROTOBUF", text)
+    )
+    return {
+        "json-flat": bytes,
+        "json-nested": nested,
+        "avro-flat": avro["avro-flat"],
+        "avro-nested": lambda value: avro["avro-nested"](nested(value)),
+        "protobuf-flat": ProtobufWriter(flat, registered),
+    }
 
 
 def open_format(
