@@ -4,7 +4,8 @@
 column of the rows        of the table which values are refused
 ========================= ============ ===========================================================
 string                    STRING
-``Any``                   JSON         by BigQuery: numbers that it can't hold exactly
+``Any``                   JSON         a text that is not one JSON value; by BigQuery, a number that
+                                       it can't hold exactly
 integers                  INT64
 floats                    FLOAT64
 bool                      BOOL
@@ -18,7 +19,7 @@ struct                    STRUCT       those of its members
 list                      ARRAY        null instead of a list, or within it: an ARRAY has no null
 nullable list, list with  JSON         as map
 nulls, list of lists
-map                       JSON         NaN and infinity, which JSON lacks
+map                       JSON         NaN and infinity, which JSON lacks; also as ``Any``, times
 ========================= ============ ===========================================================
 
 Which list is which is known of the fields of an event; after steps each becomes an ARRAY. In JSON,
@@ -33,11 +34,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import msgspec
-
 from headrace.model import EventField, FieldType
-from headrace.sinks.any_values import any_converter
-from headrace.sinks.map_values import map_converter
+from headrace.sinks.json_values import (
+    BEYOND_CALENDAR,
+    beyond_calendar,
+    mask_at,
+    mask_of,
+    nested_json,
+    unwritable,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,9 +53,6 @@ if TYPE_CHECKING:
 REPEATED, REQUIRED, NULLABLE = "REPEATED", "REQUIRED", "NULLABLE"
 WRONG_VALUE, NULL_IN_ARRAY, MISSING_VALUE = "wrong-value", "null-in-array", "missing-value"
 _NUMERIC_SCALE, _NUMERIC_WHOLE_DIGITS = 9, 29
-_DAY_US = 86_400_000_000
-_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31, from 1970-01-01
-_OUT_OF_RANGE = "a time before year 1 or after year 9999"
 _NAME = re.compile(r"[A-Za-z_]\w{0,299}", re.ASCII)
 _OWN_PREFIXES = (
     *("_table_", "_file_", "_partition", "_row_timestamp", "_colidentifier"),
@@ -231,7 +233,8 @@ class RowForm:
     def rejected(self, rows: pa.Table) -> Iterator[RowsRejected]:
         """Yields the rows that can't be taken, by column."""
         for name, column in self._columns.items():
-            yield from _rejected(rows[name].combine_chunks(), column, f"column {name!r}")
+            array, field = rows[name].combine_chunks(), self._fields.get(name)
+            yield from _rejected(array, column, field, f"column {name!r}")
 
     def converted(self, rows: pa.Table) -> pa.Table:
         """Returns rows, none of which is rejected, with the columns and types of the table."""
@@ -244,102 +247,55 @@ class RowForm:
         return pa.table(arrays)
 
 
-def _rejected(array: Any, column: TableColumn, place: str) -> Iterator[RowsRejected]:
+def _rejected(
+    array: Any, column: TableColumn, field: EventField | None, place: str
+) -> Iterator[RowsRejected]:
     """Yields what is refused of an array whose values stand in the places of rows."""
     import pyarrow.compute as pc
-    from pyarrow import types
 
     if column.mode == REQUIRED:
-        yield RowsRejected(_mask(array.is_null()), MISSING_VALUE, f"{place} is null")
+        yield RowsRejected(mask_of(array.is_null()), MISSING_VALUE, f"{place} is null")
     if column.mode == REPEATED:
-        yield RowsRejected(_mask(array.is_null()), NULL_IN_ARRAY, f"{place} is null, and an ARRAY")
-        for inner in _rejected_items(array, column, place):
+        detail = f"{place} is null, and an ARRAY"
+        yield RowsRejected(mask_of(array.is_null()), NULL_IN_ARRAY, detail)
+        for inner in _rejected_items(array, column, field, place):
             parents = pc.list_parent_indices(array).to_numpy()[inner.rows]
-            yield RowsRejected(_at(parents, len(array)), inner.reason, inner.detail)
-    elif column.type == "JSON" and types.is_nested(array.type):
-        yield from _unwritable(array, place)
+            yield RowsRejected(mask_at(parents, len(array)), inner.reason, inner.detail)
+    elif column.type == "JSON":
+        for rows, fault in unwritable(array, field):
+            yield RowsRejected(rows, WRONG_VALUE, f"{place} {fault}")
     else:
-        yield from _rejected_values(array, column, place)
+        yield from _rejected_values(array, column, field, place)
 
 
-def _rejected_items(array: Any, column: TableColumn, place: str) -> Iterator[RowsRejected]:
+def _rejected_items(
+    array: Any, column: TableColumn, field: EventField | None, place: str
+) -> Iterator[RowsRejected]:
     items = array.flatten()
-    yield RowsRejected(_mask(items.is_null()), NULL_IN_ARRAY, f"{place} holds a null")
+    yield RowsRejected(mask_of(items.is_null()), NULL_IN_ARRAY, f"{place} holds a null")
     item = TableColumn(column.name, column.type, NULLABLE, column.fields)
-    yield from _rejected(items, item, f"{place}, in a list,")
+    yield from _rejected(items, item, field and field.element, f"{place}, in a list,")
 
 
-def _rejected_values(array: Any, column: TableColumn, place: str) -> Iterator[RowsRejected]:
+def _rejected_values(
+    array: Any, column: TableColumn, field: EventField | None, place: str
+) -> Iterator[RowsRejected]:
     import pyarrow.compute as pc
     from pyarrow import types
 
     kind = array.type
     if types.is_struct(kind):
-        known = {field.name.lower(): field for field in column.fields}
+        known = {inner.name.lower(): inner for inner in column.fields}
+        members = {member.name: member for member in field.fields} if field else {}
         for index, member in enumerate(kind):
-            inner = pc.struct_field(array, [index])
+            values, inner = pc.struct_field(array, [index]), known[member.name.lower()]
+            path = f"{place}.{member.name}"
             # A member that is REQUIRED says nothing where there is no struct.
-            for rejected in _rejected(inner, known[member.name.lower()], f"{place}.{member.name}"):
-                is_there = _mask(array.is_valid())
+            for rejected in _rejected(values, inner, members.get(member.name), path):
+                is_there = mask_of(array.is_valid())
                 yield RowsRejected(rejected.rows & is_there, rejected.reason, rejected.detail)
-    else:
-        yield from _rejected_times(array, place)
-
-
-def _rejected_times(array: Any, place: str) -> Iterator[RowsRejected]:
-    from pyarrow import types
-
-    kind = array.type
-    if types.is_date32(kind):
-        days = array.cast("int32")
-        yield _beyond(days, _FIRST_DAY, _LAST_DAY, place)
-    elif types.is_timestamp(kind):
-        us = array.cast(_microseconds(kind)).cast("int64")
-        yield _beyond(us, _FIRST_DAY * _DAY_US, (_LAST_DAY + 1) * _DAY_US - 1, place)
-
-
-def _beyond(numbers: Any, first: int, last: int, place: str) -> RowsRejected:
-    import pyarrow.compute as pc
-
-    is_beyond = pc.or_(pc.less(numbers, first), pc.greater(numbers, last))
-    return RowsRejected(_mask(is_beyond), WRONG_VALUE, f"{place} has {_OUT_OF_RANGE}")
-
-
-def _unwritable(array: Any, place: str) -> Iterator[RowsRejected]:
-    """Yields the values of a nested type that JSON does not have."""
-    import numpy as np
-    import pyarrow.compute as pc
-    from pyarrow import types
-
-    for leaf, rows in _leaves(array, np.arange(len(array))):
-        if types.is_floating(leaf.type):
-            detail = f"{place} holds NaN or infinity, which JSON lacks"
-            faults = [RowsRejected(_mask(pc.invert(pc.is_finite(leaf))), WRONG_VALUE, detail)]
-        else:
-            faults = list(_rejected_times(leaf, f"{place}, within JSON,"))
-        for fault in faults:
-            yield replace(fault, rows=_at(rows[fault.rows], len(array)))
-
-
-def _leaves(array: Any, rows: Any) -> Iterator[tuple[Any, Any]]:
-    """Yields the values within nested ones, with the place of the row of each."""
-    import numpy as np
-    import pyarrow.compute as pc
-    from pyarrow import types
-
-    kind = array.type
-    if types.is_struct(kind):
-        for index in range(kind.num_fields):
-            yield from _leaves(pc.struct_field(array, [index]), rows)
-    elif types.is_nested(kind):
-        offsets = array.offsets.to_numpy()
-        parents = np.repeat(np.arange(len(array)), np.diff(offsets))
-        is_there = _mask(array.is_valid())[parents]
-        for values in (array.keys, array.items) if types.is_map(kind) else (array.values,):
-            inner = values.slice(offsets[0], len(parents)).filter(is_there)
-            yield from _leaves(inner, rows[parents[is_there]])
-    else:
-        yield array, rows
+    elif types.is_date32(kind) or types.is_timestamp(kind):
+        yield RowsRejected(beyond_calendar(array), WRONG_VALUE, f"{place} {BEYOND_CALENDAR}")
 
 
 def _converted(array: Any, column: TableColumn, field: EventField | None) -> Any:
@@ -353,8 +309,8 @@ def _converted(array: Any, column: TableColumn, field: EventField | None) -> Any
         return pa.ListArray.from_arrays(
             offsets, _converted(array.flatten(), item, field and field.element)
         )
-    if column.type == "JSON":
-        return _json_texts(array, field) if types.is_nested(kind) else array.cast(pa.string())
+    if column.type == "JSON" and types.is_nested(kind):
+        return pa.array(nested_json(array, field), pa.string())
     if types.is_struct(kind):
         return _converted_struct(array, column, field)
     target = _arrow_type(column, kind)
@@ -385,6 +341,7 @@ def _arrow_type(column: TableColumn, kind: pa.DataType) -> pa.DataType:
         return _microseconds(kind)
     return {
         "STRING": pa.string(),
+        "JSON": pa.string(),
         "INTEGER": pa.int64(),
         "FLOAT": pa.float64(),
         "BOOLEAN": pa.bool_(),
@@ -401,22 +358,6 @@ def _microseconds(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp("us", kind.tz and "UTC")
 
 
-def _json_texts(array: Any, field: EventField | None) -> Any:
-    import pyarrow as pa
-
-    of_any = any_converter(field, _raw) if field is not None else (lambda value: value)
-    of_maps = map_converter(array.type)
-    texts = [
-        None if value is None else msgspec.json.encode(of_any(of_maps(value))).decode()
-        for value in array.to_pylist()
-    ]
-    return pa.array(texts, pa.string())
-
-
-def _raw(text: str) -> msgspec.Raw:
-    return msgspec.Raw(text.encode())
-
-
 def _offsets(array: Any) -> Any:
     import numpy as np
     import pyarrow as pa
@@ -424,18 +365,3 @@ def _offsets(array: Any) -> Any:
 
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     return pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
-
-
-def _mask(array: Any) -> Mask:
-    import pyarrow.compute as pc
-
-    mask: Mask = pc.fill_null(array, False).to_numpy(zero_copy_only=False)
-    return mask
-
-
-def _at(places: Any, length: int) -> Mask:
-    import numpy as np
-
-    mask = np.zeros(length, bool)
-    mask[places] = True
-    return mask

@@ -9,6 +9,7 @@ from itertools import starmap
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.model import EventField, FieldType
+from headrace.sinks.json_values import NoJsonError, raw_json
 from headrace.sinks.map_values import json_key
 
 if TYPE_CHECKING:
@@ -146,16 +147,11 @@ def _milliseconds(path: str, at: datetime) -> int:
 
 
 def _raw_json(path: str, text: str) -> Any:
-    """Returns a text that goes into the record as it is, so it must be one JSON value."""
-    from msgspec import Raw, json
-
-    raw = Raw(text.encode())
     try:
-        json.decode(raw, type=Raw)
-    except (ValueError, RecursionError):
+        return raw_json(text)
+    except NoJsonError:
         sentence = f"field {path!r} is a text that is not one JSON value"
         raise _UnwritableError("wrong-type", sentence) from None
-    return raw
 
 
 def is_readable(column: pa.ChunkedArray, field: EventField) -> bool:

@@ -12,8 +12,7 @@ from headrace.model import EventField, Metadata
 from headrace.sinks.api import RejectedRow
 from headrace.sinks.opensearch.index_name import IndexBy
 from headrace.sinks.opensearch.json_rows import (
-    NoJsonError,
-    faulty_numbers,
+    faults,
     json_texts,
     plain_texts,
 )
@@ -104,16 +103,16 @@ def documents_of(rows: pa.Table, spec: DocumentSpec) -> Documents:
     import polars as pl
 
     rejected = {
-        row: RejectedRow(row, "wrong-value", f"column {name!r} has NaN or infinity")
-        for row, name in faulty_numbers(rows).items()
+        row: RejectedRow(row, "wrong-value", detail)
+        for row, detail in faults(rows, spec.any_fields).items()
     }
     frame = _identified(rows, spec)
     for reason in _rejections(frame, rows, spec):
         rejected.setdefault(reason.index, reason)
-    texts = _texts(rows, spec, rejected)
-    frame = frame.with_columns(texts.alias(_LINE))
     if rejected:
         frame = frame.filter(~pl.col(_ROW).is_in(list(rejected)))
+        rows = rows.take(frame[_ROW].to_numpy())
+    frame = frame.with_columns(json_texts(rows, spec.any_fields).alias(_LINE))
     taken = _distinct(frame, spec)
     lines = taken.select(pl.concat_str(_action(spec), pl.lit("\n"), _LINE, pl.lit("\n")))
     in_order = [rejected[row] for row in sorted(rejected)]
@@ -185,23 +184,6 @@ def _rejections(frame: pl.DataFrame, rows: pa.Table, spec: DocumentSpec) -> Iter
         for row in frame.filter(pl.col(_VERSION) < 0)[_ROW]:
             detail = f"column {spec.newest_by!r} is before 1970, or below 0: no version can be"
             yield RejectedRow(row, "wrong-value", detail)
-
-
-def _texts(rows: pa.Table, spec: DocumentSpec, rejected: dict[int, RejectedRow]) -> pl.Series:
-    """Returns the JSON of each row; rows that have none are added to ``rejected``."""
-    import polars as pl
-
-    try:
-        return json_texts(rows, spec.any_fields)
-    except NoJsonError:
-        texts = []
-        for row in range(rows.num_rows):
-            try:
-                texts += json_texts(rows.slice(row, 1), spec.any_fields).to_list()
-            except NoJsonError as error:
-                texts.append("")
-                rejected.setdefault(row, RejectedRow(row, "wrong-value", str(error)))
-        return pl.Series(texts, dtype=pl.String)
 
 
 def _distinct(frame: pl.DataFrame, spec: DocumentSpec) -> pl.DataFrame:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.model import EventField, FieldType
 from headrace.model.source import RECORD_COLUMNS
-from headrace.sinks.opensearch.json_rows import leaves
+from headrace.sinks.json_values import leaf_types
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,7 +95,7 @@ def _field(
     if known is not None and known.type is FieldType.JSON:
         return dict(KEPT)
     if types.is_map(kind):
-        for leaf in leaves(kind):
+        for leaf, _ in leaf_types(kind):
             _checked_type(leaf, path)
         return dict(KEPT)
     if types.is_struct(kind):

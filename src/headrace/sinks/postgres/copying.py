@@ -10,13 +10,13 @@ import msgspec
 
 from headrace.model import EventField
 from headrace.sinks.any_values import any_converter
+from headrace.sinks.json_values import NoJsonError, raw_json
 from headrace.sinks.map_values import map_converter
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _JSON = msgspec.json.Encoder(decimal_format="number")
-_RAW = msgspec.json.Decoder(msgspec.Raw)
 
 
 def csv_of(rows: pa.Table) -> bytes:
@@ -63,9 +63,7 @@ def _converter(kind: pa.DataType, field: EventField | None) -> Any:
 
 def _raw_json(text: str) -> Any:
     """Returns a text that stands in JSON as it is; one that a step has made no JSON is a text."""
-    raw = msgspec.Raw(text.encode())
     try:
-        _RAW.decode(raw)
-    except (ValueError, RecursionError):
+        return raw_json(text)
+    except NoJsonError:
         return text
-    return raw

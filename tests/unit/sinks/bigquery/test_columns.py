@@ -169,8 +169,8 @@ def test_null_for_a_required_column_is_rejected_and_absence_of_its_struct_is_not
 @pytest.mark.parametrize(
     ("kind", "beyond", "details"),
     [
-        (pa.timestamp("us", "UTC"), 400_000_000_000_000_000, "a time before year 1"),
-        (pa.date32(), -1_000_000, "a time before year 1"),
+        (pa.timestamp("us", "UTC"), 400_000_000_000_000_000, "outside the years 1 to 9999"),
+        (pa.date32(), -1_000_000, "outside the years 1 to 9999"),
         (pa.float64(), float("nan"), "NaN or infinity"),
     ],
 )
