@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -54,13 +54,38 @@ class _Part:
     rows: pa.Table
     places: Sequence[int]
 
-    def without(self, indexes: set[int]) -> _Part:
+    @property
+    def may_be_too_large(self) -> bool:
+        """Whether it is one row, and more than a request has otherwise."""
+        return len(self.places) == 1 and self.rows.nbytes > _REQUEST_BYTES
+
+    def without(self, indexes: Collection[int]) -> _Part:
         """Returns the rows but for some."""
         import pyarrow as pa
 
         kept = [index for index in range(len(self.places)) if index not in indexes]
         rows = self.rows.take(pa.array(kept, pa.int64()))  # none of no type, if it is empty
         return _Part(rows, [self.places[index] for index in kept])
+
+
+@dataclass(frozen=True)
+class _CallEnd:
+    """What a call ended with.
+
+    Attributes:
+        appended: how many of its parts are known to be appended, from the first one.
+        unanswered: how many have no answer. They may be appended all the same.
+        refused: rows of the next part, by their index, with BigQuery's messages.
+        error: what ended it, where that is not the answer to the last part.
+        is_of_next: whether the error is known to be that of the next part. A call that ends by an
+            error may lose answers to parts before the one at fault.
+    """
+
+    appended: int
+    unanswered: int
+    refused: Mapping[int, str]
+    error: SinkError | None
+    is_of_next: bool
 
 
 class StreamWriter:
@@ -78,6 +103,8 @@ class StreamWriter:
         self._streams: Streams | None = None
         self._path = ""
         self._offset = 0
+        self._has_unanswered = False  # requests of the stream
+        self._is_one_at_a_time = False  # since the call does not say which request is at fault
         self._finished: list[WrittenStream] = []
 
     def write(self, rows: pa.Table) -> list[RejectedRow]:
@@ -130,7 +157,7 @@ class StreamWriter:
                 raise SinkError(NAME, reason)
             name = self._path.rpartition("/")[2]
             self._finished.append(WrittenStream(name, self._offset))
-        self._path, self._offset = "", 0
+        self._path, self._offset, self._has_unanswered = "", 0, False
 
     def _finalized(self, streams: Streams) -> int:
         with translated_errors():
@@ -167,6 +194,7 @@ class StreamWriter:
                 yield RejectedRow(cut.places[0], ROW_TOO_LARGE, detail)
             else:
                 waiting.append(cut)
+        self._is_one_at_a_time = False
         while waiting:
             yield from patiently(lambda: self._append_some(waiting), connection.TASK_WAIT_SECONDS)
 
@@ -176,58 +204,64 @@ class StreamWriter:
         Returns:
             the rows of the first part that are refused; it stays in the list without them, and what
             is behind it, too.
+
+        Raises:
+            SinkUnavailableError: if the rest may be taken later.
+            SinkError: if it is not taken, and no row is at fault.
         """
+        streams, parts = self._opened(), waiting[: 1 if self._is_one_at_a_time else None]
+        ended = self._called(streams, parts)
+        self._has_unanswered |= ended.unanswered > 0
+        for part in parts[: ended.appended]:
+            self._offset += len(part.places)
+        del waiting[: ended.appended]
+        if ended.refused:
+            return self._taken_out(streams, waiting, REFUSED, ended.refused)
+        if ended.error is None:
+            return []
+        if not _is_of_size(ended.error):
+            raise ended.error
+        if not ended.is_of_next:
+            self._is_one_at_a_time = True
+            return []
+        if not waiting[0].may_be_too_large:
+            raise ended.error
+        return self._taken_out(streams, waiting, ROW_TOO_LARGE, {0: ended.error.reason})
+
+    def _called(self, streams: Streams, parts: Sequence[_Part]) -> _CallEnd:
+        """Sends parts, and returns what the call ended with."""
         from google.api_core.exceptions import FailedPrecondition
 
-        streams, parts = self._opened(), list(waiting)
-        refused, too_large, unanswered = None, None, len(parts)
+        appended, answered, error = 0, 0, None
+        refused: dict[int, str] = {}
         try:
             with translated_errors(FailedPrecondition):  # so ends a connection that was idle
                 answers = streams.append(self._path, self._requests(parts))
                 for answer in itertools.islice(answers, len(parts)):
-                    unanswered -= 1
-                    if refused is None:
-                        refused = self._refused(answer, waiting)
-        except SinkError as error:
-            if refused is None and not _is_too_large(error, waiting[0]):
-                raise
-            too_large = error.reason
-        if not waiting:
-            return []
-        if refused is None and too_large is None:
-            raise SinkUnavailableError(NAME, "the connection ended before all rows were appended")
-        if unanswered:
+                    answered += 1
+                    if not refused:
+                        refused = _refused(answer)
+                        appended += not refused
+        except SinkError as raised:
+            error = raised
+        if answered < len(parts) and error is None:
+            error = SinkUnavailableError(NAME, "the connection ended before all rows were appended")
+        is_of_next = answered > appended or len(parts) == appended + 1
+        return _CallEnd(appended, len(parts) - answered, refused, error, is_of_next)
+
+    def _taken_out(
+        self, streams: Streams, waiting: list[_Part], reason: str, refused: Mapping[int, str]
+    ) -> list[RejectedRow]:
+        """Takes rows out of the first part; what is behind them moves to other offsets."""
+        if self._has_unanswered:
             # Requests without an answer may still arrive: at their offsets nothing else may be
             # sent, since what is there counts as appended.
             self._finish(streams)
-        if refused is None:
-            return [RejectedRow(waiting.pop(0).places[0], ROW_TOO_LARGE, str(too_large))]
-        return self._taken_out(waiting, refused)
-
-    def _refused(self, answer: Any, waiting: list[_Part]) -> dict[int, str] | None:
-        """Returns the rows of the first part that are refused; None: it is appended.
-
-        Raises:
-            SinkUnavailableError: if it may be taken later.
-            SinkError: if it is not taken for another reason.
-        """
-        code = answer.error.code
-        if code in (0, _ALREADY_EXISTS):
-            self._offset += len(waiting.pop(0).places)
-            return None
-        if answer.row_errors:
-            return {error.index: error.message for error in answer.row_errors}
-        is_passing = code in _PASSING_CODES or _lacks_columns(answer.error)
-        raise (SinkUnavailableError if is_passing else SinkError)(NAME, answer.error.message)
-
-    def _taken_out(self, waiting: list[_Part], refused: dict[int, str]) -> list[RejectedRow]:
         first = waiting.pop(0)
-        left = first.without(set(refused))
+        left = first.without(refused.keys())
         if left.places:
             waiting.insert(0, left)
-        return [
-            RejectedRow(first.places[index], REFUSED, message) for index, message in refused.items()
-        ]
+        return [RejectedRow(first.places[at], reason, detail) for at, detail in refused.items()]
 
     def _requests(self, parts: Sequence[_Part]) -> Iterator[Any]:
         from google.cloud.bigquery_storage_v1.types import AppendRowsRequest
@@ -245,11 +279,25 @@ class StreamWriter:
             yield request
 
 
-def _is_too_large(error: SinkError, part: _Part) -> bool:
-    """Whether a request of one row has ended the call, as it is larger than the server takes."""
-    is_large = len(part.places) == 1 and part.rows.nbytes > _REQUEST_BYTES
-    is_size = _SIZE.search(error.reason) and not _QUOTA.search(error.reason)
-    return is_large and bool(is_size)
+def _refused(answer: Any) -> dict[int, str]:
+    """Returns the rows of a request that are refused; none: all of them are appended.
+
+    Raises:
+        SinkUnavailableError: if they may be taken later.
+        SinkError: if they are not taken for another reason.
+    """
+    code = answer.error.code
+    if code in (0, _ALREADY_EXISTS):
+        return {}
+    if answer.row_errors:
+        return {error.index: error.message for error in answer.row_errors}
+    is_passing = code in _PASSING_CODES or _lacks_columns(answer.error)
+    raise (SinkUnavailableError if is_passing else SinkError)(NAME, answer.error.message)
+
+
+def _is_of_size(error: SinkError) -> bool:
+    """Whether a request is larger than the server takes."""
+    return bool(_SIZE.search(error.reason) and not _QUOTA.search(error.reason))
 
 
 def _cut(part: _Part) -> Iterator[_Part]:

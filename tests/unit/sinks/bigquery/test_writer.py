@@ -1,5 +1,6 @@
 """What a task does after each answer to an append."""
 
+import json
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,6 +10,7 @@ import pytest
 from google.cloud.bigquery_storage_v1.types import (
     AppendRowsRequest,
     AppendRowsResponse,
+    FinalizeWriteStreamRequest,
     FinalizeWriteStreamResponse,
     WriteStream,
 )
@@ -63,7 +65,7 @@ class WriteApi:
                 context.abort(code, message)
             if not code:
                 parsed = AppendRowsRequest.deserialize(request)
-                self.rows += _count(parsed.arrow_rows.rows.serialized_record_batch)
+                self.rows += len(_texts(parsed.arrow_rows.rows.serialized_record_batch))
             answer = AppendRowsResponse(error={"code": code, "message": message})
             yield AppendRowsResponse.serialize(answer)
 
@@ -71,13 +73,48 @@ class WriteApi:
 SCHEMA = pa.schema([("name", pa.string())])
 
 
-def _count(batch):
-    return pa.ipc.read_record_batch(pa.py_buffer(batch), SCHEMA).num_rows
+def _texts(batch):
+    return pa.ipc.read_record_batch(pa.py_buffer(batch), SCHEMA)["name"].to_pylist()
 
 
-def written(*texts, plans=()):
+class ForgetfulApi(WriteApi):
+    """Streams with offsets. A request that is too large ends its call, whose answers are lost."""
+
+    def __init__(self, *, limit):
+        super().__init__()
+        self._limit, self.streams = limit, []
+
+    def _created(self, request, context):
+        self.streams.append([])
+        name = f"{PATH}/streams/{len(self.streams) - 1}"
+        return WriteStream.serialize(WriteStream(name=name))
+
+    def _finalized(self, request, context):
+        name = FinalizeWriteStreamRequest.deserialize(request).name
+        answer = FinalizeWriteStreamResponse(row_count=len(self.streams[_number(name)]))
+        return FinalizeWriteStreamResponse.serialize(answer)
+
+    def _append(self, requests, context):
+        answers, stream = [], None
+        for request in requests:
+            if len(request) > self._limit:
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, "The request is too large")
+            parsed = AppendRowsRequest.deserialize(request)
+            if stream is None:
+                stream = self.streams[_number(parsed.write_stream)]
+            code = (parsed.offset < len(stream) and 6) or (parsed.offset > len(stream) and 11)
+            stream += [] if code else _texts(parsed.arrow_rows.rows.serialized_record_batch)
+            answers.append(AppendRowsResponse(error={"code": int(code)}))
+        yield from map(AppendRowsResponse.serialize, answers)
+
+
+def _number(path):
+    return int(path.rpartition("/")[2])
+
+
+def written(*texts, plans=(), server=None):
     """What is rejected of rows, and the pieces."""
-    server = WriteApi(*plans)
+    server = server or WriteApi(*plans)
     try:
         form = RowForm({"name": TableColumn("name", "STRING")}, {})
         writer = StreamWriter(server.address, form, "t")
@@ -114,6 +151,16 @@ def test_an_append_that_may_be_taken_later_is_sent_again(plan):
 )
 def test_a_row_that_the_server_says_is_too_large_is_rejected(plan):
     assert written("x" * 9_600_000, plans=[plan])[:2] == (["row-too-large"], [])
+
+
+def test_of_a_call_that_loses_its_answers_the_row_that_ended_it_is_rejected_alone():
+    """The first row is large, too, and is appended before the call ends."""
+    server = ForgetfulApi(limit=5_000_000)
+    texts = ["a" * 3_000_000, "b" * 6_000_000, "c", "d" * 7_000_000, "e"]
+    rejected, pieces, _ = written(*texts, server=server)
+    assert rejected == ["row-too-large"] * 2
+    taken = [_number(json.loads(piece)["stream"]) for piece in pieces]
+    assert [text[0] for number in taken for text in server.streams[number]] == ["a", "c", "e"]
 
 
 def test_a_row_of_more_than_a_request_may_have_is_not_sent():
