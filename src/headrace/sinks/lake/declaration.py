@@ -210,11 +210,6 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
         if not is_a(self.format, TableFormat):
             yield Fault(f"Lake.format is {self.format!r}", "Delta() or Iceberg()")
         yield from self._format.faults()
-        if self.unique is not None and not self._format.finds_duplicates:
-            message = (
-                f"Lake.unique finds duplicates in Delta tables, and the format is {self.format}"
-            )
-            yield Fault(message, "format=Delta(), or no unique")
 
     def _event_time_faults(self, rows: DeclaredRows) -> Iterator[Fault]:
         name, units = self.event_time or rows.event_time, self.layout.time_units

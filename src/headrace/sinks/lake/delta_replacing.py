@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, TypeVar
 
@@ -14,15 +14,9 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import RemoveAction
 
 from headrace.errors import SinkError
-from headrace.model import OffsetRange
 from headrace.model.partition_value import RESCUED_COLUMN
 from headrace.runtime import storage
 from headrace.sinks.api import (
-    BeforeCommit,
-    CommitRejection,
-    CommitResult,
-    ReplacingDriver,
-    RowChanges,
     Transaction,
 )
 from headrace.sinks.lake.compaction import check_protocol
@@ -33,8 +27,8 @@ from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.log_tail import RowReplacement
 from headrace.sinks.lake.merging import FileMerger, conformed
 from headrace.sinks.lake.partitions import Partition, partition_text, with_partition_values
-from headrace.sinks.lake.replacing import Swap, TableReplacingDriver, check_expected, taken
-from headrace.sinks.lake.row_comparison import POSITION, RowFile, RowKeys
+from headrace.sinks.lake.replacing import AddingDriver, Swap, TableReplacingDriver, check_expected
+from headrace.sinks.lake.row_comparison import RowFile, RowKeys
 from headrace.sinks.lake.table import LakeTable
 
 _Result = TypeVar("_Result")
@@ -144,10 +138,8 @@ class LakeReplacingDriver(TableReplacingDriver[_DeltaRows]):
         self._log.replace_rows(table.table, RowReplacement(swap.added, removals, swap.records))
 
 
-class LakeAddingDriver(LakeDriver, ReplacingDriver):
-    """A unique table: those of its rows that are written once more are dropped.
-
-    So what is missing is added, as by the pipeline itself, and nothing is removed.
+class LakeAddingDriver(AddingDriver):
+    """A unique Delta table.
 
     Args:
         spec: the table.
@@ -155,27 +147,9 @@ class LakeAddingDriver(LakeDriver, ReplacingDriver):
     """
 
     def __init__(self, spec: WriteSpec, shown: Sequence[str]) -> None:
-        super().__init__(spec)
-        self._shown = (*POSITION, *shown)
+        super().__init__(LakeDriver(spec), shown)
         self._log = DeltaLog(spec.root, spec.storage_options)
         self._folder = TableFolder(spec.root, spec.storage_options)
-        self._before_commit: BeforeCommit = lambda _: None
 
-    def begin(self, ranges: Sequence[OffsetRange], before_commit: BeforeCommit) -> None:  # noqa: ARG002
-        """Notes what to tell of the next commit; the table finds rows by their keys."""
-        self._before_commit = before_commit
-
-    def commit(
-        self, pieces: Sequence[str], transaction: Transaction, watermark_us: int
-    ) -> CommitResult | CommitRejection:
-        """See :meth:`LakeDriver.commit`; tells how many rows were added."""
-        written = [WrittenFile.from_json(piece) for piece in pieces]
-        rows = _DeltaRows(self._log.existing(), self._folder, "")
-        added = [(file, range(file.rows)) for file in written]
-        shown = [name for name in rows.columns.names if name in self._shown]
-        # Where the commit drops rows, it commits nothing, and is called again without them.
-        self._before_commit(RowChanges(taken(rows, added, shown), taken(rows, [], shown), 0))
-        done = super().commit(pieces, transaction, watermark_us)
-        if isinstance(done, CommitRejection):
-            return done
-        return replace(done, figures={**done.figures, "rows_added": done.rows})
+    def _read(self) -> _DeltaRows:
+        return _DeltaRows(self._log.existing(), self._folder, "")

@@ -56,10 +56,13 @@ class TableDriver(SinkDriver):
         spec: what its tasks write.
         table: it.
         upkeep: of its format.
+
+    Attributes:
+        spec: what its tasks write.
     """
 
     def __init__(self, spec: WriteSpec, table: OpenTable, upkeep: Upkeep) -> None:
-        self._spec = spec
+        self.spec = spec
         self._table = table
         self._maintenance = MaintenanceHold(spec, upkeep)
         self.writers = functools.partial(PartitionedWriter, spec)
@@ -83,7 +86,7 @@ class TableDriver(SinkDriver):
             if self._table.unique is not None:
                 figures |= self._table.unique.committed(files)
             ended = frozenset(
-                file.partition for file in files if self._spec.has_ended(file, watermark_us)
+                file.partition for file in files if self.spec.has_ended(file, watermark_us)
             )
             # After the commit and on another thread: its failures are not the batch's.
             self._maintenance.committed(TableCommit(self._table.version(), files, ended))

@@ -71,13 +71,11 @@ class TableFormat(abc.ABC):
         extra: the extra of headrace that it needs beside ``spark``; empty: none.
         hides_times: whether partitions by time are no columns of the table.
         keeps_partitions_in_files: whether files have the columns that are partitions.
-        finds_duplicates: whether a table can be unique.
     """
 
     extra: ClassVar[str] = ""
     hides_times: ClassVar[bool] = False
     keeps_partitions_in_files: ClassVar[bool] = False
-    finds_duplicates: ClassVar[bool] = True
 
     def partitions(self, partition_by: tuple[str, ...]) -> tuple[str, ...]:
         """Returns the partitions of a table that declares these."""

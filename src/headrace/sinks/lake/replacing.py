@@ -27,6 +27,7 @@ from headrace.model import OffsetRange
 from headrace.runtime.cleanup import cleaning_up_after_failure
 from headrace.sinks.api import (
     BeforeCommit,
+    CommitRejection,
     CommitResult,
     PositionStore,
     ReplacingDriver,
@@ -34,9 +35,11 @@ from headrace.sinks.api import (
     Transaction,
 )
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
+from headrace.sinks.lake.driver import TableDriver
 from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.merging import FileMerger
 from headrace.sinks.lake.row_comparison import (
+    POSITION,
     Differences,
     RowComparison,
     RowFile,
@@ -213,6 +216,58 @@ class TableReplacingDriver(ReplacingDriver, Generic[_Table]):
         return RowChanges(
             taken(table, added, shown), taken(table, removed, shown), differences.kept
         )
+
+
+class AddingDriver(ReplacingDriver):
+    """A unique table: those of its rows that are written once more are dropped.
+
+    So what is missing is added, as by the pipeline itself, and nothing is removed.
+
+    Args:
+        table: it.
+        shown: columns of rows that :class:`RowChanges` has, beside their places.
+    """
+
+    def __init__(self, table: TableDriver, shown: Sequence[str]) -> None:
+        self._table = table
+        self._shown = (*POSITION, *shown)
+        self._before_commit: BeforeCommit = lambda _: None
+        self.writers, self.positions = table.writers, table.positions
+
+    @abc.abstractmethod
+    def _read(self) -> TableRows:
+        """Returns what reads rows of the table."""
+
+    def begin(self, ranges: Sequence[OffsetRange], before_commit: BeforeCommit) -> None:  # noqa: ARG002
+        """Notes what to tell of the next commit; the table finds rows by their keys."""
+        self._before_commit = before_commit
+
+    def commit(
+        self, pieces: Sequence[str], transaction: Transaction, watermark_us: int
+    ) -> CommitResult | CommitRejection:
+        """See :meth:`TableDriver.commit`; tells how many rows were added."""
+        written = [WrittenFile.from_json(piece) for piece in pieces]
+        rows = self._read()
+        added = [(file, range(file.rows)) for file in written]
+        shown = [name for name in rows.columns.names if name in self._shown]
+        # Where the commit drops rows, it commits nothing, and is called again without them.
+        self._before_commit(RowChanges(taken(rows, added, shown), taken(rows, [], shown), 0))
+        done = self._table.commit(pieces, transaction, watermark_us)
+        if isinstance(done, CommitRejection):
+            return done
+        return replace(done, figures={**done.figures, "rows_added": done.rows})
+
+    def discard(self, pieces: Sequence[str]) -> None:
+        """See :meth:`TableDriver.discard`."""
+        self._table.discard(pieces)
+
+    def figures(self) -> Mapping[str, int | str]:
+        """See :meth:`TableDriver.figures`."""
+        return self._table.figures()
+
+    def close(self, max_wait_seconds: float) -> None:
+        """See :meth:`TableDriver.close`."""
+        self._table.close(max_wait_seconds)
 
 
 def check_expected(

@@ -25,6 +25,7 @@ from headrace.sinks.lake.table_schema import (
 )
 from headrace.sinks.lake.unique.filter import UniqueFilter
 from headrace.sinks.lake.unique.row_keys import KeyRule
+from headrace.sinks.lake.unique.table_keys import DeltaKeys
 
 NO_METADATA: Mapping[str, object] = {}
 
@@ -49,7 +50,7 @@ class LakeTable:
         self._log = DeltaLog(spec.root, spec.storage_options)
         self._folder = TableFolder(spec.root, spec.storage_options)
         rule = KeyRule.of(spec)
-        self.unique = None if rule is None else UniqueFilter(spec, rule)
+        self.unique = None if rule is None else UniqueFilter(spec, rule, DeltaKeys(spec, rule))
         self._compaction = Compaction(spec.root, spec.storage_options, spec.layout.compression)
 
     def versions(self, app_ids: Iterable[str]) -> dict[str, int]:

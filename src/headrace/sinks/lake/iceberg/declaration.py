@@ -41,7 +41,6 @@ class Iceberg(TableFormat):
     extra: ClassVar[str] = "iceberg"
     hides_times: ClassVar[bool] = True
     keeps_partitions_in_files: ClassVar[bool] = True
-    finds_duplicates: ClassVar[bool] = False
 
     def partitions(self, partition_by: tuple[str, ...]) -> tuple[str, ...]:
         """Returns the partitions of a table: Iceberg's hour is one of a certain day.
@@ -119,11 +118,16 @@ class Iceberg(TableFormat):
     ) -> SinkDriver:
         """Opens the table beside the pipeline that writes to it."""
         place = self._place(table)
-        from headrace.sinks.lake.iceberg.replacing import IcebergReplacingDriver
+        from headrace.sinks.lake.iceberg.replacing import (
+            IcebergAddingDriver,
+            IcebergReplacingDriver,
+        )
         from headrace.sinks.lake.row_comparison import RowKeys
 
-        spec, keys = table.write_spec(schema), RowKeys.of_rows(schema, event_id)
-        return IcebergReplacingDriver(place, spec, keys, table.shown_columns(event_id))
+        spec, shown = table.write_spec(schema), table.shown_columns(event_id)
+        if table.layout.unique is not None:
+            return IcebergAddingDriver(place, spec, shown)
+        return IcebergReplacingDriver(place, spec, RowKeys.of_rows(schema, event_id), shown)
 
     def _upkeep(self, table: DeclaredTable) -> IcebergUpkeep:
         place = self._place(table)

@@ -22,6 +22,8 @@ _VERSION = "headrace.version."
 _LAST = "headrace.snapshot."
 _POSITIONS = "headrace.positions"
 _METADATA = "headrace.metadata"
+MERGED = "headrace.merged-files"
+"""In the summary of a snapshot that has the rows of the one before: pyiceberg says overwrite."""
 _OFFSETS = "offsets"  # of each partition: as long as the positions, and said by them
 
 

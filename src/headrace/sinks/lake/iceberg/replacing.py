@@ -16,13 +16,14 @@ from headrace.sinks.api import Transaction
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
 from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.iceberg.catalog import CatalogTable
+from headrace.sinks.lake.iceberg.driver import open_table
 from headrace.sinks.lake.iceberg.positions import recorded, summary_of, versions_of
 from headrace.sinks.lake.iceberg.scanned_files import FileReader, partition_of
 from headrace.sinks.lake.iceberg.schema import file_schema, partitions_of
 from headrace.sinks.lake.iceberg.table import IcebergTable, SentOnce, data_file
 from headrace.sinks.lake.merging import FileMerger, conformed
 from headrace.sinks.lake.partitions import Partition, with_rescued_values
-from headrace.sinks.lake.replacing import Swap, TableReplacingDriver, check_expected
+from headrace.sinks.lake.replacing import AddingDriver, Swap, TableReplacingDriver, check_expected
 from headrace.sinks.lake.row_comparison import RowFile, RowKeys
 from headrace.sinks.lake.table_schema import check_partitioning
 
@@ -195,3 +196,23 @@ class IcebergReplacingDriver(TableReplacingDriver[_IcebergRows]):
                 reason = "files whose rows are replaced were rewritten by others too often"
                 raise _OutdatedError(self._place.uri, reason)
         return [file for file in present if file is not None]
+
+
+class IcebergAddingDriver(AddingDriver):
+    """A unique Iceberg table.
+
+    Args:
+        place: of the table.
+        declared: what is written to it.
+        shown: columns of rows that :class:`RowChanges` has, beside their places.
+    """
+
+    def __init__(self, place: CatalogTable, declared: WriteSpec, shown: Sequence[str]) -> None:
+        place.existing()
+        table = open_table(place, declared)
+        super().__init__(table, shown)
+        self._place, self._spec = place, table.spec
+        self._folder = TableFolder(table.spec.root, table.spec.storage_options)
+
+    def _read(self) -> _IcebergRows:
+        return _IcebergRows(self._place.existing(), self._spec, self._folder)

@@ -17,7 +17,7 @@ from pyiceberg.typedef import Record
 
 from headrace.errors import SinkError, TableMismatchError
 from headrace.runtime import storage
-from headrace.sinks.api import PositionStore, Transaction
+from headrace.sinks.api import CommitRejection, PositionStore, Transaction
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
 from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.iceberg.catalog import CatalogTable, folder_of
@@ -38,6 +38,7 @@ from headrace.sinks.lake.iceberg.schema import (
     missing_values,
     partitions_of,
 )
+from headrace.sinks.lake.iceberg.unique_keys import IcebergKeys
 from headrace.sinks.lake.table_schema import (
     ColumnChange,
     added_columns,
@@ -45,6 +46,8 @@ from headrace.sinks.lake.table_schema import (
     recorded_columns,
     table_schema,
 )
+from headrace.sinks.lake.unique.filter import UniqueFilter
+from headrace.sinks.lake.unique.row_keys import KeyRule
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema as IcebergSchema
@@ -100,10 +103,11 @@ class IcebergTable:
             :meth:`open` has found them.
 
     Attributes:
-        unique: None: rows that the table has already are not found.
+        unique: what finds rows that the table has already, once it is open; None: it may have
+            duplicates.
     """
 
-    unique: None = None
+    unique: UniqueFilter | None = None
 
     def __init__(self, place: CatalogTable, declared: WriteSpec) -> None:
         self._place = place
@@ -147,6 +151,11 @@ class IcebergTable:
         self._table, self._seen = table, Mark.head(table.metadata)
         self._columns = table.schema()
         self._folder = TableFolder(spec.root, spec.storage_options)
+        if (rule := KeyRule.of(spec)) is not None:
+            if table.format_version == 1:
+                reason = "a unique table needs version 2 of the format, and it has version 1"
+                raise TableMismatchError(self._place.uri, reason)
+            self.unique = UniqueFilter(spec, rule, IcebergKeys(self._place, spec, rule))
         return spec
 
     def _grown(self) -> Table:
@@ -181,12 +190,13 @@ class IcebergTable:
         versions: Mapping[str, int],
         expected: Mapping[str, int | None],
         metadata: Mapping[str, object],
-    ) -> bool:
+    ) -> bool | CommitRejection:
         """Makes ``files`` visible in one snapshot, which records ``versions``.
 
         Returns:
             False when the table records ``versions`` already, where it was expected not to:
-            nothing changed, discard the files.
+            nothing changed, discard the files. Rows that a table which is unique has already, and
+            the files without them: nothing changed.
 
         Raises:
             SinkError: if the table records neither what is expected nor ``versions``, or another
@@ -202,13 +212,19 @@ class IcebergTable:
 
     def _commit_once(
         self, files: Sequence[WrittenFile], batch: Transaction, own: list[int]
-    ) -> bool:
+    ) -> bool | CommitRejection:
+        if self.unique is not None:
+            self._table = None  # rows that others have deleted are no duplicates any more
         table = self._current()
         if not batch.follows(recorded(table.metadata, batch.app_ids), self._place.uri):
             # An earlier attempt of this call may have committed, and its answer was lost.
             last = Mark.last(table.metadata, self._declared.pipeline)
             return last is not None and last.snapshot_id in own
         self._check_unchanged(table.metadata)
+        if self.unique is not None:
+            rejection = self.unique.check(files, table.metadata.next_sequence_number() - 1)
+            if rejection is not None:
+                return rejection
         self._table = None  # after a failure it is read again
         self._attempt(table, files, batch, own)
         self._table, self._seen = table, Mark.head(table.metadata)

@@ -25,7 +25,7 @@ from headrace.sinks.lake.compaction import (
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
 from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.iceberg.catalog import CatalogTable
-from headrace.sinks.lake.iceberg.positions import Mark
+from headrace.sinks.lake.iceberg.positions import MERGED, Mark
 from headrace.sinks.lake.iceberg.scanned_files import FileReader, partition_of
 from headrace.sinks.lake.iceberg.schema import file_schema, partitions_of
 from headrace.sinks.lake.iceberg.table import SentOnce, data_file, written_spec
@@ -141,7 +141,8 @@ class IcebergUpkeep:
         whole = [s for s in swaps if all(_is_mergeable(live, task, table) for task in s.old)]
         if whole:
             attempt = SentOnce(table)
-            overwrite = attempt.update_snapshot().overwrite()
+            summary = {MERGED: str(sum(len(swap.old) for swap in whole))}
+            overwrite = attempt.update_snapshot(summary).overwrite()
             for swap in whole:
                 overwrite.append_data_file(self._file(table, swap))
                 for task in swap.old:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
-from urllib.parse import unquote
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +16,6 @@ from headrace.errors import SinkError
 from headrace.runtime.cleanup import cleaning_up_after_failure
 from headrace.sinks.api import CommitRejection
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
-from headrace.sinks.lake.delta_log import DeltaLog
-from headrace.sinks.lake.log_tail import added_files
 from headrace.sinks.lake.unique.known_rows import KnownRows
 from headrace.sinks.lake.unique.rewriting import JudgedFile, Rewriter, task_of
 from headrace.sinks.lake.unique.row_keys import (
@@ -27,7 +24,6 @@ from headrace.sinks.lake.unique.row_keys import (
     RowKeys,
     keys_of_text,
 )
-from headrace.sinks.lake.unique.table_keys import TableFile, TableKeys
 from headrace.sinks.lake.unique.verdicts import Verdict, judge
 
 # They are held as JSON: a column that differs in each duplicate must not fill the memory.
@@ -57,14 +53,33 @@ class _Dropped:
         )
 
 
+class TableKeys(Protocol):
+    """Reads the keys of rows that a table of one format has already.
+
+    Both methods, and what they return, raise SinkError or OSError if the table can't be read.
+    """
+
+    def added(self, after: int, version: int) -> Iterator[RowKeys] | None:
+        """Returns the keys of rows that came after one version, up to another one.
+
+        None: what came is not known any more, or rows were taken away.
+        """
+
+    def in_slices(self, slices: Collection[int]) -> Iterator[RowKeys]:
+        """Returns the keys of the rows of these slices, as of the newest version; of others, too.
+
+        ``slices`` are one at least.
+        """
+
+
 class UniqueFilter:
     """What the driver knows of the rows of a table that is unique. Used on one thread."""
 
-    def __init__(self, spec: WriteSpec, rule: KeyRule) -> None:
+    def __init__(self, spec: WriteSpec, rule: KeyRule, keys: TableKeys) -> None:
         self._spec = spec
         self._rule = rule
         self._rewriter = Rewriter(spec, rule)
-        self._table_keys = TableKeys(spec, rule)
+        self._table_keys = keys
         self._known = KnownRows()
         self._version = -1
         # Files whose rows were compared with this version: none of them is a duplicate.
@@ -119,13 +134,12 @@ class UniqueFilter:
     def _follow(self, version: int) -> None:
         """Takes in what others have committed since the version that it knows."""
         if self._known.slices and version != self._version:
-            newer = range(self._version + 1, version + 1)
-            added = added_files(self._spec.root, newer, self._spec.storage_options)
+            added = self._table_keys.added(self._version, version)
             if added is None:
                 self._known.forget()
-            for keys in self._table_keys.read(map(_table_file, added or ())):
+                self._checked = frozenset()
+            for keys in added or ():
                 self._known.add(keys)
-            if added or added is None:
                 self._checked = frozenset()
         self._version = version
 
@@ -153,14 +167,8 @@ class UniqueFilter:
         missing = needed - self._known.slices
         self._known.begin(needed)
         self._known.keep_last(max(_KEPT_SLICES, len(needed)))
-        # A log of its own: the list of all files takes memory.
-        table = (
-            DeltaLog(self._spec.root, self._spec.storage_options).snapshot() if missing else None
-        )
-        if table is None:
-            return
         with cleaning_up_after_failure(self._known.forget):
-            for rows in self._table_keys.read(self._table_keys.in_slices(table, missing)):
+            for rows in self._table_keys.in_slices(missing) if missing else ():
                 self._known.add(rows[np.isin(rows["slice"], list(missing))])
 
     def _without_duplicates(self, judged: Sequence[JudgedFile]) -> CommitRejection:
@@ -196,10 +204,6 @@ def _paths(files: Sequence[WrittenFile]) -> frozenset[str]:
 def _numbers(names: Sequence[str]) -> NDArray[np.int64]:
     places = {name: place for place, name in enumerate(sorted(set(names)))}
     return np.array([places[name] for name in names], np.int64)
-
-
-def _table_file(added: Mapping[str, Any]) -> TableFile:
-    return TableFile(unquote(added["path"]), added["partitionValues"])
 
 
 def _hours(times: pa.ChunkedArray) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from headrace.model import CONFLICTING_KEY
 from headrace.runtime.cleanup import cleaning_up_after_failure
 from headrace.sinks.api import RejectedValues
-from headrace.sinks.lake.data_file import WriteSpec, WrittenFile, delta_stats
+from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
 from headrace.sinks.lake.encoding import ParquetEncoding
 from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.merging import conformed, event_times_of
@@ -108,14 +108,14 @@ class Rewriter:
     ) -> WrittenFile:
         event_time = self._rule.event_time
         path = self._folder.new_path(file.partition, task_of(file), self._spec.layout.compression)
-        size, _ = self._folder.write(path, [rows], encoding)
+        size, footer = self._folder.write(path, [rows], encoding)
         times = event_times_of(rows[event_time])
         return replace(
             file,
             path=path,
             size=size,
             rows=rows.num_rows,
-            stats=delta_stats(rows.num_rows, {event_time: times}),
+            stats=self._spec.files.stats(footer, {event_time: times}, rows),
             min_event_time_us=times.lowest_us,
             max_event_time_us=times.highest_us,
             keys=keys_text(keys),

@@ -1,4 +1,4 @@
-"""The keys of rows that a table has already, read from its files."""
+"""The keys of rows that a Delta table has already, read from its files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from deltalake import DeltaTable
 from numpy.typing import NDArray
 
 from headrace.sinks.lake.data_file import WriteSpec
+from headrace.sinks.lake.delta_log import DeltaLog
 from headrace.sinks.lake.folder import TableFolder
+from headrace.sinks.lake.log_tail import added_files
 from headrace.sinks.lake.merging import conformed
 from headrace.sinks.lake.partitions import partition_text, with_partition_values
 from headrace.sinks.lake.unique.row_keys import KeyRule, RowKeys
@@ -22,7 +24,7 @@ _AT_ONCE = 4  # files in memory
 
 
 @dataclass(frozen=True)
-class TableFile:
+class _TableFile:
     """A data file of a table.
 
     Attributes:
@@ -36,26 +38,33 @@ class TableFile:
     kept: pa.BooleanArray | None = None
 
 
-class TableKeys:
-    """Reads the keys of rows from files of a table."""
+class DeltaKeys:
+    """Reads the keys of rows from files of a table: a :class:`TableKeys`."""
 
     def __init__(self, spec: WriteSpec, rule: KeyRule) -> None:
         self._spec = spec
         self._rule = rule
         self._folder = TableFolder(spec.root, spec.storage_options)
 
-    def read(self, files: Iterable[TableFile]) -> Iterator[RowKeys]:
-        """Yields the keys of the rows of each file.
+    def added(self, after: int, version: int) -> Iterator[RowKeys] | None:
+        """See :meth:`TableKeys.added`."""
+        newer = range(after + 1, version + 1)
+        files = added_files(self._spec.root, newer, self._spec.storage_options)
+        return None if files is None else self._read(map(_table_file, files))
 
-        Raises:
-            OSError: if it can't be read.
-        """
+    def in_slices(self, slices: Collection[int]) -> Iterator[RowKeys]:
+        """See :meth:`TableKeys.in_slices`."""
+        # A log of its own: the list of all files takes memory.
+        table = DeltaLog(self._spec.root, self._spec.storage_options).snapshot()
+        return iter(()) if table is None else self._read(self._files(table, slices))
+
+    def _read(self, files: Iterable[_TableFile]) -> Iterator[RowKeys]:
         waiting = list(files)
         while waiting:
             batch, waiting = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
             yield from self._folder.for_each(self._keys, batch, at_once=_AT_ONCE)
 
-    def _keys(self, file: TableFile) -> RowKeys:
+    def _keys(self, file: _TableFile) -> RowKeys:
         rows = self._folder.read(file.path)
         if file.kept is not None:
             rows = rows.filter(file.kept)
@@ -63,22 +72,20 @@ class TableKeys:
         # One form of a row: as tasks compare it before they write it.
         return self._rule.keys(conformed(rows, self._spec.schema))
 
-    def in_slices(self, table: DeltaTable, slices: Collection[int]) -> Iterator[TableFile]:
+    def _files(self, table: DeltaTable, slices: Collection[int]) -> Iterator[_TableFile]:
         """Yields the files that may have rows of these slices, by their statistics."""
         actions = pa.table(table.get_add_actions(flatten=True))
         columns, kept = self._spec.partition_columns, _kept_rows(table)
         for row in actions.filter(self._overlaps(actions, sorted(slices))).to_pylist():
             partition = {name: partition_text(row.get(f"partition.{name}")) for name in columns}
             path = unquote(row["path"])
-            yield TableFile(path, partition, kept.get(path))
+            yield _TableFile(path, partition, kept.get(path))
 
     def _overlaps(self, actions: pa.Table, slices: Sequence[int]) -> pa.Array:
         """Whether each file may have rows of one of ``slices``, which are in order."""
         lowest = self._slices(actions, f"min.{self._rule.event_time}", -1)
         highest = self._slices(actions, f"max.{self._rule.event_time}", 1)
-        # Not from the first to the last: a single late row would have all in between read.
-        from_lowest = np.append(slices, np.iinfo(np.int64).max)[np.searchsorted(slices, lowest)]
-        return pa.array(from_lowest <= highest)
+        return pa.array(any_within(slices, lowest, highest))
 
     def _slices(self, actions: pa.Table, column: str, direction: int) -> NDArray[np.int64]:
         """The slices of times; far off where a file has no statistics: it may have any."""
@@ -89,6 +96,22 @@ class TableKeys:
         micros = times.cast(pa.timestamp("us", times.type.tz), safe=False).cast(pa.int64())
         numbers: NDArray[np.int64] = micros.fill_null(0).to_numpy() // self._rule.slice_us
         return np.where(micros.is_null().to_numpy(), far, numbers)
+
+
+def any_within(
+    slices: Sequence[int], lowest: NDArray[np.int64], highest: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Returns whether one of ``slices``, which are in order, is from each lowest to its highest.
+
+    Not from the first slice to the last: a single late row would have all in between read.
+    """
+    from_lowest = np.append(slices, np.iinfo(np.int64).max)[np.searchsorted(slices, lowest)]
+    within: NDArray[np.bool_] = from_lowest <= highest
+    return within
+
+
+def _table_file(added: Mapping[str, Any]) -> _TableFile:
+    return _TableFile(unquote(added["path"]), added["partitionValues"])
 
 
 def _kept_rows(table: DeltaTable) -> dict[str, pa.BooleanArray]:

@@ -30,7 +30,6 @@ from headrace.sinks.api import DeclaredRows, SinkContext, Transaction
 from headrace.sinks.lake.iceberg.catalog import CatalogTable
 from headrace.sinks.lake.iceberg.rest import RestCatalog
 from headrace.sinks.lake.iceberg.upkeep import upkeep_of
-from headrace.sinks.unique.declaration import Unique
 from headrace.testing import SinkContract, SinkLab
 from headrace.testing.sink_lab import COLUMNS, NOON, batch, row, schema, written
 
@@ -582,10 +581,6 @@ class TestDeclaration:
             (replace(TABLE, format=Iceberg("")), "Iceberg.namespace is ''"),
             (replace(TABLE, format=Iceberg("a..b")), "Iceberg.namespace is 'a..b'"),
             (replace(TABLE, format=Iceberg("a.")), "Iceberg.namespace is 'a.'"),
-            (
-                replace(TABLE, unique=Unique(by=["id"], within=timedelta(days=1))),
-                "Lake.unique finds duplicates in Delta tables",
-            ),
         ],
     )
     def test_what_is_wrong_is_said(self, sink, message):
