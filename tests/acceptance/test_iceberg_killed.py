@@ -75,9 +75,9 @@ def test_kills_of_driver_and_catalog_and_lost_answers_lose_and_repeat_nothing(
         project.send(0, events, bad=b"not json")
         for _ in range(kills):
             project.kill_a_run(drill_run.random)
-            project.call("compact", "fused")
+            project.call("compact", "drill.fused")
         restart_the_catalog_during_a_run(project, server)
-        project.call("compact", "stepped")
+        project.call("compact", "drill.stepped")
     finally:
         proxy.close()
     good = {f"e{n}": 1 for n in range(events) if n % 1000}

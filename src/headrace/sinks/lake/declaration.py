@@ -81,8 +81,8 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
 
     @property
     def target(self) -> str:
-        """Name of the table."""
-        return self.table
+        """Name of the table, with the namespace of an Iceberg table."""
+        return self._format.full_name(self.table)
 
     @property
     def layout(self) -> TableLayout:
@@ -265,13 +265,15 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
     def faults_beside(self, other: Sink) -> Iterator[Fault]:
         """Yields a fault unless both partition their table alike, and in one format."""
         if isinstance(other, Lake) and self.format != other.format:
-            message = f"table {self.table!r} is declared as {self.format} and as {other.format}"
+            message = f"table {self.target!r} is declared as {self.format} and as {other.format}"
             yield Fault(message, "one format in every pipeline of the table")
         if isinstance(other, Lake) and list(self.partition_by) != list(other.partition_by):
             here, there = list(self.partition_by), list(other.partition_by)
-            yield Fault(f"table {self.table!r} is partitioned by {here} here and by {there}")
+            yield Fault(f"table {self.target!r} is partitioned by {here} here and by {there}")
         if isinstance(other, Lake) and self.unique != other.unique:
-            message = f"table {self.table!r} is declared with {self.unique} and with {other.unique}"
+            message = (
+                f"table {self.target!r} is declared with {self.unique} and with {other.unique}"
+            )
             yield Fault(message, "declare the same Lake.unique in every pipeline of the table")
 
 

@@ -77,6 +77,10 @@ class TableFormat(abc.ABC):
     hides_times: ClassVar[bool] = False
     keeps_partitions_in_files: ClassVar[bool] = False
 
+    def full_name(self, table: str) -> str:
+        """Returns the name of a table that no other table has."""
+        return table
+
     def partitions(self, partition_by: tuple[str, ...]) -> tuple[str, ...]:
         """Returns the partitions of a table that declares these."""
         return partition_by

@@ -33,7 +33,7 @@ from headrace.runtime.retrying import retry
 from headrace.runtime.s3 import ALLOW_HTTP, is_s3
 from headrace.sinks.api import SinkContext
 from headrace.sinks.lake.conflicts import CONFLICT_DELAYS, collided
-from headrace.sinks.lake.iceberg.declaration import CATALOGS
+from headrace.sinks.lake.iceberg.catalog_settings import CATALOGS
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 _FOLDER = "_iceberg"  # no table of the lake can have this name
 _LOCK_SECONDS = 60  # that SQLite waits for other processes
+_CATALOGS_KEPT = 8  # of a process: a project has one
 _PROBE = "_headrace/probe"
 _FILE_IO = "pyiceberg.io.pyarrow.PyArrowFileIO"
 # The names that pyiceberg has for options of `[s3]`.
@@ -204,7 +205,7 @@ def _s3_options(properties: Mapping[str, Any]) -> dict[str, str]:
     return options | ({ALLOW_HTTP: "true"} if plain else {})
 
 
-@functools.cache
+@functools.lru_cache(_CATALOGS_KEPT)
 def _catalog(
     pid: int,  # noqa: ARG001  connections are of the process that made them
     properties: tuple[tuple[str, str], ...],

@@ -11,6 +11,7 @@ from headrace.model.name import NAME, NAME_WORDS
 from headrace.runtime.extras import require_extra
 from headrace.sinks.api import CompactionResult, PositionStore, SinkDriver, Snapshot
 from headrace.sinks.lake.format import DeclaredTable, TableFormat
+from headrace.sinks.lake.iceberg.catalog_settings import settings_faults
 from headrace.sinks.lake.layout import TimeUnit
 
 if TYPE_CHECKING:
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
     from headrace.sinks.lake.iceberg.catalog import CatalogTable
     from headrace.sinks.lake.iceberg.upkeep import IcebergUpkeep
     from headrace.sinks.lake.table_schema import ColumnChange
-
-CATALOGS = ("sql", "rest", "glue", "hive")
-"""Kinds of catalogs, as ``[sinks.lake]`` names them; the first by default."""
+_DEFAULT = "default"
 
 
 @dataclass(frozen=True)
@@ -33,10 +32,11 @@ class Iceberg(TableFormat):
     a folder of this machine.
 
     Attributes:
-        namespace: of the table in the catalog; it is made when it is missing.
+        namespace: of the table in the catalog; it is made when it is missing. Unless it is
+            ``default``, it is part of the name by which headrace knows the table: ``ads.clicks``.
     """
 
-    namespace: str = "default"
+    namespace: str = _DEFAULT
 
     extra: ClassVar[str] = "iceberg"
     hides_times: ClassVar[bool] = True
@@ -52,6 +52,10 @@ class Iceberg(TableFormat):
         named = (TimeUnit.HOUR.value if name in set(TimeUnit) else name for name in partition_by)
         return tuple(dict.fromkeys(named))
 
+    def full_name(self, table: str) -> str:
+        """Returns the table's name with its namespace."""
+        return table if self.namespace == _DEFAULT else f"{self.namespace}.{table}"
+
     def faults(self) -> Iterator[Fault]:
         """Yields what is wrong with the namespace."""
         namespace = self.namespace
@@ -60,13 +64,7 @@ class Iceberg(TableFormat):
 
     def settings_faults(self, label: str, settings: Mapping[str, Secret]) -> Iterator[Fault]:
         """Yields what is wrong with the catalog."""
-        kind = settings["catalog"].reveal() if "catalog" in settings else CATALOGS[0]
-        if kind not in CATALOGS:
-            message = f"catalog in [sinks.lake] is {kind!r}"
-            yield Fault(message, f"one of {', '.join(CATALOGS)}")
-        elif kind == "rest" and "uri" not in settings:
-            message = f"{label} needs the setting 'uri': its catalog is a REST server"
-            yield Fault(message, '[sinks.lake] uri = "https://..." in headrace.toml')
+        return settings_faults(label, settings)
 
     def position_store(self, table: DeclaredTable) -> PositionStore:
         """Returns what the table's properties record."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 from headrace.errors import TableMismatchError
 from headrace.sinks.lake.data_file import WriteSpec
 from headrace.sinks.lake.layout import TimeUnit
+from headrace.sinks.lake.table_schema import table_schema
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionField
@@ -64,6 +66,38 @@ def _comparable(field: pa.Field, spec: WriteSpec) -> pa.Field:
             spec.root, f"column {field.name!r} is {field.type} in the table, which no row has"
         )
     return field.with_type(pa.binary())
+
+
+def declared_columns(spec: WriteSpec) -> pa.Schema:
+    """Returns the columns of the table, as the rows have them.
+
+    Raises:
+        TableMismatchError: if the declaration and the rows do not fit, or two fields have one name
+            in Iceberg: it calls field ``b`` of column ``a`` ``a.b``.
+    """
+    columns = table_schema(spec)
+    counts = Counter(name for column in columns for name in _names(column, ""))
+    for name, count in counts.items():
+        if count > 1:
+            inner, _, last = name.rpartition(".")
+            reason = f"column {name!r} and field {last!r} in column {inner!r} have one name"
+            raise TableMismatchError(spec.root, f"{reason} in Iceberg: rename one of them")
+    return columns
+
+
+def _names(field: pa.Field, prefix: str) -> Iterator[str]:
+    """Yields the names that Iceberg has for a column or nested field, and for those in it."""
+    name, kind = prefix + field.name, field.type
+    yield name
+    inner: Iterable[pa.Field] = ()
+    if pa.types.is_struct(kind):
+        inner = kind
+    elif pa.types.is_map(kind):
+        inner = (kind.key_field.with_name("key"), kind.item_field.with_name("value"))
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inner = (kind.value_field.with_name("element"),)
+    for part in inner:
+        yield from _names(part, f"{name}.")
 
 
 def partitions_of(metadata: TableMetadata, spec: WriteSpec) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ from headrace.sinks.lake.iceberg.schema import (
     PresentIceberg,
     add_partitions,
     changed_column,
+    declared_columns,
     file_schema,
     iceberg_types,
     missing_values,
@@ -130,7 +131,7 @@ class IcebergTable:
         Raises:
             TableMismatchError: if the rows do not fit the table.
         """
-        table_schema(self._declared)
+        declared_columns(self._declared)
         table = self._place.load()
         return [] if table is None else self._changes(table.metadata)
 
@@ -159,7 +160,7 @@ class IcebergTable:
         return spec
 
     def _grown(self) -> Table:
-        columns = _plain(table_schema(self._declared))
+        columns = _plain(declared_columns(self._declared))
         record = recorded_columns(self._declared)
         table = self._place.load() or self._created(columns, record)
         changes = self._changes(table.metadata)

@@ -8,6 +8,7 @@ import threading
 import time
 from dataclasses import replace
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 
 import duckdb
@@ -28,6 +29,7 @@ from headrace.runtime.storage import local_path
 from headrace.settings import Secret
 from headrace.sinks.api import DeclaredRows, SinkContext, Transaction
 from headrace.sinks.lake.iceberg.catalog import CatalogTable
+from headrace.sinks.lake.iceberg.catalog_settings import CATALOGS, known_settings
 from headrace.sinks.lake.iceberg.rest import RestCatalog
 from headrace.sinks.lake.iceberg.upkeep import upkeep_of
 from headrace.testing import SinkContract, SinkLab
@@ -246,6 +248,15 @@ class TestColumns:
             {"id": 2**40, "s": {"a": 3, "b": "b"}, "l": [], "x": 0.5},
         ]
         first.close(0.0), second.close(0.0)
+
+    @pytest.mark.parametrize("kind", [pa.struct([("b", pa.int64())]), None])
+    def test_two_fields_of_one_name_are_refused(self, context, kind):
+        inner = kind or pa.list_(pa.struct([("b", pa.int64())]))
+        name = "a.b" if kind else "a.element.b"
+        columns = pa.schema([(name, pa.int64()), ("a", inner)])
+        for asked in (TABLE.changes, TABLE.open):
+            with pytest.raises(TableMismatchError, match="have one name in Iceberg"):
+                asked(context, columns)
 
     def test_short_numbers_have_32_bits(self, context):
         parts = pa.struct([("b", pa.int8()), ("m", pa.map_(pa.int16(), pa.int8()))])
@@ -586,6 +597,15 @@ class TestDeclaration:
     def test_what_is_wrong_is_said(self, sink, message):
         assert message in " ".join(str(fault) for fault in sink.faults(self.ROWS))
 
+    def test_a_table_of_one_name_may_be_in_two_namespaces(self):
+        ads, sales = (replace(TABLE, format=Iceberg(name)) for name in ("ads", "sales"))
+        assert [sink.target for sink in (TABLE, ads, sales)] == [
+            "clicks",
+            "ads.clicks",
+            "sales.clicks",
+        ]
+        assert list(replace(TABLE, table="ads.clicks").faults_beside(ads))
+
     def test_what_is_no_format_raises_nowhere_else(self):
         sink = replace(TABLE, format=Iceberg)
         assert (sink.extra_for({}), sink.layout.partition_by) == ("", ())
@@ -597,11 +617,31 @@ class TestDeclaration:
 
     @pytest.mark.parametrize(
         ("settings", "message"),
-        [({"catalog": "nessie"}, "'nessie'"), ({"catalog": "rest"}, "needs the setting 'uri'")],
+        [
+            ({"catalog": "nessie"}, "'nessie'"),
+            ({"catalog": "rest"}, "needs the setting 'uri'"),
+            ({"catalog": "rest", "uri": "u", "warehous": "w"}, "the key 'warehous'"),
+            ({"credential": "c"}, "which catalog 'sql' does not take"),
+        ],
     )
     def test_a_catalog_that_can_not_be_is_said(self, settings, message):
         secrets = {name: Secret(text) for name, text in settings.items()}
         assert message in " ".join(map(str, TABLE.settings_faults(secrets)))
+
+    @pytest.mark.parametrize("module", ["io", "catalog.sql", "catalog.rest"])
+    def test_every_key_that_pyiceberg_takes_is_known(self, module):
+        values = vars(import_module(f"pyiceberg.{module}")).values()
+        keys = {text for text in values if isinstance(text, str) and "/" not in text}
+        assert {key for key in keys if key.startswith(("s3.", "client.", "rest."))} <= (
+            known_settings("rest")
+        )
+
+    @pytest.mark.parametrize("kind", CATALOGS)
+    def test_a_catalog_takes_its_keys(self, kind):
+        settings = dict.fromkeys(known_settings(kind), Secret("x")) | {"catalog": Secret(kind)}
+        headers = {"header.X-Tenant": Secret("x")}
+        assert not list(TABLE.settings_faults(settings))
+        assert len(list(TABLE.settings_faults(settings | headers))) == (kind != "rest")
 
     def test_iceberg_needs_its_extra_and_delta_does_not(self):
         assert (TABLE.extra_for({}), Lake("clicks").extra_for({})) == ("iceberg", "")
