@@ -221,3 +221,15 @@ class TestPipelines:
         run(flow, pipeline)
         shown = Counter(self.rows(flow, pipeline, sink)["event_id"].to_pylist())
         assert shown == {f"e{n}": 1 for n in range(200)}
+
+    def test_a_pipeline_of_a_delta_table_starts_in_an_iceberg_table_after_a_reset(self, flow):
+        flow.send([click(n) for n in range(100)])
+        run(flow, flow.pipeline(sink=Lake("fused")))
+        sink = Lake("fused", format=Iceberg())
+        pipeline = flow.pipeline(sink=sink)
+        outcome = flow.run(pipeline)["fused"]
+        assert outcome.state is PipelineState.REFUSED
+        assert "--to earliest" in outcome.reason
+        flow.reset(pipeline, "earliest")
+        run(flow, pipeline)
+        assert len(self.rows(flow, pipeline, sink)) == len(flow.rows()) == 100

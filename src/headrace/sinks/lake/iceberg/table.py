@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 TABLE_PROPERTIES = {
     "format-version": "2",
-    # Each commit writes all snapshots anew, a kilobyte each.
+    # Each commit writes all snapshots again, a kilobyte each.
     "history.expire.max-snapshot-age-ms": str(3_600_000),
     "history.expire.min-snapshots-to-keep": "100",
     "write.metadata.delete-after-commit.enabled": "true",
@@ -83,7 +83,7 @@ class SentOnce(IcebergTransaction):
 
     @property
     def table_metadata(self) -> TableMetadata:
-        # pyiceberg makes it anew at each look, and looks 15 times: a copy of all snapshots each.
+        # pyiceberg builds it at each look, and looks 15 times: a copy of all snapshots each.
         if self._known is None or self._known[0] is not self._updates:
             self._known = (self._updates, super().table_metadata)
         return self._known[1]
