@@ -24,7 +24,7 @@ help:
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make docs    these pages and the API reference as a site, in build/site"
 	@echo "make bench   speed against plain Spark, and against services on Node, FastAPI and Go"
-	@echo "make bench-sinks  speed of Kafka to Kafka and to PostgreSQL, beside plain Spark and Kafka Connect"
+	@echo "make bench-sinks  speed of Kafka to Kafka, PostgreSQL, OpenSearch, Iceberg and BigQuery, beside plain Spark and Kafka Connect"
 	@echo "make bench-sites  speed of a mirror, beside MirrorMaker 2, of a merger, a dispatcher and profiles, and a cut link, in an hour"
 	@echo "make bench-formats  speed of JSON, nested JSON and Avro, in memory and from Kafka to a lake"
 	@echo "make bench-flow  speed of joins, de-duplication, statistics and the ledger, beside others (FLOW=\"join dedup\": parts)"

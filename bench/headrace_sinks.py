@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.driver import WriteOnce
 from bench.events import impressions_topic
-from bench.headrace_writer import batch_limits, open_pipelines
+from bench.headrace_writer import batch_limits, lake_sink, open_pipelines
 from bench.setup import Setup
 from bench.sink_targets import KEY, table_name
-from headrace import Kafka, Pipeline, Postgres, WriteMode
-from headrace.settings.model import SecretUrl
+from headrace import BigQuery, Iceberg, Kafka, OpenSearch, Pipeline, Postgres, Unique, WriteMode
+from headrace.settings import Secret
 from headrace.sinks.api import Sink
 
 if TYPE_CHECKING:
@@ -42,18 +44,51 @@ def upsert_sink(_: Setup, out: Path) -> Sink:
     return Postgres(table_name(out.name), mode=WriteMode.UPSERT, key=(KEY,))
 
 
-SINKS = {"kafka": topic_sink, "postgres-append": append_sink, "postgres-upsert": upsert_sink}
+def index_sink(_: Setup, out: Path) -> Sink:
+    """The index of a run; the id of a document is the event's."""
+    return OpenSearch(out.name, unique=Unique(by=[KEY]))
 
 
-def open_headrace(setup: Setup, *, sink: str, url: str, with_step: bool) -> WriteOnce:
+def bigquery_sink(_: Setup, out: Path) -> Sink:
+    """The table of a run."""
+    return BigQuery(table_name(out.name))
+
+
+def iceberg_sink(_: Setup, __: Path) -> Sink:
+    """The table in the folder of a run, with the catalog that headrace makes there."""
+    return replace(lake_sink(), format=Iceberg())
+
+
+def delta_sink(_: Setup, __: Path) -> Sink:
+    """The same table in the other format."""
+    return lake_sink()
+
+
+SINKS = {
+    "kafka": topic_sink,
+    "postgres-append": append_sink,
+    "postgres-upsert": upsert_sink,
+    "opensearch": index_sink,
+    "bigquery": bigquery_sink,
+    "iceberg": iceberg_sink,
+    "delta": delta_sink,
+}
+
+
+def open_headrace(
+    setup: Setup, *, sink: str, settings: Mapping[str, Mapping[str, str]], with_step: bool
+) -> WriteOnce:
     """Starts Spark; the function returned writes the whole topic through a sink of headrace.
 
-    ``url`` is PostgreSQL's; empty where the sink needs none.
+    ``settings`` are the tables ``[sinks]`` of a headrace.toml.
     """
-    settings = {"postgres": {"url": SecretUrl(url)}} if url else {}
+    secret = {
+        kind: {name: Secret(value) for name, value in values.items()}
+        for kind, values in settings.items()
+    }
     pipeline = partial(_pipeline, setup, sink=sink, with_step=with_step)
     name = "spark-step" if with_step else "fused"
-    return open_pipelines(setup, name, pipeline, sinks=settings)
+    return open_pipelines(setup, name, pipeline, sinks=secret)
 
 
 def _pipeline(setup: Setup, out: Path, *, sink: str, with_step: bool) -> Pipeline:

@@ -1,9 +1,12 @@
-"""Where the rows of ``bench.sinks`` go: a new topic or table for each run, counted after it."""
+"""Where the rows of ``bench.sinks`` go: a new topic or table for each run, counted after it.
+
+Targets that need more libraries have modules of their own.
+"""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,14 +17,17 @@ from tests.integration.postgres_server import USER, PostgresServer
 from bench.cluster import Broker, values_of
 from bench.driver import OutputWrongError
 from bench.events import BEGIN, SPAN, impressions_topic
+from bench.peers.contest import PARTITIONS
 from headrace.kafka.client import client_config
 from headrace.kafka.topics import apply_changes, delete_topic, plan_topics
+from headrace.runtime.java import Java
 from headrace.settings.model import KafkaSettings
 
 KEY = "event_id"
+TIME = "event_time"
 COLUMNS = {
-    "event_id": "text",
-    "event_time": "timestamptz",
+    KEY: "text",
+    TIME: "timestamptz",
     "category": "text",
     "campaign": "text",
     "item_id": "bigint",
@@ -43,12 +49,22 @@ DATABASE = {
 
 
 class Target(abc.ABC):
-    """A kind of topic or table; a run has one with its own name."""
+    """A kind of topic, table or index; a run has one with its own name."""
 
     @property
-    @abc.abstractmethod
     def database_pid(self) -> int | None:
         """The first process of the database, if there is one."""
+        return None
+
+    @property
+    def settings(self) -> Mapping[str, Mapping[str, str]]:
+        """The tables ``[sinks]`` of a headrace.toml that finds the database."""
+        return {}
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Of the database."""
+        return {}
 
     @abc.abstractmethod
     def create(self, name: str) -> None:
@@ -81,11 +97,6 @@ class TopicTarget(Target):
 
     broker: Broker
     partitions: int
-
-    @property
-    def database_pid(self) -> int | None:
-        """There is none."""
-        return None
 
     def create(self, name: str) -> None:
         """Makes a topic for the events."""
@@ -123,6 +134,17 @@ class TableTarget(Target):
         """PostgreSQL's first process."""
         return self.database.pid
 
+    @property
+    def settings(self) -> Mapping[str, Mapping[str, str]]:
+        """Its URL."""
+        return {"postgres": {"url": self.database.url}}
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Of the server."""
+        with psycopg.connect(self.database.url) as connection:
+            return {"PostgreSQL": str(connection.info.parameter_status("server_version"))}
+
     def create(self, name: str) -> None:
         """Makes a table with a column for each field of the events."""
         columns = ", ".join(f"{column} {kind} NOT NULL" for column, kind in COLUMNS.items())
@@ -131,7 +153,7 @@ class TableTarget(Target):
 
     def event_ids(self, name: str) -> tuple[int, int]:
         """Counts them; a row counts if its time is one of the events', in their time zone."""
-        rows_in_time = "count(*) FILTER (WHERE event_time >= %s AND event_time < %s)"
+        rows_in_time = f"count(*) FILTER (WHERE {TIME} >= %s AND {TIME} < %s)"
         counting = f"SELECT {rows_in_time}, count(DISTINCT {KEY}) FROM {table_name(name)}"
         with psycopg.connect(self.database.url) as connection:
             times = (BEGIN, BEGIN + SPAN)
@@ -149,12 +171,18 @@ class TableTarget(Target):
 
 
 @contextmanager
-def opened_database() -> Iterator[PostgresServer]:
+def opened_topics(broker: Broker, _: Java) -> Iterator[TopicTarget]:
+    """Needs no server but the broker."""
+    yield TopicTarget(broker, PARTITIONS)
+
+
+@contextmanager
+def opened_database(_: Broker, __: Java, *, is_keyed: bool) -> Iterator[TableTarget]:
     """A PostgreSQL; gone when the block ends."""
     server = PostgresServer(DATABASE)
     try:
         server.start()
-        yield server
+        yield TableTarget(server, is_keyed)
     finally:
         server.remove()
 
@@ -163,9 +191,3 @@ def jdbc_url(url: str) -> str:
     """The same database, as JDBC names it; the driver makes one INSERT of many rows."""
     address = url.partition("@")[2]
     return f"jdbc:postgresql://{address}?user={USER}&reWriteBatchedInserts=true"
-
-
-def database_version(database: PostgresServer) -> str:
-    """Of the server."""
-    with psycopg.connect(database.url) as connection:
-        return str(connection.info.parameter_status("server_version"))

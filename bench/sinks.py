@@ -1,8 +1,8 @@
-"""Kafka to Kafka, and Kafka to PostgreSQL: headrace's sinks beside other ways to do that.
+"""From Kafka to each kind of sink: headrace beside other ways to do that.
 
-Every system writes the same topic from its start into a new topic or table, once to warm up and
-then once a round, in turn; after each run that must hold every event once, otherwise the system has
-no figures. Plain Spark has no upsert, so it has no figures there.
+Every system writes the same topic from its start into a new topic, table or index, once to warm up
+and then once a round, in turn; after each run that must hold every event once, otherwise the system
+has no figures.
 """
 
 from __future__ import annotations
@@ -10,20 +10,23 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from rich.console import Console
-from tests.integration.postgres_server import PostgresServer
 
 from bench import headrace_sinks, plain_spark_sinks
+from bench.bigquery_target import opened_stand_in
 from bench.cluster import Broker, fill, opened
 from bench.command import exit_code, show
 from bench.driver import Driver, Open
-from bench.peers import figures, jdbc_sink
+from bench.lake_target import opened_lake
+from bench.opensearch_target import opened_node
+from bench.peers import figures, jdbc_sink, kafka_connect
+from bench.peers.bulk_loader import open_bulk_loader
 from bench.peers.contest import (
     BROKER,
     HEAP_MB,
@@ -38,22 +41,13 @@ from bench.peers.contest import (
 from bench.peers.figures import Measurement, Run
 from bench.peers.java_program import locked_version
 from bench.setup import Setup
-from bench.sink_targets import (
-    DATABASE,
-    TableTarget,
-    Target,
-    TopicTarget,
-    check,
-    database_version,
-    opened_database,
-)
+from bench.sink_targets import DATABASE, Target, check, opened_database, opened_topics
 from headrace.runtime.java import Java, find_java
 
-TOPIC = "impressions"
-MESSAGES = 600_000
-QUICK_MESSAGES = 100_000
 ROUNDS = 3
 BATCHES = 5
+# Who commits by time: as many messages a commit as the others at 100,000 a second.
+MESSAGES_A_MS = 500
 UNITS = {
     "messages_per_second": "messages/s",
     "cpu_us_per_message": "us",
@@ -61,7 +55,27 @@ UNITS = {
     "database_cpu_us_per_message": "us",
     "peak_memory_mb": "MB",
 }
-Prepare = Callable[[Java], Open]
+Settings = Mapping[str, Mapping[str, str]]
+Opened = Callable[[Broker, Java], AbstractContextManager[Target]]
+
+
+@dataclass(frozen=True)
+class Sink:
+    """Where to the systems write.
+
+    Attributes:
+        opened: starts what it needs beside the broker.
+        messages: of its topic.
+        quick_messages: the same, of a quick run.
+        rivals: versions of what is measured beside headrace, by name.
+        settings: of its server, what is not its default.
+    """
+
+    opened: Opened
+    messages: int = 600_000
+    quick_messages: int = 100_000
+    rivals: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -70,44 +84,74 @@ class System:
 
     Attributes:
         prepare: fetches what it needs; what it gives starts the system. Is given the name of the
-            sink and PostgreSQL's URL. Raises JarError where something can't be had.
+            sink, and the tables ``[sinks]`` of a headrace.toml. Raises PeerMissingError or JarError
+            where something can't be had.
         guarantees: of delivery, by the sinks that it can write to.
         settings: what is not its default.
     """
 
-    prepare: Callable[[str, str, Java], Open]
+    prepare: Callable[[str, Settings, Java], Open]
     guarantees: Mapping[str, str]
-    settings: Mapping[str, str]
+    settings: Mapping[str, object] = field(default_factory=dict)
 
 
 def _headrace(*, with_step: bool) -> System:
-    def prepare(sink: str, url: str, _: Java) -> Open:
-        address = "" if sink == "kafka" else url
-        return partial(headrace_sinks.open_headrace, sink=sink, url=address, with_step=with_step)
+    def prepare(sink: str, settings: Settings, _: Java) -> Open:
+        return _open_headrace(sink, settings, with_step=with_step)
 
-    exactly = dict.fromkeys(("postgres-append", "postgres-upsert"), "exactly once")
-    return System(prepare, {"kafka": "at least once"} | exactly, {})
+    exactly = ("postgres-append", "postgres-upsert", "bigquery", "iceberg")
+    others = {"kafka": "at least once", "opensearch": "effectively once"}
+    return System(prepare, dict.fromkeys(exactly, "exactly once") | others)
 
 
-def _plain_spark(sink: str, url: str, java: Java) -> Open:
+def _delta(*, with_step: bool) -> System:
+    def prepare(_: str, settings: Settings, __: Java) -> Open:
+        return _open_headrace("delta", settings, with_step=with_step)
+
+    return System(prepare, {"iceberg": "exactly once"})
+
+
+def _open_headrace(sink: str, settings: Settings, *, with_step: bool) -> Open:
+    return partial(headrace_sinks.open_headrace, sink=sink, settings=settings, with_step=with_step)
+
+
+def _plain_spark(sink: str, settings: Settings, java: Java) -> Open:
     if sink == "kafka":
         return plain_spark_sinks.open_to_kafka
+    if sink == "opensearch":
+        return partial(plain_spark_sinks.open_to_opensearch, url=settings["opensearch"]["url"])
     driver = plain_spark_sinks.driver_jars(java)
+    url = settings["postgres"]["url"]
     return partial(plain_spark_sinks.open_to_postgres, url=url, jars=driver)
 
 
-def _jdbc_sink(sink: str, url: str, java: Java) -> Open:
+def _jdbc_sink(sink: str, settings: Settings, java: Java) -> Open:
     connect = jdbc_sink.prepare(java)
+    url = settings["postgres"]["url"]
     return partial(jdbc_sink.open_jdbc_sink, connect=connect, sink=sink, url=url)
+
+
+def _iceberg_sink(_: str, __: Settings, java: Java) -> Open:
+    return partial(kafka_connect.open_kafka_connect, connect=kafka_connect.prepare(java))
+
+
+def _bulk_loader(_: str, settings: Settings, __: Java) -> Open:
+    return partial(open_bulk_loader, url=settings["opensearch"]["url"])
 
 
 SYSTEMS = {
     "headrace-fused": _headrace(with_step=False),
     "headrace-spark-step": _headrace(with_step=True),
+    "headrace-delta-fused": _delta(with_step=False),
+    "headrace-delta-spark-step": _delta(with_step=True),
     "plain-spark": System(
         _plain_spark,
-        dict.fromkeys(("kafka", "postgres-append"), "at least once"),
-        plain_spark_sinks.TO_KAFKA | plain_spark_sinks.TO_POSTGRES,
+        {
+            "kafka": "at least once",
+            "postgres-append": "at least once",
+            "opensearch": "at least once; a document has its event's id",
+        },
+        plain_spark_sinks.SETTINGS,
     ),
     "kafka-connect-jdbc": System(
         _jdbc_sink,
@@ -117,54 +161,92 @@ SYSTEMS = {
         },
         jdbc_sink.SETTINGS,
     ),
+    "kafka-connect-iceberg": System(
+        _iceberg_sink, {"iceberg": "exactly once"}, kafka_connect.WORKER | kafka_connect.SETTINGS
+    ),
+    "bulk-loader": System(_bulk_loader, {"opensearch": "once; it reads no topic"}),
 }
-SINKS = tuple(headrace_sinks.SINKS)
+CONNECT = {"connect-runtime": locked_version("connect", "connect-runtime")}
+TO_POSTGRES = CONNECT | {
+    "debezium-connector-jdbc": locked_version("jdbc-sink", "debezium-connector-jdbc"),
+    "PostgreSQL's JDBC driver": locked_version("jdbc-sink", "postgresql"),
+}
+SINKS = {
+    "kafka": Sink(opened_topics),
+    "postgres-append": Sink(
+        partial(opened_database, is_keyed=False), rivals=TO_POSTGRES, settings=DATABASE
+    ),
+    "postgres-upsert": Sink(
+        partial(opened_database, is_keyed=True), rivals=TO_POSTGRES, settings=DATABASE
+    ),
+    "opensearch": Sink(opened_node, messages=400_000, quick_messages=50_000),
+    # With fewer, nearly all are in the first commit of Kafka Connect.
+    "iceberg": Sink(
+        opened_lake,
+        messages=2_000_000,
+        quick_messages=1_000_000,
+        rivals=CONNECT
+        | {"iceberg-kafka-connect": locked_version("iceberg", "iceberg-kafka-connect")},
+    ),
+    "bigquery": Sink(opened_stand_in, messages=200_000, quick_messages=20_000),
+}
 
 
 @dataclass(frozen=True)
 class Bench:
-    """One topic on one broker, and a database."""
+    """What a sink's systems read and write.
+
+    Attributes:
+        broker: of the topic.
+        java: the runtime of all.
+        sink: its name.
+        target: where to they write.
+        messages: in the topic.
+        console: where it is told.
+    """
 
     broker: Broker
-    database: PostgresServer
     java: Java
+    sink: str
+    target: Target
     messages: int
     console: Console
 
-    def run(self, sink: str, systems: Sequence[str], rounds: int) -> Findings:
-        """All systems that can write to a sink."""
+    def run(self, systems: Sequence[str], rounds: int) -> Findings:
+        """All systems that can write to the sink."""
         prepares = {
-            name: partial(SYSTEMS[name].prepare, sink, self.database.url)
+            name: partial(SYSTEMS[name].prepare, self.sink, self.target.settings)
             for name in systems
-            if sink in SYSTEMS[name].guarantees
+            if self.sink in SYSTEMS[name].guarantees
         }
         starts, missing = prepared(prepares, self.java, self.console)
         findings = Findings(missing=missing)
-        measure = partial(self._measure, self._target(sink))
-        Contest(self._setup(sink), THREADS, measure, findings, self.console).run(starts, rounds)
+        Contest(self._setup(), THREADS, self._measure, findings, self.console).run(starts, rounds)
         return findings
 
-    def _target(self, sink: str) -> Target:
-        if sink == "kafka":
-            return TopicTarget(self.broker, PARTITIONS)
-        return TableTarget(self.database, is_keyed=sink == "postgres-upsert")
-
-    def _setup(self, sink: str) -> Setup:
+    def _setup(self) -> Setup:
         return setup_for(
             self.broker,
             self.java,
-            f"sink-{sink}",
-            topic=TOPIC,
+            f"sink-{self.sink}",
+            topic=topic_of(self.messages),
             messages=self.messages,
             batch_records=self.messages // BATCHES,
+            commit_every_ms=self.messages // MESSAGES_A_MS,
         )
 
-    def _measure(self, target: Target, driver: Driver, out: Path) -> Measurement:
+    def _measure(self, driver: Driver, out: Path) -> Measurement:
+        target = self.target
         target.create(out.name)
         found = run_once(driver, out, self.messages, self.broker, target.database_pid)
         check(target, out.name, self.messages)
         target.remove(out.name)
         return Measurement(found, database_figures(found) if target.database_pid else {})
+
+
+def topic_of(messages: int) -> str:
+    """The topic with so many events."""
+    return f"impressions-{messages}"
 
 
 def database_figures(run: Run) -> dict[str, float]:
@@ -173,21 +255,24 @@ def database_figures(run: Run) -> dict[str, float]:
 
 
 def run(
-    sinks: Sequence[str], systems: Sequence[str], messages: int, rounds: int, console: Console
-) -> tuple[dict[str, Findings], str]:
-    """The whole benchmark: what was found by sink, and PostgreSQL's version."""
+    messages: Mapping[str, int], systems: Sequence[str], rounds: int, console: Console
+) -> Iterator[tuple[str, Findings, Mapping[str, str]]]:
+    """Yields each sink, once it is measured, with the versions of its server.
+
+    ``messages`` are those of each sink's topic.
+    """
     java = find_java(os.environ)
-    with ExitStack() as stack:
-        broker = stack.enter_context(opened(java, console, BROKER))
-        database = stack.enter_context(opened_database())
-        fill(broker, TOPIC, PARTITIONS, messages, console)
-        bench = Bench(broker, database, java, messages, console)
-        findings = {sink: bench.run(sink, systems, rounds) for sink in sinks}
-        return findings, database_version(database)
+    with opened(java, console, BROKER) as broker:
+        for count in dict.fromkeys(messages.values()):
+            fill(broker, topic_of(count), PARTITIONS, count, console)
+        for sink, count in messages.items():
+            with SINKS[sink].opened(broker, java) as target:
+                bench = Bench(broker, java, sink, target, count, console)
+                yield sink, bench.run(systems, rounds), target.versions
 
 
 def settings(
-    sink: str, messages: int, rounds: int, findings: Findings, version: str
+    sink: str, messages: int, rounds: int, findings: Findings, versions: Mapping[str, str]
 ) -> dict[str, object]:
     """What the figures of a sink were measured with, and why some are not there."""
     measured = dict.fromkeys(system for system, _ in findings.runs)
@@ -197,13 +282,8 @@ def settings(
         "partitions": PARTITIONS,
         "batch_records": messages // BATCHES,
         "heap_mb": HEAP_MB,
-        "database": DATABASE,
-        "rivals": {
-            "connect-runtime": locked_version("connect", "connect-runtime"),
-            "debezium-connector-jdbc": locked_version("jdbc-sink", "debezium-connector-jdbc"),
-            "PostgreSQL's JDBC driver": locked_version("jdbc-sink", "postgresql"),
-            "PostgreSQL": version,
-        },
+        "database": dict(SINKS[sink].settings),
+        "rivals": {**SINKS[sink].rivals, **versions},
         "guarantees": {name: SYSTEMS[name].guarantees[sink] for name in measured},
         "peers": {name: dict(SYSTEMS[name].settings) for name in measured},
         "without_figures": findings.without_figures("threads"),
@@ -212,33 +292,37 @@ def settings(
 
 def _arguments(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.sinks", description=__doc__)
-    parser.add_argument("--messages", type=int, default=MESSAGES, help=f"default {MESSAGES:,}")
+    parser.add_argument("--messages", type=int, help="default: each sink has its own number")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"default {ROUNDS}")
-    for option, choices in (("--sinks", SINKS), ("--systems", tuple(SYSTEMS))):
+    for option, choices in (("--sinks", SINKS), ("--systems", SYSTEMS)):
         parser.add_argument(
             option, nargs="+", choices=choices, default=list(choices), help="default: all of them"
         )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help=f"{QUICK_MESSAGES:,} events, one round, nothing kept: does it still run?",
+        help="few events, one round, nothing kept: does it still run?",
     )
     return parser.parse_args(given)
 
 
 def main(given: Sequence[str]) -> int:
-    """Runs, shows a table for each sink, keeps the results unless it was a quick run."""
+    """Runs; of each sink shows a table, and keeps the results unless it was a quick run."""
     chosen = _arguments(given)
-    messages, rounds = (QUICK_MESSAGES, 1) if chosen.quick else (chosen.messages, chosen.rounds)
+    numbers = {
+        name: sink.quick_messages if chosen.quick else sink.messages for name, sink in SINKS.items()
+    }
+    messages = {name: chosen.messages or numbers[name] for name in chosen.sinks}
+    rounds = 1 if chosen.quick else chosen.rounds
 
     def work(console: Console) -> int:
-        found, version = run(chosen.sinks, chosen.systems, messages, rounds, console)
-        for sink, findings in found.items():
+        is_whole = True
+        for sink, findings, versions in run(messages, chosen.systems, rounds, console):
             benchmark = f"sinks-{sink}"
             measured = figures.rows(benchmark, "threads", UNITS, findings.runs)
-            told = settings(sink, messages, rounds, findings, version)
+            told = settings(sink, messages[sink], rounds, findings, versions)
             show(console, benchmark, measured, None if chosen.quick else told, findings.failed)
-        is_whole = all(findings.runs and not findings.failed for findings in found.values())
+            is_whole = is_whole and bool(findings.runs) and not findings.failed
         return 0 if is_whole else 1
 
     return exit_code(work)

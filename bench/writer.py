@@ -160,14 +160,17 @@ def check(files: Sequence[Path], count: int) -> None:
     Raises:
         OutputWrongError: they do not hold ``count`` rows with as many event ids.
     """
+    if (held := event_ids(files)) != (count, count):
+        rows, distinct = held
+        raise OutputWrongError(f"{count} events gave {rows} rows with {distinct} event ids")
+
+
+def event_ids(files: Sequence[Path]) -> tuple[int, int]:
+    """How many rows files of Parquet hold, and how many event ids these have."""
     import polars as pl
 
     ids = pl.concat([pl.read_parquet(file, columns=["event_id"]) for file in files])
-    distinct = ids["event_id"].n_unique()
-    if (ids.height, distinct) != (count, count):
-        raise OutputWrongError(
-            f"{count} events gave {ids.height} rows with {distinct} distinct event ids"
-        )
+    return ids.height, ids["event_id"].n_unique()
 
 
 def rows(runs: Mapping[str, Sequence[Run]]) -> list[Row]:

@@ -168,6 +168,11 @@ class Worker:
         self._process = started(command)
         self._await(lambda: self._call("GET", "/connectors")[0] == HTTPStatus.OK)
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
     def add(self, name: str, config: dict[str, str]) -> None:
         """Starts a connector. Raises RuntimeError when the worker refuses."""
         self._await(lambda: self._is_created(name, config))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers.java_program import Program, peer_jars
-from bench.peers.programs import check_running, started
+from bench.peers.programs import check_running, end, started
 from headrace.runtime.java import Java
 from headrace.runtime.ports import LOOPBACK, is_free
 
@@ -49,12 +49,27 @@ class Node:
             "-baseHttpPort": self._port - 1,
         }
         arguments = (str(word) for pair in told.items() for word in pair)
-        self._process = started(program.command(home, heap_mb, *arguments))
+        command = program.command(home, heap_mb, *arguments)
+        self._process = started(command, log=home / "opensearch.log")
         self._await_ready()
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    @property
+    def url(self) -> str:
+        """Of its REST interface."""
+        return f"http://{LOOPBACK}:{self._port}"
 
     def check(self) -> None:
         """Raises RuntimeError when it has ended."""
         check_running(self._process)
+
+    def stop(self) -> None:
+        """Ends it."""
+        end(self._process)
 
     def client(self) -> Client:
         """A connection to it, for one thread."""
@@ -91,3 +106,7 @@ class Client:
             quoted = content[:1000].decode(errors="replace")
             raise RuntimeError(f"{method} {path}: {answer.status}: {quoted}")
         return json.loads(content)
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._connection.close()

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from headrace.runtime.process import child_environ
@@ -20,7 +20,10 @@ class PeerMissingError(RuntimeError):
 
 
 def started(
-    command: Sequence[str], pipe: int | None = None, folder: Path | None = None
+    command: Sequence[str],
+    pipe: int | None = None,
+    folder: Path | None = None,
+    log: Path | None = None,
 ) -> subprocess.Popen[str]:
     """Starts a program that ends when this process ends, or is asked to.
 
@@ -28,10 +31,13 @@ def started(
         command: its command line.
         pipe: what its input and output are; ``None``: this process's own.
         folder: its working directory; ``None``: this process's own.
+        log: where its output goes instead.
     """
-    process = subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, env=child_environ(), text=True, cwd=folder
-    )
+    with ExitStack() as files:
+        output = pipe if log is None else files.enter_context(log.open("a"))
+        process = subprocess.Popen(
+            command, stdin=pipe, stdout=output, env=child_environ(), text=True, cwd=folder
+        )
     atexit.register(end, process)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     return process

@@ -1,13 +1,23 @@
-"""What the benchmark of sinks counts, in a real topic and a real table."""
+"""What the benchmark of sinks counts, in a real topic, table and index."""
+
+from types import SimpleNamespace
 
 import psycopg
+import pyarrow as pa
 import pytest
+from bench import headrace_sinks, lake_target, opensearch_target
+from bench.bigquery_target import BigQueryTarget
 from bench.cluster import Broker
 from bench.driver import OutputWrongError
+from bench.opensearch_target import IndexTarget
+from bench.peers.opensearch import Client
 from bench.sink_targets import COLUMNS, TableTarget, TopicTarget, check
+from bench.writer import event_ids
 
 from headrace.kafka.client import client_config, connected_producer
 from headrace.settings.model import KafkaSettings
+from headrace.sinks.api import SinkContext
+from headrace.testing.sink_lab import batch
 
 EVENT = {
     "event_id": "a",
@@ -76,3 +86,59 @@ def test_records_of_a_topic_are_counted(broker, topic):
     sender.flush()
     assert target.event_ids(name) == (3, 2)
     target.remove(name)
+
+
+@pytest.fixture
+def index(opensearch):
+    return IndexTarget(SimpleNamespace(client=lambda: Client(opensearch.port)))
+
+
+def test_documents_of_an_index_are_counted_by_the_ids_of_their_events(
+    opensearch, index, monkeypatch
+):
+    monkeypatch.setattr(opensearch_target, "IDS_A_REQUEST", 2)
+    index.create("bench-round-1")
+    for number, event_id in enumerate("abcc"):
+        event = EVENT | {"event_id": event_id}
+        opensearch.call("PUT", f"bench-round-1/_create/{number}", event)
+    assert index.event_ids("bench-round-1") == (4, 3)
+    index.remove("bench-round-1")
+    index.create("bench-round-1")
+    check(index, "bench-round-1", 0)
+    index.remove("bench-round-1")
+
+
+def test_a_document_with_a_wrong_time_is_not_counted(opensearch, index):
+    index.create("bench-times")
+    late = EVENT | {"event_time": "2019-11-24T12:00:00Z"}
+    opensearch.call("PUT", "bench-times/_create/a", late)
+    assert index.event_ids("bench-times") == (0, 1)
+    index.remove("bench-times")
+
+
+def test_rows_of_bigquery_are_counted(bigquery):
+    target = BigQueryTarget(bigquery)
+    bigquery.query("CREATE TABLE bench_round_1 (event_id STRING, event_time TIMESTAMP)")
+    rows = "('a', '2019-11-24T10:00:00Z'), ('a', '2019-11-24T10:00:00Z')"
+    bigquery.query(f"INSERT INTO bench_round_1 VALUES {rows}, ('b', '2019-11-24T12:00:00Z')")
+    assert target.event_ids("bench-round-1") == (2, 2)
+    target.remove("bench-round-1")
+    assert target.database_pid
+
+
+def test_rows_of_an_iceberg_table_are_those_of_its_newest_snapshot(tmp_path):
+    time = pa.scalar(1_574_589_600_000_000, pa.timestamp("us", "UTC"))
+    columns = {"event_id": ["a", "b", "b"], "event_time": [time] * 3, "category": ["c"] * 3}
+    rows = pa.table(columns)
+    sink = headrace_sinks.iceberg_sink(None, tmp_path)
+    driver = sink.open(
+        SinkContext("p", str(tmp_path), {}, {}, event_time="event_time"), rows.schema
+    )
+    writer = driver.writers("task")
+    assert list(writer.write(rows)) == []
+    driver.commit(list(writer.close()), batch(0), 0)
+    uncommitted = driver.writers("other")
+    uncommitted.write(rows)
+    uncommitted.close()
+    driver.close(0)
+    assert event_ids(lake_target.files_of(tmp_path)) == (3, 2)
