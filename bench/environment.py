@@ -10,7 +10,7 @@ from bench.driver import SystemFailedError
 
 
 def python_of(home: Path, requirements: Path, *options: str) -> Path:
-    """The interpreter of an environment at ``home`` with these requirements; made anew for others.
+    """The interpreter of an environment at ``home`` with these requirements; recreated for others.
 
     ``options`` are pip's.
 

@@ -23,7 +23,7 @@ Offsets = dict[TopicPartition, int]
 def open_match(setup: Setup, *, queries: StandingQueries) -> WriteOnce:
     """Starts Spark; the function returned matches the whole topic with the registered queries.
 
-    Queries are read anew in each run: its pipeline has the name of the run.
+    Queries are read again in each run: its pipeline has the name of the run.
     """
     return open_pipelines(setup, "match", partial(_pipeline, setup, queries=queries))
 

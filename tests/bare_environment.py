@@ -1,6 +1,6 @@
 """Environments with headrace from its wheel and nothing but what an extra of it requires.
 
-Fetching every extra anew would take minutes and a network. So the wheel is built and installed by
+Fetching every extra again would take minutes and a network. So the wheel is built and installed by
 pip into an empty environment, which the others link it from; each distribution that it requires for
 the extra, and what that one requires in turn, is linked from the environment of the tests. Whatever
 is not required cannot be imported there.

@@ -29,7 +29,7 @@ def tell_files_with_spark(items: list[pytest.Item], folder: Path) -> None:
 class SchedulingByKind(LoadFileScheduling):
     """Half of the processes run files with Spark, one runs units, the others what is left.
 
-    Each process that starts a Spark compiles its code anew, which takes minutes of CPU time in all
+    Each process that starts a Spark compiles its code again, which takes minutes of CPU time in all
     of them. Units compute while other tests wait for servers. Whoever has no files of its kind left
     takes those of others.
     """

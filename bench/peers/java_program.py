@@ -34,7 +34,7 @@ def locked_version(group: str, name: str) -> str:
 
 
 def compiled(name: str, class_path: Sequence[Path], java: Java) -> Path:
-    """The classes of ``java/<name>``, compiled anew.
+    """The classes of ``java/<name>``, compiled again.
 
     Raises:
         PeerMissingError: there is no compiler, or the sources do not fit the class path.

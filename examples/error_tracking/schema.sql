@@ -1,5 +1,5 @@
 -- The database of the service before: who pays, what they run, and the rows of its offline files.
--- In a schema of its own, begun anew each time; headrace keeps its two tables in it as well.
+-- In a schema of its own, started over each time; headrace keeps its two tables in it as well.
 DROP SCHEMA IF EXISTS error_tracking CASCADE;
 CREATE SCHEMA error_tracking;
 SET search_path = error_tracking;

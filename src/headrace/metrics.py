@@ -181,7 +181,7 @@ WORKER_METRICS = (
     Metric(
         "retried",
         "attempts",
-        "attempts that will be made again",
+        "attempts that will be retried",
         "rising with `failed`: they are retried; without an end: more attempts will not help",
         is_counter=True,
     ),
@@ -398,7 +398,7 @@ MIRROR_METRICS = (
     Metric(
         "restarts",
         "restarts",
-        "times that the instance gave its transaction up and began anew from what is committed",
+        "times that the instance gave its transaction up and started over from what is committed",
         "rising: the log says why; a few with each deploy or election are normal",
         is_counter=True,
     ),
@@ -464,7 +464,7 @@ MERGER_METRICS = (
     Metric(
         "restarts",
         "restarts",
-        "times that the instance gave its transaction up and began anew from what is committed",
+        "times that the instance gave its transaction up and started over from what is committed",
         "rising: the log says why; a few with each deploy or election are normal",
         is_counter=True,
     ),

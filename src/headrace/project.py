@@ -117,7 +117,7 @@ class Project:
     ) -> RegisteredQuery:
         """Registers a standing query, and returns it once Kafka has it.
 
-        A live query with the same id and text is renewed: its time to live begins anew. A service
+        A live query with the same id and text is renewed: its time to live starts over. A service
         that calls this from time to time keeps its query alive.
 
         Args:

@@ -32,7 +32,7 @@ PARTITIONS = 4
 QUEUE_BYTES = 512 * 1024
 FEW_MB = 64
 LONG_ROUNDS = 4
-REMADE = "the topic was deleted and made again"
+REMADE = "the topic was deleted and recreated"
 BROKER = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",

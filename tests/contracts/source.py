@@ -269,14 +269,14 @@ class SourceContract:
         assert rows == [0, 2, 3]
         assert (report.records, report.replays_skipped, report.position) == (3, 1, 4)
 
-    @pytest.mark.parametrize("elsewhere", ["another topic", "another partition", "made anew"])
+    @pytest.mark.parametrize("elsewhere", ["another topic", "another partition", "recreated"])
     def test_a_copy_of_a_replayed_record_is_for_all(self, lab, topic, tmp_path, elsewhere):
         replayed_to = {
             "another topic": PartitionId(TopicPartition(f"{topic}-raw", 0), "id"),
             "another partition": PartitionId(
                 TopicPartition(topic, 1), lab.cluster.live(topic).topic_id
             ),
-            "made anew": PartitionId(TopicPartition(topic, 0), "id of before"),
+            "recreated": PartitionId(TopicPartition(topic, 0), "id of before"),
         }
         lab.append(topic, 0, [event(0)], (addressees(["others"], replayed_to[elsewhere]),))
         lab.replay(topic, 0, event(1), "numbers")

@@ -266,7 +266,7 @@ def given_up(partition, history, rng, position, ahead_us):
 def disturbed(partition, history, rng, ahead_us=0):
     """Batches between crashes, lost indexes, two machines, restores, and batches given up.
 
-    Those that were given up had another class, and were planned anew or repeated.
+    Those that were given up had another class, and were planned again or repeated.
     """
     committed, backup, restores = [], None, 1
     position = JoinPosition(0, 0, 0, 0)
@@ -293,7 +293,7 @@ def disturbed(partition, history, rng, ahead_us=0):
             restores -= 1
             partition.restore()
             position, committed = backup
-            ends = history.positions(rng, position, ahead_us)  # planned anew: other ends
+            ends = history.positions(rng, position, ahead_us)  # planned again: other ends
     return committed
 
 

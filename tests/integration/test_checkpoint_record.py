@@ -101,7 +101,7 @@ def test_two_sources_that_change_places_are_named_and_go_on_after_the_remedy(
 
 @pytest.fixture
 def recorded(spark, monkeypatch):
-    """``recorded(step)``: the operators of a step after a source, which is built anew each time."""
+    """``recorded(step)``: the operators of a step after a source, which is built each time."""
     monkeypatch.setattr("headrace.pipelines.query_plan.source_name", lambda _, topic: topic)
     pipeline = Pipeline("p", source=Topic("rate"), sink=Lake("p"))
 

@@ -302,7 +302,7 @@ def test_a_stream_from_the_latest_begins_with_an_id_to_resume_at(service):
         assert [count for _, count in counts(stream, 1)] == [2]
 
 
-def test_a_stream_ends_when_its_id_is_registered_anew(service):
+def test_a_stream_ends_when_its_id_is_registered_again(service):
     service.register(id="ending")
     with service.stream("ending") as stream:
         next(stream)

@@ -305,7 +305,7 @@ def test_a_topic_that_was_made_again_is_unknown_until_it_is_accepted(spark, link
     make_topic(linked.other, linked.name, PARTITIONS)
     linked.write(linked.other, linked.name, [100, 101])
     count = linked.counted(spark, "waw")
-    assert "made again" in count.unknown[0]
+    assert "recreated" in count.unknown[0]
     for number in range(PARTITIONS):
         accept_loss(linked.project.settings, linked.mirror, TopicPartition(linked.name, number))
     linked.mirror_all()
@@ -321,7 +321,7 @@ def test_what_was_accepted_of_a_topic_before_it_was_made_again_counts_no_more(sp
     accept_loss(linked.project.settings, linked.mirror, partition, to=3)
     linked.mirror_all()
     assert linked.windows(spark, "waw")[0].fates == {Fate.OUT: 3, Fate.LEFT_OUT: 3}
-    delete_topic(linked.own, linked.copy)  # to copy everything anew
+    delete_topic(linked.own, linked.copy)  # to copy everything again
     make_topic(linked.own, linked.copy, PARTITIONS)
     linked.mirror_all()
     assert linked.windows(spark, "waw")[0].fates == {Fate.OUT: 6}

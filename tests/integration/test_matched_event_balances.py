@@ -450,7 +450,7 @@ def test_events_that_are_deleted_while_it_reads_are_not_too_many(project, monkey
 def test_matched_events_that_are_made_again_begin_anew(project):
     begun(project)
     project.make_again(project.queries.matched_events_topic)
-    assert "was made again" in project.balance().unknown
+    assert "was recreated" in project.balance().unknown
     project.begin()
     assert "no event was looked at" in project.balance().unknown
     project.send(8)
@@ -492,7 +492,7 @@ def test_positions_of_different_queries_are_unknown(project):
 def test_a_topic_of_queries_that_was_made_again_is_unknown(project):
     begun(project)
     project.make_again(project.queries.queries_topic)
-    assert "was made again" in project.balance().unknown
+    assert "was recreated" in project.balance().unknown
 
 
 def test_queries_that_were_left_out_are_not_missing(project, monkeypatch):

@@ -347,7 +347,7 @@ def test_a_topic_that_was_made_again_is_refused(plan, began_ms):
     with Running(merged) as running:
         running.until(lambda status: status.refused)
         [refusal] = running.instance.progress.refused.values()
-    assert "deleted and made again" in str(refusal)
+    assert "deleted and recreated" in str(refusal)
 
 
 def test_without_positions_a_target_with_records_is_refused(plan, began_ms):

@@ -493,7 +493,7 @@ def test_a_restored_table_gets_each_row_back_once(flow):
     DeltaTable(table).restore(second)
     outcome = flow.run(pipeline)["fused"]
     times = f"--from {ALL.start.isoformat()} --to {ALL.end.isoformat()}"
-    assert "--to table` (state of stateful steps begins anew). What was" in outcome.reason
+    assert "--to table` (state of stateful steps starts over). What was" in outcome.reason
     assert f"`headrace reprocess fused {times}`" in outcome.reason
     flow.reset(pipeline, "table")
     assert changed(again(flow, pipeline)) == (100, 0, 200)

@@ -575,9 +575,9 @@ def test_a_table_that_was_made_again_is_refused(database):
     driver.commit(written(driver, row(1)), batch(0), 0)
     pieces = written(driver, row(2))
     found.execute(f"DROP TABLE clicks; {CLICKS}")
-    with pytest.raises(TableMismatchError, match="made again"):
+    with pytest.raises(TableMismatchError, match="recreated"):
         driver.positions.versions(["app"])
-    with pytest.raises(TableMismatchError, match="made again"):
+    with pytest.raises(TableMismatchError, match="recreated"):
         driver.commit(pieces, batch(1), 0)
     found.execute("UPDATE headrace.positions SET target_oid = NULL")
     driver.commit(written(driver, row(2)), batch(1), 0)

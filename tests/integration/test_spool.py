@@ -118,7 +118,7 @@ def test_nothing_overtakes_what_waits_behind_a_rejected_record(config, create, s
 
 
 def test_a_record_too_large_for_its_topic_is_quarantined_alone(config, create, spool):
-    """The topic takes less than what is declared here: batches are rejected too, and come anew."""
+    """The topic takes less than what is declared here: batches are rejected too, and come again."""
     live = create(config={"max.message.bytes": "3000"})
     for number in range(80):
         text = secrets.token_hex(2500 if number == 40 else 200)

@@ -59,7 +59,7 @@ class EmittingQueries:
             )
         now = self._end()
         if now is None or now.topic_id != last.registry.topic_id:
-            raise UnknownBalanceError(f"topic {self._reader.registry} was made again")
+            raise UnknownBalanceError(f"topic {self._reader.registry} was recreated")
         # Kafka may have deleted records of queries that were renewed since: then the queries of now
         # may be the same.
         for point in (last.registry, now):

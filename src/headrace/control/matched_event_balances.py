@@ -177,7 +177,7 @@ class _Comparison:
             if at.topic_id != live[name].topic_id:
                 continue
             if target not in live or at.target_id != live[target].topic_id:
-                raise UnknownBalanceError(f"topic {target} was made again")
+                raise UnknownBalanceError(f"topic {target} was recreated")
             positions[source] = at
         return positions
 

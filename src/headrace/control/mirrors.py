@@ -180,7 +180,7 @@ class AcceptedLoss:
         partition: of the source, as ``topic/partition``.
         next_offset: the next one to mirror, before.
         accepted_offset: the next one to mirror now.
-        lost: offsets that are left out; ``None``: it is not known, since the topic was made again.
+        lost: offsets that are left out; ``None``: it is not known, since the topic was recreated.
     """
 
     partition: str

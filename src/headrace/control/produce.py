@@ -196,7 +196,7 @@ def read_lines(file: int, stop: threading.Event) -> Iterator[bytes | None]:
     # select() takes no file descriptor above 1,023.
     poll = select.poll()
     poll.register(file, select.POLLIN)
-    line = bytearray()  # appended to: joining chunks anew for each would be quadratic
+    line = bytearray()  # appended to: joining chunks again for each would be quadratic
     while not stop.is_set():
         if not poll.poll(1_000 * _WAIT_SECONDS):
             yield None

@@ -28,7 +28,7 @@ from headrace.queries.records.snapshots import (
 # An instance writes its position every 5 s. Where it writes a snapshot of every open window first,
 # there are as many records between two positions as there are windows.
 _MAX_LOOK_OFFSETS = 20_000_000
-_CATCHING_UP = "an instance that has begun anew takes records that its windows have already"
+_CATCHING_UP = "an instance that has started over takes records that its windows have already"
 
 
 @dataclass(frozen=True)

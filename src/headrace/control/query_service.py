@@ -44,7 +44,7 @@ MAX_SCANNED_RECORDS = 200_000
 
 _SILENCE_SECONDS = 10.0  # reading fails if no record comes for this time
 _OFFSETS_SECONDS = 0.5  # offsets that are older than this are fetched again
-# While there are no results, a cursor checks at this interval whether the id is registered anew.
+# While there are no results, a cursor checks at this interval whether the id is registered again.
 _REGISTRATION_SECONDS = 15.0
 # Reading ends with the page: records that were fetched beyond it are discarded.
 _READING = {
@@ -208,7 +208,7 @@ class TopicCursor:
         self._topic_id = known.topic_id or self._topic_id
         if self._position > offsets.end:
             return ResultPage((), self._position, is_end=True)
-        if self._is_registered_anew(is_end=self._position == offsets.end):
+        if self._is_registered_again(is_end=self._position == offsets.end):
             return ResultPage((), self._position, is_end=True, is_over=True)
         # Retention may have deleted the records at the position.
         begin = max(self._position, offsets.start)
@@ -238,7 +238,7 @@ class TopicCursor:
         is_cut = newest.is_cut or begin > known.start or len(counting) > limit
         return ResultList([msgspec.json.encode(result) for result in counting[-limit:]], is_cut)
 
-    def _is_registered_anew(self, *, is_end: bool) -> bool:
+    def _is_registered_again(self, *, is_end: bool) -> bool:
         """Returns whether the id belongs to another registration now; checked every 15 seconds.
 
         Before the end there may be results of this one, which are read unless the topic changed.
@@ -254,7 +254,7 @@ class TopicCursor:
         self._position, self._moved_at = position, time.monotonic()
 
     def _known(self) -> ResultRange:
-        """Returns the partition's offsets, asked for anew if they end before the position."""
+        """Returns the partition's offsets, asked for again if they end before the position."""
         known = self._reader.known(self._partition)
         if self._position > known.offsets.end:
             known = self._reader.known(self._partition, asked_since=self._moved_at)

@@ -1,6 +1,6 @@
 """Checks that topics keep records for as long as a pipeline remembers them.
 
-What a pipeline remembers is in its checkpoint. When the checkpoint is lost, or begins anew after a
+What a pipeline remembers is in its checkpoint. When the checkpoint is lost, or starts over after a
 change of the declaration, the state is filled by reading the topic again, and what retention has
 removed by then can't be remembered: clicks come out as unmatched, and duplicates are kept.
 
@@ -95,7 +95,7 @@ def _fault(pipeline: Pipeline, horizon: Horizon, retention: timedelta) -> Iterat
     if length > retention:
         yield Fault(
             f"pipeline {pipeline.name!r}: {what} is longer than topic {topic.name!r} keeps records,"
-            f" {retention}: a checkpoint that begins anew could not read again what it must know",
+            f" {retention}: a checkpoint that starts over could not read again what it must know",
             f"a retention of at least {length} of the topic, or a shorter time",
         )
 

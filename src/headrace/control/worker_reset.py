@@ -1,4 +1,4 @@
-"""Offsets of a worker set anew: it begins with other records than those that come next."""
+"""Offsets of a worker set again: it begins with other records than those that come next."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The position is an offset that is committed at the target, for the partition of its topic: all
 records of the source before it are there. It goes with that topic: a source that is deleted takes
-no offset with it, and a target's topic that is made again is filled again. Where no offset is
+no offset with it, and a target's topic that is recreated is filled again. Where no offset is
 committed, as after a week without an instance, all that the source has is to be sent, but for what
 the target has.
 
@@ -186,7 +186,7 @@ def _loss(
     name = source.path
     where = (route.dispatcher, route.target_site, name, at.offset)
     if at.topic_id not in {"", topic_id}:
-        return DispatcherLossError(*where, first, "the topic was deleted and made again")
+        return DispatcherLossError(*where, first, "the topic was deleted and recreated")
     if at.offset < first:
         gone = f"{first - at.offset} offsets are gone, {at.offset} to {first - 1}"
         return DispatcherLossError(*where, first, f"{gone}: retention or an operator deleted them")

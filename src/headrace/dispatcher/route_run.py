@@ -300,14 +300,14 @@ class RouteRun:
     def _check_claim(self, running: _Running) -> None:
         """Raises where the positions at the target are not the ones that this instance committed.
 
-        Another instance that has begun has read what this one had sent. A topic that was made again
+        Another instance that has begun has read what this one had sent. A topic that was recreated
         has none.
         """
         route = self._route
         known = committed_positions(route, running.positions)
         target = live_topic(route, route.target_site)
         if target.topic_id != running.target_id or known.keys() != running.positions.keys():
-            raise SourceChangedError(f"topic {route.target_topic} was deleted and made again")
+            raise SourceChangedError(f"topic {route.target_topic} was deleted and recreated")
         for at in known.values():
             if at.instance != self._instance:
                 raise DispatcherRunningError(route.dispatcher, route.target_site, at.instance)
@@ -319,7 +319,7 @@ class RouteRun:
         topic_ids = {at.topic_id for at in running.positions.values()}
         topic = live_topic(route, route.source_site)
         if {topic.topic_id} != topic_ids:
-            raise SourceChangedError(f"topic {route.topic} was deleted and made again")
+            raise SourceChangedError(f"topic {route.topic} was deleted and recreated")
         if topic.partitions > len(running.positions):
             starts = self._refused_records.left_out_of(find_starts(route))
             self._note_refused(starts)

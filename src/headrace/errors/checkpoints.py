@@ -57,7 +57,7 @@ class CheckpointLostError(RefusedError):
         if self.in_table:
             return (
                 f"To go on exactly where the table stands: {reset} --to table` (state of stateful "
-                "steps begins anew). A checkpoint from a backup is compared with the table first."
+                "steps starts over). A checkpoint from a backup is compared with the table first."
             )
         return (
             f"The table has nothing of it. To read all that the topics hold: {reset} --to "
@@ -82,7 +82,7 @@ class CheckpointBehindTableError(RefusedError):
             "The checkpoint is an older copy, has lost files, or another driver runs the pipeline. "
             "To go on exactly where the table stands: "
             f"`headrace checkpoint reset {self.pipeline} --to table` (state of stateful steps "
-            "begins anew)."
+            "starts over)."
         )
 
 
@@ -109,7 +109,7 @@ class TableBehindCheckpointError(RefusedError):
         if self.in_table:
             return (
                 "The table is an older copy, or was restored. To write again what it lacks: "
-                f"{reset} --to table` (state of stateful steps begins anew).{self._then}"
+                f"{reset} --to table` (state of stateful steps starts over).{self._then}"
             )
         return (
             "The table was deleted, or is another one. Restore it; or let all that the topics hold "

@@ -152,7 +152,7 @@ class MirrorLossError(MirrorRefusedError):
     def _ways_on(self) -> str:
         return (
             "To go on with what the source has: "
-            f"`headrace mirror accept {self.mirror} {self.partition}`. To copy everything anew: "
+            f"`headrace mirror accept {self.mirror} {self.partition}`. To copy everything again: "
             "delete the copy, `headrace apply`, and run the mirror."
         )
 

@@ -64,7 +64,7 @@ class ReferenceRecreatedError(RefusedError):
     @property
     def remedy(self) -> str:
         return (
-            "What the batch was to look up is gone. To plan it anew, with the topic as it is now: "
+            "What the batch was to look up is gone. To plan it again, with the topic as it is now: "
             f"`headrace checkpoint reset {self.pipeline} --to table`."
         )
 

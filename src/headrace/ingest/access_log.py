@@ -31,7 +31,7 @@ class AccessLog:
     where public keys stand.
 
     A line that can't be written is left out with a warning in the project's log: no request fails
-    for it. The file may be renamed or removed at any time; the next line makes it anew.
+    for it. The file may be renamed or removed at any time; the next line creates it again.
     """
 
     def __init__(

@@ -79,7 +79,7 @@ _TOKENS_AWAY = "Failed to acquire"  # so librdkafka begins where a server of tok
 
 @dataclass(frozen=True, slots=True)
 class LiveTopic:
-    """A topic as the broker has it. ``topic_id`` changes when it is deleted and made again.
+    """A topic as the broker has it. ``topic_id`` changes when it is deleted and recreated.
 
     ``leaderless`` are the numbers of partitions that no broker leads now.
     """

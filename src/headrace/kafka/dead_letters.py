@@ -187,7 +187,7 @@ def dead_letter_record(
         ours["attempts"] = str(letter.attempts)
         ours["first-failure"] = str(letter.first_failure_ms)
     headers = tuple((OWN_PREFIX + name, header_text(value)) for name, value in ours.items())
-    # Copied from another partition, the record begins anew: its replays there do not count here.
+    # Copied from another partition, the record starts over: its replays there do not count here.
     keep = REPLAYS if was_replayed_to(PartitionId(origin, topic_id), letter.headers) else ""
     theirs = foreign_headers(letter.headers, keep=keep)
     return ProducerRecord(

@@ -121,7 +121,7 @@ def _committed(
         raise BrokerUnreachableError(config["bootstrap.servers"], error.args[0].str()) from error
     for offset in answer:
         if offset.error is not None:
-            # Taken for "nothing is committed", it would let the group begin anew.
+            # Taken for "nothing is committed", it would let the group start over.
             if meaning(offset.error) in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
                 raise BrokerUnreachableError(config["bootstrap.servers"], offset.error.str())
             raise KafkaException(offset.error)

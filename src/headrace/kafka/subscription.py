@@ -168,7 +168,7 @@ class Subscription:
         while len(taken) < max_records:
             self._moved.clear()
             message = self._consumer.poll(0 if taken else seconds)
-            if self._moved:  # a partition that moved begins anew at its committed offset, if here
+            if self._moved:  # a partition that moved starts over at its committed offset, if here
                 taken = [message for message in taken if _partition(message) not in self._moved]
             if message is None or self._closing:
                 break
@@ -233,7 +233,7 @@ class Subscription:
         """Returns whether a request to join is on its way.
 
         A new member asks twice: it is given an id first, and the group then waits for it for a
-        session. The second answer comes when all members have joined anew, and no other comes
+        session. The second answer comes when all members have joined again, and no other comes
         before it on this connection.
         """
         if not self._consumer.memberid():

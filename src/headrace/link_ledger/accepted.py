@@ -28,7 +28,7 @@ class AcceptedRange:
         accepted: when.
         reason: what had happened, as a sentence.
         target_end: the end of the target's partition then, where offsets of the source mean other
-            records since: the topic was made again, or its log was truncated. ``None``: they do
+            records since: the topic was recreated, or its log was truncated. ``None``: they do
             not.
         time_ms: of a merger, the time up to which the target was written.
     """
@@ -62,7 +62,7 @@ def in_force(
     topic_ids: Mapping[TopicPartition, str],
     target_ids: Mapping[int, str],
 ) -> list[AcceptedRange]:
-    """Returns the ranges whose offsets mean what they meant: none of topics made again since.
+    """Returns the ranges whose offsets mean what they meant: none of topics recreated since.
 
     Of a partition whose offsets were used once more, only those since then, that one first.
 

@@ -120,7 +120,7 @@ class _Counting:
         positions: Mapping[TopicPartition, InputPosition | None],
         led: Mapping[TopicPartition, str],
     ) -> None:
-        """Notes topics that were made again: their offsets are others than those of positions.
+        """Notes topics that were recreated: their offsets are others than those of positions.
 
         Brokers remove the offsets of a topic that is deleted; each position names all topics.
         """
@@ -130,7 +130,7 @@ class _Counting:
                 known[TopicPartition(topic, source.partition)] = topic_id
         for source, topic_id in known.items():
             if led.get(source, topic_id) != topic_id:
-                reason = f"{source.path} was deleted and made again, and is not merged on"
+                reason = f"{source.path} was deleted and recreated, and is not merged on"
                 self._unknown.note(source, reason)
 
     def _from_ms(self, ranges: Collection[OffsetRange]) -> dict[int, int]:

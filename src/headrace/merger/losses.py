@@ -94,7 +94,7 @@ def _without_position(
     log: Log,
     written_to_ms: int | None,
 ) -> SourceLoss | None:
-    """Returns the loss of an input whose position is gone; an empty output is begun anew."""
+    """Returns the loss of an input whose position is gone; an empty output is started over."""
     if written_to_ms is None:
         return None
     offset = offsets_since(plan.config, [source], written_to_ms).get(source, log.end)
@@ -102,7 +102,7 @@ def _without_position(
     reason = (
         f"no position is committed, and {plan.target} has records up to {time}: the group had no "
         "instance for longer than brokers keep offsets, its offsets were deleted, or the topic was "
-        "made again. What the source has of that time, and later, would be merged"
+        "recreated. What the source has of that time, and later, would be merged"
     )
     return SourceLoss(source, log.first, InputPosition(offset, offset, topics=start.topics), reason)
 
@@ -120,7 +120,7 @@ def _loss(
     """
     if topic_id not in {None, log.topic_id}:
         anew = InputPosition(log.first, log.first, topics=start.topics)
-        return SourceLoss(source, start.offset, anew, "the topic was deleted and made again")
+        return SourceLoss(source, start.offset, anew, "the topic was deleted and recreated")
     if cut is not None or start.read_to > log.end:
         at = log.end if cut is None else min(cut, log.end)
         # What was read before the cut, and waits, is there; what is after it is new.

@@ -207,7 +207,7 @@ class Merging:
             TransactionFencedError: if another instance has the partitions, or the transaction took
                 longer than ten seconds.
             RejectedBatchError: if the target has refused records.
-            SourceChangedError: if a topic was deleted or made again since its records were read.
+            SourceChangedError: if a topic was deleted or recreated since its records were read.
             AuthorizationError: if an ACL is missing.
             SinkError: if the target takes no records of a topic.
             BrokerUnreachableError: if the brokers do not answer.
@@ -233,7 +233,7 @@ class Merging:
         """Looks for topics that were deleted: of an idle one, the client may not be told.
 
         Raises:
-            SourceChangedError: if one was deleted or made again.
+            SourceChangedError: if one was deleted or recreated.
             AuthorizationError: if an ACL is missing.
             BrokerUnreachableError: if the brokers do not answer.
         """

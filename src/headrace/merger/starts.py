@@ -113,7 +113,7 @@ def _positions(
     known: Mapping[TopicPartition, InputPosition | None],
     logs: Mapping[TopicPartition, Log],
 ) -> OutputPosition:
-    """Returns where inputs of an output go on; one of which nothing is committed begins anew."""
+    """Returns where inputs of an output go on; one of which nothing is committed starts over."""
     inputs = plan.inputs_of(output)
     topics = {source.topic: logs[source].topic_id for source in inputs}
     return tuple(

@@ -49,7 +49,7 @@ class Position:
         topic_id: of the topic that the offset is one of; empty: not known.
         copied_to: the offset after the last record that was copied; at most ``offset``.
         epoch: of the leader that gave that record; -1: not known.
-        is_committed: whether the target knows it; if not, nothing tells a topic that is made again
+        is_committed: whether the target knows it; if not, nothing tells a topic that is recreated
             from this one.
     """
 

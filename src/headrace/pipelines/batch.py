@@ -142,7 +142,7 @@ class BatchCommitter:
         self._derived = derived
         self._on_batch = on_batch
         self._limit = LimitCheck(pipeline)
-        # Made anew at each start of the query: it reads again which letters others have written.
+        # Recreated at each start of the query: it reads again which letters others have written.
         self._dead = DeadLetterWriter(client, pipeline.name, pipeline.version)
         self.failure: Exception | None = None
 

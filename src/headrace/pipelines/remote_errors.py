@@ -19,7 +19,7 @@ _MARK = "HEADRACE_ERROR "
 
 
 class RemoteError(Exception):
-    """An error whose text is that of ``error``, and from which ``error`` can be made again."""
+    """An error whose text is that of ``error``, and from which ``error`` can be recreated."""
 
     def __init__(self, error: HeadraceError) -> None:
         super().__init__(f"{error}\n{_MARK}{_encoded(error)}")

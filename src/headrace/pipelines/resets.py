@@ -89,8 +89,8 @@ class Resets:
             sink: open for the pipeline.
 
         Raises:
-            NothingCommittedError: if the sink records no positions of a topic: the topic was made
-                again, or the pipeline did not read it before.
+            NothingCommittedError: if the sink records no positions of a topic: the topic was
+                recreated, or the pipeline did not read it before.
             RetentionPassedError: if records after the positions are gone.
             SinkError: if another driver has committed meanwhile.
         """

@@ -72,7 +72,7 @@ class RunFigures:
     def take_reports(self, query: StreamingQuery) -> None:
         """Counts what Spark reports of batches, of each once.
 
-        The fused path has nothing that drops rows. Spark makes a report anew at each call, which
+        The fused path has nothing that drops rows. Spark makes a report again at each call, which
         costs the driver a millisecond; it keeps a hundred, and is asked for all only when the
         newest is not the next.
         """

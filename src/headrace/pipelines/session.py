@@ -134,7 +134,7 @@ def _children() -> frozenset[int]:
 def spark_home(folder: Path) -> Path:
     """Spark without its zip of pyspark, so that Python workers take the installed one.
 
-    Every worker process would compile the zip's modules anew: 1.1 CPU seconds a start instead of
+    Every worker process would compile the zip's modules again: 1.1 CPU seconds a start instead of
     0.3, and a query starts half a dozen.
     """
     import pyspark

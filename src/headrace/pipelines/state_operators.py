@@ -64,7 +64,7 @@ def has_state(node: Any) -> bool:
     name = node.nodeName()
     if name != "Join":
         return name not in _ROW_BY_ROW
-    # A join with a table that is no stream looks its rows up anew in each batch.
+    # A join with a table that is no stream looks its rows up again in each batch.
     return bool(node.left().isStreaming() and node.right().isStreaming())
 
 

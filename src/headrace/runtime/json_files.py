@@ -48,7 +48,7 @@ def _replace(path: Path, value: object, *, sync: bool) -> None:
 
 
 def read_json(path: Path, convert: Callable[[Any], T]) -> T | None:
-    """Returns what ``convert`` makes of a file that can be written anew.
+    """Returns what ``convert`` makes of a file that can be written again.
 
     Returns:
         None if there is no such file, or if it is not what :func:`write_json` wrote: a warning is

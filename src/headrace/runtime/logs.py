@@ -41,7 +41,7 @@ _SUBJECT: ContextVar[Subject | None] = ContextVar("subject", default=None)
 def logging_about(subject: Subject) -> Iterator[None]:
     """Names ``subject`` in every line that is logged in this context.
 
-    Threads and processes begin without one: name it anew where they begin.
+    Threads and processes begin without one: name it again where they begin.
     """
     token = _SUBJECT.set(subject)
     try:
@@ -60,7 +60,7 @@ def log_to(
 ) -> None:
     """Sends what headrace logs in this process from INFO on to a file, to stderr, or to both.
 
-    What was set up by an earlier call is replaced. A file that is renamed or removed is made anew.
+    What was set up by an earlier call is replaced. A file that is renamed or removed is recreated.
     A line that can't be written to the file goes to standard error, and raises nothing.
 
     Args:

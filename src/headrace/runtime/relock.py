@@ -51,7 +51,7 @@ ROOTS = {
 
 
 def write_lock(java: Java, lock: Path = LOCK, roots: Mapping[str, Roots] = ROOTS) -> None:
-    """Resolves every group of ``roots`` anew and replaces the lock.
+    """Resolves every group of ``roots`` again and replaces the lock.
 
     Raises:
         JarError: if a root or something it depends on could not be had.

@@ -458,7 +458,7 @@ class SinkDriver(abc.ABC):
 
     @abc.abstractmethod
     def close(self, max_wait_seconds: float) -> None:
-        """Called once, at the end of the pipeline or when it is opened anew.
+        """Called once, at the end of the pipeline or when it is opened again.
 
         Args:
             max_wait_seconds: how long what is still due beside the batches may take.

@@ -152,7 +152,7 @@ class TransferProgress:
         moved: records that were committed.
         partitions: those of the target that it moves records to.
         refused: those that can't be moved on, and why.
-        restarts: how often it began anew from what is committed.
+        restarts: how often it started over from what is committed.
         unreachable: why a site did not answer when it was asked last; empty: it did.
         hanging: offsets of the target at which transactions have been open for half a minute.
     """
@@ -259,7 +259,7 @@ class TransferInstance(Generic[Start]):
             self._check_topics()
 
     def _refuse(self, error: TransferRecordError) -> None:
-        """Leaves the partition of a record out, and begins anew with the others."""
+        """Leaves the partition of a record out, and starts over with the others."""
         source = TopicPartition(*error.source)
         self._refused_records.add(self._transfer.moved_by(source), error)
         # Records of several partitions may be known; without any, they are sent in batches again.
@@ -414,7 +414,7 @@ class TransferInstance(Generic[Start]):
             for source, rejection in (self._rejections or {}).items()
             if self._transfer.moved_by(source) not in partitions
         }
-        # Those that are not known yet are found anew, by another batch that the target refuses.
+        # Those that are not known yet are found again, by another batch that the target refuses.
         self._rejections = kept or None
         if not self._waiting:
             self._unknown_since = None

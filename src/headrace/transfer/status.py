@@ -41,7 +41,7 @@ class TransferStatus:
         reason: why it waits for a site, its readers wait, or it has failed.
         records: that were written to the target and committed.
         value_bytes: of their values.
-        restarts: how often it began anew from what is committed.
+        restarts: how often it started over from what is committed.
         lags: offsets to the end of each partition that it reads, as ``topic/partition``; ``None``:
             not known yet.
         refused: why partitions can't be gone on with, as ``topic/partition``.

@@ -16,7 +16,7 @@ class TransferTiming:
             partitions that are refused or not there yet.
         max_retry_seconds: a record that the target does not take is tried again after
             ``check_seconds``, and then after twice the time before, at most this: each try makes
-            all partitions begin anew.
+            all partitions start over.
         hung_seconds: a target that returns no positions for this time is reported: brokers end a
             transaction whose instance is gone within twenty seconds.
         restart_seconds: the delay before it restarts from the committed positions.

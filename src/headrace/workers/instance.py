@@ -297,7 +297,7 @@ class RunningInstance:
             self._fail(error)
 
     async def _watch_topics(self) -> None:
-        """Ends the instance when a topic was deleted and made again, with other records."""
+        """Ends the instance when a topic was deleted and recreated, with other records."""
         while True:
             await asyncio.sleep(self._timing.topic_check_seconds)
             names = [topic.name for topic in self._worker.topics]
@@ -319,7 +319,7 @@ class RunningInstance:
             if topic not in live and topic in self._missed:
                 self._fail(TopicMissingError(topic))
             elif live.get(topic, assigned.topic_id) != assigned.topic_id:
-                group, reason = self._worker.consumer_group, "the topic was deleted and made again"
+                group, reason = self._worker.consumer_group, "the topic was deleted and recreated"
                 self._fail(CommittedOffsetError(group, topic, number, assigned.position, reason))
         # Only twice in a row: a broker that has just started does not know them all.
         self._missed = {topic.name for topic in self._worker.topics} - set(live)

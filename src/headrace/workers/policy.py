@@ -46,7 +46,7 @@ End: TypeAlias = Stop | Skip | DeadLetters
 class Retry:
     """Tries again in place, after a delay that doubles; its subpartition waits.
 
-    Order is kept until ``then``. Attempts are counted anew after a restart.
+    Order is kept until ``then``. Attempts are counted again after a restart.
 
     Attributes:
         attempts: in all, the first one included.

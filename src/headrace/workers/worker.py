@@ -51,7 +51,7 @@ class Worker(DeclaredValue):
         parallelism: threads or processes for them.
         drain_timeout: what is in process when an instance stops may take so long.
         revoke_timeout: what is in process of a partition that goes to another instance may take so
-            long; meanwhile nothing is read of those that stay. What is not done then begins anew
+            long; meanwhile nothing is read of those that stay. What is not done then starts over
             in the other instance.
         config: handed to the lifespan and to each task's ``init``.
         lifespan: makes what all tasks of an instance share, such as an HTTP client: a function of

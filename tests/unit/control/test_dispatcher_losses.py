@@ -24,7 +24,7 @@ TARGET_END = 5_000
     [
         ("id", 1_200, 4_000, None),  # records are gone: copies of later ones may be there
         ("id", 900, TARGET_END, TARGET_END),  # truncated: offsets mean other records
-        ("new", 0, TARGET_END, TARGET_END),  # made again
+        ("new", 0, TARGET_END, TARGET_END),  # recreated
         ("new", 1_200, TARGET_END, TARGET_END),
     ],
 )

@@ -364,7 +364,7 @@ def test_no_result_of_another_topic_follows_when_another_program_changes_it(read
 
 @pytest.mark.parametrize("now", [None, RegistrationKey(NOW + timedelta(seconds=1), "clicks")])
 def test_the_last_results_of_a_query_that_was_deleted_after_an_update_are_read(reader, now):
-    """Also where its id is registered anew."""
+    """Also where its id is registered again."""
     reader.add("a", 1)
     reader.add("a", 2, revision=2)
     page = cursor(reader, registration=lambda: now).read()
@@ -422,7 +422,7 @@ def test_a_stream_ends_when_the_id_belongs_to_another_registration(load, topic, 
     assert is_over()
 
 
-def test_a_stream_ends_soon_after_the_id_is_registered_anew_though_that_has_no_result(
+def test_a_stream_ends_soon_after_the_id_is_registered_again_though_that_has_no_result(
     load, topic, reader, monkeypatch
 ):
     queries = ProjectQueries(load())

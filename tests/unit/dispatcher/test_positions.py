@@ -130,7 +130,7 @@ def test_a_committed_position_is_where_it_goes_on(sites):
 @pytest.mark.parametrize(
     ("known", "first", "end", "accepted", "reason"),
     [
-        (CommittedPosition(8, "old-id", 0, "h"), 2, 10, 2, "made again"),
+        (CommittedPosition(8, "old-id", 0, "h"), 2, 10, 2, "recreated"),
         (CommittedPosition(3, "id", 0, "h"), 7, 10, 7, "4 offsets are gone, 3 to 6"),
         (CommittedPosition(8, "id", 0, "h"), 0, 5, 5, "its log ends at offset 5"),
     ],

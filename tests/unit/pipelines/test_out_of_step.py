@@ -248,8 +248,8 @@ def test_a_restore_that_took_what_was_reprocessed_names_what_brings_it_back(
     unknown = ["`headrace reprocess clicks-to-lake --from ... --to ...`"]
     expected = remedies if recorded == len(RANGES) else unknown
     assert str(caught.value).endswith(
-        "`headrace checkpoint reset clicks-to-lake --to table` (state of stateful steps begins "
-        f"anew). What was reprocessed since, reprocess again after that: {', '.join(expected)}."
+        "`headrace checkpoint reset clicks-to-lake --to table` (state of stateful steps starts "
+        f"over). What was reprocessed since, reprocess again after that: {', '.join(expected)}."
     )
 
 

@@ -243,7 +243,7 @@ def test_without_positions_in_the_table_a_lost_checkpoint_is_refused(site, tmp_p
 
 
 def test_where_a_pipeline_began_is_recorded_before_it_has_read_anything(site, tmp_path):
-    """A machine that is lost before the first record must not begin anew, such as at the latest."""
+    """A machine that is lost before the first record must not start over, such as at the latest."""
     ids = CheckpointIds(PIPELINE.name, 1)
     fresh = site.fresh(tmp_path / "fresh")
     fresh.lake = str(tmp_path / "other lake")

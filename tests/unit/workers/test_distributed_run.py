@@ -29,7 +29,7 @@ def worker(policy):
         ProcessingFailedError("clicks[0]@7 failed"),
         DeadLetterLimitError("enrich", "too many"),
         SubpartitionError("7 of 4"),
-        CommittedOffsetError("headrace.enrich", "clicks", 0, 7, "made again"),
+        CommittedOffsetError("headrace.enrich", "clicks", 0, 7, "recreated"),
     ],
 )
 def test_what_a_next_start_meets_again_is_permanent(error):

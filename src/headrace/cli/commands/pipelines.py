@@ -198,14 +198,14 @@ def reset(session: Session, pipeline: str, *, to: str, accept_loss: bool) -> Pip
 
     `--to table` goes on exactly at the positions that the table records: no row is missing, none
     is there twice. With the others, records after the new start are written again, and records
-    before it are left out. The state of stateful steps (windows, de-duplication) begins anew.
+    before it are left out. The state of stateful steps (windows, de-duplication) starts over.
     Refused (exit code 3) while the pipeline runs, and if there are no such offsets.
     """
     from headrace.cli.views.pipelines import PipelineCheckpoint
-    from headrace.control.checkpoints import reset as begin_anew
+    from headrace.control.checkpoints import reset as start_over
 
     declared = session.pipeline(pipeline)
-    standing = begin_anew(session.settings, declared, to, accept_loss=accept_loss)
+    standing = start_over(session.settings, declared, to, accept_loss=accept_loss)
     return PipelineCheckpoint(pipeline, standing)
 
 

@@ -126,7 +126,7 @@ def update(
 ) -> WrittenQuery:
     """Renew a live query, with another text if one is named.
 
-    `-` reads the text from standard input. The lifetime of the query begins anew, and with another
+    `-` reads the text from standard input. The lifetime of the query starts over, and with another
     text its revision is one more. The exit code is 2 if the id is unknown, or the query expired.
     """
     from headrace.cli.views.queries import WrittenQuery

@@ -27,7 +27,7 @@ class LocalLimiter(Limiter):
     time" of the generic cell rate algorithm, ITU-T I.371).
 
     A worker may be killed at any instruction: the lock is the kernel's, and each number is written
-    at once. Where no slot is left for a new bucket, its charge must wait. The clock begins anew
+    at once. Where no slot is left for a new bucket, its charge must wait. The clock starts over
     with the machine, so the file must not outlive the service.
 
     Raises:

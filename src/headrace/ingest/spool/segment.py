@@ -31,7 +31,7 @@ class UnknownVersionError(Exception):
 class Segment:
     """One file: the counter of its first record, its number among them, the marker of frames.
 
-    The order is that of creation. Numbers alone don't give it, for they begin anew when the spool
+    The order is that of creation. Numbers alone don't give it, for they start over when the spool
     was empty; counters alone don't, for after an append that failed they are the same.
     """
 

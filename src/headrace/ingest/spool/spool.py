@@ -170,7 +170,7 @@ class Spool:
             content = header(created) + content
         self._check_budget(len(content))
         # A process that is killed from here on leaves 0: the next one that locks the spool finds
-        # the state anew from the files.
+        # the state again from the files.
         state.settled = 0
         start = state.end if current else 0
         self._write(segment, content, start)

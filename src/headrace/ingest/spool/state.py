@@ -29,7 +29,7 @@ class SpoolState:
     """Figures in a mapped file, which processes read without a system call.
 
     It is worth nothing after a power failure: the first process that locks the spool
-    finds all of it anew.
+    finds all of it again.
 
     Attributes:
         settled: 1 between two appends; a process killed inside one leaves 0.

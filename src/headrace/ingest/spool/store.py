@@ -130,7 +130,7 @@ class Store:
                 self._depth -= 1
 
     def _recover(self) -> None:
-        """Finds the state anew, from the files alone; changes none of them.
+        """Finds the state again, from the files alone; changes none of them.
 
         What an unfinished append left is not cut: the next append begins a segment whose first
         counter is where the acknowledged records end, and so says where they end.

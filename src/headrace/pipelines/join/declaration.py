@@ -64,7 +64,7 @@ class Join:
     a crash            repeats what its sink repeats: nothing in one that is exactly once, rows of
                        the last batch in one that is at least once. The state is in the checkpoint
                        (``headrace/join``); each machine has an index of it in its temporary
-                       folder, which is made again where it is missing
+                       folder, which is recreated where it is missing
     ================== ========================================================================
 
     The same key must be in the same partition of both topics: they have the same number of
@@ -137,7 +137,7 @@ class Join:
             "bytes",
             "durable files of the earlier events that a `Join` keeps, in its checkpoint",
             "rising for ever: event time stands still. A shorter `within` keeps less, in a"
-            " checkpoint that begins anew",
+            " checkpoint that starts over",
         ),
         Metric(
             "join_rebuilt_files",

@@ -18,7 +18,7 @@ offsets, so it is the same in every repeat of a batch.
 
 Every batch looks at events by what its positions say, never by what an index happens to hold:
 events of the earlier topic from its start on that an index has, and slices of time before its
-horizon, are passed over; an index with events that its state does not name is made again.
+horizon, are passed over; an index with events that its state does not name is recreated.
 """
 
 from __future__ import annotations

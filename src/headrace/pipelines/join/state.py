@@ -13,7 +13,7 @@ Each ends with the CRC-32 of what is before, 4 bytes. Files of other names are n
 
 A batch reads the state that its start names, and writes the one that its end names, before the
 sink's commit. So a batch that is repeated begins with what it began with before, whatever else the
-folder holds. One that is planned anew from an older checkpoint, or that finds other events in its
+folder holds. One that is planned again from an older checkpoint, or that finds other events in its
 records since their class has changed, writes segments of other names. Files that the start of the
 *current* batch does not need belong to batches that are committed, and are deleted.
 """

@@ -232,7 +232,7 @@ class Ledger:
     def _corrected_for_side_table(self, batch_id: int) -> Sequence[LedgerLine]:
         try:
             entry = self._folder.read(Span(self._checkpoint, 0, batch_id, batch_id))
-        except FileNotFoundError:  # the folder was deleted, to begin anew
+        except FileNotFoundError:  # the folder was deleted, to start over
             return ()
         hop, _ = side_table_fate(self._rows.come_from)
         at = (hop, _UNKNOWN_PARTITION)

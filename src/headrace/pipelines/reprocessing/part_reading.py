@@ -120,7 +120,7 @@ class PartReader:
     def manifests(self, sink: SinkDriver, work: Sequence[ReadRange]) -> DataFrame:
         """Returns what tasks write of ``work``, as rows of :func:`~..manifest.manifest_schema`.
 
-        Nothing is read before the rows are collected; each collecting reads and writes anew.
+        Nothing is read before the rows are collected; each collecting reads and writes again.
         """
         from pyspark.sql.pandas.types import from_arrow_schema
 

@@ -76,7 +76,7 @@ class Reprocessing:
         """Reads and writes all parts, or those before ``stop`` is set.
 
         Raises:
-            ReprocessRefusedError: if a step keeps state, the topic was made again, or the table has
+            ReprocessRefusedError: if a step keeps state, the topic was recreated, or the table has
                 rows of an earlier topic of its name.
             DeadLetterLimitError: if too many records are bad; their part is not committed.
             UnreadRangesError: if tasks have not read a part whole; it is not committed.

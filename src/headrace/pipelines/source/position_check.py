@@ -103,7 +103,7 @@ class PositionCheck:
         self._whole |= {p: Seen(at.offset, live.epochs[p]) for p, at in newly_led.items()}
 
     def _refuse_short(self, start: SourceOffset, live: LivePositions) -> None:
-        """A broker that leads anew may briefly report an older end than was acknowledged."""
+        """A broker that is a new leader may briefly report an older end than was acknowledged."""
         short = [p for p, at in start.partitions.items() if live.latest.get(p, at) < at]
         if not short:
             self._short_since = None

@@ -351,7 +351,7 @@ class RangeReader:
         sizes: Integers,
         on_time: OnTime,
     ) -> LedgerColumns:
-        """Counts accepted rows for the ledger, and those that go on, which are looked at anew.
+        """Counts accepted rows for the ledger, and those that go on, which are looked at again.
 
         Returns:
             what was counted of those that go on.

@@ -31,7 +31,7 @@ class _Matched:
     since_ms: int = 0
     quiet_us: int | None = None
 
-    def begin_anew(self, now_ms: int) -> None:
+    def start_over(self, now_ms: int) -> None:
         """Ends an idle time; the event clock stays where it is."""
         self.since_ms = now_ms
         if self.quiet_us is not None:
@@ -74,7 +74,7 @@ class QuietTopics:
         matched.topic_id = tick.topic_id or matched.topic_id
         if any(matched.positions.get(p, -1) < at for p, at in tick.positions.items()):
             matched.positions |= tick.positions
-            matched.begin_anew(now_ms)
+            matched.start_over(now_ms)
         if tick.event_us is not None:
             before_us = tick.event_us if matched.event_us is None else matched.event_us
             matched.event_us = max(tick.event_us, before_us)
@@ -95,7 +95,7 @@ class QuietTopics:
             or matched.is_of_another_topic(live.topic_id)
             or not matched.has_matched(live.latest)
         ):
-            matched.begin_anew(asked_ms)
+            matched.start_over(asked_ms)
         quiet_ms = asked_ms - matched.since_ms
         if matched.event_us is None or quiet_ms < QUIET_MS:
             return None

@@ -113,7 +113,7 @@ class RegistryReader:
                 self._read_on(held, position, at_ms)
             held.queries.expire(at_ms)
         except BaseException:
-            held.begin_anew(LiveQueries(self.topic, self.schema))
+            held.start_over(LiveQueries(self.topic, self.schema))
             raise
         held.position, held.at_ms, held.read_at = position, at_ms, now
         return held.queries
@@ -132,7 +132,7 @@ class RegistryReader:
             and at.leads_to(position, self.cluster, self.registry)
         )
         if not goes_on:
-            held.begin_anew(LiveQueries(self.topic, self.schema))
+            held.start_over(LiveQueries(self.topic, self.schema))
         ranges = held.position.ranges_to(position, self.registry, live.earliest)
         for chunk in self.cluster.read(ranges) if ranges else ():
             for record in chunk.records:
@@ -343,7 +343,7 @@ class _Held:
     at_ms: int = 0
     read_at: float = 0.0
 
-    def begin_anew(self, queries: LiveQueries) -> None:
+    def start_over(self, queries: LiveQueries) -> None:
         """Replaces the queries by an empty set, to be read from the start of the topic."""
         self.queries, self.at_ms = queries, 0
         self.position = replace(self.position, partitions={}, epochs={})

@@ -237,7 +237,7 @@ class Postgres(Sink, Recountable, Reprocessable):
         Raises:
             ExtraMissingError: if psycopg is not installed.
             SinkUnavailableError: if the server does not answer.
-            TableMismatchError: if the table was made again since a pipeline wrote to it.
+            TableMismatchError: if the table was recreated since a pipeline wrote to it.
         """
         if not self.tells_rows_apart:
             return None

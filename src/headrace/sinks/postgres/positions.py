@@ -30,7 +30,7 @@ CREATE TABLE headrace.positions (
 )
 """
 # A restore of the whole database gives both tables new oids. Where only the target has another
-# one, it was made again, without the rows that these positions speak of.
+# one, it was recreated, without the rows that these positions speak of.
 _RECORDED = """
 SELECT DISTINCT ON (app_id) app_id, version,
     positions_oid = 'headrace.positions'::regclass AND target_oid <> to_regclass(%(quoted)s)
@@ -57,7 +57,7 @@ class PostgresPositions:
     """The table ``headrace.positions``; it is made by the first start of a pipeline.
 
     Rows and positions are in one database, so a restored backup has both of one moment. A table
-    that was dropped and made again is known by its oid; one that was emptied is not.
+    that was dropped and recreated is known by its oid; one that was emptied is not.
     """
 
     uri = f"{NAME}, {SCHEMA}.positions"
@@ -70,7 +70,7 @@ class PostgresPositions:
 
         Raises:
             SinkUnavailableError: if the server does not answer.
-            TableMismatchError: if the table was made again since.
+            TableMismatchError: if the table was recreated since.
         """
         with translated_errors(), connect(self._url) as connection:
             # Also asked before the first start, when there is no such table.
@@ -90,7 +90,7 @@ def recorded(
     """Returns what is recorded of ``table`` by application id, in the caller's transaction.
 
     Raises:
-        TableMismatchError: if the table was made again since, without the rows.
+        TableMismatchError: if the table was recreated since, without the rows.
     """
     parameters = {
         "targets": list(table.targets),
@@ -99,7 +99,7 @@ def recorded(
     }
     rows = connection.execute(_RECORDED, parameters).fetchall()
     if any(is_another for _, _, is_another in rows):
-        reason = "the table was made again since the pipeline wrote to it; its rows are not in it"
+        reason = "the table was recreated since the pipeline wrote to it; its rows are not in it"
         raise TableMismatchError(table.name, f"{reason}. {_WAYS_ON}")
     return {app_id: version for app_id, version, _ in rows}
 

@@ -137,7 +137,7 @@ def postgres_snapshot(url: Secret, table: str) -> PostgresSnapshot | None:
 
     Raises:
         SinkUnavailableError: if the server does not answer.
-        TableMismatchError: if the table was made again since a pipeline wrote to it.
+        TableMismatchError: if the table was recreated since a pipeline wrote to it.
     """
     with ExitStack() as opened, translated_errors():
         connection = connect(url)

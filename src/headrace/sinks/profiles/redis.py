@@ -140,7 +140,7 @@ class RedisProfileStore(ProfileStore):
             lacking = redis.exceptions.NoScriptError
             if other := [failure for failure in failures if not isinstance(failure, lacking)]:
                 raise other[0]
-            # A call that went through does no harm when it is made again.
+            # A call that went through does no harm when it is repeated.
             self._sha = ""
         raise ProfileStoreUnavailableError(
             NAME, "it forgets the script of profiles again and again"

@@ -161,7 +161,7 @@ class GroupConsumer:
         """Commits what is done, and leaves the group.
 
         The last commit may take until ``deadline``, by the loop's clock, and at least
-        :data:`LAST_SECONDS`: it may have to wait until all members have joined anew.
+        :data:`LAST_SECONDS`: it may have to wait until all members have joined again.
 
         Raises:
             LastCommitError: if it was not confirmed.

@@ -188,7 +188,7 @@ def check_topic(group: str, start: StartPosition, seen_id: str) -> None:
     """The topic is the one that was seen before, and that ``group`` committed an offset of.
 
     Raises:
-        CommittedOffsetError: if the topic was deleted and made again since.
+        CommittedOffsetError: if the topic was deleted and recreated since.
     """
     committed_id = read_metadata(start.position, start.metadata).topic_id
     for known_id in (seen_id, committed_id):
@@ -200,5 +200,5 @@ def check_topic(group: str, start: StartPosition, seen_id: str) -> None:
                 topic,
                 number,
                 start.position,
-                f"the topic was deleted and made again: {changed}",
+                f"the topic was deleted and recreated: {changed}",
             )

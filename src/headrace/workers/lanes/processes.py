@@ -1,7 +1,7 @@
 """Tasks in processes of their own, for work that keeps a processor busy.
 
 Each task lives in one process from its ``init`` to its ``close``; a process may have several. When
-it ends by itself, the record that it was at has failed, and its tasks are made anew in another one.
+it ends by itself, the record that it was at has failed, and its tasks are recreated in another one.
 What they exchange is pickled: the task's factory and config once, then records and Arrow batches.
 """
 
@@ -297,7 +297,7 @@ def _answer_in(content: bytes) -> Answer:
 
 
 class RemoteTask(WorkerTask):
-    """Stands for a task in another process, and is made anew in the one that takes its place."""
+    """Stands for a task in another process, and is recreated in the one that takes its place."""
 
     def __init__(self, process: TaskProcess, number: int, make: bytes) -> None:
         self._process, self._number, self._make = process, number, make

@@ -188,7 +188,7 @@ def test_results_that_were_read_before_the_token_ended_are_not_sent_after_it(mon
     assert '{"n":9}' not in client.text
 
 
-def test_a_stream_ends_when_the_id_is_registered_anew():
+def test_a_stream_ends_when_the_id_is_registered_again():
     async def nothing(client, life, cursor):
         pass
 

@@ -1,4 +1,4 @@
-"""An index that is damaged is made again."""
+"""An index that is damaged is recreated."""
 
 import contextlib
 import itertools
@@ -147,7 +147,7 @@ STEPS = 63
 
 @pytest.mark.parametrize("step", range(STEPS + 1))
 def test_a_crash_at_any_step_leaves_an_index_that_is_known_and_right(tmp_path, monkeypatch, step):
-    """Where a file has no mark it is made again; elsewhere a kill would often cost that."""
+    """Where a file has no mark it is recreated; elsewhere a kill would often cost that."""
     events = [EVENT._replace(key=b"%d" % n, offset=n) for n in range(12)]
     young = EVENT._replace(key=b"young", offset=50, time_us=EVENT.time_us + SLICE)
     steps, crashed = itertools.count(), []
@@ -238,7 +238,7 @@ def test_an_expired_slice_leaves_the_disk_at_once(tmp_path):
 
 
 def test_files_whose_slices_are_gone_leave_an_index_that_is_known(tmp_path):
-    """Else it would be made again in each batch."""
+    """Else it would be recreated in each batch."""
     index = EarlierIndex(tmp_path, SLICE)
     index.expire(EVENT.time_us + SLICE)
     applied(index, "one", EVENT)

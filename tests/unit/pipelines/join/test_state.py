@@ -109,7 +109,7 @@ def test_an_index_of_batches_that_were_planned_anew_is_not_taken_for_that_of_thi
 
 @pytest.mark.parametrize("match", Match)
 def test_an_index_of_a_state_that_was_deleted_gives_none_of_its_events(tmp_path, match):
-    """A lake and its topics are made anew at the same place: offsets name other events."""
+    """A lake and its topics are recreated at the same place: offsets name other events."""
     machines = [tmp_path / "a", tmp_path / "b"]
     lives = {"old": machines, "new": machines[:1]}
     for life, of_life in lives.items():
@@ -134,7 +134,7 @@ def test_an_index_of_a_state_that_was_deleted_gives_none_of_its_events(tmp_path,
 def test_events_of_a_batch_that_was_given_up_match_on_no_machine(
     tmp_path, match, machine, repeated, change
 ):
-    """The batch is repeated, or planned anew after a restore, when its class or log has changed."""
+    """A batch is repeated, or planned again after a restore; its class or log has changed."""
     events = [KeyedEvent(b"%d" % n, BEGIN + n, n, b"given up") for n in range(4)]
     counting = [*events[:1], *change(events[1]), *events[2:]]
 

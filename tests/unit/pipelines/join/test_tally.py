@@ -100,10 +100,10 @@ def test_an_event_that_is_lost_from_the_state_is_missing_at_the_join(
 
 
 def test_events_that_wait_when_a_checkpoint_begins_anew_are_missing_at_the_join(tmp_path, history):
-    (tmp_path / "anew").mkdir()
+    (tmp_path / "again").mkdir()
     [first, *_] = entries_of(batches(tmp_path, history), history)
     end = JoinPosition(0, 0, BEGIN + 9 * MINUTE, 0)
-    anew = SimulatedPartition(tmp_path / "anew", Match.ID).join("a", START, end, history)
+    anew = SimulatedPartition(tmp_path / "again", Match.ID).join("a", START, end, history)
     second = replace(entry_of(1, Committed(START, end, anew), history), checkpoint=2)
     assert found([first, second]) == {(Hop.JOIN, 2)}
 

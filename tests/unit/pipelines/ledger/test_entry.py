@@ -57,7 +57,7 @@ def test_the_sums_do_not_depend_on_how_entries_are_merged(of_batches, random):
 
 @given(st.permutations(range(4)))
 def test_what_waited_is_of_the_first_batch_and_what_waits_of_the_last_one(order):
-    """Batch ids begin anew with a checkpoint, and not every batch has every partition."""
+    """Batch ids start over with a checkpoint, and not every batch has every partition."""
     held = [
         (LedgerLine(LedgerKey(Hop.JOIN, Fate.WAITING, 0, "clicks", 0), Sums(n, n, n)),)
         for n in range(1, 6)

@@ -91,7 +91,7 @@ def test_a_topic_that_was_created_again_is_quiet_ten_seconds_after_its_own_last_
     topics = QuietTopics()
     topics.take(tick_of("clicks", TIME_US, positions={0: 100}, topic_id="first"), 0)
     now_ms = 39_000
-    # Offsets begin anew: those of the first topic say nothing of it.
+    # Offsets start over: those of the first topic say nothing of it.
     topics.take(tick_of("clicks", 2 * TIME_US, positions={0: 3}, topic_id="second"), now_ms)
     ends = live({0: 3}, "second")
     assert topics.event_us("clicks", ends, now_ms + QUIET_MS - 1) is None
@@ -115,7 +115,7 @@ def test_the_time_of_a_topic_that_does_not_answer_stays_as_it_is():
     topics = quiet_topics(({0: 3}, TIME_US, 0))
     assert topics.event_us("clicks", live({0: 3}), QUIET_MS + 5) == TIME_US + 5_000
     assert topics.event_us("clicks", None, QUIET_MS + 50) is None
-    # Events of that time can be on their way: it is quiet anew after ten seconds.
+    # Events of that time can be on their way: it is quiet again after ten seconds.
     answered_ms = 2 * QUIET_MS + 50
     assert topics.event_us("clicks", live({0: 3}), answered_ms - 1) is None
     assert topics.event_us("clicks", live({0: 3}), answered_ms) == TIME_US + 5_000

@@ -37,6 +37,6 @@ with rows whose keys are gone is refused.
 
 **How.** Tasks stage the sums of their rows as without ``unique``, and beside them the keys and the
 rows themselves. The transaction compares keys. Where all are new it goes through; otherwise it is
-taken back, the sums of the tasks that have other rows are made again from the staged rows without
-these, and it is tried again.
+taken back, the sums of the tasks that have other rows are added up again from the staged rows
+without these, and it is tried again.
 """

@@ -208,7 +208,7 @@ class UniqueStatsDriver(PostgresDriver):
             ),
             UncountedReason.TOO_OLD: (
                 "events of a batch are of a time whose keys are no longer remembered: to count a"
-                " topic anew, empty the table, and reset its pipelines to the earliest record"
+                " topic again, empty the table, and reset its pipelines to the earliest record"
             ),
         }
 
