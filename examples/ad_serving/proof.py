@@ -159,8 +159,8 @@ def sums(
     yield from of_conversions(week)
     for account in accounted:
         topic = account.topic
-        here, there = {topic: account.duplicates}, {topic: week.duplicates(topic)}
-        yield Sum(f"Duplicates dropped: {topic}", here, there)
+        dropped, expected = {topic: account.duplicates}, {topic: week.duplicates(topic)}
+        yield Sum(f"Duplicates dropped: {topic}", dropped, expected)
     shown = [*week.impressions.values(), *week.late.values()]
     yield Sum("PostgreSQL: impressions", counts(url, IMPRESSIONS), week.by_day(shown))
     clicks = week.by_day(week.clicks.values())

@@ -336,13 +336,13 @@ def comparisons(
 def profiles(raw: Week, folder: Path) -> Counter[Any]:
     """The latest clicks of each user of the raw file, as the site has them."""
     project = Project.open(folder)
-    there: Counter[Any] = Counter()
+    kept: Counter[Any] = Counter()
     for user in {clicked.user for clicked in raw.clicks.values()}:
         profile = project.profile("users", user)
         if profile is not None:
             items = [entry.values["item_id"] for entry in profile.lists["clicks"]]
-            there[(user, profile.fields["policy"].value, *items)] += 1
-    return there
+            kept[(user, profile.fields["policy"].value, *items)] += 1
+    return kept
 
 
 def latest(raw: Week, policy: str) -> Counter[Any]:

@@ -175,10 +175,10 @@ def compared(
     for name, of_shape in shapes.items():
         by_id = {query.id: query for query in of_shape}
         keys = {key for key in expected if key[0] in by_id}
-        there = {key for key in actual if key[0] in by_id}
+        answered = {key for key in actual if key[0] in by_id}
         wrong = (
             key
-            for key in keys & there
+            for key in keys & answered
             if not agrees(by_id[key[0]].columns, actual[key][-1].values, expected[key])
         )
         yield Comparison(
@@ -186,8 +186,8 @@ def compared(
             queries=len(of_shape),
             windows=len({(query, begin) for query, begin, _ in keys}),
             groups=len(keys),
-            missing=len(keys - there),
-            extra=sum(len(actual[key]) for key in there) - len(keys & there),
+            missing=len(keys - answered),
+            extra=sum(len(actual[key]) for key in answered) - len(keys & answered),
             wrong=sum(1 for _ in wrong),
         )
 

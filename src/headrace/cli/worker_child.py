@@ -32,14 +32,16 @@ def start_child(
     instance_id = f"{options.instance_id}-{number}" if options.instance_id else ""
     own = replace(options, instance_id=instance_id, metrics_port=None)
     context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
+    parent_end, child_end = context.Pipe()
     process = context.Process(
-        target=run_child, args=(folder, worker, own, log_format, there), name=f"{worker}-{number}"
+        target=run_child,
+        args=(folder, worker, own, log_format, child_end),
+        name=f"{worker}-{number}",
     )
     process.start()
     # Otherwise the parent would hold this end open, and never notice that the child is gone.
-    there.close()
-    return process, here
+    child_end.close()
+    return process, parent_end
 
 
 def run_child(

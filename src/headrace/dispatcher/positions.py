@@ -129,11 +129,11 @@ def _behind_what_was_sent(
 ) -> dict[TopicPartition, CommittedPosition]:
     """Moves positions to the first records, where all before those was sent since the commit."""
     floors = {route.copy_of(source): at.scan_from for source, at in behind.items()}
-    there = offsets_since(route.copies(behind), floors)
+    at_target = offsets_since(route.copies(behind), floors)
     return {
         source: replace(at, offset=firsts[source])
         for source, at in behind.items()
-        if max(there.get(route.copy_of(source), ()), default=-1) + 1 >= firsts[source]
+        if max(at_target.get(route.copy_of(source), ()), default=-1) + 1 >= firsts[source]
     }
 
 

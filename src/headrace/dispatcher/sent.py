@@ -52,11 +52,11 @@ def sent_since(
         BrokerUnreachableError: if the brokers of a site do not answer for 30 s.
     """
     floors = {route.copy_of(source): at.scan_from for source, at in positions.items()}
-    there = offsets_since(route.copies(positions), floors)
+    at_target = offsets_since(route.copies(positions), floors)
     sent: dict[TopicPartition, SentRecords] = {}
     seen: dict[int, Seen] = {}
     for source, at in positions.items():
-        numbers = [offset - at.offset for offset in there.get(route.copy_of(source), ())]
+        numbers = [offset - at.offset for offset in at_target.get(route.copy_of(source), ())]
         known = [number for number in numbers if 0 <= number < MAX_OFFSETS]
         if known:
             marks = bytearray(max(known) + 1)

@@ -69,10 +69,10 @@ class SpoolSender:
             self._look(self._wire, records)
         except KafkaException as error:
             return SendResult(waiting=range(len(records)), reason=_text(error.args[0]))
-        there = {
+        sendable = {
             n: record for n, record in enumerate(records) if _place(record) not in self._missing
         }
-        return self._outcome(records, self._sent(self._wire, there, deadline))
+        return self._outcome(records, self._sent(self._wire, sendable, deadline))
 
     def close(self) -> None:
         """Lets go of the connections."""
@@ -85,7 +85,7 @@ class SpoolSender:
         self._missing = {
             (topic, partition)
             for topic, partition in places
-            if (there := live[topic]) is None or (partition is not None and partition not in there)
+            if (known := live[topic]) is None or (partition is not None and partition not in known)
         }
 
     def _sent(

@@ -81,7 +81,7 @@ class TopicWatch:
     def look(self) -> None:
         """Looks once."""
         try:
-            there = self._look()
+            topics = self._look()
         except BrokerUnreachableError as error:
             _LOG.warning("Kafka does not respond: %s", error.reason)
             self._is_away = True
@@ -89,15 +89,15 @@ class TopicWatch:
         if self._is_away:
             _LOG.info("Kafka responds again")
             self._is_away = False
-        missing = self._topics - there
+        missing = self._topics - topics
         # Once for each topic that is newly missing, not with every look.
         if missing - self._missing:
             names = ", ".join(sorted(missing))
             _LOG.error("Declared topics do not exist, create them with `headrace apply`: %s", names)
         self._missing = missing
-        self._there, self._answered_at = there, self._clock()
-        if there != self._kept:
-            self._keep(there)
+        self._there, self._answered_at = topics, self._clock()
+        if topics != self._kept:
+            self._keep(topics)
 
     def close(self) -> None:
         """Stops looking."""
@@ -111,15 +111,15 @@ class TopicWatch:
                 _LOG.exception("Checking which topics exist failed, retrying")
             self._ending.wait(_LOOK_SECONDS)
 
-    def _keep(self, there: set[str]) -> None:
+    def _keep(self, topics: set[str]) -> None:
         try:
-            replace_file(self._file, json.dumps(sorted(there)).encode(), mode=0o600)
+            replace_file(self._file, json.dumps(sorted(topics)).encode(), mode=0o600)
         except OSError as error:
             _LOG.warning(
                 "Cannot save the topics in %s, for starts without Kafka: %s", self._file, error
             )
         else:
-            self._kept = there
+            self._kept = topics
 
 
 def live_topics(config: ClientConfig, topics: Iterable[str]) -> set[str]:

@@ -141,13 +141,15 @@ class EarlierIndex:
         self._marks = folder / _MARKS
         self._options = index_options()
         self._entries_folder, self._prints_folder = folder / _INDEX, folder / _FINGERPRINTS
-        there = [
+        present = [
             entry.name for entry in self._entries_folder.glob("*") if RangeEntries.are_in(entry)
         ]
-        self._ranges = {range_: self._entries(range_) for range_ in map(Range.parse, sorted(there))}
+        self._ranges = {
+            range_: self._entries(range_) for range_ in map(Range.parse, sorted(present))
+        }
         self._prints = {range_: self._runs(range_) for range_ in self._ranges}
         for entry in (*self._entries_folder.glob("*"), *self._prints_folder.glob("*")):
-            if entry.name not in there:  # a crash left it, or another version
+            if entry.name not in present:  # a crash left it, or another version
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         self.ingested = self._read_marks()
         # A crash came before they were deleted, or before their first mark.

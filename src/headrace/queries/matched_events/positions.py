@@ -105,12 +105,12 @@ def find_start(matched: MatchedTopic, failover_seconds: float = 10.0) -> MatchSt
             if event is not None and first <= event.offset < whole_to:
                 sent[source] = event
             if source in cuts:
-                there = f"another leader has a log of its own from offset {cuts[source]} on"
-                losses.append(f"{source}: {there}; its events are sent, though some may have been")
+                cut = f"another leader has a log of its own from offset {cuts[source]} on"
+                losses.append(f"{source}: {cut}; its events are sent, though some may have been")
             elif not first <= reached <= end:
-                there = f"the topic has {first} to {end}"
+                range_ = f"the topic has {first} to {end}"
                 losses.append(
-                    f"{source}: events are skipped: the next event was {reached}, and {there}"
+                    f"{source}: events are skipped: the next event was {reached}, and {range_}"
                 )
             at_end = replace(new, offset=whole_to)
             positions[source] = _going_on(before[source], reached, sent.get(source), at_end, first)

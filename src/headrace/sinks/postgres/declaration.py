@@ -214,8 +214,8 @@ class Postgres(Sink, Recountable, Reprocessable):
             yield Fault(f"table {self.table!r} is written by Postgres here and by {writer}")
             return
         if (self.mode, self.key) != (other.mode, other.key):
-            here, there = self.mode.value, other.mode.value
-            yield Fault(f"table {self.table!r} is written by {here} here and by {there}")
+            modes = f"{self.mode.value} here and by {other.mode.value}"
+            yield Fault(f"table {self.table!r} is written by {modes}")
         elif self.newest_by != other.newest_by:
             names = f"newest_by {self.newest_by!r} here and by {other.newest_by!r}"
             yield Fault(f"table {self.table!r} is written by {names}")

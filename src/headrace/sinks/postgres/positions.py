@@ -74,8 +74,8 @@ class PostgresPositions:
         """
         with translated_errors(), connect(self._url) as connection:
             # Also asked before the first start, when there is no such table.
-            there = connection.execute(POSITIONS_ARE_THERE).fetchone()
-            if not (there and there[0]):
+            row = connection.execute(POSITIONS_ARE_THERE).fetchone()
+            if not (row and row[0]):
                 return {}
             return recorded(connection, find_recorded(connection, self._table), app_ids)
 

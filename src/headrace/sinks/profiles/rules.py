@@ -134,9 +134,10 @@ def faults_of_two(sink: Profiles, other: Profiles) -> Iterator[Fault]:
         yield Fault(f"{store} has ttl {sink.ttl} here and {other.ttl} there")
     lists, others = _lists(sink), _lists(other)
     for name in sorted(lists.keys() & others.keys()):
-        here, there = lists[name].max_entries, others[name].max_entries
-        if here != there:
-            yield Fault(f"{store} has {here!r} entries in {name!r} here and {there!r} there")
+        size, other_size = lists[name].max_entries, others[name].max_entries
+        if size != other_size:
+            message = f"{store} has {size!r} entries in {name!r} here and {other_size!r} there"
+            yield Fault(message)
         if (sink.event_id is None) != (other.event_id is None):
             message = f"list {name!r} of {store} has entries by event id, and others without one"
             yield Fault(message, "both with `event_id`, or lists of their own")

@@ -129,10 +129,10 @@ def _like(origin: TopicState, name: str, delay: timedelta) -> Topic:
 
 
 def _ensure_retry_topics(config: ClientConfig, topics: Collection[Topic]) -> None:
-    there = topic_states(config, [topic.name for topic in topics])
-    ensure_topics(config, [topic for topic in topics if topic.name not in there])
+    states = topic_states(config, [topic.name for topic in topics])
+    ensure_topics(config, [topic for topic in topics if topic.name not in states])
     short = {
-        topic.name: _short(topic, there[topic.name]) for topic in topics if topic.name in there
+        topic.name: _short(topic, states[topic.name]) for topic in topics if topic.name in states
     }
     apply_changes(
         config,

@@ -62,9 +62,9 @@ class Sends:
     async def confirmed(self) -> None:
         """Returns when nothing is on its way. Raises what failed."""
         while not self.are_confirmed:
-            there = asyncio.Event()
-            self.when_confirmed(there.set)
-            await there.wait()
+            confirmed = asyncio.Event()
+            self.when_confirmed(confirmed.set)
+            await confirmed.wait()
         if self.error is not None:
             raise self.error
 

@@ -182,9 +182,9 @@ class Stats(Sink, CountsEvents):
             )
             return
         for name in ("by", "every", "measures", "unique"):
-            here, there = getattr(self, name), getattr(other, name)
-            if here != there:
-                yield Fault(f"table {self.table!r} has {name} {here!r} here and {there!r}")
+            value, other_value = getattr(self, name), getattr(other, name)
+            if value != other_value:
+                yield Fault(f"table {self.table!r} has {name} {value!r} here and {other_value!r}")
 
     def changes(self, context: SinkContext, schema: pa.Schema) -> Sequence[str]:
         """Returns the statements by which the first start makes tables that are not there.
