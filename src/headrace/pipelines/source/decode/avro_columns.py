@@ -39,7 +39,7 @@ _TIME = pa.timestamp("us", tz="UTC")
 _DAY_US = 86_400_000_000
 _UNITS = {"timestamp-millis": 1000, "timestamp-micros": 1}
 _WORD = 8
-_LONGEST_VARINT = 10
+_MAX_VARINT_BYTES = 10
 _CONTINUES = np.uint64(0x8080808080808080)
 _LOW_BITS = np.uint64(0x7F)
 _PAYLOAD = np.uint64(0x7F7F7F7F7F7F7F7F)
@@ -52,12 +52,12 @@ _JOINS = tuple(
         (0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
     )
 )
-_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
+_MIN_LONG, _MAX_LONG = -(2**63), 2**63 - 1
 _MAX_EXACT = 2**53
 _NO_ROWS = np.empty(0, np.int64)
 MAX_ITEMS = 64
 """Of an array or a map: those of a longer one are read faster one after the other."""
-MAX_BLOCK_BYTES = 2**31 - 1 - _LONGEST_VARINT
+MAX_BLOCK_BYTES = 2**31 - 1 - _MAX_VARINT_BYTES
 """Of the values of a block: Arrow's offsets of texts have 32 bits."""
 
 
@@ -102,7 +102,7 @@ class NotInColumnsError(Exception):
 
 
 class _Cursors:
-    """Where the next field of each record begins.
+    """Keeps where the next field of each record begins.
 
     Attributes:
         at: by record, never beyond its end.
@@ -123,7 +123,7 @@ class _Cursors:
         """Returns cursors behind the ids of the schema of values."""
         sizes = np.fromiter(map(len, values), np.int64, len(values))
         ends = np.cumsum(sizes)
-        block = b"".join((*values, bytes(_LONGEST_VARINT + _WORD)))
+        block = b"".join((*values, bytes(_MAX_VARINT_BYTES + _WORD)))
         return cls(block, ends - sizes + frame_size(values[0]), ends)
 
     def refuse(self, rows: _Bools) -> None:
@@ -176,7 +176,7 @@ class _Cursors:
             joined[rows] |= (ninth & _LOW_BITS) << np.uint64(56)
             joined[rows] |= np.where(has_tenth, tenth << np.uint64(63), np.uint64(0))
             self.refused[rows] |= has_tenth & (tenth > 1)
-            sizes[rows] = np.where(has_tenth, _LONGEST_VARINT, _LONGEST_VARINT - 1)
+            sizes[rows] = np.where(has_tenth, _MAX_VARINT_BYTES, _MAX_VARINT_BYTES - 1)
         self.skip(sizes)
         return joined
 
@@ -397,7 +397,7 @@ def _counts(cursors: _Cursors, rows: _Int64s) -> _Int64s:
         sizes = blocks.of_rows(sized)
         sizes.longs()
         blocks.follow(sized, sizes)
-    blocks.refuse(counts == _SMALLEST)
+    blocks.refuse(counts == _MIN_LONG)
     cursors.follow(rows, blocks)
     return np.where(blocks.refused, 0, np.abs(counts))
 
@@ -500,9 +500,9 @@ def _decimals(writer: Schema, field: EventField) -> _Read:
     kind, base = arrow_type(field), writer if isinstance(writer, str) else writer["type"]
     factor = 10 ** (scale - (writer.get("scale", 0) if base in ("bytes", "fixed") else 0))
     # Else the writer's have more digits behind the point, or far fewer.
-    if not isinstance(factor, int) or factor > _LARGEST:
+    if not isinstance(factor, int) or factor > _MAX_LONG:
         raise NotInColumnsError
-    limit = min(10**digits - 1, _LARGEST) // factor
+    limit = min(10**digits - 1, _MAX_LONG) // factor
     size = writer["size"] if base == "fixed" else None
 
     def read(cursors: _Cursors) -> pa.Array:
