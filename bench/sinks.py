@@ -38,7 +38,7 @@ from bench.peers.contest import (
     run_once,
     setup_for,
 )
-from bench.peers.figures import Measurement, Run
+from bench.peers.figures import Measurement, Run, Runs
 from bench.peers.java_program import locked_version
 from bench.setup import Setup
 from bench.sink_targets import DATABASE, Target, check, opened_database, opened_topics
@@ -48,12 +48,16 @@ ROUNDS = 3
 BATCHES = 5
 # Who commits by time: as many messages a commit as the others at 100,000 a second.
 MESSAGES_A_MS = 500
+SPEED = "messages_per_second"
+TIMES_LOADER, TIMES_DELTA = "times_bulk_loader", "times_delta"
 UNITS = {
-    "messages_per_second": "messages/s",
+    SPEED: "messages/s",
     "cpu_us_per_message": "us",
     "broker_cpu_us_per_message": "us",
     "database_cpu_us_per_message": "us",
     "peak_memory_mb": "MB",
+    TIMES_LOADER: "x",
+    TIMES_DELTA: "x",
 }
 Settings = Mapping[str, Mapping[str, str]]
 Opened = Callable[[Broker, Java], AbstractContextManager[Target]]
@@ -69,6 +73,7 @@ class Sink:
         quick_messages: the same, of a quick run.
         rivals: versions of what is measured beside headrace, by name.
         settings: of its server, what is not its default.
+        references: by metric and system, the system whose speed it is a multiple of.
     """
 
     opened: Opened
@@ -76,6 +81,7 @@ class Sink:
     quick_messages: int = 100_000
     rivals: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
+    references: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -179,7 +185,16 @@ SINKS = {
     "postgres-upsert": Sink(
         partial(opened_database, is_keyed=True), rivals=TO_POSTGRES, settings=DATABASE
     ),
-    "opensearch": Sink(opened_node, messages=400_000, quick_messages=50_000),
+    "opensearch": Sink(
+        opened_node,
+        messages=400_000,
+        quick_messages=50_000,
+        references={
+            TIMES_LOADER: dict.fromkeys(
+                ("headrace-fused", "headrace-spark-step", "plain-spark"), "bulk-loader"
+            )
+        },
+    ),
     # With fewer, nearly all are in the first commit of Kafka Connect.
     "iceberg": Sink(
         opened_lake,
@@ -187,6 +202,12 @@ SINKS = {
         quick_messages=1_000_000,
         rivals=CONNECT
         | {"iceberg-kafka-connect": locked_version("iceberg", "iceberg-kafka-connect")},
+        references={
+            TIMES_DELTA: {
+                "headrace-fused": "headrace-delta-fused",
+                "headrace-spark-step": "headrace-delta-spark-step",
+            }
+        },
     ),
     "bigquery": Sink(opened_stand_in, messages=200_000, quick_messages=20_000),
 }
@@ -254,6 +275,17 @@ def database_figures(run: Run) -> dict[str, float]:
     return {"database_cpu_us_per_message": run.database_cpu_seconds * 1e6 / run.messages}
 
 
+def with_ratios(runs: Runs, references: Mapping[str, Mapping[str, str]]) -> Runs:
+    """The runs, with the speed of systems as a multiple of another one's in the same round."""
+    found = {key: [dict(figures) for figures in rounds] for key, rounds in runs.items()}
+    for metric, systems in references.items():
+        for system, reference in systems.items():
+            ours, theirs = (found.get((name, THREADS), []) for name in (system, reference))
+            for own, other in zip(ours, theirs, strict=False):
+                own[metric] = own[SPEED] / other[SPEED]
+    return found
+
+
 def run(
     messages: Mapping[str, int], systems: Sequence[str], rounds: int, console: Console
 ) -> Iterator[tuple[str, Findings, Mapping[str, str]]]:
@@ -319,7 +351,8 @@ def main(given: Sequence[str]) -> int:
         is_whole = True
         for sink, findings, versions in run(messages, chosen.systems, rounds, console):
             benchmark = f"sinks-{sink}"
-            measured = figures.rows(benchmark, "threads", UNITS, findings.runs)
+            runs = with_ratios(findings.runs, SINKS[sink].references)
+            measured = figures.rows(benchmark, "threads", UNITS, runs)
             told = settings(sink, messages[sink], rounds, findings, versions)
             show(console, benchmark, measured, None if chosen.quick else told, findings.failed)
             is_whole = is_whole and bool(findings.runs) and not findings.failed

@@ -22,7 +22,7 @@ from bench.setup import Setup
 
 # What is loaded is known a bulk at a time; with larger ones a run would be measured less exactly.
 BULK_BYTES = 2 << 20
-IN_FLIGHT = 2
+IN_FLIGHT = 4
 _PLACES = re.compile(rb'"event_id":"(?P<id>[^"]+)","event_time":(?P<time>\d+)')
 
 

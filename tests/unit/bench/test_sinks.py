@@ -14,7 +14,16 @@ from bench.peers.figures import Measurement, Run
 from bench.report import PAGE
 from bench.setup import Setup
 from bench.sink_targets import COLUMNS, Target, check, jdbc_url
-from bench.sinks import SINKS, SYSTEMS, UNITS, database_figures, topic_of
+from bench.sinks import (
+    SINKS,
+    SYSTEMS,
+    TIMES_DELTA,
+    TIMES_LOADER,
+    UNITS,
+    database_figures,
+    topic_of,
+    with_ratios,
+)
 from bench.usage import Usage
 from opensearchpy import helpers
 from tests.mock_registry import MockRegistry
@@ -23,6 +32,7 @@ from headrace.model import event_schema
 from headrace.pipelines.source.decode import decoder_for
 
 FIELDS = event_schema(Impression).names
+RATIOS = {TIMES_DELTA, TIMES_LOADER}
 
 
 @pytest.fixture
@@ -69,7 +79,7 @@ def test_an_event_missing_or_twice_or_unknown_fails(held):
 def test_cpu_is_counted_by_message_for_the_system_the_broker_and_the_database():
     run = Run(500_000, 10.0, Usage(4.0, 900.0, 0.0), 0.5, 2.0)
     found = Measurement(run, database_figures(run)).figures()
-    assert set(found) == set(UNITS)
+    assert set(found) == UNITS.keys() - RATIOS
     assert (found["messages_per_second"], found["cpu_us_per_message"]) == (50_000, 8.0)
     assert (found["broker_cpu_us_per_message"], found["database_cpu_us_per_message"]) == (1, 4)
 
@@ -78,7 +88,31 @@ def test_a_sink_without_a_database_has_no_figure_of_one():
     run = Run(500_000, 10.0, Usage(4.0, 900.0, 0.0), 0.5)
     runs = {("headrace-fused", 2): [Measurement(run).figures()]}
     metrics = [one.metric for one in figures.rows("sinks-kafka", "threads", UNITS, runs)]
-    assert metrics == [name for name in UNITS if name != "database_cpu_us_per_message"]
+    assert metrics == [
+        name for name in UNITS if name not in {*RATIOS, "database_cpu_us_per_message"}
+    ]
+
+
+def test_speeds_are_compared_within_a_round_with_systems_that_have_figures():
+    references = SINKS["iceberg"].references
+    speeds = {"headrace-fused": (90, 100), "headrace-delta-fused": (100, 80)}
+    speeds["headrace-spark-step"] = (50, 60)
+    runs = {
+        (name, 2): [{"messages_per_second": speed} for speed in rounds]
+        for name, rounds in speeds.items()
+    }
+    found = with_ratios(runs, references)
+    ratios = [figures[TIMES_DELTA] for figures in found["headrace-fused", 2]]
+    assert ratios == [0.9, 1.25]
+    assert found["headrace-spark-step", 2] == runs["headrace-spark-step", 2]
+    assert TIMES_DELTA not in runs["headrace-fused", 2][0]
+
+
+def test_what_speeds_are_compared_with_writes_to_the_same_sink():
+    for name, sink in SINKS.items():
+        for systems in sink.references.values():
+            for system in {*systems, *systems.values()}:
+                assert name in SYSTEMS[system].guarantees
 
 
 def test_every_system_tells_its_guarantee_for_the_sinks_that_it_writes_to():
