@@ -142,8 +142,7 @@ class TableTarget(Target):
     @property
     def versions(self) -> Mapping[str, str]:
         """Of the server."""
-        with psycopg.connect(self.database.url) as connection:
-            return {"PostgreSQL": str(connection.info.parameter_status("server_version"))}
+        return {"PostgreSQL": database_version(self.database)}
 
     def create(self, name: str) -> None:
         """Makes a table with a column for each field of the events."""
@@ -177,12 +176,19 @@ def opened_topics(broker: Broker, _: Java) -> Iterator[TopicTarget]:
 
 
 @contextmanager
-def opened_database(_: Broker, __: Java, *, is_keyed: bool) -> Iterator[TableTarget]:
+def opened_tables(_: Broker, __: Java, *, is_keyed: bool) -> Iterator[TableTarget]:
+    """A PostgreSQL; gone when the block ends."""
+    with opened_database() as database:
+        yield TableTarget(database, is_keyed)
+
+
+@contextmanager
+def opened_database() -> Iterator[PostgresServer]:
     """A PostgreSQL; gone when the block ends."""
     server = PostgresServer(DATABASE)
     try:
         server.start()
-        yield TableTarget(server, is_keyed)
+        yield server
     finally:
         server.remove()
 
@@ -191,3 +197,9 @@ def jdbc_url(url: str) -> str:
     """The same database, as JDBC names it; the driver makes one INSERT of many rows."""
     address = url.partition("@")[2]
     return f"jdbc:postgresql://{address}?user={USER}&reWriteBatchedInserts=true"
+
+
+def database_version(database: PostgresServer) -> str:
+    """Of the server."""
+    with psycopg.connect(database.url) as connection:
+        return str(connection.info.parameter_status("server_version"))

@@ -41,7 +41,7 @@ from bench.peers.contest import (
 from bench.peers.figures import Measurement, Run, Runs
 from bench.peers.java_program import locked_version
 from bench.setup import Setup
-from bench.sink_targets import DATABASE, Target, check, opened_database, opened_topics
+from bench.sink_targets import DATABASE, Target, check, opened_tables, opened_topics
 from headrace.runtime.java import Java, find_java
 
 ROUNDS = 3
@@ -180,10 +180,10 @@ TO_POSTGRES = CONNECT | {
 SINKS = {
     "kafka": Sink(opened_topics),
     "postgres-append": Sink(
-        partial(opened_database, is_keyed=False), rivals=TO_POSTGRES, settings=DATABASE
+        partial(opened_tables, is_keyed=False), rivals=TO_POSTGRES, settings=DATABASE
     ),
     "postgres-upsert": Sink(
-        partial(opened_database, is_keyed=True), rivals=TO_POSTGRES, settings=DATABASE
+        partial(opened_tables, is_keyed=True), rivals=TO_POSTGRES, settings=DATABASE
     ),
     "opensearch": Sink(
         opened_node,
