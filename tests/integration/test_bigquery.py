@@ -37,13 +37,13 @@ from headrace.settings import Secret
 from headrace.sinks.api import SinkContext, Transaction
 from headrace.sinks.bigquery import connection
 from headrace.sinks.bigquery.connection import Streams, TableAddress, Tables
-from headrace.sinks.bigquery.record import (
+from headrace.sinks.bigquery.state import (
     MAX_STREAM_AGE_MS,
     OUTCOME_LABEL,
     BigQueryPositions,
-    CommitRecord,
+    CommitState,
     Prepared,
-    RecordKeeper,
+    StateStore,
 )
 from headrace.sinks.bigquery.streams import StreamsOutcome, commit_streams
 from headrace.testing import SinkContract, SinkLab
@@ -96,9 +96,9 @@ class Target:
     def ids(self):
         return sorted(row["id"] for row in self.rows())
 
-    def keeper(self, tables=None):
+    def states(self, tables=None):
         tables = tables or Tables(self.address)
-        return RecordKeeper(tables, Streams(self.address), self.address, "p")
+        return StateStore(tables, Streams(self.address), self.address, "p")
 
     def versions(self):
         return BigQueryPositions(self.address, "p").versions(["app"])
@@ -157,7 +157,7 @@ class TestBigQuery(SinkContract):
         lab.close()
 
 
-def test_rows_that_bigquery_refuses_are_dead_letters_and_the_others_go_in(faulty, proxy):
+def test_rows_that_bigquery_rejects_are_dead_letters_and_the_others_go_in(faulty, proxy):
     """An append with such a row takes none of its rows; one row in a thousand is refused.
 
     The proxy leaves what is behind it without an answer: it might arrive when other rows are at its
@@ -168,7 +168,9 @@ def test_rows_that_bigquery_refuses_are_dead_letters_and_the_others_go_in(faulty
     rows = [row(n, "odd" if n % 1_000 == 500 else "a" * 300) for n in range(10_000)]
     rejected = writer.write(table(rows))
     assert [each.index for each in rejected] == list(range(500, 10_000, 1_000))
-    assert {(each.reason, each.detail) for each in rejected} == {("refused-by-bigquery", "too odd")}
+    assert {(each.reason, each.detail) for each in rejected} == {
+        ("rejected-by-bigquery", "too odd")
+    }
     assert driver.commit(writer.close(), batch(0), 0).rows == 9_990
     assert faulty.ids() == [n for n in range(10_000) if n % 1_000 != 500]
     assert proxy.calls.count(CREATE) > 1
@@ -220,7 +222,7 @@ def test_a_commit_whose_connection_is_cut_is_made_once(faulty, proxy, plan):
 
 @pytest.mark.parametrize("plan", [LOSE_REQUEST, LOSE_ANSWER])
 @pytest.mark.usefixtures("impatient")
-def test_a_driver_that_dies_between_record_and_answer_leaves_a_batch_that_a_start_settles(
+def test_a_driver_that_dies_between_preparation_and_answer_leaves_a_batch_that_a_start_settles(
     faulty, proxy, plan
 ):
     dead = faulty.open()
@@ -299,34 +301,37 @@ def test_a_record_that_is_written_although_its_answer_is_lost_is_ones_own(target
                 raise SinkUnavailableError("BigQuery", "the answer was lost")
             return resource
 
-    keeper = target.keeper(Lossy(target.address))
+    states = target.states(Lossy(target.address))
     for number in range(2):
-        held = keeper.replace(keeper.settled(), CommitRecord({"app": number}))
-        assert held is not None
-        assert keeper.settled() == held
-        keeper = target.keeper(Lossy(target.address))
+        stored = states.replace(states.settled_state(), CommitState({"app": number}))
+        assert stored is not None
+        assert states.settled_state() == stored
+        states = target.states(Lossy(target.address))
     assert target.versions() == {"app": 1}
 
 
 def test_of_two_that_replace_a_record_one_does(target):
     target.open()
-    first, second = target.keeper(), target.keeper()
-    before, also_before = first.settled(), second.settled()
-    assert first.replace(before, CommitRecord({"app": 1})) is not None
-    assert second.replace(also_before, CommitRecord({"app": 2})) is None
+    first, second = target.states(), target.states()
+    before, also_before = first.settled_state(), second.settled_state()
+    assert first.replace(before, CommitState({"app": 1})) is not None
+    assert second.replace(also_before, CommitState({"app": 2})) is None
     assert target.versions() == {"app": 1}
 
 
 def _forgotten(target, at_ms):
     """A prepared commit of streams that BigQuery does not know."""
     target.open()
-    keeper = target.keeper()
+    states = target.states()
     prepared = Prepared({"app": 1}, ["gone"], 7, at_ms)
     created = target.resource()["creationTime"]
-    assert keeper.replace(keeper.settled(), CommitRecord({"app": 0}, prepared, created)) is not None
+    assert (
+        states.replace(states.settled_state(), CommitState({"app": 0}, prepared, created))
+        is not None
+    )
 
 
-def test_a_batch_whose_streams_have_expired_is_written_anew(target):
+def test_a_batch_whose_streams_have_expired_is_written_again(target):
     _forgotten(target, int(datetime.now(UTC).timestamp() * 1000))
     driver = target.open()
     assert target.versions() == {"app": 0}
@@ -340,10 +345,10 @@ def test_where_a_committed_stream_may_be_forgotten_too_an_operator_decides(targe
     _forgotten(target, old)
     with pytest.raises(CommitUnknownError) as refused:
         target.open()
-    record = refused.value.record.rpartition(".")[2]
+    state = refused.value.state.rpartition(".")[2]
     assert "7" in str(refused.value)
     assert f"bq update --set_label {OUTCOME_LABEL}:committed" in refused.value.remedy
-    path = f"/datasets/{DATASET}/tables/{record}"
+    path = f"/datasets/{DATASET}/tables/{state}"
     target.server.request("PATCH", path, {"labels": {OUTCOME_LABEL: outcome}})
     target.open()
     assert target.versions() == {"app": 1 if outcome == "committed" else 0}
@@ -369,10 +374,10 @@ def test_a_table_that_was_made_again_is_refused(target):
     driver.commit(written(driver, row(1)), batch(0), 0)
     target.delete()
     for ask in (target.open, target.versions):
-        with pytest.raises(TableMismatchError, match="made again"):
+        with pytest.raises(TableMismatchError, match="recreated"):
             ask()
     target.create(_field("id", "INTEGER"))
-    with pytest.raises(TableMismatchError, match="made again"):
+    with pytest.raises(TableMismatchError, match="recreated"):
         target.open()
 
 

@@ -173,20 +173,20 @@ class CommitUnknownError(RefusedError):
     """It can't be known whether the table has the rows of a batch.
 
     ``rows`` of them were about to be committed at ``prepared``, and the driver died. BigQuery has
-    forgotten their streams since. ``record`` is the table that keeps the pipeline's positions.
+    forgotten their streams since. ``state`` is the table that keeps the pipeline's positions.
     """
 
     code = "COMMIT_UNKNOWN"
     table: str
     rows: int
     prepared: str
-    record: str
+    state: str
 
     @property
     def remedy(self) -> str:
         return (
             f"Look whether {self.table} has rows of that time, and say so: "
-            f"`bq update --set_label headrace_batch:committed {self.record}`, or "
+            f"`bq update --set_label headrace_batch:committed {self.state}`, or "
             "`headrace_batch:void` if it has none: then they are written again."
         )
 

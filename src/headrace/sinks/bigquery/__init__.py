@@ -17,13 +17,13 @@ Guarantees:
 - A prepared commit is decided: what finds one, such as the next start, commits its streams too,
   which changes nothing where they are committed already. So a driver that died, hangs or got no
   answer between the two steps neither loses nor repeats a batch, whatever it does later.
-- Of two drivers of a pipeline one prepares: the record is changed only as it was read.
-- A batch whose streams have expired before anyone committed them is written anew. Where they are so
-  old that BigQuery may have forgotten committed ones, too, the start is refused
+- Of two drivers of a pipeline one prepares: the commit state is changed only as it was read.
+- A batch whose streams have expired before anyone committed them is written again. Where they are
+  so old that BigQuery may have forgotten committed ones, too, the start is refused
   (``COMMIT_UNKNOWN``): an operator looks, and says which it was. The age of streams is counted by
   BigQuery's clock.
 - A commit that BigQuery refuses stays prepared, and each start tries again, until the cause is gone
-  or an operator says that the batch is void; then it is written anew.
+  or an operator says that the batch is void; then it is written again.
 - A row that the table does not take is a dead letter; the others go in. An append with such rows
   takes none, so it is sent again without them: at the same offset, or into another stream where
   what was sent behind it was not answered.
@@ -32,9 +32,9 @@ Guarantees:
   task, 20 seconds in a commit, then by the pipeline, for as long as it takes, without using up a
   restart.
 - No value is changed: ``columns`` says which column is made of which type, and which values are
-  refused.
+  rejected.
 - ``apply`` and a start make the table, and add columns. Anything else that differs is refused, and
-  so is a table that was made again since a pipeline wrote to it: its rows are gone. A running
+  so is a table that was recreated since a pipeline wrote to it: its rows are gone. A running
   pipeline notices that before it prepares a batch.
 
 What a crash repeats: the batch, into new streams. Those of the attempt before are never committed,
@@ -42,6 +42,6 @@ and expire. What it does not do: keep an order between rows, replace or delete r
 (``reconcile --recount`` does not count it), make the dataset.
 
 The modules, in the order of a batch: ``declaration``; ``connection`` to the two interfaces;
-``table`` and ``columns``; ``writer`` in the tasks; ``driver``; ``record``, what is kept of a
-pipeline, and ``streams``, whether streams are committed.
+``table`` and ``columns``; ``writer`` in the tasks; ``driver``; ``state``, the commit
+state of a pipeline, and ``streams``, whether streams are committed.
 """

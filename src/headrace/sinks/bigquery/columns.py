@@ -1,7 +1,7 @@
-"""Columns of a table, and rows as they take them: each value is kept as it is, or refused.
+"""Columns of a table, and rows as they take them: a value is kept as it is, or rejected.
 
 ========================= ============ ===========================================================
-column of the rows        of the table which values are refused
+column of the rows        of the table which values are rejected
 ========================= ============ ===========================================================
 string                    STRING
 ``Any``                   JSON         a text that is not one JSON value; by BigQuery, a number that
@@ -24,7 +24,7 @@ map                       JSON         NaN and infinity, which JSON lacks; also 
 
 Which list is which is known of the fields of an event; after steps each becomes an ARRAY. In JSON,
 times are RFC 3339, bytes base64, and decimals texts, since a number there has the digits of a
-double. A table that is there may have JSON for any list, struct or map, and BIGNUMERIC for NUMERIC.
+double. An existing table may have JSON for any list, struct or map, and BIGNUMERIC for NUMERIC.
 """
 
 from __future__ import annotations
@@ -195,19 +195,19 @@ def _is_json_list(kind: pa.DataType, field: EventField | None) -> bool:
     return is_list and (field.nullable or field.element.nullable)  # type: ignore[union-attr]
 
 
-def difference(there: TableColumn, declared: TableColumn) -> str | None:
+def difference(existing: TableColumn, declared: TableColumn) -> str | None:
     """Returns why a column of a table does not take the values of ``declared``; None: it does."""
-    if there.type == "JSON" and there.mode != REPEATED:
+    if existing.type == "JSON" and existing.mode != REPEATED:
         is_nested = declared.mode == REPEATED or declared.type in ("RECORD", "JSON")
         return None if is_nested else f"is JSON, and the rows have {declared.sql}"
-    if (there.mode == REPEATED) != (declared.mode == REPEATED):
-        return f"is {there.sql}, and the rows have {declared.sql}"
-    is_wider = (there.type, declared.type) == ("BIGNUMERIC", "NUMERIC")
-    if there.type != declared.type and not is_wider:
-        return f"is {there.sql}, and the rows have {declared.sql}"
-    if there.scale is not None and (declared.scale or 0) > there.scale:
-        return f"has {there.scale} digits behind the point, and the rows have {declared.scale}"
-    known = {field.name.lower(): field for field in there.fields}
+    if (existing.mode == REPEATED) != (declared.mode == REPEATED):
+        return f"is {existing.sql}, and the rows have {declared.sql}"
+    is_wider = (existing.type, declared.type) == ("BIGNUMERIC", "NUMERIC")
+    if existing.type != declared.type and not is_wider:
+        return f"is {existing.sql}, and the rows have {declared.sql}"
+    if existing.scale is not None and (declared.scale or 0) > existing.scale:
+        return f"has {existing.scale} digits behind the point, and the rows have {declared.scale}"
+    known = {field.name.lower(): field for field in existing.fields}
     for field in declared.fields:
         inner = field.name.lower() in known and difference(known[field.name.lower()], field)
         if inner:
@@ -250,7 +250,7 @@ class RowForm:
 def _rejected(
     array: Any, column: TableColumn, field: EventField | None, place: str
 ) -> Iterator[RowsRejected]:
-    """Yields what is refused of an array whose values stand in the places of rows."""
+    """Yields what is rejected of an array whose values stand in the places of rows."""
     import pyarrow.compute as pc
 
     if column.mode == REQUIRED:

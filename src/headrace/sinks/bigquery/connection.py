@@ -22,7 +22,7 @@ NAME = "BigQuery"
 TASK_WAIT_SECONDS, COMMIT_WAIT_SECONDS = 120.0, 20.0
 """How long a task, or a commit, sends again what is not taken now; then its batch fails.
 
-A quota of the record's changes is there again after 10 seconds.
+A quota of changes of the commit state is there again after 10 seconds.
 """
 REST_ENDPOINT = "https://bigquery.googleapis.com"
 _SCOPES = ("https://www.googleapis.com/auth/bigquery",)
@@ -81,7 +81,7 @@ class Tables:
 
     Raises:
         ExtraMissingError: if the extra ``bigquery`` is not installed.
-        SinkUnavailableError: by each method, if the server does not answer, or does not let us in.
+        SinkUnavailableError: by each method, if the server does not answer, or refuses access.
         SinkError: by each method, if it refuses the request.
     """
 
@@ -226,7 +226,7 @@ def translated_errors(*passing: type[GoogleAPICallError]) -> Iterator[None]:
         raise (SinkUnavailableError if is_passing else SinkError)(NAME, error.message) from error
 
 
-def patiently(call: Callable[[], T], wait_seconds: float) -> T:
+def retry_for(call: Callable[[], T], wait_seconds: float) -> T:
     """Returns what ``call`` returns, which is tried again while BigQuery does not take it.
 
     Raises:

@@ -34,13 +34,13 @@ PROJECT, DATASET = "project", "dataset"
 _ENDPOINTS = ENDPOINT, STORAGE_ENDPOINT = ("endpoint", "storage_endpoint")
 _UNITS = ("hour", "day", "month")
 _TABLE = re.compile(r"(?:\w{1,1024}\.)?([\w -]+)")
-# BigQuery takes 1,024: the name of the record has the pipeline's behind it.
+# BigQuery takes 1,024: the name of the commit state has the pipeline's behind it.
 _MAX_TABLE_BYTES = 900
 _MAX_CLUSTERING = 4
 STREAMS_AN_HOUR = 7_500
 """Quota of a project in a region, of its documents: 30,000 streams each four hours."""
-RECORD_SECONDS = 4
-"""How long a batch is at least: it changes the record twice, of 5 changes each 10 s."""
+MIN_BATCH_SECONDS = 4
+"""How long a batch is at least: it changes the commit state twice, of 5 changes each 10 s."""
 _TIMES = frozenset({FieldType.TIMESTAMP, FieldType.MILLIS})
 _CLUSTERABLE = _TIMES | {
     *(FieldType.STRING, FieldType.LONG, FieldType.BOOLEAN, FieldType.DATE, FieldType.DECIMAL)
@@ -106,15 +106,15 @@ class BigQuery(Sink, Provisionable):
             yield from (Fault(*fault) for fault in naming_faults(rows.columns))
 
     def pace_faults(self, pace: BatchPace) -> Iterator[Fault]:
-        """Yields a fault for more streams, or changes of the record, than BigQuery's quotas."""
+        """Yields a fault for more streams or changes of metadata than BigQuery's quotas allow."""
         seconds = max(pace.max_wait.total_seconds(), 1.0)
         streams = round(pace.tasks * 3600 / seconds)
-        least = max(pace.tasks * 3600 / STREAMS_AN_HOUR, RECORD_SECONDS)
+        least = max(pace.tasks * 3600 / STREAMS_AN_HOUR, MIN_BATCH_SECONDS)
         if seconds < least:
             message = (
                 f"up to {streams:,} streams an hour, one for each of {pace.tasks} tasks each"
-                f" {seconds:g} s, and two changes of the record; BigQuery allows"
-                f" {STREAMS_AN_HOUR:,}, and a change each {RECORD_SECONDS // 2} s: batches wait"
+                f" {seconds:g} s, and two changes of the commit state; BigQuery allows"
+                f" {STREAMS_AN_HOUR:,}, and a change each {MIN_BATCH_SECONDS // 2} s: batches wait"
             )
             yield Fault(message, f"limits=BatchLimits(max_wait=timedelta(seconds={ceil(least)}))")
 
@@ -130,8 +130,8 @@ class BigQuery(Sink, Provisionable):
                 yield Fault(message, "a text, integer, decimal, Boolean, date or time")
 
     def position_store(self, context: SinkContext) -> PositionStore:
-        """Returns the record of the pipeline, in the dataset of the table."""
-        from headrace.sinks.bigquery.record import BigQueryPositions
+        """Returns the commit state of the pipeline, in the dataset of the table."""
+        from headrace.sinks.bigquery.state import BigQueryPositions
 
         return BigQueryPositions(self._address(context), context.pipeline)
 
@@ -156,11 +156,11 @@ class BigQuery(Sink, Provisionable):
             return changes
 
     def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
-        """Settles a commit that is under way, then makes the table as :meth:`apply` does.
+        """Makes a commit that is under way, then the table as :meth:`apply` does.
 
         Raises:
-            TableMismatchError: if anything but a missing column differs, or the table was made
-                again since the pipeline wrote to it.
+            TableMismatchError: if anything but a missing column differs, or the table was
+                recreated since the pipeline wrote to it.
             CommitUnknownError: if it can't be known whether a batch is in the table.
             SinkUnavailableError: if BigQuery does not answer.
         """

@@ -1,4 +1,4 @@
-"""The driver's half: a batch is prepared in the record, then its streams are committed at once."""
+"""The driver's half: the commit of a batch is prepared, then its streams are committed at once."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 from headrace.errors import SinkUnavailableError
 from headrace.sinks.api import CommitResult, SinkDriver, Transaction
 from headrace.sinks.bigquery import connection
-from headrace.sinks.bigquery.connection import NAME, Streams, Tables, patiently
-from headrace.sinks.bigquery.record import BigQueryPositions, CommitRecord, Prepared, RecordKeeper
+from headrace.sinks.bigquery.connection import NAME, Streams, Tables, retry_for
+from headrace.sinks.bigquery.state import BigQueryPositions, CommitState, Prepared, StateStore
 from headrace.sinks.bigquery.streams import StreamsOutcome
 from headrace.sinks.bigquery.table import TableSpec, TargetTable
 from headrace.sinks.bigquery.writer import StreamWriter, WrittenStream
@@ -28,7 +28,7 @@ class BigQueryDriver(SinkDriver):
         pipeline: its name.
 
     Raises:
-        TableMismatchError: if the table can't become what it is to be, or was made again since the
+        TableMismatchError: if the table can't become what it is to be, or was recreated since the
             pipeline wrote to it.
         SinkUnavailableError: if BigQuery does not answer.
         CommitUnknownError: if it can't be known whether a batch is in the table.
@@ -37,13 +37,13 @@ class BigQueryDriver(SinkDriver):
     def __init__(self, spec: TableSpec, pipeline: str) -> None:
         self._address = spec.address
         self._tables, self._streams = Tables(spec.address), Streams(spec.address)
-        self._keeper = RecordKeeper(self._tables, self._streams, spec.address, pipeline)
+        self._states = StateStore(self._tables, self._streams, spec.address, pipeline)
         # Before the table is made: one that is gone must not be taken for a new one.
-        self._keeper.settled()
+        self._states.settled_state()
         table, _ = TargetTable(self._tables, spec).make()
-        self._created_ms = table.created_ms
+        self._creation_time = table.creation_time
         self.writers = functools.partial(StreamWriter, spec.address, table.form)
-        self.positions = BigQueryPositions(spec.address, pipeline, self._keeper)
+        self.positions = BigQueryPositions(spec.address, pipeline, self._states)
 
     def commit(
         self,
@@ -55,8 +55,8 @@ class BigQueryDriver(SinkDriver):
 
         Raises:
             SinkUnavailableError: if BigQuery does not answer, the streams have expired, or the
-                table was made again since the start.
-            SinkError: if the record has other positions than the transaction expects.
+                table was recreated since the start.
+            SinkError: if the commit state has other positions than the transaction expects.
         """
         written = [_WRITTEN.decode(piece) for piece in pieces]
         rows = sum(stream.rows for stream in written)
@@ -64,21 +64,21 @@ class BigQueryDriver(SinkDriver):
             dict(transaction.versions),
             [stream.stream for stream in written],
             rows,
-            self._keeper.now_ms,
+            self._states.now_ms,
         )
-        held = None
-        while held is None:
-            before = self._keeper.settled()
-            if not transaction.follows(before.record.versions, f"table {self._address.label}"):
+        stored = None
+        while stored is None:
+            before = self._states.settled_state()
+            if not transaction.follows(before.state.versions, f"table {self._address.label}"):
                 return CommitResult(is_new=False, rows=rows)
-            made = patiently(self._keeper.table_made, connection.COMMIT_WAIT_SECONDS)
-            if made != self._created_ms:
+            made = retry_for(self._states.creation_time, connection.COMMIT_WAIT_SECONDS)
+            if made != self._creation_time:
                 # What the next start does depends on whether the pipeline has written rows.
-                reason = f"table {self._address.label} was deleted or made again since the start"
+                reason = f"table {self._address.label} was deleted or recreated since the start"
                 raise SinkUnavailableError(NAME, reason)
-            record = CommitRecord(before.record.versions, prepared, self._created_ms)
-            held = self._keeper.replace(before, record)
-        if self._keeper.settle(held) is StreamsOutcome.GONE:
+            state = CommitState(before.state.versions, prepared, self._creation_time)
+            stored = self._states.replace(before, state)
+        if self._states.commit_prepared(stored) is StreamsOutcome.GONE:
             raise SinkUnavailableError(NAME, "the streams of the batch expired before their commit")
         return CommitResult(is_new=True, rows=rows)
 

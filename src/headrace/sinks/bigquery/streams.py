@@ -16,7 +16,7 @@ from headrace.sinks.bigquery.connection import (
     NAME,
     Streams,
     TableAddress,
-    patiently,
+    retry_for,
     translated_errors,
 )
 
@@ -49,7 +49,7 @@ def commit_streams(streams: Streams, address: TableAddress, names: Sequence[str]
     """
     paths = [f"{address.path}/streams/{name}" for name in names]
     wait_seconds = connection.COMMIT_WAIT_SECONDS
-    return patiently(lambda: _committed(streams, address, paths), wait_seconds)
+    return retry_for(lambda: _committed(streams, address, paths), wait_seconds)
 
 
 def _committed(streams: Streams, address: TableAddress, paths: Sequence[str]) -> StreamsOutcome:

@@ -48,11 +48,11 @@ class TargetState:
     """A table as it is now.
 
     Attributes:
-        created_ms: when it was made; another number where it was made again.
+        creation_time: when it was made; another number where it was recreated.
         form: of its rows.
     """
 
-    created_ms: str
+    creation_time: str
     form: RowForm
 
 
@@ -69,19 +69,19 @@ class TargetTable:
 
     def changes(self) -> list[str]:
         """Returns what :meth:`make` would do, as ends of a sentence about the table."""
-        there = self._tables.get(self._spec.address)
-        return self._differences(there)
+        existing = self._tables.get(self._spec.address)
+        return self._differences(existing)
 
     def make(self) -> tuple[TargetState, list[str]]:
         """Makes the table, or adds columns to it; returns it, and what was done."""
-        there = self._tables.get(self._spec.address)
-        changes = self._differences(there)
-        if there is None:
-            there = self._inserted()
-            self._differences(there)  # another start may have made it at the same time
+        existing = self._tables.get(self._spec.address)
+        changes = self._differences(existing)
+        if existing is None:
+            existing = self._inserted()
+            self._differences(existing)  # another start may have made it at the same time
         elif changes:
-            there = self._extended()
-        return self._opened(there), changes
+            existing = self._extended()
+        return self._opened(existing), changes
 
     def _inserted(self) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -92,38 +92,40 @@ class TargetTable:
         if self._spec.clustering:
             body["clustering"] = {"fields": list(self._spec.clustering)}
         made = self._tables.insert(self._spec.address, body)
-        return made or self._there()
+        return made or self._existing()
 
     def _extended(self) -> dict[str, Any]:
         """Adds columns, unless another start has; of two that add at the same time, one waits."""
-        there = self._there()
-        if not self._differences(there):
-            return there
-        fields = _with_added(there["schema"]["fields"], list(self._columns().values()))
+        existing = self._existing()
+        if not self._differences(existing):
+            return existing
+        fields = _with_added(existing["schema"]["fields"], list(self._columns().values()))
         changed = self._tables.patch(
-            self._spec.address, {"schema": {"fields": fields}}, there["etag"]
+            self._spec.address, {"schema": {"fields": fields}}, existing["etag"]
         )
         if changed is None:
             raise SinkUnavailableError(NAME, f"table {self._label} was changed meanwhile")
         return changed
 
-    def _there(self) -> dict[str, Any]:
-        there = self._tables.get(self._spec.address)
-        if there is None:
+    def _existing(self) -> dict[str, Any]:
+        existing = self._tables.get(self._spec.address)
+        if existing is None:
             raise SinkUnavailableError(NAME, f"table {self._label} is not there yet")
-        return there
+        return existing
 
-    def _opened(self, there: Mapping[str, Any]) -> TargetState:
-        known = {column.name.lower(): column for column in _columns_of(there)}
+    def _opened(self, existing: Mapping[str, Any]) -> TargetState:
+        known = {column.name.lower(): column for column in _columns_of(existing)}
         columns = {name: known[name.lower()] for name in self._spec.schema.names}
-        return TargetState(str(there.get("creationTime", "")), RowForm(columns, self._spec.fields))
+        return TargetState(
+            str(existing.get("creationTime", "")), RowForm(columns, self._spec.fields)
+        )
 
-    def _differences(self, there: Mapping[str, Any] | None) -> list[str]:
+    def _differences(self, existing: Mapping[str, Any] | None) -> list[str]:
         declared = self._columns()
-        if there is None:
+        if existing is None:
             return [f"is created{self._layout()}"]
-        self._check_layout(there)
-        known = {column.name.lower(): column for column in _columns_of(there)}
+        self._check_layout(existing)
+        known = {column.name.lower(): column for column in _columns_of(existing)}
         for name, column in declared.items():
             reason = name.lower() in known and difference(known[name.lower()], column)
             if reason:
@@ -180,13 +182,13 @@ class TargetTable:
             parts.append(f", clustered by {', '.join(self._spec.clustering)}")
         return "".join(parts)
 
-    def _check_layout(self, there: Mapping[str, Any]) -> None:
-        layout = there.get("timePartitioning")
+    def _check_layout(self, existing: Mapping[str, Any]) -> None:
+        layout = existing.get("timePartitioning")
         actual = layout and {"type": layout.get("type"), "field": layout.get("field")}
         if actual != self._partitioning:
             reason = f"it is {_described(actual)}, and declared {_described(self._partitioning)}"
             raise TableMismatchError(self._label, reason)
-        clustering = tuple(there.get("clustering", {}).get("fields", ()))
+        clustering = tuple(existing.get("clustering", {}).get("fields", ()))
         if clustering != self._spec.clustering:
             reason = f"it is clustered by {clustering}, and declared by {self._spec.clustering}"
             raise TableMismatchError(self._label, reason)
@@ -198,13 +200,13 @@ def _described(partitioning: Mapping[str, str | None] | None) -> str:
     return f"partitioned by {str(partitioning['type']).lower()} of {partitioning['field']!r}"
 
 
-def _columns_of(there: Mapping[str, Any]) -> list[TableColumn]:
-    return [TableColumn.of(field) for field in there.get("schema", {}).get("fields", ())]
+def _columns_of(existing: Mapping[str, Any]) -> list[TableColumn]:
+    return [TableColumn.of(field) for field in existing.get("schema", {}).get("fields", ())]
 
 
-def _added(there: Any, declared: Any, path: str = "") -> list[tuple[str, str]]:
+def _added(existing: Any, declared: Any, path: str = "") -> list[tuple[str, str]]:
     """Returns path and type of each column and member that a table lacks."""
-    known = {column.name.lower(): column for column in there}
+    known = {column.name.lower(): column for column in existing}
     added = []
     for column in declared:
         if column.name.lower() not in known:
@@ -216,12 +218,12 @@ def _added(there: Any, declared: Any, path: str = "") -> list[tuple[str, str]]:
 
 
 def _with_added(
-    there: Sequence[dict[str, Any]], declared: Sequence[TableColumn]
+    existing: Sequence[dict[str, Any]], declared: Sequence[TableColumn]
 ) -> list[dict[str, Any]]:
-    """Returns the schema of a table with what it lacks; what is there stays as it is."""
+    """Returns the schema of a table with what it lacks; what it has stays as it is."""
     columns = {column.name.lower(): column for column in declared}
     fields = []
-    for field in there:
+    for field in existing:
         column = columns.pop(field["name"].lower(), None)
         inner = field.get("fields")
         if column is not None and inner and column.fields:

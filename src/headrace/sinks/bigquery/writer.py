@@ -18,14 +18,14 @@ from headrace.sinks.bigquery.connection import (
     NAME,
     Streams,
     TableAddress,
-    patiently,
+    retry_for,
     translated_errors,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ROW_TOO_LARGE, REFUSED = "row-too-large", "refused-by-bigquery"
+ROW_TOO_LARGE, REJECTED = "row-too-large", "rejected-by-bigquery"
 # Below the 4 MB that servers of gRPC take by default; BigQuery takes 10 MB at the least.
 _REQUEST_BYTES = 2 * 1024 * 1024
 _MAX_ROW_BYTES = 10 * 1024 * 1024
@@ -75,7 +75,7 @@ class _CallEnd:
     Attributes:
         appended: how many of its parts are known to be appended, from the first one.
         unanswered: how many have no answer. They may be appended all the same.
-        refused: rows of the next part, by their index, with BigQuery's messages.
+        rejected: rows of the next part, by their index, with BigQuery's messages.
         error: what ended it, where that is not the answer to the last part.
         is_of_next: whether the error is known to be that of the next part. A call that ends by an
             error may lose answers to parts before the one at fault.
@@ -83,7 +83,7 @@ class _CallEnd:
 
     appended: int
     unanswered: int
-    refused: Mapping[int, str]
+    rejected: Mapping[int, str]
     error: SinkError | None
     is_of_next: bool
 
@@ -151,7 +151,7 @@ class StreamWriter:
     def _finish(self, streams: Streams) -> None:
         """Finalizes the stream, if it has rows; the next ones go into another stream."""
         if self._offset:
-            count = patiently(lambda: self._finalized(streams), connection.TASK_WAIT_SECONDS)
+            count = retry_for(lambda: self._finalized(streams), connection.TASK_WAIT_SECONDS)
             if count != self._offset:
                 reason = f"stream {self._path} has {count} rows, and {self._offset} were appended"
                 raise SinkError(NAME, reason)
@@ -184,7 +184,7 @@ class StreamWriter:
         return streams
 
     def _append(self, part: _Part) -> Iterator[RejectedRow]:
-        """Appends rows, and yields those that are refused; a lost answer sends rows again."""
+        """Appends rows, and yields those that are rejected; a lost answer sends rows again."""
         waiting = []
         for cut in _cut(part):
             if len(cut.places) == 1 and cut.rows.nbytes > _MAX_ROW_BYTES:
@@ -196,14 +196,14 @@ class StreamWriter:
                 waiting.append(cut)
         self._is_one_at_a_time = False
         while waiting:
-            yield from patiently(lambda: self._append_some(waiting), connection.TASK_WAIT_SECONDS)
+            yield from retry_for(lambda: self._append_some(waiting), connection.TASK_WAIT_SECONDS)
 
     def _append_some(self, waiting: list[_Part]) -> list[RejectedRow]:
         """Appends parts in their order, and takes those that are done out of the list.
 
         Returns:
-            the rows of the first part that are refused; it stays in the list without them, and what
-            is behind it, too.
+            rejected rows of the first part, which stays in the list without them, as does what is
+            behind it.
 
         Raises:
             SinkUnavailableError: if the rest may be taken later.
@@ -215,8 +215,8 @@ class StreamWriter:
         for part in parts[: ended.appended]:
             self._offset += len(part.places)
         del waiting[: ended.appended]
-        if ended.refused:
-            return self._taken_out(streams, waiting, REFUSED, ended.refused)
+        if ended.rejected:
+            return self._taken_out(streams, waiting, REJECTED, ended.rejected)
         if ended.error is None:
             return []
         if not _is_of_size(ended.error):
@@ -233,24 +233,24 @@ class StreamWriter:
         from google.api_core.exceptions import FailedPrecondition
 
         appended, answered, error = 0, 0, None
-        refused: dict[int, str] = {}
+        rejected: dict[int, str] = {}
         try:
             with translated_errors(FailedPrecondition):  # so ends a connection that was idle
                 answers = streams.append(self._path, self._requests(parts))
                 for answer in itertools.islice(answers, len(parts)):
                     answered += 1
-                    if not refused:
-                        refused = _refused(answer)
-                        appended += not refused
+                    if not rejected:
+                        rejected = _rejected(answer)
+                        appended += not rejected
         except SinkError as raised:
             error = raised
         if answered < len(parts) and error is None:
             error = SinkUnavailableError(NAME, "the connection ended before all rows were appended")
         is_of_next = answered > appended or len(parts) == appended + 1
-        return _CallEnd(appended, len(parts) - answered, refused, error, is_of_next)
+        return _CallEnd(appended, len(parts) - answered, rejected, error, is_of_next)
 
     def _taken_out(
-        self, streams: Streams, waiting: list[_Part], reason: str, refused: Mapping[int, str]
+        self, streams: Streams, waiting: list[_Part], reason: str, rejected: Mapping[int, str]
     ) -> list[RejectedRow]:
         """Takes rows out of the first part; what is behind them moves to other offsets."""
         if self._has_unanswered:
@@ -258,10 +258,10 @@ class StreamWriter:
             # sent, since what is there counts as appended.
             self._finish(streams)
         first = waiting.pop(0)
-        left = first.without(refused.keys())
+        left = first.without(rejected.keys())
         if left.places:
             waiting.insert(0, left)
-        return [RejectedRow(first.places[at], reason, detail) for at, detail in refused.items()]
+        return [RejectedRow(first.places[at], reason, detail) for at, detail in rejected.items()]
 
     def _requests(self, parts: Sequence[_Part]) -> Iterator[Any]:
         from google.cloud.bigquery_storage_v1.types import AppendRowsRequest
@@ -279,8 +279,8 @@ class StreamWriter:
             yield request
 
 
-def _refused(answer: Any) -> dict[int, str]:
-    """Returns the rows of a request that are refused; none: all of them are appended.
+def _rejected(answer: Any) -> dict[int, str]:
+    """Returns the rows of a request that are rejected; none: all of them are appended.
 
     Raises:
         SinkUnavailableError: if they may be taken later.

@@ -20,12 +20,12 @@ from headrace.errors import CommitUnknownError, SinkError, SinkUnavailableError,
 from headrace.settings import Secret
 from headrace.sinks.api import DeclaredRows, SinkContext, Transaction
 from headrace.sinks.bigquery.connection import TableAddress, Tables
-from headrace.sinks.bigquery.record import (
+from headrace.sinks.bigquery.state import (
     OUTCOME_LABEL,
-    CommitRecord,
+    CommitState,
     Prepared,
-    RecordKeeper,
-    record_address,
+    StateStore,
+    state_address,
 )
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -44,17 +44,17 @@ class Rest(ThreadingHTTPServer):
         self.tables[path] = resource | {"etag": str(self.etag)}
         return self.tables[path]
 
-    def keeper(self, streams):
-        return RecordKeeper(Tables(self.address), streams, self.address, "p")
+    def states(self, streams):
+        return StateStore(Tables(self.address), streams, self.address, "p")
 
     def record(self):
         """What is kept of the pipeline."""
-        resource = self.tables[record_address(self.address, "p").path]
+        resource = self.tables[state_address(self.address, "p").path]
         text = "".join(field["description"] for field in resource["schema"]["fields"])
         return msgspec.json.decode(zlib.decompress(base64.b85decode(text)))
 
     def say(self, outcome):
-        path = record_address(self.address, "p").path
+        path = state_address(self.address, "p").path
         self.put(path, self.tables[path] | {"labels": {OUTCOME_LABEL: outcome}})
 
 
@@ -132,20 +132,20 @@ class Refused:
 
 
 def prepare(rest, streams):
-    keeper = rest.keeper(streams)
-    before = keeper.settled()
-    prepared = Prepared({"app": 1}, ["a", "b"], 7, keeper.now_ms)
-    assert keeper.replace(before, CommitRecord({"app": 0}, prepared)) is not None
+    states = rest.states(streams)
+    before = states.settled_state()
+    prepared = Prepared({"app": 1}, ["a", "b"], 7, states.now_ms)
+    assert states.replace(before, CommitState({"app": 0}, prepared)) is not None
 
 
 def test_the_age_of_streams_is_counted_by_the_clock_of_bigquery(rest):
     prepare(rest, Gone())
     rest.now += timedelta(days=1)
-    assert rest.keeper(Gone()).settled().record.versions == {"app": 0}
+    assert rest.states(Gone()).settled_state().state.versions == {"app": 0}
     prepare(rest, Gone())
     rest.now += timedelta(days=2, seconds=1)
     with pytest.raises(CommitUnknownError) as refused:
-        rest.keeper(Gone()).settled()
+        rest.states(Gone()).settled_state()
     assert refused.value.prepared.startswith(f"{rest.now.year}-05-02 12:00:00")
     assert f"--set_label {OUTCOME_LABEL}:committed p:d.headrace_t_p_" in refused.value.remedy
 
@@ -174,9 +174,9 @@ def test_of_a_batch_that_bigquery_does_not_commit_an_operator_may_say_that_it_is
     remedy = f"--set_label {OUTCOME_LABEL}:void p:d.headrace_t_p_"
     rest.say("committed")
     with pytest.raises(SinkError, match=f"no partition.*{remedy}"):
-        rest.keeper(Refused()).settled()
+        rest.states(Refused()).settled_state()
     rest.say("void")
-    assert rest.keeper(Refused()).settled().record.versions == {"app": 0}
+    assert rest.states(Refused()).settled_state().state.versions == {"app": 0}
     assert rest.record()["prepared"] is None
 
 
@@ -185,7 +185,7 @@ def test_void_is_not_believed_of_streams_that_are_committed(rest):
     committed.state = WriteStream(commit_time={"seconds": 1})
     prepare(rest, committed)
     rest.say("void")
-    assert rest.keeper(committed).settled().record.versions == {"app": 1}
+    assert rest.states(committed).settled_state().state.versions == {"app": 1}
 
 
 def test_a_table_that_is_made_again_under_a_driver_gets_no_batch(rest):
@@ -195,9 +195,9 @@ def test_a_table_that_is_made_again_under_a_driver_gets_no_batch(rest):
         if batch:
             driver.commit([], Transaction({"app": 0}, {}), 0)
         rest.put(rest.address.path, rest.tables[rest.address.path] | {"creationTime": f"n{batch}"})
-        with pytest.raises(SinkUnavailableError, match="made again since the start"):
+        with pytest.raises(SinkUnavailableError, match="recreated since the start"):
             driver.commit([], Transaction({"app": 1}, {}), 0)
-    with pytest.raises(TableMismatchError, match="made again"):
+    with pytest.raises(TableMismatchError, match="recreated"):
         opened(rest)
 
 
@@ -207,7 +207,7 @@ def test_the_record_of_a_table_has_a_name_that_bigquery_takes():
     assert list(BigQuery(longest, partition_by=None).faults(rows)) == []
     [fault] = BigQuery(f"{longest}a", partition_by=None).faults(rows)
     assert "at most 900 bytes" in fault.remedy
-    name = record_address(TableAddress("p", "d", longest), "p" * 100).table
+    name = state_address(TableAddress("p", "d", longest), "p" * 100).table
     assert len(name.encode()) <= 1_024
 
 
