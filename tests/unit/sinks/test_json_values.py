@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from headrace import Topic
 from headrace.model.event import event_schema
 from headrace.pipelines.source.record_columns import row_columns
-from headrace.sinks.bigquery.columns import RowForm, column_for
+from headrace.sinks.bigquery.columns import column_for
+from headrace.sinks.bigquery.conversion import RowForm
 from headrace.sinks.json_values import NoJsonError, raw_json
 from headrace.sinks.kafka.records import RecordsOf
 from headrace.sinks.opensearch.documents import DocumentSpec, documents_of

@@ -42,6 +42,6 @@ and expire. What it does not do: keep an order between rows, replace or delete r
 (``reconcile --recount`` does not count it), make the dataset.
 
 The modules, in the order of a batch: ``declaration``; ``connection`` to the two interfaces;
-``table`` and ``columns``; ``writer`` in the tasks; ``driver``; ``state``, the commit
-state of a pipeline, and ``streams``, whether streams are committed.
+``table``, ``columns``, ``rejections`` and ``conversion``; ``writer`` in the tasks; ``driver``;
+``state``, the commit state of a pipeline, and ``streams``, whether streams are committed.
 """

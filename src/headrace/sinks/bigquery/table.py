@@ -10,13 +10,13 @@ from headrace.errors import SinkUnavailableError, TableMismatchError
 from headrace.model import EventField
 from headrace.sinks.bigquery.columns import (
     REQUIRED,
-    RowForm,
     TableColumn,
     column_for,
     difference,
     naming_faults,
 )
 from headrace.sinks.bigquery.connection import NAME, TableAddress, Tables
+from headrace.sinks.bigquery.conversion import RowForm
 
 if TYPE_CHECKING:
     import pyarrow as pa

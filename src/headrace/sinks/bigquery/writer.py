@@ -13,7 +13,6 @@ import msgspec
 from headrace.errors import SinkError, SinkUnavailableError
 from headrace.sinks.api import RejectedRow
 from headrace.sinks.bigquery import connection
-from headrace.sinks.bigquery.columns import RowForm
 from headrace.sinks.bigquery.connection import (
     NAME,
     Streams,
@@ -21,6 +20,7 @@ from headrace.sinks.bigquery.connection import (
     retry_for,
     translated_errors,
 )
+from headrace.sinks.bigquery.conversion import RowForm
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,7 +8,8 @@ import pytest
 
 from headrace.model.event import event_schema
 from headrace.pipelines.source.record_columns import row_columns
-from headrace.sinks.bigquery.columns import RowForm, TableColumn, column_for, difference
+from headrace.sinks.bigquery.columns import TableColumn, column_for, difference
+from headrace.sinks.bigquery.conversion import RowForm
 
 
 def declared(kind, name="c"):
@@ -164,6 +165,21 @@ def test_null_for_a_required_column_is_rejected_and_absence_of_its_struct_is_not
         (1, "missing-value", "column 's'.a is null"),
         (1, "missing-value", "column 'n' is null"),
     ]
+
+
+def test_lists_in_structs_that_are_null_have_no_items():
+    """Arrow may keep items behind a null."""
+    lists = pa.array([[1], [None, 2], [None]], pa.list_(pa.int64()))
+    mask = pa.array([False, True, False])
+    rows = pa.table({"s": pa.StructArray.from_arrays([lists], ["l"], mask=mask)})
+    form = RowForm({"s": declared(rows["s"].type, "s")}, {})
+    faults = [
+        (int(place), rejected.reason)
+        for rejected in form.rejected(rows)
+        for place in rejected.rows.nonzero()[0]
+    ]
+    assert faults == [(2, "null-in-array")]
+    assert form.converted(rows.slice(0, 2))["s"].to_pylist()[0] == {"l": [1]}
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from google.cloud.bigquery_storage_v1.types import (
     WriteStream,
 )
 
-from headrace.sinks.bigquery.columns import RowForm, TableColumn
+from headrace.sinks.bigquery.columns import TableColumn
 from headrace.sinks.bigquery.connection import TableAddress
+from headrace.sinks.bigquery.conversion import RowForm
 from headrace.sinks.bigquery.writer import StreamWriter
 
 PATH = "projects/p/datasets/d/tables/zdarzeń"
