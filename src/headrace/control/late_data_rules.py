@@ -53,7 +53,7 @@ def _column_faults(pipeline: Pipeline) -> Iterator[Fault]:
 def side_table_faults(pipeline: Pipeline, side: Sink, argument: str) -> Iterator[Fault]:
     """Yields everything wrong with a side table, which gets rows as its source gives them."""
     sink = pipeline.sink
-    if (side.kind, side.resolved_target) == (sink.kind, sink.resolved_target):
+    if (side.kind, side.resolved_target({})) == (sink.kind, sink.resolved_target({})):
         yield Fault(f"{argument} is the pipeline's own {side.label}", "another sink")
     source = pipeline.sources[0]
     rows = DeclaredRows(source_columns(source), pipeline.event_time, fields=source_fields(source))

@@ -93,12 +93,12 @@ class LoadedProject:
 
     def writers_beside(self, own_sink: Sink) -> list[str]:
         """Returns the names of pipelines that write to the target of one's sink, too."""
-        own = (own_sink.kind, own_sink.resolved_target)
+        own = _target_of(own_sink, self.settings)
         return [
             other.name
             for other in self.pipelines.values()
             for sink in other.sinks
-            if (sink.kind, sink.resolved_target) == own and sink is not own_sink
+            if _target_of(sink, self.settings) == own and sink is not own_sink
         ]
 
 
@@ -173,7 +173,7 @@ def _problems(declarations: list[Declaration], settings: Settings) -> list[Probl
         for declaration in declarations
         for fault in _own_faults(declaration.value, settings)
     ]
-    return problems + [_problem(*pair) for pair in _faults_between(declarations)]
+    return problems + [_problem(*pair) for pair in _faults_between(declarations, settings)]
 
 
 def _own_faults(value: Declared, settings: Settings) -> Iterable[Fault]:
@@ -218,7 +218,9 @@ def _problem(declaration: Declaration, fault: Fault) -> Problem:
     return Problem(file, line, fault.message, fault.remedy)
 
 
-def _faults_between(declarations: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:
+def _faults_between(
+    declarations: list[Declaration], settings: Settings
+) -> Iterator[tuple[Declaration, Fault]]:
     topics = [declaration for declaration in declarations if isinstance(declaration.value, Topic)]
     pipelines = [pipeline for pipeline, _ in _pipelines(declarations)]
     workers = [
@@ -260,7 +262,7 @@ def _faults_between(declarations: list[Declaration]) -> Iterator[tuple[Declarati
     yield from _undeclared_queries(pipelines, queries)
     yield from _undeclared_topics(topics, readers)
     yield from _dead_letter_topics(topics, readers)
-    yield from _shared_targets(pipelines)
+    yield from _shared_targets(pipelines, settings)
     yield from _matched_twice(pipelines)
     yield from _written_beside_mergers(readers)
     yield from _dispatched_twice(dispatchers)
@@ -410,12 +412,18 @@ def _dead_letter_topics(
             yield declaration, Fault(message, "leave its event out, or the whole declaration")
 
 
-def _shared_targets(pipelines: list[Declaration]) -> Iterator[tuple[Declaration, Fault]]:
+def _target_of(sink: Sink, settings: Settings) -> tuple[str, str]:
+    return sink.kind, sink.resolved_target(settings.sinks.get(sink.kind, {}))
+
+
+def _shared_targets(
+    pipelines: list[Declaration], settings: Settings
+) -> Iterator[tuple[Declaration, Fault]]:
     """Faults of pipelines that write to one target, each beside the first one it does not fit."""
     writers: defaultdict[tuple[str, str], list[tuple[Declaration, str, Sink]]] = defaultdict(list)
     for declaration, pipeline in _pipelines(pipelines):
         for sink in pipeline.sinks:
-            earlier = writers[sink.kind, sink.resolved_target]
+            earlier = writers[_target_of(sink, settings)]
             for place, owner, other in earlier:
                 faults = list(sink.faults_beside(other))
                 for fault in faults:

@@ -513,11 +513,16 @@ class Sink(abc.ABC):
         """The columns of the Kafka record that it wants as it is declared: by default, all."""
         return self.metadata
 
-    @property
-    def resolved_target(self) -> str:
-        """The target's name in full, as far as it is known without a connection.
+    def resolved_target(
+        self,
+        settings: Mapping[str, Secret],  # noqa: ARG002
+    ) -> str:
+        """Returns the target's name in full, as far as it is known without a connection.
 
         Two sinks of one kind with one such name write to one target; ``check`` compares them.
+
+        Args:
+            settings: of its kind.
         """
         return self.target
 

@@ -73,6 +73,12 @@ class BigQuery(Sink, Provisionable):
         """Name of the table."""
         return self.table
 
+    def resolved_target(self, settings: Mapping[str, Secret]) -> str:
+        """Returns the name of the table with its dataset."""
+        if "." in str(self.table) or DATASET not in settings:
+            return self.table
+        return f"{settings[DATASET].reveal()}.{self.table}"
+
     def settings_faults(self, settings: Mapping[str, Secret]) -> Iterator[Fault]:
         """Yields a fault for a table without a dataset, and for endpoints that do not fit."""
         if "." not in str(self.table) and DATASET not in settings:
@@ -104,6 +110,19 @@ class BigQuery(Sink, Provisionable):
         elif rows.columns is not None:
             yield from self._layout_faults(rows.columns, rows.event_time)
             yield from (Fault(*fault) for fault in naming_faults(rows.columns))
+
+    def faults_beside(self, other: Sink) -> Iterator[Fault]:
+        """Yields a fault unless both declare one layout of their table."""
+        if not isinstance(other, BigQuery):
+            return
+        if self.partition_by != other.partition_by:
+            units = f"{self.partition_by!r} here and by {other.partition_by!r}"
+            message = f"table {self.table!r} is partitioned by {units}"
+            yield Fault(message, "one partition_by in every pipeline of the table")
+        if list(self.cluster_by) != list(other.cluster_by):
+            columns = f"{list(self.cluster_by)} here and by {list(other.cluster_by)}"
+            message = f"table {self.table!r} is clustered by {columns}"
+            yield Fault(message, "one cluster_by in every pipeline of the table")
 
     def pace_faults(self, pace: BatchPace) -> Iterator[Fault]:
         """Yields a fault for more streams or changes of metadata than BigQuery's quotas allow."""

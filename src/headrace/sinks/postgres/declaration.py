@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.metrics import Metric
+    from headrace.settings import Secret
     from headrace.sinks.postgres.recorded_table import TableDeclaration
     from headrace.sinks.postgres.target import TargetSpec
 
@@ -71,9 +72,8 @@ class Postgres(Sink, Recountable, Reprocessable):
         """Name of the table."""
         return self.table
 
-    @property
-    def resolved_target(self) -> str:
-        """Name of the table with its schema: PostgreSQL's default ``public`` where it has none.
+    def resolved_target(self, settings: Mapping[str, Secret]) -> str:  # noqa: ARG002
+        """Returns the name of the table with its schema: by default ``public``, as in PostgreSQL.
 
         A search path of the URL, the role or the database may say otherwise; that is not known
         without a connection.

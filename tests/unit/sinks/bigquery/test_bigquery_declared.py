@@ -72,6 +72,18 @@ def test_settings_that_do_not_fit_are_faults(table, settings, fault):
     assert fault in "".join(faults)
 
 
+def test_two_pipelines_declare_one_layout_of_their_table():
+    settings = {"dataset": Secret("ads")}
+    hourly, clustered = BigQuery("t", partition_by="hour"), BigQuery("t", cluster_by=["id"])
+    assert BigQuery("t").resolved_target(settings) == BigQuery("ads.t").resolved_target(settings)
+    assert BigQuery("t").resolved_target(settings) != BigQuery("b.t").resolved_target(settings)
+    assert list(BigQuery("t").faults_beside(BigQuery("ads.t", cluster_by=[]))) == []
+    [fault] = BigQuery("t").faults_beside(hourly)
+    assert fault.message == "table 't' is partitioned by 'day' here and by 'hour'"
+    [fault] = clustered.faults_beside(BigQuery("ads.t"))
+    assert fault.message == "table 't' is clustered by ['id'] here and by []"
+
+
 class Click:
     id: int
 

@@ -92,7 +92,7 @@ def test_a_key_that_records_do_not_name_deletes_nothing(columns, record_key, mes
 
 @pytest.mark.parametrize(("name", "resolved"), [("t", "public.t"), ("app.t", "app.t")])
 def test_a_table_without_a_schema_is_that_of_the_schema_public(name, resolved):
-    assert (Postgres(name).target, Postgres(name).resolved_target) == (name, resolved)
+    assert (Postgres(name).target, Postgres(name).resolved_target({})) == (name, resolved)
 
 
 @pytest.mark.parametrize("mode", WriteMode)

@@ -101,7 +101,7 @@ def test_a_table_is_written_in_one_way():
     others = (Postgres("public.t"), replace(STATS, by=()), replace(STATS, every=timedelta(hours=1)))
     others += (replace(STATS, unique=Unique(["n"])),)
     for other in others:
-        assert other.resolved_target == STATS.resolved_target
+        assert other.resolved_target({}) == STATS.resolved_target({})
         assert ["'t'" in fault.message for fault in STATS.faults_beside(other)] == [True]
         assert len(list(other.faults_beside(STATS))) == 1
     assert list(STATS.faults_beside(replace(STATS))) == []

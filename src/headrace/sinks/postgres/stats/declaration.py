@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.metrics import Metric
+    from headrace.settings import Secret
     from headrace.sinks.unique.compared_rows import ComparedRows
 
 _GROUPS = frozenset(
@@ -98,10 +99,9 @@ class Stats(Sink, CountsEvents):
         """Name of the table."""
         return self.table
 
-    @property
-    def resolved_target(self) -> str:
-        """Name of the table with its schema, as :class:`Postgres` has it."""
-        return Postgres(self.table).resolved_target
+    def resolved_target(self, settings: Mapping[str, Secret]) -> str:
+        """Returns the name of the table with its schema, as :class:`Postgres` has it."""
+        return Postgres(self.table).resolved_target(settings)
 
     def faults(self, rows: DeclaredRows) -> Iterator[Fault]:
         """Yields everything wrong with the declaration."""
