@@ -16,11 +16,13 @@ from headrace.sinks.api import Transaction
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
 from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.iceberg.catalog import CatalogTable
+from headrace.sinks.lake.iceberg.data_files import data_file
 from headrace.sinks.lake.iceberg.driver import open_table
 from headrace.sinks.lake.iceberg.positions import recorded, summary_of, versions_of
 from headrace.sinks.lake.iceberg.scanned_files import FileReader, partition_of
 from headrace.sinks.lake.iceberg.schema import file_schema, partitions_of
-from headrace.sinks.lake.iceberg.table import IcebergTable, SentOnce, data_file
+from headrace.sinks.lake.iceberg.sent_once import SentOnce
+from headrace.sinks.lake.iceberg.table import IcebergTable
 from headrace.sinks.lake.merging import FileMerger, conformed
 from headrace.sinks.lake.partitions import Partition, with_rescued_values
 from headrace.sinks.lake.replacing import AddingDriver, Swap, TableReplacingDriver, check_expected

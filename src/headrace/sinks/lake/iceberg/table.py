@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.table import Table
-from pyiceberg.table import Transaction as IcebergTransaction
-from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId
-from pyiceberg.typedef import Record
 
 from headrace.errors import SinkError, TableMismatchError
-from headrace.runtime import storage
 from headrace.sinks.api import CommitRejection, PositionStore, Transaction
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
 from headrace.sinks.lake.folder import TableFolder
-from headrace.sinks.lake.iceberg.catalog import CatalogTable, folder_of
-from headrace.sinks.lake.iceberg.files import IcebergFiles
+from headrace.sinks.lake.iceberg.catalog import CatalogTable
+from headrace.sinks.lake.iceberg.data_files import data_file, written_spec
 from headrace.sinks.lake.iceberg.positions import (
     IcebergPositions,
     Mark,
@@ -34,11 +26,11 @@ from headrace.sinks.lake.iceberg.schema import (
     add_partitions,
     changed_column,
     declared_columns,
-    file_schema,
     iceberg_types,
     missing_values,
     partitions_of,
 )
+from headrace.sinks.lake.iceberg.sent_once import SentOnce
 from headrace.sinks.lake.iceberg.unique_keys import IcebergKeys
 from headrace.sinks.lake.table_schema import (
     ColumnChange,
@@ -52,6 +44,7 @@ from headrace.sinks.lake.unique.row_keys import KeyRule
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema as IcebergSchema
+    from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
 TABLE_PROPERTIES = {
@@ -63,34 +56,6 @@ TABLE_PROPERTIES = {
     "write.metadata.previous-versions-max": "100",
     "commit.manifest-merge.enabled": "true",
 }
-
-
-class SentOnce(IcebergTransaction):
-    """A transaction that pyiceberg neither sends again nor clears up after.
-
-    Sent again it would not look at positions. What it deletes after a conflict may be in the table:
-    a proxy on the way can have sent the request twice, and passed on the second answer. It collides
-    with a change of columns or partitions: files were written for those that the table had.
-    """
-
-    def __init__(self, table: Table) -> None:
-        super().__init__(table)
-        self._known: tuple[object, TableMetadata] | None = None
-        columns, partitions = table.metadata.current_schema_id, table.metadata.default_spec_id
-        same_columns = AssertCurrentSchemaId.model_validate({"current-schema-id": columns})
-        same_partitions = AssertDefaultSpecId.model_validate({"default-spec-id": partitions})
-        self._stage((), (same_columns, same_partitions))
-
-    @property
-    def table_metadata(self) -> TableMetadata:
-        # pyiceberg builds it at each look, and looks 15 times: a copy of all snapshots each.
-        if self._known is None or self._known[0] is not self._updates:
-            self._known = (self._updates, super().table_metadata)
-        return self._known[1]
-
-    def commit_transaction(self) -> Table:
-        self._snapshot_producers.clear()
-        return super().commit_transaction()
 
 
 class IcebergTable:
@@ -278,60 +243,6 @@ class IcebergTable:
         """Deletes files of a batch that is given up; none of a commit that was sent."""
         if self._folder is not None:
             self._folder.delete(file.path for file in files if file.path not in self._sent)
-
-
-def written_spec(table: Table, declared: WriteSpec) -> WriteSpec:
-    """Returns what is written to a table: declared, with its folder and its field ids."""
-    root, options = folder_of(table, declared.root)
-    files = IcebergFiles(file_schema(table.metadata))
-    return replace(declared, root=root, storage_options=options, files=files)
-
-
-def data_file(table: Table, spec: WriteSpec, file: WrittenFile) -> DataFile:
-    """Returns a file as the table records it.
-
-    Args:
-        table: of the file.
-        spec: of its partitions, and of the types of their columns.
-        file: as its writer describes it.
-    """
-    root, _ = folder_of(table, spec.root)
-    stats = json.loads(file.stats)
-    ends = stats["bounds"].items()
-    return DataFile.from_args(
-        _table_format_version=table.format_version,
-        content=DataFileContent.DATA,
-        file_path=storage.join(root, file.path),
-        file_format=FileFormat.PARQUET,
-        partition=Record(*(_value(spec, file, name) for name in file.partition_values)),
-        record_count=file.rows,
-        file_size_in_bytes=file.size,
-        column_sizes=_by_id(stats["sizes"]),
-        value_counts=dict.fromkeys(map(int, stats["nulls"]), file.rows),
-        null_value_counts=_by_id(stats["nulls"]),
-        lower_bounds={int(id_): struct.pack("<q", end[0]) for id_, end in ends},
-        upper_bounds={int(id_): struct.pack("<q", end[1]) for id_, end in ends},
-        split_offsets=stats["splits"],
-        spec_id=table.metadata.default_spec_id,
-    )
-
-
-def _value(spec: WriteSpec, file: WrittenFile, name: str) -> object:
-    """Returns the value of a partition of a file, as its transform gives it."""
-    text = file.partition_values[name]
-    if text is None:
-        return None
-    if name not in spec.layout.value_columns:
-        # All of its rows are in one day, or hour.
-        return (file.min_event_time_us or 0) // spec.time_key.grain_us
-    kind = spec.schema.field(name).type
-    if pa.types.is_boolean(kind):
-        return text == "true"
-    return int(text) if pa.types.is_integer(kind) else text
-
-
-def _by_id(numbers: Mapping[str, int]) -> dict[int, int]:
-    return {int(id_): number for id_, number in numbers.items()}
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:

@@ -25,10 +25,11 @@ from headrace.sinks.lake.compaction import (
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
 from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.iceberg.catalog import CatalogTable
+from headrace.sinks.lake.iceberg.data_files import data_file, written_spec
 from headrace.sinks.lake.iceberg.positions import MERGED, Mark
 from headrace.sinks.lake.iceberg.scanned_files import FileReader, partition_of
 from headrace.sinks.lake.iceberg.schema import file_schema, partitions_of
-from headrace.sinks.lake.iceberg.table import SentOnce, data_file, written_spec
+from headrace.sinks.lake.iceberg.sent_once import SentOnce
 from headrace.sinks.lake.layout import TableLayout
 from headrace.sinks.lake.merging import FileMerger, in_groups
 from headrace.sinks.lake.partitions import Partition
