@@ -24,6 +24,10 @@ driver, by pyiceberg, adds all files of a batch in one snapshot.
 - Partitions: ``day`` and ``hour`` are Iceberg's transforms of the event time, and no columns; a
   column of the rows is an identity partition, and is in the files too. Values are as in Delta
   tables: null and the empty text are one partition, and read back as null.
+- A unique table is read from the catalog before each batch: rows that another engine has deleted
+  are no duplicates any more. Merges of small files are known by the summary of their snapshot.
+- A part of a reprocessing is one snapshot: an append, or an overwrite where rows go. It goes in
+  only while the table has the files that it rewrites, with the rows that were compared.
 
 Deletes of other engines stay in force, their rewrites of files too.
 """

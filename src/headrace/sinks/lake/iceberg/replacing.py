@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -118,6 +118,8 @@ class IcebergReplacingDriver(TableReplacingDriver[_IcebergRows]):
         TableMismatchError: if a column's type or the partitioning differs from the table's.
         SinkError: if there is no table, or it can't be used.
     """
+
+    conflicts: ClassVar[tuple[type[Exception], ...]] = (_OutdatedError,)
 
     def __init__(
         self, place: CatalogTable, declared: WriteSpec, keys: RowKeys, shown: Sequence[str]

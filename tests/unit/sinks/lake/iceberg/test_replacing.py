@@ -231,6 +231,8 @@ class TestMeanwhile:
         expected = (2, 1, 2) if deleted else (1, 1, 3)
         assert self.replaced(table, rows, rewrite) == expected
         assert table.content() == table.expected(rows)
+        rewritten = {path for path in table.on_disk() if "-reprocessed-" in path}
+        assert rewritten <= table.files()
 
     def test_another_reprocessing_or_a_reset_fails_the_commit(self, tmp_path):
         table = Table(tmp_path)
