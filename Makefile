@@ -11,11 +11,12 @@ SEED := $(or $(SEED),$(shell date +%s))
 FORM ?= long
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --no-loadscope-reorder --max-worker-restart=0 --slowest=30
 
-.PHONY: help env lint docs test drills demo demo-errors demo-sites demo-telemetry bench bench-writer bench-ingest bench-formats bench-sinks bench-sites bench-live-edge bench-batch-end bench-worker-send bench-peers bench-flow bench-queries lock clean
+.PHONY: help env lint docs test drills demo demo-errors demo-sinks demo-sites demo-telemetry bench bench-writer bench-ingest bench-formats bench-sinks bench-sites bench-live-edge bench-batch-end bench-worker-send bench-peers bench-flow bench-queries lock clean
 
 help:
 	@echo "make demo    real Kafka, Spark, PostgreSQL and a lake, a week of real ads joined and counted, and the proof"
 	@echo "make demo-errors  errors over HTTP and from old files, into a lake and PostgreSQL, and the sums"
+	@echo "make demo-sinks  the same week in OpenSearch, BigQuery (a stand-in) and Iceberg, each event once, though the pipelines are killed"
 	@echo "make demo-sites  two sites and a central one: mirrors, mergers, a dispatcher, profiles, and the proof"
 	@echo "make demo-telemetry  page views, errors and transactions, 200 standing queries, and their results beside DuckDB's"
 	@echo "make test    every test but most drills, on real servers that it starts and stops; one kill of each engine"
@@ -80,6 +81,10 @@ demo: $(DEMO_ENV)/.installed
 demo-errors: $(DEMO_ENV)/.installed
 	$(DEMO) examples/error_tracking/demo.py
 
+# It starts the servers of the tests.
+demo-sinks: $(DEMO_ENV)/.installed
+	cd $(ROOT) && env -u PYTHONDONTWRITEBYTECODE PYTHONPATH=$(ROOT) $(DEMO_ENV)/bin/python examples/ad_serving/demo_sinks.py
+
 demo-sites: $(DEMO_ENV)/.installed
 	$(DEMO) examples/ad_sites/demo.py
 
@@ -132,10 +137,10 @@ bench-queries: env
 
 # Resolves pyproject.toml again; the lock is reviewed like code. That of the demos is a part of it.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml
-DEMO_EXTRAS := ingest queries recount redis spark stats
+DEMO_EXTRAS := bigquery iceberg ingest opensearch queries recount redis spark stats
 lock: env
 	cd $(ROOT) && $(COMPILE) --group dev --group docs --all-extras --output-file requirements.lock
 	cd $(ROOT) && $(COMPILE) --group demo $(DEMO_EXTRAS:%=--extra %) --constraint requirements.lock --output-file requirements-demo.lock
 
 clean:
-	rm -rf $(VENV) $(ROOT)examples/*/.headrace $(ROOT)bench/.work $(ROOT)bench/.built $(ROOT)build
+	rm -rf $(VENV) $(ROOT)examples/*/.headrace $(ROOT)examples/*/*/.headrace $(ROOT)bench/.work $(ROOT)bench/.built $(ROOT)build

@@ -14,7 +14,8 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from rich.table import Table
 from headrace import HeadraceError
 
 PROJECT = Path(__file__).resolve().parent
-STATE = PROJECT / ".headrace"
+STATE = ".headrace"
 HEADRACE = Path(sys.executable).with_name("headrace")
 # The second stage reads the topic that the first one writes, so it runs when that one has ended.
 STAGES = (
@@ -46,21 +47,26 @@ console = Console(highlight=False)
 
 def main() -> int:
     """Runs the demo; whatever happens, what it started is stopped at the end."""
+    with postgres.database() as url, broker_stopped_at_end(PROJECT):
+        return demo(url)
+
+
+def run_alone(program: str, main: Callable[[], int]) -> int:
+    """Returns the exit code of a demo, which runs once at a time and may be interrupted."""
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.default_int_handler)
-    with Path(__file__).open() as lock:
+    with Path(program).open() as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             console.print("[red]This demo is already running.")
             return 1
-        return _guarded()
+        return _guarded(main)
 
 
-def _guarded() -> int:
+def _guarded(main: Callable[[], int]) -> int:
     try:
-        with postgres.database() as url:
-            return _tidy(url)
+        return main()
     except KeyboardInterrupt:
         console.print("\n[yellow]Interrupted.")
         return INTERRUPTED
@@ -72,27 +78,29 @@ def _guarded() -> int:
         return error.returncode
 
 
-def _tidy(url: str) -> int:
+@contextmanager
+def broker_stopped_at_end(project: Path) -> Iterator[None]:
+    """Stops the project's broker behind the block; from there on, signals are ignored."""
     try:
-        return demo(url)
+        yield
     finally:
         for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(name, signal.SIG_IGN)
-        stop_broker()
+        stop_broker(project)
 
 
 def demo(url: str) -> int:
     """Replays the week, runs the pipelines, compares; 0 only if every sum is right."""
     os.environ["AD_SERVING_POSTGRES"] = url
     step("Clean start")
-    stop_broker()
-    shutil.rmtree(STATE, ignore_errors=True)
+    stop_broker(PROJECT)
+    shutil.rmtree(PROJECT / STATE, ignore_errors=True)
     step("Start a Kafka broker", "headrace up")
     headrace("up")
     step("Create the declared topics", "headrace apply")
     headrace("apply")
     step("Replay a week of impressions, clicks and conversions", "python replay.py")
-    acknowledged = replayed()
+    acknowledged = with_progress_bar(replay.replay)
     step("Run the pipelines until they have caught up", "headrace run --once")
     headrace("run", "--once")
     step("Compare lake and PostgreSQL with the raw file")
@@ -104,15 +112,15 @@ def step(title: str, command: str = "") -> None:
     console.print(f"\n[bold cyan]{title}[/]  [dim]{command}")
 
 
-def headrace(*arguments: str) -> None:
-    """A headrace command in the project's folder, as a user gives it.
+def headrace(*arguments: str, project: Path = PROJECT) -> None:
+    """A headrace command in a project's folder, as a user gives it.
 
     It is a process group of its own, so that Ctrl-C reaches it once, through us.
 
     Raises:
         CalledProcessError: it failed.
     """
-    process = subprocess.Popen([str(HEADRACE), *arguments], cwd=PROJECT, process_group=0)
+    process = subprocess.Popen([str(HEADRACE), *arguments], cwd=project, process_group=0)
     try:
         code = process.wait()
     finally:
@@ -132,32 +140,34 @@ def end(process: subprocess.Popen[bytes]) -> None:
         process.kill()
 
 
-def answer(*arguments: str, codes: tuple[int, ...] = (0,)) -> Any:
+def answer(*arguments: str, codes: tuple[int, ...] = (0,), project: Path = PROJECT) -> Any:
     """What a headrace command says in JSON.
 
     Raises:
         CalledProcessError: its exit code is none of ``codes``.
     """
     command = [str(HEADRACE), *arguments, "--json"]
-    run = subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, check=False)
+    run = subprocess.run(command, cwd=project, stdout=subprocess.PIPE, check=False)
     if run.returncode not in codes:
         raise subprocess.CalledProcessError(run.returncode, command)
     return json.loads(run.stdout)
 
 
-def stop_broker() -> None:
-    """Stops the project's broker, where one was ever started."""
-    if STATE.exists():
+def stop_broker(project: Path) -> None:
+    """Stops a project's broker, where one was ever started."""
+    if (project / STATE).exists():
         command = [str(HEADRACE), "down"]
-        subprocess.run(command, cwd=PROJECT, stdout=subprocess.DEVNULL, check=False)
+        subprocess.run(command, cwd=project, stdout=subprocess.DEVNULL, check=False)
 
 
-def replayed() -> Counter[str]:
-    """The week, sent, with a progress bar."""
+def with_progress_bar(
+    send: Callable[[Callable[[int, int], None]], Counter[str]],
+) -> Counter[str]:
+    """Sends events by a function that reports how many of how many are sent."""
     columns = (TextColumn("  events"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("events", total=None)
-        return replay.replay(lambda sent, total: progress.update(task, completed=sent, total=total))
+        return send(lambda sent, total: progress.update(task, completed=sent, total=total))
 
 
 def verdict(acknowledged: Counter[str], url: str) -> int:
@@ -299,4 +309,4 @@ def reasons(pipeline: dict[str, Any]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_alone(__file__, main))

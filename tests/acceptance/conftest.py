@@ -15,11 +15,16 @@ from headrace.runtime.java import Java
 
 
 @pytest.fixture
-def demo(project: Path, java: Java) -> Iterator[subprocess.Popen[str]]:
-    """The demo of the test file's fixture ``project``, begun in another folder."""
-    command = [sys.executable, str(project / "demo.py")]
+def program(project: Path) -> Path:
+    """The demo of the test file's fixture ``project``."""
+    return project / "demo.py"
+
+
+@pytest.fixture
+def demo(program: Path, java: Java) -> Iterator[subprocess.Popen[str]]:
+    """The demo of the fixture ``program``, started in another folder."""
     process = subprocess.Popen(
-        command,
+        [sys.executable, str(program)],
         cwd="/",
         env=os.environ | quick_kafka(java),
         stdout=subprocess.PIPE,

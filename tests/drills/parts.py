@@ -42,6 +42,7 @@ PARTS = (
         "unit/queries/test_against_duckdb.py",
     ),
     (
+        "acceptance/test_demo_sinks.py",
         "acceptance/test_demo_sites.py",
         "acceptance/test_bigquery_killed.py",
         "acceptance/test_sites_killed.py",

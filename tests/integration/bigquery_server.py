@@ -70,7 +70,9 @@ class BigQueryServer(ServerProcess):
         command += ["--data-dir", self.folder / "tables", "serve"]
         with (self.folder / "bigquery.log").open("ab") as log:
             environ = {**os.environ, "HOME": str(home)}
-            self._process = subprocess.Popen(command, env=environ, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                command, env=environ, stdout=log, stderr=log, start_new_session=True
+            )
         (self.folder / PID_FILE).write_text(str(self._process.pid))
         wait_for(self._is_ready, "BigQuery")
 

@@ -24,7 +24,8 @@ class ServerProcess:
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
+        """SIGKILL, and waits until it is gone; it may not have been started."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
         (self.folder / self._pid_file).unlink(missing_ok=True)
