@@ -40,9 +40,11 @@ def test_the_recipes_are_a_project_that_checks(
     (tmp_path / "headrace.toml").write_text(
         '[project]\nname = "shop"\nmodules = ["recipes"]\n'
         '[sinks.postgres]\nurl = "postgresql://127.0.0.1/shop"\n'
+        '[sinks.opensearch]\nurl = "http://127.0.0.1:9200"\n'
+        '[sinks.bigquery]\nproject = "shop"\ndataset = "views"\n'
     )
     (tmp_path / "recipes.py").write_text("\n\n".join(recipes))
     monkeypatch.setattr(sys, "path", list(sys.path))
     project = load_project(load_settings(tmp_path, {}))
-    assert len(project.pipelines) == len(recipes) - 1  # the first block declares topics
+    assert len(project.pipelines) == sum(text.count(" = Pipeline(") for text in recipes)
     assert "readers" in project.topics

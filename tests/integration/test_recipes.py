@@ -8,11 +8,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from tests.integration.flow import Flow
 from tests.integration.test_pipeline_sinks import Database
 
 from headrace import EpochMillis, Lake, Pipeline, Source, Topic
 from headrace.pipelines.progress import PipelineState
+from headrace.settings import Secret
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
 HOUR_MS = 3_600_000
@@ -125,11 +127,12 @@ def database(flow, postgres):
 
 
 @pytest.fixture
-def page(flow, database):
+def page(flow, database, opensearch, bigquery):
+    flow.sinks |= {"opensearch": {"url": Secret(opensearch.url)}, "bigquery": bigquery.settings}
     return Page(flow)
 
 
-def test_each_recipe_does_what_it_says(page, database):
+def test_each_recipe_does_what_it_says(page, database, opensearch, bigquery):
     views = [view(n) for n in range(6)]
     page.send("page_views", *views, views[1], view(6, hours=3))
     page.send("page_clicks", click(1, 0.5), click(2, 2.5))
@@ -144,6 +147,7 @@ def test_each_recipe_does_what_it_says(page, database):
     outcomes = page.run("on-time")
 
     flow, ids = page.flow, [f"v{n}" for n in range(7)]
+    records = dict.fromkeys(ids, 1) | {"v1": 2}
     polish = {row["event_id"]: row["is_home"] for row in flow.rows("polish")}
     assert polish == {"v0": False, "v2": False, "v3": True, "v5": True, "v6": False}
     assert flow.ids("polish_only") == dict.fromkeys(("v0", "v2", "v3", "v5", "v6"), 1)
@@ -159,6 +163,11 @@ def test_each_recipe_does_what_it_says(page, database):
     }
     streams = Counter(row["stream"] for row in flow.rows("streams"))
     assert streams == {"all": 8, "domestic": 5}
+    documents = opensearch.documents("page-views-*").values()
+    assert sorted(view["event_id"] for view in documents) == ids
+    query = "SELECT event_id, COUNT(*) FROM page_views GROUP BY event_id"
+    assert {id_: int(count) for id_, count in bigquery.query(query)} == records
+    assert Counter(iceberg(flow, "page_views")["event_id"].to_pylist()) == records
     plans = {row["user"]: row["reader_plan"] for row in flow.rows("with_plan")}
     assert plans == {"u0": None, "u1": "full"}
     assert first["with-plan"].figures["enrich_unmatched_rows"] == 4
@@ -177,3 +186,8 @@ def test_each_recipe_does_what_it_says(page, database):
     ]
     assert flow.ids("too_late") == {"v7": 1}
     assert outcomes["on-time"].late_side_rows == 1
+
+
+def iceberg(flow, table):
+    catalog = SqlCatalog("headrace", uri=f"sqlite:///{flow.lake}/_iceberg/catalog.db")
+    return catalog.load_table(f"default.{table}").scan().to_arrow()
