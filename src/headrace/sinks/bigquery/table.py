@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import SinkUnavailableError, TableMismatchError
 from headrace.model import EventField
+from headrace.sinks.bigquery import connection
 from headrace.sinks.bigquery.columns import (
     REQUIRED,
     TableColumn,
@@ -15,7 +16,7 @@ from headrace.sinks.bigquery.columns import (
     difference,
     naming_faults,
 )
-from headrace.sinks.bigquery.connection import NAME, TableAddress, Tables
+from headrace.sinks.bigquery.connection import NAME, TableAddress, Tables, retry_for
 from headrace.sinks.bigquery.conversion import RowForm
 
 if TYPE_CHECKING:
@@ -73,14 +74,19 @@ class TargetTable:
         return self._differences(existing)
 
     def make(self) -> tuple[TargetState, list[str]]:
-        """Makes the table, or adds columns to it; returns it, and what was done."""
-        existing = self._tables.get(self._spec.address)
+        """Makes the table, or adds columns to it; returns it, and what was done.
+
+        Raises:
+            SinkUnavailableError: if BigQuery does not answer for 20 seconds.
+        """
+        wait_seconds = connection.COMMIT_WAIT_SECONDS
+        existing = retry_for(lambda: self._tables.get(self._spec.address), wait_seconds)
         changes = self._differences(existing)
         if existing is None:
-            existing = self._inserted()
+            existing = retry_for(self._inserted, wait_seconds)
             self._differences(existing)  # another start may have made it at the same time
         elif changes:
-            existing = self._extended()
+            existing = retry_for(self._extended, wait_seconds)
         return self._opened(existing), changes
 
     def _inserted(self) -> dict[str, Any]:

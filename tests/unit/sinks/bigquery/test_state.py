@@ -1,4 +1,4 @@
-"""The record of a pipeline by BigQuery's clock, and what an operator says of a batch."""
+"""The commit state of a pipeline by BigQuery's clock, and what an operator says of a batch."""
 
 import base64
 import json
@@ -32,11 +32,12 @@ SCHEMA = pa.schema([("id", pa.int64())])
 
 
 class Rest(ThreadingHTTPServer):
-    """Tables by REST, as far as a record needs them, with a clock of its own."""
+    """Tables by REST, as far as a commit state needs them, with a clock of its own."""
 
     def __init__(self, now):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.now, self.tables, self.etag, self.refuses_changes = now, {}, 0, False
+        self.lost_answers = 0
         self.address = TableAddress("p", "d", "t", f"http://127.0.0.1:{self.server_port}")
 
     def put(self, path, resource):
@@ -47,7 +48,7 @@ class Rest(ThreadingHTTPServer):
     def states(self, streams):
         return StateStore(Tables(self.address), streams, self.address, "p")
 
-    def record(self):
+    def state(self):
         """What is kept of the pipeline."""
         resource = self.tables[state_address(self.address, "p").path]
         text = "".join(field["description"] for field in resource["schema"]["fields"])
@@ -68,7 +69,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._body()
         made = {"creationTime": str(self.server.etag)}
         table = body["tableReference"]["tableId"]
-        self._answer(self.server.put(f"{self._path}/{table}", body | made))
+        path = f"{self._path}/{table}"
+        is_new = path not in self.server.tables
+        self._answer_change(self.server.put(path, body | made) if is_new else None, 409)
 
     def do_PATCH(self):
         there = self.server.tables[self._path]
@@ -78,7 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.headers["If-Match"] != there["etag"]:
             self._answer(None, 412)
         else:
-            self._answer(self.server.put(self._path, there | body))
+            self._answer_change(self.server.put(self._path, there | body))
 
     @property
     def _path(self):
@@ -86,6 +89,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _body(self):
         return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+
+    def _answer_change(self, resource, status=404):
+        self.server.lost_answers -= 1
+        if self.server.lost_answers >= 0:
+            self.close_connection = True
+        else:
+            self._answer(resource, status)
 
     def _answer(self, resource, status=404):
         body = json.dumps(resource or {}).encode()
@@ -164,9 +174,9 @@ def opened(rest):
 
 def test_a_commit_is_prepared_at_the_time_of_bigquery(rest):
     driver = opened(rest)
-    rest.refuses_changes = True  # of the record, which is made before: it is not settled
+    rest.refuses_changes = True  # of the commit state, which is made before: it is not settled
     driver.commit([], Transaction({"app": 1}, {}), 0)
-    assert rest.record()["prepared"]["at_ms"] == int(rest.now.timestamp() * 1000)
+    assert rest.state()["prepared"]["at_ms"] == int(rest.now.timestamp() * 1000)
 
 
 def test_of_a_batch_that_bigquery_does_not_commit_an_operator_may_say_that_it_is_void(rest):
@@ -177,7 +187,7 @@ def test_of_a_batch_that_bigquery_does_not_commit_an_operator_may_say_that_it_is
         rest.states(Refused()).settled_state()
     rest.say("void")
     assert rest.states(Refused()).settled_state().state.versions == {"app": 0}
-    assert rest.record()["prepared"] is None
+    assert rest.state()["prepared"] is None
 
 
 def test_void_is_not_believed_of_streams_that_are_committed(rest):
@@ -201,7 +211,19 @@ def test_a_table_that_is_made_again_under_a_driver_gets_no_batch(rest):
         opened(rest)
 
 
-def test_the_record_of_a_table_has_a_name_that_bigquery_takes():
+def test_apply_whose_answers_are_lost_reports_what_it_did(rest):
+    settings = {"project": "p", "dataset": "d", "endpoint": rest.address.endpoint}
+    secrets = {name: Secret(value) for name, value in settings.items()}
+    context = SinkContext("p", "unused", {}, secrets)
+    sink = BigQuery("t", partition_by=None)
+    wider = SCHEMA.append(pa.field("name", pa.string()))
+    for schema, changes in ((SCHEMA, ["is created"]), (wider, ["gets column 'name', STRING"])):
+        rest.lost_answers = 1
+        assert sink.apply(context, schema) == changes
+        assert sink.apply(context, schema) == []
+
+
+def test_the_commit_state_has_a_name_that_bigquery_takes():
     longest = "ż" * 450
     rows = DeclaredRows({}, None)
     assert list(BigQuery(longest, partition_by=None).faults(rows)) == []
