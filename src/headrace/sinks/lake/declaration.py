@@ -268,8 +268,8 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
             message = f"table {self.target!r} is declared as {self.format} and as {other.format}"
             yield Fault(message, "one format in every pipeline of the table")
         if isinstance(other, Lake) and list(self.partition_by) != list(other.partition_by):
-            here, there = list(self.partition_by), list(other.partition_by)
-            yield Fault(f"table {self.target!r} is partitioned by {here} here and by {there}")
+            columns = f"{list(self.partition_by)} here and by {list(other.partition_by)}"
+            yield Fault(f"table {self.target!r} is partitioned by {columns}")
         if isinstance(other, Lake) and self.unique != other.unique:
             message = (
                 f"table {self.target!r} is declared with {self.unique} and with {other.unique}"

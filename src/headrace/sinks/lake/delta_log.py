@@ -118,7 +118,7 @@ class DeltaLog:
         return self._tail
 
     def _read_tail(self, app_ids: Collection[str]) -> LogTail | None:
-        self._table = None  # one that was made again is not read on
+        self._table = None  # one that was recreated is not read on
         table = self.snapshot()
         self._table = None  # all its files take memory
         if table is not None and self._tail is not None:
@@ -214,10 +214,10 @@ class DeltaLog:
     ) -> PositionStore:
         if operation != "RESTORE":
             return NothingRecorded(self.uri)
-        there = DeltaLog(self.uri, self._options, as_of=_restored_to(entry))
+        before = DeltaLog(self.uri, self._options, as_of=_restored_to(entry))
         # That version can have been brought back itself, and records what was there before.
-        earlier = self._restored(table, there.existing().version(), writer)
-        return there if earlier is None else earlier.to
+        earlier = self._restored(table, before.existing().version(), writer)
+        return before if earlier is None else earlier.to
 
     def retrying(self, attempt: Callable[[], _Result]) -> _Result:
         """The result of ``attempt``, which is repeated while other writers come in between.

@@ -97,9 +97,9 @@ class LogTail:
         return self._transactions[app_id]
 
     def read_on(self) -> bool:
-        """Takes in what was committed since; False when the table has to be read anew.
+        """Takes in what was committed since; False when the table has to be read again.
 
-        That is so when its columns or protocol have changed, it was made again, or versions that
+        That is so when its columns or protocol have changed, it was recreated, or versions that
         were not read are gone or very many: the log has a newer checkpoint then.
 
         Raises:
@@ -110,7 +110,7 @@ class LogTail:
         far_behind = checkpoint is not None and checkpoint > self.version + self.max_behind
         if far_behind or self._digest is None:
             return False
-        # A table put back from a backup, or made again, has another commit of this number or none.
+        # A table put back from a backup, or recreated, has another commit of this number or none.
         if self._digest_of(self.version) != self._digest:
             return False
         for version in count(self.version + 1):

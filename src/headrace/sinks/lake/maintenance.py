@@ -196,7 +196,7 @@ class Maintenance:
         merged = self._upkeep.run(self._threshold, self._abandoned).merged
         self.progress = replace(self.progress, files_merged=self.progress.files_merged + merged)
         if not merged:
-            self._small = None  # others have merged them: count anew
+            self._small = None  # others have merged them: count again
             return
         for partition in due:
             del self._small[partition]

@@ -201,8 +201,8 @@ class ColumnChange:
                 "names must not differ in upper and lower case only"
             )
         if self.in_table is None or self.in_rows is None:
-            there = "new" if self.in_table is None else "missing"
-            reason = f"column {self.path!r} is {there}: structs inside of maps can't change"
+            state = "new" if self.in_table is None else "missing"
+            reason = f"column {self.path!r} is {state}: structs inside of maps can't change"
             return reason if self.in_map else None
         return (
             f"column {self.path!r} is {self.in_table} in the table, but {self.in_rows} in the rows"
@@ -255,32 +255,32 @@ def _changes(
 
 def _field_changes(present: Field, declared: Field, place: _Place) -> Iterator[ColumnChange]:
     if declared.nullable and not present.nullable:
-        there = f"{type_text(present.type)} not null"
-        yield ColumnChange(place.column, place.path, there, type_text(declared.type))
+        in_table = f"{type_text(present.type)} not null"
+        yield ColumnChange(place.column, place.path, in_table, type_text(declared.type))
         return
-    there, here = present.type, declared.type
-    if isinstance(there, StructType) and isinstance(here, StructType):
-        yield from _changes(there.fields, here.fields, place)
-    elif (elements := _elements(there, here)) is not None:
-        in_map = place.in_map or isinstance(there, MapType)
+    old, new = present.type, declared.type
+    if isinstance(old, StructType) and isinstance(new, StructType):
+        yield from _changes(old.fields, new.fields, place)
+    elif (elements := _elements(old, new)) is not None:
+        in_map = place.in_map or isinstance(old, MapType)
         yield from _field_changes(*elements, replace(place, path=f"{place.path}[]", in_map=in_map))
-    elif there != here:
-        yield ColumnChange(place.column, place.path, type_text(there), type_text(here))
+    elif old != new:
+        yield ColumnChange(place.column, place.path, type_text(old), type_text(new))
 
 
-def _elements(here: DataType, there: DataType) -> tuple[Field, Field] | None:
+def _elements(old: DataType, new: DataType) -> tuple[Field, Field] | None:
     """Returns what two lists hold, or two maps with keys of one type; None of other types."""
-    if isinstance(here, ArrayType) and isinstance(there, ArrayType):
+    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
         return (
-            Field("element", here.element_type, nullable=here.contains_null),
-            Field("element", there.element_type, nullable=there.contains_null),
+            Field("element", old.element_type, nullable=old.contains_null),
+            Field("element", new.element_type, nullable=new.contains_null),
         )
-    both_maps = isinstance(here, MapType) and isinstance(there, MapType)
-    if not both_maps or here.key_type != there.key_type:
+    both_maps = isinstance(old, MapType) and isinstance(new, MapType)
+    if not both_maps or old.key_type != new.key_type:
         return None
     return (
-        Field("value", here.value_type, nullable=here.value_contains_null),
-        Field("value", there.value_type, nullable=there.value_contains_null),
+        Field("value", old.value_type, nullable=old.value_contains_null),
+        Field("value", new.value_type, nullable=new.value_contains_null),
     )
 
 

@@ -62,7 +62,7 @@ class Rewriter:
         self._folder = TableFolder(spec.root, spec.storage_options)
 
     def divide(self, files: Sequence[JudgedFile]) -> list[Divided]:
-        """Returns the files, those with other rows written anew; the old ones are deleted."""
+        """Returns the files, those with other rows written again; the old ones are deleted."""
         dirty = [judged for judged in files if not judged.is_clean]
         encoding = self._encoding(max(dirty, key=lambda judged: judged.file.rows).file)
         written: list[str] = []
