@@ -201,7 +201,7 @@ def test_a_schema_may_refer_to_another_one(client, registry):
 def test_a_schema_of_another_kind_is_not_read(client, registry):
     schema_id = client.register_schema("json", Schema(JSON_SCHEMA, "JSON"))
     with pytest.raises(ValueError, match="it is of the type JSON"):
-        SchemaRegistry(registry.settings).avro_schema(schema_id)
+        SchemaRegistry(registry.settings).schema("AVRO", schema_id)
 
 
 def test_a_registry_that_does_not_answer_rejects_nothing():

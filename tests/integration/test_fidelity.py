@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, localcontext
+from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -66,9 +67,11 @@ from headrace import (
 )
 from headrace.control.pipeline_rules import pipeline_faults
 from headrace.errors import TableMismatchError
-from headrace.events.avro import AvroTexts, as_read
+from headrace.events.avro import AvroTexts
+from headrace.events.avro_references import AvroSchemas
 from headrace.events.json_schema import json_text
 from headrace.events.protobuf import ProtobufTexts
+from headrace.events.values import as_read
 from headrace.events.wire_format import HEADER, SCHEMA_ID_HEADER
 from headrace.kafka.client import connected_producer
 from headrace.kafka.cluster import KafkaCluster
@@ -373,9 +376,9 @@ def check_kafka(
     schemas = SchemaRegistry(site.registry.settings)
     text_of = json_text
     if isinstance(target.format, Avro):
-        text_of = AvroTexts(schemas.avro_schema, topic.schema)
+        text_of = AvroTexts(AvroSchemas(partial(schemas.schema, "AVRO")), topic.schema)
     elif isinstance(target.format, Protobuf):
-        text_of = ProtobufTexts(schemas.protobuf_schema, as_read(topic.schema))
+        text_of = ProtobufTexts(partial(schemas.schema, "PROTOBUF"), as_read(topic.schema))
     for record, (place, event) in zip(arrived, events.items(), strict=True):
         headers = dict(record.headers())
         assert headers["origin"].decode() == f"{topic.name}/0:{range_.start + place}"

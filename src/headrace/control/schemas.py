@@ -9,19 +9,26 @@ from dataclasses import replace
 
 from headrace.errors import ExtraMissingError, RegistryUnreachableError
 from headrace.events.avro import SchemaLookup
+from headrace.events.avro_references import AvroSchemas
 from headrace.events.json_schema_comparison import allowed_but_not_taken
 from headrace.events.protobuf import ProtobufLookup
 from headrace.events.written import WrittenWith
-from headrace.kafka.schema_registry import latest_schema, look_up_avro, look_up_protobuf
-from headrace.model import EventSchema, JsonSchema, Registered, RegisteredSchema, Topic
+from headrace.kafka.schema_registry import latest_schema, look_up
+from headrace.model import (
+    Avro,
+    EventSchema,
+    JsonSchema,
+    Protobuf,
+    Registered,
+    RegisteredSchema,
+    Topic,
+)
 from headrace.model.fault import Fault
 from headrace.runtime.extras import require_extra
 from headrace.settings import Settings
 from headrace.sinks.kafka.registered import registered_schema
 from headrace.workers import Worker
 from headrace.workers.function_task import FunctionFactory
-
-_JSON = "JSON"  # the registry's name of JSON Schema
 
 
 def written_with(topics: Iterable[Topic], settings: Settings) -> dict[str, WrittenWith]:
@@ -66,7 +73,7 @@ def schema_warnings(topics: Iterable[Topic], settings: Settings) -> Iterator[Fau
 
 
 def _not_taken(latest: RegisteredSchema, schema: EventSchema) -> Iterable[str]:
-    if latest.kind != _JSON:
+    if latest.kind != JsonSchema.registry_kind:
         return [f"events are {latest.kind}, and not JSON"]
     try:
         referenced = {name: json.loads(text) for name, text in reversed(latest.referenced)}
@@ -90,13 +97,17 @@ def require_extras(topics: Iterable[Topic]) -> None:
 def schema_lookup(settings: Settings) -> SchemaLookup | None:
     """Returns the project's registry as a function, which can be pickled; ``None`` without one."""
     registry = settings.schema_registry
-    return None if registry is None else functools.partial(look_up_avro, registry)
+    if registry is None:
+        return None
+    return AvroSchemas(functools.partial(look_up, registry, Avro.registry_kind))
 
 
 def protobuf_lookup(settings: Settings) -> ProtobufLookup | None:
     """Returns the project's registry as a function of its schemas of Protobuf, as the other."""
     registry = settings.schema_registry
-    return None if registry is None else functools.partial(look_up_protobuf, registry)
+    if registry is None:
+        return None
+    return functools.partial(look_up, registry, Protobuf.registry_kind)
 
 
 def with_schemas(worker: Worker, settings: Settings) -> Worker:

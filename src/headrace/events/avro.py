@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -24,8 +23,8 @@ from headrace.events.avro_types import MismatchError, fitted
 from headrace.events.parser import event_parser
 from headrace.events.rejection import NULL_VALUE
 from headrace.events.values import reader_of, without_null
-from headrace.events.wire_format import HEADER, NO_SCHEMA_ID, SchemaId, frame_size, schema_id_of
-from headrace.model import EventField, EventSchema, FieldType
+from headrace.events.wire_format import HEADER, NO_SCHEMA_ID, frame_size, schema_id_of
+from headrace.model import EventField, EventSchema, FieldType, SchemaId
 
 if TYPE_CHECKING:
     from headrace.events.rejection import Rejection
@@ -55,23 +54,6 @@ _NO_FIT = ("not-avro", "the value does not fit its schema")
 _TOO_DEEP = ("too-deep", "the value is nested too deep to be read")
 _TIMES = ("date", "timestamp", "local-timestamp")
 _ANY_HEADER = bytes(HEADER.size)
-
-
-def as_read(schema: EventSchema) -> EventSchema:
-    """Returns the schema by which the JSON text of an Avro value is read.
-
-    Avro's times carry their unit, so ``EpochMillis`` is a time like any other.
-    """
-    return EventSchema(schema.name, tuple(map(_field_as_read, schema.fields)))
-
-
-def _field_as_read(field: EventField) -> EventField:
-    return replace(
-        field,
-        type=FieldType.TIMESTAMP if field.type is FieldType.MILLIS else field.type,
-        schema=None if field.schema is None else as_read(field.schema),
-        element=None if field.element is None else _field_as_read(field.element),
-    )
 
 
 def avro_schema(schema: EventSchema) -> AvroSchema:

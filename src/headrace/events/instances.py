@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import msgspec
 
 from headrace.errors import InvalidRecordError, UnknownFormatError
-from headrace.events.avro import AvroTexts, SchemaLookup, as_read
+from headrace.events.avro import AvroTexts, SchemaLookup
 from headrace.events.json_schema import json_text
 from headrace.events.parser import event_parser
 from headrace.events.protobuf import ProtobufLookup, ProtobufTexts
 from headrace.events.rejection import out_of_bounds, rejection
 from headrace.events.repeated_keys import parsed_again
-from headrace.events.values import reader_of, without_null
+from headrace.events.values import as_read, reader_of, without_null
 from headrace.events.wire_format import framed
 from headrace.model import Avro, EpochMillis, FieldType, Json, JsonSchema, Protobuf, Raw
 

@@ -18,8 +18,8 @@ from headrace.events.protobuf_fields import ReadField, Reading, ReadMessage, rea
 from headrace.events.protobuf_schemas import ProtobufSchema, protobuf_schema
 from headrace.events.rejection import NULL_VALUE
 from headrace.events.times import EARLIEST_US, LATEST_US
-from headrace.events.wire_format import HEADER, NO_SCHEMA_ID, SchemaId, frame_size, schema_id_of
-from headrace.model import EventSchema, FieldType, RegisteredSchema
+from headrace.events.wire_format import HEADER, NO_SCHEMA_ID, frame_size, schema_id_of
+from headrace.model import EventSchema, FieldType, RegisteredSchema, SchemaId
 
 if TYPE_CHECKING:
     from headrace.events.rejection import Rejection

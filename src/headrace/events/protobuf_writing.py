@@ -16,7 +16,7 @@ from headrace.events.protobuf_fields import (
 from headrace.events.protobuf_schemas import protobuf_schema
 from headrace.events.values import reader_of, without_null
 from headrace.events.wire_format import HEADER
-from headrace.model import EventField, EventSchema, FieldType, RegisteredSchema
+from headrace.model import EventField, EventSchema, FieldType, Protobuf, RegisteredSchema
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -81,8 +81,8 @@ class ProtobufWriter:
     def __init__(self, schema: EventSchema, registered: RegisteredSchema) -> None:
         from google.protobuf.message_factory import GetMessageClass
 
-        if registered.kind != "PROTOBUF":
-            raise ValueError(f"it is {registered.kind}, and not PROTOBUF")
+        if registered.kind != Protobuf.registry_kind:
+            raise ValueError(f"it is {registered.kind}, and not {Protobuf.registry_kind}")
         descriptor = protobuf_schema(registered).message([0])
         if descriptor is None:
             raise ValueError("it has no message")

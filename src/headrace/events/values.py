@@ -5,16 +5,17 @@ from __future__ import annotations
 import binascii
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from headrace.events.times import parse_date, readable_microseconds
-from headrace.model import FieldType
+from headrace.model import EventField, EventSchema, FieldType
 
 if TYPE_CHECKING:
-    from headrace.model import EventField, Precision
+    from headrace.model import Precision
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _NULL = b"null"
@@ -22,6 +23,23 @@ _NULL = b"null"
 # this many digits. What it finds is parsed.
 _MAY_OVERFLOW = re.compile(rb"[0-9][eE]|[0-9]{309}")
 _text: Callable[[bytes], str] = msgspec.json.Decoder(str).decode
+
+
+def as_read(schema: EventSchema) -> EventSchema:
+    """Returns the schema by which the JSON text of a value of Avro or Protobuf is read.
+
+    Their times carry their unit, so ``EpochMillis`` is a time like any other.
+    """
+    return EventSchema(schema.name, tuple(map(_field_as_read, schema.fields)))
+
+
+def _field_as_read(field: EventField) -> EventField:
+    return replace(
+        field,
+        type=FieldType.TIMESTAMP if field.type is FieldType.MILLIS else field.type,
+        schema=None if field.schema is None else as_read(field.schema),
+        element=None if field.element is None else _field_as_read(field.element),
+    )
 
 
 def parse_base64(text: str) -> bytes | None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import TypeAlias
 from uuid import UUID
+
+from headrace.model import SchemaId
 
 HEADER = struct.Struct(">BI")
 """A zero byte and the number of a schema."""
@@ -16,8 +17,6 @@ SCHEMA_ID_HEADER = "__value_schema_id"
 """Name of the header of a record that has what would stand before its value."""
 _NO_ID = "the value does not begin with a zero byte and the id of its schema (4 bytes)"
 NO_SCHEMA_ID = "no-schema-id", f"{_NO_ID}, and no header {SCHEMA_ID_HEADER!r} has one"
-
-SchemaId: TypeAlias = int | UUID
 
 _GUID_BYTES = 17
 _NONE = b"\xff"  # begins no id

@@ -33,11 +33,11 @@ def written_schema(topic: Topic) -> RegisteredSchema | None:
         return None
     match topic.record_format:
         case Avro():
-            return RegisteredSchema("AVRO", json.dumps(avro_schema(topic.schema)))
+            return RegisteredSchema(Avro.registry_kind, json.dumps(avro_schema(topic.schema)))
         case JsonSchema():
-            return RegisteredSchema("JSON", json.dumps(json_schema(topic.schema)))
+            return RegisteredSchema(JsonSchema.registry_kind, json.dumps(json_schema(topic.schema)))
         case Protobuf():
-            return RegisteredSchema("PROTOBUF", protobuf_text(topic.schema))
+            return RegisteredSchema(Protobuf.registry_kind, protobuf_text(topic.schema))
         case Json() | Raw():
             return None
         case _:

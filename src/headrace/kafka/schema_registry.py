@@ -7,27 +7,22 @@ not become as many requests. A request is repeated twice before the registry cou
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeAlias
-from uuid import UUID
+from typing import TYPE_CHECKING, Any, get_args
 
 from headrace.errors import HeadraceError, RegistryUnreachableError, SchemaRejectedError
-from headrace.model import RegisteredSchema
+from headrace.model import Avro, Registered, RegisteredSchema, SchemaId
 from headrace.runtime.extras import require_extra
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
     from headrace.settings import SchemaRegistrySettings
-
-SchemaId: TypeAlias = int | UUID
-"""A number, or the GUID that newer clients write into a header of the record."""
 
 CLIENT_CONFIG: Mapping[str, Any] = {
     "timeout": 5.0,  # seconds, of each attempt
@@ -37,17 +32,12 @@ CLIENT_CONFIG: Mapping[str, Any] = {
 }
 _UNKNOWN_SECONDS = 30.0
 _MAX_UNKNOWN = 10_000  # ids that are remembered; a topic of garbage may hold any number
-_AVRO = "AVRO"
-_PROTOBUF = "PROTOBUF"
-_EXTRAS = {_AVRO: "avro", "JSON": "jsonschema", _PROTOBUF: "protobuf"}
+_EXTRAS = {kind.registry_kind: kind.extra for kind in get_args(Registered)}
 _SHARED: dict[tuple[str, ...], SchemaRegistry] = {}
 _REJECTED = (HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
 # No such subject, version, or schema: the codes that only a registry answers with. The status 404
 # alone says nothing: an ingress whose backend is being replaced answers with it too.
 _UNKNOWN_CODES = frozenset({40401, 40402, 40403})
-_DEFINITIONS = ("record", "error", "enum", "fixed")
-_PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
-_OWN_TYPES = (*_PRIMITIVES, *_DEFINITIONS, "array", "map")
 
 
 def registry_client(settings: SchemaRegistrySettings) -> SchemaRegistryClient:
@@ -142,16 +132,11 @@ def shared_registry(settings: SchemaRegistrySettings) -> SchemaRegistry:
     return _SHARED.setdefault(key, SchemaRegistry(settings))
 
 
-def look_up_avro(settings: SchemaRegistrySettings, schema_id: SchemaId) -> Any | None:
-    """Returns :meth:`SchemaRegistry.avro_schema` of the registry that this process shares."""
-    return shared_registry(settings).avro_schema(schema_id)
-
-
-def look_up_protobuf(
-    settings: SchemaRegistrySettings, schema_id: SchemaId
+def look_up(
+    settings: SchemaRegistrySettings, kind: str, schema_id: SchemaId
 ) -> RegisteredSchema | None:
-    """Returns :meth:`SchemaRegistry.protobuf_schema` of the registry that this process shares."""
-    return shared_registry(settings).protobuf_schema(schema_id)
+    """Returns :meth:`SchemaRegistry.schema` of the registry that this process shares."""
+    return shared_registry(settings).schema(kind, schema_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +146,8 @@ class _Unreadable:
     reason: str
 
 
-def _read(schema: Any) -> Any:
-    if not isinstance(schema, _Unreadable):
+def _read(schema: RegisteredSchema | _Unreadable) -> RegisteredSchema:
+    if isinstance(schema, RegisteredSchema):
         return schema
     raise ValueError(schema.reason)
 
@@ -179,38 +164,26 @@ class SchemaRegistry:
         self, settings: SchemaRegistrySettings, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._settings, self._clock = settings, clock
-        self._schemas: dict[tuple[str, SchemaId], Any] = {}
+        self._schemas: dict[tuple[str, SchemaId], RegisteredSchema | _Unreadable] = {}
         self._unknown: dict[SchemaId, float] = {}
         self._lock = threading.Lock()
 
-    def avro_schema(self, schema_id: SchemaId) -> Any | None:
-        """Returns the parsed JSON of a schema, with the schemas that it refers to written out.
+    def schema(self, kind: str, schema_id: SchemaId) -> RegisteredSchema | None:
+        """Returns a schema with the texts of those that it refers to.
 
         ``None`` means that the registry has no schema of that id, or had none within the last 30
         seconds: it has said so with an error code of its own.
 
+        Args:
+            kind: the registry's name of the language that the schema must be in.
+            schema_id: of the schema.
+
         Raises:
-            ValueError: if the schema is not Avro, is no JSON, or refers to one that is not there.
-            ExtraMissingError: if the extra ``avro`` is not installed.
+            ValueError: if the schema is of another kind, or refers to one that is not there.
+            ExtraMissingError: if the extra of the format is not installed.
             RegistryUnreachableError: if the registry does not answer, or refuses to, or something
                 else answers in its place.
         """
-        return self._looked_up(_AVRO, schema_id, _parsed)
-
-    def protobuf_schema(self, schema_id: SchemaId) -> RegisteredSchema | None:
-        """Returns a schema of Protobuf, as :meth:`avro_schema` does.
-
-        Raises:
-            ValueError: if the schema is not Protobuf, or refers to one that is not there.
-            ExtraMissingError: if the extra ``protobuf`` is not installed.
-            RegistryUnreachableError: as :meth:`avro_schema`.
-        """
-        schema: RegisteredSchema | None = self._looked_up(_PROTOBUF, schema_id, lambda text: text)
-        return schema
-
-    def _looked_up(
-        self, kind: str, schema_id: SchemaId, read: Callable[[RegisteredSchema], Any]
-    ) -> Any | None:
         # Threads that need the same schema wait for one request, instead of making one each.
         with self._lock:
             if (kind, schema_id) in self._schemas:
@@ -223,8 +196,6 @@ class SchemaRegistry:
                     self._unknown.clear()
                 self._unknown[schema_id] = self._clock() + _UNKNOWN_SECONDS
                 return None
-            if isinstance(schema, RegisteredSchema):
-                schema = read(schema)
             self._schemas[kind, schema_id] = schema
             return _read(schema)
 
@@ -289,95 +260,4 @@ def _registered(client: SchemaRegistryClient, schema: Schema) -> RegisteredSchem
         texts[place] = _text(version.schema)
         references += version.schema.references or ()
     referenced = tuple((str(name), referred) for (name, _, _), referred in texts.items())
-    return RegisteredSchema(schema.schema_type or _AVRO, text, referenced)
-
-
-def _parsed(registered: RegisteredSchema) -> Any:
-    try:
-        schema = json.loads(registered.text)
-        if not registered.referenced:
-            return schema
-        referenced = [json.loads(text) for _, text in registered.referenced]
-        return _WrittenOut([schema, *referenced]).of(schema, "")
-    except (ValueError, TypeError, LookupError, RecursionError) as error:
-        return _Unreadable(f"it is no schema of Avro's ({error})")
-
-
-class _WrittenOut:
-    """Schemas in which the first use of each type is its definition, and others its full name.
-
-    Args:
-        documents: where the types are defined, at any depth.
-
-    Raises:
-        ValueError: if a type is defined in two ways.
-    """
-
-    def __init__(self, documents: list[Any]) -> None:
-        self._named: dict[str, Any] = {}
-        self._written: set[str] = set()
-        for document in documents:
-            for name, definition in _definitions(document, ""):
-                if self._named.setdefault(name, definition) != definition:
-                    raise ValueError(f"{name} is defined in two ways")
-
-    def of(self, schema: Any, namespace: str) -> Any:
-        """Returns a schema that stands in a namespace."""
-        if isinstance(schema, list):
-            return [self.of(branch, namespace) for branch in schema]
-        if isinstance(schema, str):
-            return self._used(schema, namespace)
-        if not isinstance(schema, dict):
-            return schema
-        if schema["type"] not in _OWN_TYPES:  # such as {"type": "Item"}
-            return self.of(schema["type"], namespace)
-        name = _defined_name(schema, namespace)
-        return self._parts(schema, namespace) if name is None else self._type(name, schema)
-
-    def _used(self, name: str, namespace: str) -> Any:
-        # A name that its namespace lacks may be one without a namespace, as for Avro in Java.
-        for full in (_full_name(name, namespace), name):
-            if full in self._named and name not in _OWN_TYPES:
-                return self._type(full, self._named[full])
-        return name
-
-    def _type(self, name: str, definition: Mapping[str, Any]) -> Any:
-        if name in self._written:
-            return name
-        self._written.add(name)
-        return self._parts(definition, name.rpartition(".")[0]) | {"name": name}
-
-    def _parts(self, schema: Mapping[str, Any], namespace: str) -> dict[str, Any]:
-        parts = {
-            key: self.of(schema[key], namespace) for key in ("items", "values") if key in schema
-        }
-        if "fields" in schema:
-            parts["fields"] = [
-                field | {"type": self.of(field["type"], namespace)} for field in schema["fields"]
-            ]
-        return {**schema, **parts}
-
-
-def _definitions(schema: Any, namespace: str) -> Iterator[tuple[str, Any]]:
-    """Yields each type that a schema defines, with its full name."""
-    if isinstance(schema, list):
-        for branch in schema:
-            yield from _definitions(branch, namespace)
-    elif isinstance(schema, dict):
-        name = _defined_name(schema, namespace)
-        if name is not None:
-            yield name, schema
-            namespace = name.rpartition(".")[0]
-        for key in ("type", "items", "values", "fields"):
-            yield from _definitions(schema.get(key), namespace)
-
-
-def _defined_name(schema: Mapping[str, Any], namespace: str) -> str | None:
-    """Returns the full name of the type that a schema defines; None: it defines none."""
-    if schema.get("type") not in _DEFINITIONS or not isinstance(schema.get("name"), str):
-        return None
-    return _full_name(schema["name"], schema.get("namespace", namespace))
-
-
-def _full_name(name: str, namespace: str) -> str:
-    return name if "." in name or not namespace else f"{namespace}.{name}"
+    return RegisteredSchema(schema.schema_type or Avro.registry_kind, text, referenced)

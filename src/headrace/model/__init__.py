@@ -22,6 +22,7 @@ from headrace.model.format import (
     Raw,
     Registered,
     RegisteredSchema,
+    SchemaId,
 )
 from headrace.model.partitioning import (
     ByAccount,
@@ -80,6 +81,7 @@ __all__ = [
     "Raw",
     "Registered",
     "RegisteredSchema",
+    "SchemaId",
     "Source",
     "Spread",
     "Start",

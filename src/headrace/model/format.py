@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
+from uuid import UUID
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Avro:
     """
 
     extra: ClassVar[str] = "avro"
+    registry_kind: ClassVar[str] = "AVRO"
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class JsonSchema:
     """
 
     extra: ClassVar[str] = "jsonschema"
+    registry_kind: ClassVar[str] = "JSON"
 
 
 @dataclass(frozen=True)
@@ -57,12 +60,19 @@ class Protobuf:
     """
 
     extra: ClassVar[str] = "protobuf"
+    registry_kind: ClassVar[str] = "PROTOBUF"
 
 
 Registered: TypeAlias = Avro | JsonSchema | Protobuf
-"""Formats whose records name a schema of the schema registry, each with an extra of its own."""
+"""Formats whose records name a schema of the schema registry.
+
+Each has an ``extra`` of its own, and a ``registry_kind``: the registry's name of its language.
+"""
 
 Format: TypeAlias = Json | Registered | Raw
+
+SchemaId: TypeAlias = int | UUID
+"""A number of a schema registry's, or the GUID that newer clients write into a header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +80,7 @@ class RegisteredSchema:
     """A schema of a schema registry.
 
     Attributes:
-        kind: the registry's name of its language: ``AVRO``, ``JSON`` or ``PROTOBUF``.
+        kind: the registry's name of its language, which is the ``registry_kind`` of a format.
         text: the schema.
         referenced: names and texts of the schemas that it and these refer to, the nearest first.
         id: its number; 0: it has not been asked for by that.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 import weakref
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -14,14 +13,16 @@ from typing import Any, Self
 import msgspec
 
 from headrace.errors import WorkerStateError
+from headrace.events.avro_references import AvroSchemas
 from headrace.events.event_json import event_json
-from headrace.events.wire_format import SchemaId
 from headrace.events.written import EventWriter, event_writer, written_schema
 from headrace.model import (
+    Avro,
     DeadLetter,
     EventSchema,
     Protobuf,
     RegisteredSchema,
+    SchemaId,
     Topic,
     TopicPartition,
     value_at,
@@ -281,14 +282,13 @@ def _with_writers(worker: Worker) -> tuple[dict[str, EventWriter], Worker]:
         if writer is not None:
             writers[topic.name] = writer
     if writers and isinstance(worker.task, FunctionFactory):
-        avro: dict[SchemaId, Any] = {
-            number: json.loads(schema.text)
+        avro = {
+            number: schema
             for number, schema in schemas.items()
-            if schema.kind == "AVRO"
+            if schema.kind == Avro.registry_kind
         }
-        worker = dataclasses.replace(
-            worker, task=dataclasses.replace(worker.task, schemas=avro.get, protobuf=schemas.get)
-        )
+        task = dataclasses.replace(worker.task, schemas=AvroSchemas(avro.get), protobuf=schemas.get)
+        worker = dataclasses.replace(worker, task=task)
     return writers, worker
 
 

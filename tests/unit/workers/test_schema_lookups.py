@@ -12,7 +12,8 @@ from tests.unit.workers.lanes import LaneBench
 from tests.waiting import until
 
 from headrace.events.avro import AvroWriter, avro_schema
-from headrace.kafka.schema_registry import look_up_avro
+from headrace.events.avro_references import AvroSchemas
+from headrace.kafka.schema_registry import look_up
 from headrace.model import Avro, Topic, TopicPartition
 from headrace.workers import WorkerRecord
 from headrace.workers.function_task import FunctionFactory
@@ -59,7 +60,8 @@ def test_a_record_whose_schema_is_not_known_keeps_no_other_lane_waiting(kind):
 
     async def process():
         with MockRegistry().running() as registry:
-            schemas = partial(look_up_avro, registry.settings)
+            lookup = partial(look_up, registry.settings, Avro.registry_kind)
+            schemas = AvroSchemas(lookup)
             bench = LaneBench(FunctionFactory(kind(seen), (WRITTEN,), schemas))
             bench.assign(1)
             known, unknown = (registry.add(avro_schema(topic.schema)) for topic in (OLD, NEW))

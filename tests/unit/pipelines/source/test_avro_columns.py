@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import EpochMillis, Precision
-from headrace.events.avro import AvroTexts, as_read
+from headrace.events.avro import AvroTexts
 from headrace.events.avro_schemas import parsed_schema
+from headrace.events.values import as_read
 from headrace.events.wire_format import HEADER
 from headrace.model import event_schema
 from headrace.pipelines.source.decode.avro import BLOCK_RECORDS, AvroDecoder

@@ -2,6 +2,7 @@
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Annotated
 
 import confluent_kafka
@@ -14,6 +15,7 @@ from tests.waiting import LIMIT_SECONDS
 
 from headrace import Avro, EpochMillis, Kafka, Precision, Topic
 from headrace.errors import RegistryUnreachableError, SchemaRejectedError, SinkError
+from headrace.events.avro_references import AvroSchemas
 from headrace.events.instances import event_reader
 from headrace.kafka.schema_registry import SchemaRegistry
 from headrace.pipelines.source.record_columns import row_columns
@@ -91,7 +93,7 @@ def test_readers_take_the_row_by_the_schema_that_the_start_registers(registry):
     assert [(row.index, row.reason) for row in writer.write(rows)] == [(0, "wrong-type")]
     record = first_record(brokers, "orders")
     assert record.key() == b"a"
-    schemas = SchemaRegistry(registry.settings).avro_schema
+    schemas = AvroSchemas(partial(SchemaRegistry(registry.settings).schema, "AVRO"))
     order = event_reader(ORDERS, clock=AT.timestamp, schemas=schemas)(record.value())
     assert (order.at, order.made, order.day, order.paid) == (AT, AT, date(2026, 11, 22), True)
     assert (order.weight, order.labels, order.content) == (None, {"x": 1}, b"\x00\xff")

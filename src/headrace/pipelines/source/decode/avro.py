@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from headrace.events.avro import AvroReader, AvroTexts, SchemaLookup, as_read
+from headrace.events.avro import AvroReader, AvroTexts, SchemaLookup
+from headrace.events.values import as_read
 from headrace.events.wire_format import frame_size
 from headrace.pipelines.source.decode.avro_columns import (
     MAX_BLOCK_BYTES,

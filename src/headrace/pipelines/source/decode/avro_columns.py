@@ -67,7 +67,7 @@ class AvroColumns:
     Args:
         writer: that schema, as fastavro has parsed it.
         named: the types that it names.
-        schema: of the event class, as :func:`~headrace.events.avro.as_read` gives it.
+        schema: of the event class, as :func:`~headrace.events.values.as_read` gives it.
         arrow_schema: columns of fields of the class.
 
     Raises:

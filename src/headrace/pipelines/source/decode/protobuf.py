@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from headrace.events.avro import as_read
 from headrace.events.parser import LONG_RANGE
 from headrace.events.protobuf import (
     ProtobufLookup,
@@ -23,7 +22,7 @@ from headrace.events.protobuf import (
 from headrace.events.protobuf_fields import ReadField, Reading
 from headrace.events.rejection import rejection
 from headrace.events.times import EARLIEST_US, LATEST_US, parse_date
-from headrace.events.values import DecimalReader
+from headrace.events.values import DecimalReader, as_read
 from headrace.model import FieldType
 from headrace.pipelines.source.decode.columns import arrow_schema, arrow_type
 from headrace.pipelines.source.decode.decoder import Decoded

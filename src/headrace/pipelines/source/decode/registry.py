@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import functools
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from headrace.errors import UnknownFormatError
-from headrace.model import Avro, EventSchema, Format, Json, JsonSchema, Protobuf, Raw
+from headrace.model import (
+    Avro,
+    EventSchema,
+    Format,
+    Json,
+    JsonSchema,
+    Protobuf,
+    Raw,
+    RegisteredSchema,
+    SchemaId,
+)
 from headrace.pipelines.source.decode.decoder import Decoder
 from headrace.settings import SchemaRegistrySettings
 
@@ -71,21 +82,26 @@ def _json_schema_decoder(schema: EventSchema, needed: Collection[str] | None) ->
 def _avro_decoder(
     schema: EventSchema, registry: SchemaRegistrySettings | None, needed: Collection[str] | None
 ) -> Decoder:
-    from headrace.kafka.schema_registry import shared_registry
+    from headrace.events.avro_references import AvroSchemas
     from headrace.pipelines.source.decode.avro import AvroDecoder
 
-    if registry is None:
-        raise ValueError("Avro has no schema registry")
-    return AvroDecoder(schema, shared_registry(registry).avro_schema, needed)
+    return AvroDecoder(schema, AvroSchemas(_lookup(Avro.registry_kind, registry)), needed)
 
 
 def _protobuf_decoder(schema: EventSchema, registry: SchemaRegistrySettings | None) -> Decoder:
-    from headrace.kafka.schema_registry import shared_registry
     from headrace.pipelines.source.decode.protobuf import ProtobufDecoder
 
+    return ProtobufDecoder(schema, _lookup(Protobuf.registry_kind, registry))
+
+
+def _lookup(
+    kind: str, registry: SchemaRegistrySettings | None
+) -> Callable[[SchemaId], RegisteredSchema | None]:
+    from headrace.kafka.schema_registry import look_up
+
     if registry is None:
-        raise ValueError("Protobuf has no schema registry")
-    return ProtobufDecoder(schema, shared_registry(registry).protobuf_schema)
+        raise ValueError(f"schemas of {kind} have no registry")
+    return functools.partial(look_up, registry, kind)
 
 
 def columns_for(schema: EventSchema | None) -> pa.Schema:
