@@ -6,18 +6,18 @@ import functools
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from subprocess import SubprocessError
 
 from headrace.errors import ExtraMissingError, RegistryUnreachableError
+from headrace.events import avro_comparison, json_schema_comparison, protobuf_comparison
 from headrace.events.avro import SchemaLookup
-from headrace.events.avro_references import AvroSchemas
-from headrace.events.json_schema_comparison import allowed_but_not_taken
+from headrace.events.avro_references import AvroSchemas, written_out
 from headrace.events.protobuf import ProtobufLookup
-from headrace.events.written import WrittenWith
+from headrace.events.written import WrittenWith, event_writer
 from headrace.kafka.schema_registry import latest_schema, look_up
 from headrace.model import (
     Avro,
     EventSchema,
-    JsonSchema,
     Protobuf,
     Registered,
     RegisteredSchema,
@@ -51,36 +51,66 @@ def written_with(topics: Iterable[Topic], settings: Settings) -> dict[str, Writt
 
 
 def schema_warnings(topics: Iterable[Topic], settings: Settings) -> Iterator[Fault]:
-    """Warns of events that the registered JSON Schema of a topic allows and its class rejects.
+    """Warns where the newest registered schema of a topic allows what its class rejects.
 
     Nothing is refused for it: a subject says what may be sent, most of which never is, and may
-    change while pipelines run. What is sent and rejected is a dead letter with its field.
+    change while pipelines run. What is sent and rejected is a dead letter with its field. Of
+    Protobuf, also what can't be written with that schema is a warning: whatever writes to the topic
+    is refused at its start.
     """
+    registry = settings.schema_registry
     for topic in topics:
-        if settings.schema_registry is None or not isinstance(topic.record_format, JsonSchema):
+        if registry is None or not isinstance(topic.record_format, Registered):
             continue
-        subject, where = topic.schema_subject, f"topic {topic.name!r}"
-        extra = topic.record_format.extra
+        subject = topic.schema_subject
         try:
-            latest = latest_schema(settings.schema_registry, subject, extra)
-        except (ExtraMissingError, RegistryUnreachableError) as error:
+            latest = latest_schema(registry, subject, topic.record_format.extra)
+            if latest is not None and topic.schema is not None:
+                kind = topic.record_format.registry_kind
+                yield from _differences(topic, topic.schema, kind, latest)
+        except (ExtraMissingError, RegistryUnreachableError, OSError, SubprocessError) as error:
+            where = f"topic {topic.name!r}"
             yield Fault(f"{where}: its class is not compared with {subject!r}: {error}")
-            continue
-        if latest is not None and topic.schema is not None:
-            for phrase in _not_taken(latest, topic.schema):
-                message = f"{where}: by the schema {subject!r} {phrase}"
-                yield Fault(message, "declare the class so, unless no sender does that")
 
 
-def _not_taken(latest: RegisteredSchema, schema: EventSchema) -> Iterable[str]:
-    if latest.kind != JsonSchema.registry_kind:
-        return [f"events are {latest.kind}, and not JSON"]
+def _differences(
+    topic: Topic, schema: EventSchema, kind: str, latest: RegisteredSchema
+) -> Iterator[Fault]:
+    where, subject = f"topic {topic.name!r}", topic.schema_subject
+    phrases: Iterable[str] = [f"events are {latest.kind}, and not {kind}"]
+    if latest.kind == kind:
+        try:
+            phrases = dict.fromkeys(_allowed_but_not_taken(latest, schema))
+        except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+            phrases = [f"nothing can be compared: {error}"]
+        else:
+            yield from _write_faults(topic, latest)
+    for phrase in phrases:
+        message = f"{where}: by the schema {subject!r} {phrase}"
+        yield Fault(message, "declare the class so, unless no sender does that")
+
+
+def _write_faults(topic: Topic, latest: RegisteredSchema) -> Iterator[Fault]:
+    if not isinstance(topic.record_format, Protobuf):
+        return  # the schema of the class is registered
     try:
-        referenced = {name: json.loads(text) for name, text in reversed(latest.referenced)}
-        phrases = allowed_but_not_taken(json.loads(latest.text), referenced, schema)
-        return dict.fromkeys(phrases)
-    except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-        return [f"nothing can be compared: it is no JSON Schema ({error})"]
+        event_writer(topic, latest)
+    except ValueError as error:
+        subject = topic.schema_subject
+        yield Fault(
+            f"topic {topic.name!r}: no events can be written with the schema {subject!r}: {error}",
+            "change the class or the schema, unless nothing of this project writes to the topic",
+        )
+
+
+def _allowed_but_not_taken(latest: RegisteredSchema, schema: EventSchema) -> Iterable[str]:
+    if latest.kind == Avro.registry_kind:
+        return avro_comparison.allowed_but_not_taken(written_out(latest), schema)
+    if latest.kind == Protobuf.registry_kind:
+        return protobuf_comparison.allowed_but_not_taken(latest, schema)
+    referenced = {name: json.loads(text) for name, text in reversed(latest.referenced)}
+    document = json.loads(latest.text)
+    return json_schema_comparison.allowed_but_not_taken(document, referenced, schema)
 
 
 def require_extras(topics: Iterable[Topic]) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = ("int", "long", "float", "double")
 _TIMES = ("timestamp-millis", "timestamp-micros", "string")
-_TAKEN: Mapping[FieldType, tuple[str, ...]] = {
+TAKEN: Mapping[FieldType, tuple[str, ...]] = {
     FieldType.STRING: ("string", "enum"),
     FieldType.LONG: ("int", "long"),
     FieldType.DOUBLE: _NUMBERS,
@@ -93,10 +93,10 @@ class _Fitting:
         # A named type that two fields use is written out in each: they may take it differently.
         # fastavro looks at names only where it meets one, so the same name twice is no fault here.
         inner = self._named.get(writer, writer) if isinstance(writer, str) else writer
-        kind = _kind(inner)
+        kind = kind_of(inner)
         if kind == "null":  # the class says later, in JSON's words, whether it may be
             return inner
-        taken = _TAKEN[field.type]
+        taken = TAKEN[field.type]
         if kind not in taken:
             return _marked(inner, kind, field, path) if _looks_like(kind, taken) else inner
         if field.schema is not None:
@@ -125,17 +125,18 @@ def _looks_like(kind: str, others: Sequence[str]) -> bool:
 
 def _marked(schema: Schema, kind: str, field: EventField, path: str) -> Schema:
     base = schema if isinstance(schema, dict) else {"type": schema}
-    return base | {"logicalType": _MARK, _MARK: _rejection(kind, field, path)}
+    return base | {"logicalType": _MARK, _MARK: mismatch_of(kind, field, path)}
 
 
-def _rejection(kind: str, field: EventField, path: str) -> Rejection:
+def mismatch_of(kind: str, field: EventField, path: str) -> Rejection:
+    """Returns why a value of a type is rejected that its field does not take."""
     if not path:
         return "not-an-object", f"the value is Avro's {kind}, expected a record"
-    expected = " or ".join(_TAKEN[field.type])
+    expected = " or ".join(TAKEN[field.type])
     return "wrong-type", f"field {path!r} is Avro's {kind}, expected {expected}"
 
 
-def _kind(schema: Schema) -> str:
+def kind_of(schema: Schema) -> str:
     """Returns the name of a type: of its logical type, where it has one."""
     if not isinstance(schema, dict):
         return str(schema)

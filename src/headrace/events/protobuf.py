@@ -270,8 +270,8 @@ def _mismatched(read: ReadField, value: Any, path: str) -> Any:  # noqa: ARG001 
     is_list = hasattr(value, "__len__") and not isinstance(value, str | bytes)
     if is_list and not len(value):
         return None  # a list without items holds none of a wrong type
-    if read.mismatch is not None:
-        raise UnfitValueError(*read.mismatch)
+    if not read.is_wrong_json:
+        raise UnfitValueError("wrong-type", read.mismatch)
     if is_list:
         return []
     if hasattr(value, "DESCRIPTOR"):

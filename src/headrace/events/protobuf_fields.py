@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.events.parser import slots
-from headrace.events.rejection import Rejection
 from headrace.model import EventField, EventSchema, FieldType
 
 if TYPE_CHECKING:
@@ -59,7 +58,10 @@ class ReadField:
         texts: of an enum, by number.
         fields: of a message.
         element: what a list or map holds.
-        mismatch: why a record with a value is rejected; None: its JSON is of a wrong type, too.
+        mismatch: why a record with a value is rejected, where its type is not taken.
+        is_wrong_json: whether the JSON of such a value is of a wrong type, too: then it is rejected
+            for that, in the words of all formats, as an ``int32`` for a ``bool`` is. A ``bytes``
+            for a ``str`` is not: both are strings there.
     """
 
     declared: EventField
@@ -70,7 +72,8 @@ class ReadField:
     texts: Mapping[int, str] = field(default_factory=dict)
     fields: tuple[ReadField, ...] = ()
     element: ReadField | None = None
-    mismatch: Rejection | None = None
+    mismatch: str = ""
+    is_wrong_json: bool = False
 
 
 @dataclass(frozen=True)
@@ -250,15 +253,13 @@ def _absent(declared: EventField) -> ReadField:
 
 def _mismatched(declared: EventField, path: str, kind: str, in_json: str) -> ReadField:
     """Returns a field whose values are rejected; ``in_json`` is what they are in JSON."""
-    if in_json not in _IN_JSON[declared.type]:
-        return ReadField(declared, reading=Reading.MISMATCH)
     why = _mismatch_of(declared, path, kind)
-    return ReadField(declared, reading=Reading.MISMATCH, mismatch=why)
+    is_wrong = in_json not in _IN_JSON[declared.type]
+    return ReadField(declared, reading=Reading.MISMATCH, mismatch=why, is_wrong_json=is_wrong)
 
 
-def _mismatch_of(declared: EventField, path: str, kind: str) -> Rejection:
-    sentence = f"field {path!r} is Protobuf's {kind}, expected {_TAKEN[declared.type]}"
-    return "wrong-type", sentence
+def _mismatch_of(declared: EventField, path: str, kind: str) -> str:
+    return f"field {path!r} is Protobuf's {kind}, expected {_TAKEN[declared.type]}"
 
 
 _IN_JSON: Mapping[FieldType, tuple[str, ...]] = {
