@@ -30,6 +30,22 @@ JSON_TYPES: Mapping[FieldType, JsonObject] = {
     FieldType.JSON: {},
 }
 
+JSON_KINDS: Mapping[FieldType, tuple[str, ...]] = {
+    FieldType.STRING: ("string",),
+    FieldType.LONG: ("integer",),
+    FieldType.DOUBLE: ("number", "integer"),
+    FieldType.BOOLEAN: ("boolean",),
+    FieldType.TIMESTAMP: ("string",),
+    FieldType.MILLIS: ("integer",),
+    FieldType.DATE: ("string",),
+    FieldType.DECIMAL: ("number", "integer", "string"),
+    FieldType.BINARY: ("string",),
+    FieldType.STRUCT: ("object",),
+    FieldType.LIST: ("array",),
+    FieldType.MAP: ("object",),
+}
+"""The types of JSON that a field takes."""
+
 
 def json_schema(schema: EventSchema) -> JsonObject:
     """Returns the schema that events of a class are written with.

@@ -1,40 +1,49 @@
 """What a JSON Schema allows and an event class does not take: those events are dead letters.
 
-Compared are types, nulls, fields that may be missing, and the texts of enums. Not compared are
-bounds of numbers, patterns and lengths, conditions (``if``, ``not``, ``dependencies``), and types
-that a schema leaves open: it may say less than its senders keep to.
+Compared are types, nulls, fields that may be missing, and the values of ``enum`` and ``const``,
+which the class reads as it reads events. Not compared are bounds of numbers, patterns and lengths,
+and types that a schema leaves open: it may say less than its senders keep to. Where it says a type
+in a way that is not compared, such as by ``if``, there is a phrase that says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-from urllib.parse import unquote
+import functools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, islice, product
+from typing import Any, TypeAlias
 
+from headrace.events.comparison import may_be_missing, may_be_null, named, texts_not_taken
+from headrace.events.json_schema import DECIMAL_PATTERN, JSON_KINDS
+from headrace.events.json_schema_references import JsonSchemaDocument, Reference, References
+from headrace.events.parser import event_parser
+from headrace.events.readable import ReadableCheck
+from headrace.events.rejection import Rejection, rejection
 from headrace.model import EventField, EventSchema, FieldType
 
-JsonSchemaDocument = Any
-"""A JSON Schema as its JSON is parsed: an object or a boolean."""
+_Branch: TypeAlias = tuple[Mapping[str, Any], ...]
+"""Schemas that a value has to fit all of, whose unions and references count no more."""
 
-_TAKEN: Mapping[FieldType, tuple[str, ...]] = {
-    FieldType.STRING: ("string",),
-    FieldType.LONG: ("integer",),
-    FieldType.DOUBLE: ("number", "integer"),
-    FieldType.BOOLEAN: ("boolean",),
-    FieldType.TIMESTAMP: ("string",),
-    FieldType.MILLIS: ("integer",),
-    FieldType.DATE: ("string",),
-    FieldType.DECIMAL: ("number", "integer", "string"),
-    FieldType.BINARY: ("string",),
-    FieldType.STRUCT: ("object",),
-    FieldType.LIST: ("array",),
-    FieldType.MAP: ("object",),
-}
 _FORMATS: Mapping[FieldType, tuple[str, str, str]] = {
     FieldType.TIMESTAMP: ("format", "date-time", "time"),
     FieldType.DATE: ("format", "date", "date"),
     FieldType.BINARY: ("contentEncoding", "base64", "base64"),
 }
+_IMPLIED = {
+    **dict.fromkeys(
+        ("properties", "required", "patternProperties", "additionalProperties"), "object"
+    ),
+    **dict.fromkeys(("items", "prefixItems"), "array"),
+}
+"""The type that a schema without one is about, by its keywords."""
+_NOT_COMPARED = (
+    *("if", "not", "dependencies", "dependentSchemas", "unevaluatedProperties"),
+    *("$dynamicRef", "$recursiveRef"),
+)
+_MAX_BRANCHES = 1_000
 
 
 def allowed_but_not_taken(
@@ -47,138 +56,126 @@ def allowed_but_not_taken(
         referenced: schemas that it refers to, by the names that it uses for them.
         schema: of the event class.
     """
-    comparison = _Comparison(document, referenced)
-    yield from comparison.of(
-        document, EventField("", FieldType.STRUCT, schema=schema), "", document
-    )
+    references = References(document, referenced)
+    event = EventField("", FieldType.STRUCT, schema=schema)
+    yield from _Comparison(references).of(references.root, event, "")
 
 
 class _Comparison:
-    def __init__(
-        self, document: JsonSchemaDocument, referenced: Mapping[str, JsonSchemaDocument]
-    ) -> None:
-        self._documents = {**referenced, "": document}
+    def __init__(self, references: References) -> None:
+        self._references = references
 
-    def of(
-        self, schema: JsonSchemaDocument, field: EventField, path: str, root: JsonSchemaDocument
-    ) -> Iterator[str]:
-        """Yields phrases about a field of a path; ``root`` is the document with the schema."""
+    def of(self, schema: JsonSchemaDocument, field: EventField, path: str) -> Iterator[str]:
+        """Yields phrases about the field at a path."""
         if field.type is FieldType.JSON:
             return
-        where = f"field {path!r}" if path else "an event"
-        for branch, document in self._branches(schema, root, frozenset()):
-            for kind in _kinds(branch):
-                if kind == "null":
-                    if not field.nullable:
-                        yield f"{where} may be null"
-                elif kind not in _TAKEN[field.type]:
-                    expected = " or ".join(_TAKEN[field.type])
-                    yield f"{where} may be {_article(kind)}, expected {expected}"
-                elif kind == "string":
-                    yield from _of_text(branch, field, where)
-                elif field.schema is not None:
-                    yield from self._members(branch, field.schema, path, document)
-                elif field.element is not None:
-                    yield from self._held(branch, field, field.element, path, document)
+        for number, branch in enumerate(self._branches(schema, frozenset())):
+            if number == _MAX_BRANCHES:
+                yield f"{named(path)} is compared with {_MAX_BRANCHES} of its alternatives alone"
+                return
+            yield from self._of_branch(branch, field, path)
 
-    def _members(
-        self, branch: Mapping[str, Any], schema: EventSchema, path: str, root: JsonSchemaDocument
-    ) -> Iterator[str]:
-        properties, required = branch.get("properties", {}), branch.get("required", [])
-        for field in schema.fields:
-            inner = f"{path}.{field.name}" if path else field.name
-            if (
-                field.name not in required
-                and not field.nullable
-                and field.type is not FieldType.JSON
-            ):
-                yield f"field {inner!r} may be missing"
-            if field.name in properties:
-                yield from self.of(properties[field.name], field, inner, root)
-
-    def _held(
-        self,
-        branch: Mapping[str, Any],
-        field: EventField,
-        element: EventField,
-        path: str,
-        root: JsonSchemaDocument,
-    ) -> Iterator[str]:
-        if field.type is FieldType.MAP:
-            keys = ("properties", "patternProperties")
-            held = [schema for key in keys for schema in branch.get(key, {}).values()]
-            held.append(branch.get("additionalProperties", {}))
-        else:
-            items = branch.get("items", {})
-            held = [*(items if isinstance(items, list) else [items])]
-            held += [*branch.get("prefixItems", ()), branch.get("additionalItems", {})]
-        for schema in held:
-            yield from self.of(schema, element, f"{path}[]", root)
-
-    def _branches(
-        self, schema: JsonSchemaDocument, root: JsonSchemaDocument, within: frozenset[int]
-    ) -> Iterator[tuple[Mapping[str, Any], JsonSchemaDocument]]:
+    def _branches(self, schema: JsonSchemaDocument, within: frozenset[int]) -> Iterator[_Branch]:
         """Yields what a value may be by ``$ref``, ``allOf``, ``anyOf`` and ``oneOf``."""
-        # What refers to itself on the way to its types allows nothing more by that.
+        if schema is False:
+            return
+        # What refers to itself on the way to its types says nothing more by that.
         if not isinstance(schema, Mapping) or id(schema) in within:
+            yield ()
             return
         within |= {id(schema)}
-        if isinstance(reference := schema.get("$ref"), str):
-            target, document = self._target(reference, root)
-            yield from self._branches(target, document, within)
+        unions = [[part] for part in schema.get("allOf", ())]
+        unions += [schema[key] for key in ("anyOf", "oneOf") if key in schema]
+        reference = schema.get("$ref")
+        if isinstance(reference, Reference):
+            target = self._references.target(reference)
+            if target is not None:
+                unions.append([target])
+                if not reference.has_siblings:
+                    yield from self._branches(target, within)
+                    if reference.has_siblings is not None:
+                        return
+        choices = [self._choices(union, within) for union in unions]
+        for parts in product(*choices):
+            yield (schema, *chain.from_iterable(parts))
+
+    def _choices(
+        self, union: Sequence[JsonSchemaDocument], within: frozenset[int]
+    ) -> list[_Branch]:
+        branches = chain.from_iterable(self._branches(schema, within) for schema in union)
+        return list(islice(branches, _MAX_BRANCHES + 1))
+
+    def _of_branch(self, branch: _Branch, field: EventField, path: str) -> Iterator[str]:
+        for part in branch:
+            reference = part.get("$ref")
+            if isinstance(reference, Reference) and self._references.target(reference) is None:
+                yield f"{named(path)} is not compared with {reference.text!r}, which is not there"
+        kinds, values = _kinds(branch), _values(branch)
+        if values is not None:
+            for value in values:
+                if kinds is None or any(kind in kinds for kind in _kinds_of(value)):
+                    yield from _of_value(value, field, path)
             return
-        unions = [schema[key] for key in ("anyOf", "oneOf") if isinstance(schema.get(key), list)]
-        if isinstance(parts := schema.get("allOf"), list):
-            rest = {key: value for key, value in schema.items() if key != "allOf"}
-            yield from self._all(parts, rest, root, within)
-        elif unions:
-            rest = {key: schema[key] for key in schema if key not in ("anyOf", "oneOf")}
-            for choice in unions[0]:
-                for branch, document in self._branches(choice, root, within):
-                    yield _both(rest, branch), document
-        else:
-            yield schema, root
-
-    def _all(
-        self,
-        parts: list[JsonSchemaDocument],
-        rest: Mapping[str, Any],
-        root: JsonSchemaDocument,
-        within: frozenset[int],
-    ) -> Iterator[tuple[Mapping[str, Any], JsonSchemaDocument]]:
-        if not parts:
-            yield from self._branches(rest, root, within)
+        if kinds is None:
+            hidden = [key for key in _NOT_COMPARED if any(key in part for part in branch)]
+            if hidden:
+                yield f"{named(path)} is not compared: its schema says by {hidden[0]!r} what it is"
             return
-        for branch, document in self._branches(parts[0], root, within):
-            for other, _ in self._all(parts[1:], rest, root, within):
-                yield _both(branch, other), document
+        for kind in kinds:
+            yield from self._of_kind(kind, branch, field, path)
 
-    def _target(
-        self, reference: str, root: JsonSchemaDocument
-    ) -> tuple[JsonSchemaDocument, JsonSchemaDocument]:
-        """Returns what a reference names, and its document; an open schema if it names nothing."""
-        name, _, pointer = reference.partition("#")
-        document = root if not name else self._documents.get(name, {})
-        target = document
-        for step in filter(None, unquote(pointer).split("/")):
-            key = step.replace("~1", "/").replace("~0", "~")
-            target = target.get(key, {}) if isinstance(target, Mapping) else {}
-        return target, document
+    def _of_kind(self, kind: str, branch: _Branch, field: EventField, path: str) -> Iterator[str]:
+        if kind == "null":
+            if not field.nullable:
+                yield may_be_null(path)
+        elif kind not in JSON_KINDS[field.type]:
+            yield _other_kind(kind, field, path)
+        elif kind == "string":
+            yield from _of_text(branch, field, path)
+        elif field.schema is not None:
+            yield from self._members(branch, field.schema, path)
+        elif field.element is not None:
+            held = [{"anyOf": [*_held(part, field.type)], **_hidden(part)} for part in branch]
+            yield from self.of({"allOf": held}, field.element, f"{path}[]")
+
+    def _members(self, branch: _Branch, schema: EventSchema, path: str) -> Iterator[str]:
+        required = {name for part in branch for name in part.get("required", ())}
+        for field in schema.fields:
+            inner = f"{path}.{field.name}" if path else field.name
+            is_needed = not field.nullable and field.type is not FieldType.JSON
+            if is_needed and field.name not in required:
+                yield may_be_missing(inner)
+            parts = chain.from_iterable(_property(part, field.name) for part in branch)
+            yield from self.of({"allOf": list(parts)}, field, inner)
 
 
-def _both(first: Mapping[str, Any], second: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a schema that says what two of the same value say."""
-    both = {**first, **second}
-    for key in ("properties", "patternProperties"):
-        if key in first and key in second:
-            both[key] = {**first[key], **second[key]}
-            for name in first[key].keys() & second[key].keys():
-                both[key][name] = {"allOf": [first[key][name], second[key][name]]}
-    if "required" in first and "required" in second:
-        both["required"] = [*first["required"], *second["required"]]
-    if "type" in first and "type" in second:
-        both["type"] = _in_both(_listed(first["type"]), _listed(second["type"]))
-    return both
+def _property(schema: Mapping[str, Any], name: str) -> Iterator[JsonSchemaDocument]:
+    """Yields the schemas that a property of an object has to fit."""
+    properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    own = [properties[name]] if name in properties else []
+    own += [patterns[pattern] for pattern in patterns if re.search(pattern, name)]
+    yield from own or [schema.get("additionalProperties", True)]
+    yield _hidden(schema)
+
+
+def _held(schema: Mapping[str, Any], kind: FieldType) -> Iterator[JsonSchemaDocument]:
+    """Yields the schemas of what a map or list holds, each of which is one of them."""
+    if kind is FieldType.MAP:
+        for key in ("properties", "patternProperties"):
+            yield from schema.get(key, {}).values()
+        yield schema.get("additionalProperties", True)
+        return
+    items = schema.get("items", True)
+    yield from schema.get("prefixItems", ())
+    if isinstance(items, list):
+        yield from items
+        items = schema.get("additionalItems", True)
+    yield items
+
+
+def _hidden(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the keywords of a schema that may say something about what is in its values."""
+    return {key: schema[key] for key in _NOT_COMPARED if key in schema}
 
 
 def _listed(kinds: str | list[str]) -> list[str]:
@@ -191,44 +188,87 @@ def _in_both(first: list[str], second: list[str]) -> list[str]:
     return [kind for kind in dict.fromkeys([*first, *second]) if all(kind in a for a in allowed)]
 
 
-def _kinds(schema: Mapping[str, Any]) -> list[str]:
-    """Returns the JSON types that a schema allows; none where it leaves them open."""
-    if "const" in schema or "enum" in schema:
-        values = [schema["const"]] if "const" in schema else schema["enum"]
-        allowed = [*dict.fromkeys(map(_kind_of, values))]
-        return _in_both(allowed, _listed(schema["type"])) if "type" in schema else allowed
-    kinds = schema.get("type")
-    if kinds is None:
-        implied = (("properties", "object"), ("items", "array"))
-        return [kind for key, kind in implied if key in schema]
-    return _listed(kinds)
+def _kinds(branch: _Branch) -> list[str] | None:
+    """Returns the JSON types that schemas allow together; None where they leave them open."""
+    listed = [_listed(part["type"]) for part in branch if "type" in part]
+    if not listed:
+        implied = [kind for key, kind in _IMPLIED.items() if any(key in part for part in branch)]
+        return [*dict.fromkeys(implied)] or None
+    kinds = functools.reduce(_in_both, listed)
+    if any(_is_whole(part.get("multipleOf")) for part in branch):
+        return [*dict.fromkeys("integer" if kind == "number" else kind for kind in kinds)]
+    return kinds
 
 
-def _kind_of(value: Any) -> str:
+def _is_whole(divisor: Any) -> bool:
+    return isinstance(divisor, int | float) and divisor >= 1 and float(divisor).is_integer()
+
+
+def _values(branch: _Branch) -> list[Any] | None:
+    """Returns the values that schemas allow together; None: they do not list them."""
+    lists = [
+        [part["const"]] if "const" in part else part["enum"]
+        for part in branch
+        if "const" in part or "enum" in part
+    ]
+    if not lists:
+        return None
+    return [value for value in lists[0] if all(value in others for others in lists[1:])]
+
+
+def _kinds_of(value: Any) -> tuple[str, ...]:
+    """Returns the types of a value; those that it has as JSON text come first."""
     if value is None:
-        return "null"
+        return ("null",)
     if isinstance(value, bool):
-        return "boolean"
-    names = {str: "string", int: "integer", float: "number", dict: "object", list: "array"}
+        return ("boolean",)
+    if isinstance(value, float):
+        return ("number", "integer") if value.is_integer() else ("number",)
+    names = {str: ("string",), int: ("integer", "number"), dict: ("object",), list: ("array",)}
     return names[type(value)]
 
 
-def _of_text(schema: Mapping[str, Any], field: EventField, where: str) -> Iterator[str]:
-    texts = [schema["const"]] if "const" in schema else schema.get("enum")
+def _of_value(value: Any, field: EventField, path: str) -> Iterator[str]:
+    kind = _kinds_of(value)[0]
+    if kind == "null":
+        if not field.nullable:
+            yield may_be_null(path)
+    elif kind not in JSON_KINDS[field.type]:
+        yield _other_kind(kind, field, path)
+    elif isinstance(value, str) and field.values:
+        yield from texts_not_taken(field, [value], path)
+    elif (why := _rejected(value, field)) is not None:
+        yield f"{named(path)} may be {value!r:.60}, which is rejected as {why[0]}"
+
+
+def _rejected(value: Any, field: EventField) -> Rejection | None:
+    """Returns why the class rejects an event with a value, as its readers do."""
+    schema = EventSchema("event", (replace(field, name="value"),))
+    text = json.dumps({"value": value}).encode()
+    try:
+        event = event_parser(schema)(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        return rejection(text, schema, error)
+    return None if ReadableCheck(schema)(event) else rejection(text, schema)
+
+
+def _other_kind(kind: str, field: EventField, path: str) -> str:
+    article = "an" if kind[0] in "aeiou" else "a"
+    expected = " or ".join(JSON_KINDS[field.type])
+    return f"{named(path)} may be {article} {kind}, expected {expected}"
+
+
+def _of_text(branch: _Branch, field: EventField, path: str) -> Iterator[str]:
+    where = named(path)
     if field.values:
-        others = None if texts is None else [t for t in texts if isinstance(t, str)]
-        unknown = None if others is None else [t for t in others if t not in field.values]
-        if unknown is None:
-            yield f"{where} may be any text, and is one of {len(field.values)}"
-        elif unknown:
-            yield f"{where} may be {unknown[0]!r}, which is none of its texts"
+        yield f"{where} may be any text, and is one of {len(field.values)}"
     elif field.type in _FORMATS:
         key, expected, words = _FORMATS[field.type]
-        if schema.get(key) != expected:
+        if all(part.get(key) != expected for part in branch):
             yield f"{where} may be a text that is no {words}: its schema has no {key} {expected!r}"
-    elif field.type is FieldType.DECIMAL and "pattern" not in schema:
-        yield f"{where} may be a text that is no number"
-
-
-def _article(kind: str) -> str:
-    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+    elif field.type is FieldType.DECIMAL:
+        patterns = [part["pattern"] for part in branch if "pattern" in part]
+        if not patterns:
+            yield f"{where} may be a text that is no number"
+        elif DECIMAL_PATTERN not in patterns:
+            yield f"{where} may be a text, whose pattern is not compared with numbers"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from headrace.events.json_schema import JSON_KINDS
 from headrace.events.parser import slots
 from headrace.model import EventField, EventSchema, FieldType
 
@@ -254,7 +255,7 @@ def _absent(declared: EventField) -> ReadField:
 def _mismatched(declared: EventField, path: str, kind: str, in_json: str) -> ReadField:
     """Returns a field whose values are rejected; ``in_json`` is what they are in JSON."""
     why = _mismatch_of(declared, path, kind)
-    is_wrong = in_json not in _IN_JSON[declared.type]
+    is_wrong = in_json not in JSON_KINDS[declared.type]
     return ReadField(declared, reading=Reading.MISMATCH, mismatch=why, is_wrong_json=is_wrong)
 
 
@@ -262,19 +263,6 @@ def _mismatch_of(declared: EventField, path: str, kind: str) -> str:
     return f"field {path!r} is Protobuf's {kind}, expected {_TAKEN[declared.type]}"
 
 
-_IN_JSON: Mapping[FieldType, tuple[str, ...]] = {
-    FieldType.STRING: ("string",),
-    FieldType.LONG: ("integer",),
-    FieldType.DOUBLE: ("integer", "number"),
-    FieldType.BOOLEAN: ("boolean",),
-    FieldType.TIMESTAMP: ("string",),
-    FieldType.DATE: ("string",),
-    FieldType.DECIMAL: ("integer", "number", "string"),
-    FieldType.BINARY: ("string",),
-    FieldType.STRUCT: ("object",),
-    FieldType.LIST: ("array",),
-    FieldType.MAP: ("object",),
-}
 _TAKEN: Mapping[FieldType, str] = {
     FieldType.STRING: "string or an enum",
     FieldType.LONG: "an integer",
