@@ -123,4 +123,11 @@ class JsonSchemaWriter:
 
     def __call__(self, text: bytes) -> bytes:
         """Returns the value of a record for the JSON text of an event that was accepted."""
-        return self._header + self._encode(self._parse(text))
+        return self.of_text(self._encode(self._parse(text)))
+
+    def of_text(self, text: bytes) -> bytes:
+        """Returns the value for a text that has the fields of the class and no others.
+
+        Its times are as validators of the format ``date-time`` take them.
+        """
+        return self._header + text

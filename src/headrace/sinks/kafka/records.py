@@ -127,9 +127,12 @@ class _Events:
         import msgspec
 
         from headrace.events import ReadableCheck, event_parser
+        from headrace.events.json_schema import JsonSchemaWriter
         from headrace.events.parser import slots
 
         self._schema, self._writer = schema, writer
+        # The texts of rows are those that it would write of them.
+        self._write = writer.of_text if isinstance(writer, JsonSchemaWriter) else writer
         names = {slot: field.name for slot, field in slots(schema).items()}
         self._event = msgspec.defstruct(schema.name, names, rename=names, gc=False)
         self._encode = msgspec.json.Encoder().encode
@@ -156,10 +159,10 @@ class _Events:
         return columns, self._values(texts, rejected), rejected
 
     def _values(self, texts: Sequence[bytes], rejected: Collection[int]) -> Sequence[bytes]:
-        if self._writer is None:
+        if self._write is None:
             return texts
         numbered = enumerate(texts)
-        return [text if index in rejected else self._writer(text) for index, text in numbered]
+        return [text if index in rejected else self._write(text) for index, text in numbered]
 
     def _rejection(self, text: bytes) -> Rejection | None:
         """Says why a text is no event of the schema: the rules are those of every reader."""

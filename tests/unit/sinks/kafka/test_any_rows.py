@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from headrace import EpochMillis, Precision, Topic
 from headrace.events.avro import AvroWriter
 from headrace.events.instances import event_reader
+from headrace.events.json_schema import JsonSchemaWriter
 from headrace.sinks.kafka.records import RecordsOf
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
@@ -70,9 +71,9 @@ def stored(values, kind):
     return pa.array(values, kind)
 
 
-def outcomes(topic, rows, avro=None):
+def outcomes(topic, rows, writer=None):
     """What becomes of each row: the value of its record, or why it has none."""
-    records, rejected = RecordsOf(topic, NOW.timestamp, avro).of(rows)
+    records, rejected = RecordsOf(topic, NOW.timestamp, writer).of(rows)
     values = {index: record.value for index, record in records.items()}
     return values | {row.index: (row.reason, row.detail) for row in rejected}
 
@@ -94,9 +95,9 @@ def test_readers_take_each_record_and_rows_are_judged_alone(kind, data, form, nu
     for outcome in alone:
         if isinstance(outcome, bytes):
             read(outcome)
-    if kind != "any":
-        avro = AvroWriter(topic.schema, 1)
-        assert outcomes(topic, rows, avro) == {
-            index: avro(outcome) if isinstance(outcome, bytes) else outcome
+    for writes in (AvroWriter, JsonSchemaWriter)[kind == "any" :]:
+        writer = writes(topic.schema, 1)
+        assert outcomes(topic, rows, writer) == {
+            index: writer(outcome) if isinstance(outcome, bytes) else outcome
             for index, outcome in together.items()
         }
