@@ -12,7 +12,13 @@ from headrace.control.project import LoadedProject
 from headrace.control.retention_rules import live_horizon_warnings
 from headrace.control.schemas import schema_warnings
 from headrace.control.services import broker_config
-from headrace.control.sink_changes import SinkChange, apply_sinks, pace_warnings, sink_changes
+from headrace.control.sink_changes import (
+    SinkChange,
+    apply_sinks,
+    pace_warnings,
+    require_sink_extras,
+    sink_changes,
+)
 from headrace.control.site_checks import link_warnings
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.brokers import describe_brokers
@@ -167,9 +173,11 @@ def apply_plan(project: LoadedProject) -> AppliedPlan:
     Raises:
         BrokerUnreachableError: if the broker does not respond within 15 seconds.
         TopicChangeError: if Kafka rejects a change; those before it are made.
-        ExtraMissingError: if a sink's target is to be made, and its extra is not installed.
+        ExtraMissingError: if a sink's target must be made, and its extra is not installed; nothing
+            is changed.
         SinkError: if a sink's target can't be made; the topics are.
     """
+    require_sink_extras(project.settings, project.pipelines.values())
     config = broker_config(project.settings)
     topics = project_topics(project)
     names = [topic.name for topic in topics]

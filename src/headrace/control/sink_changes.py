@@ -57,6 +57,20 @@ def sink_changes(settings: Settings, pipelines: Iterable[Pipeline]) -> tuple[Sin
     )
 
 
+def require_sink_extras(settings: Settings, pipelines: Iterable[Pipeline]) -> None:
+    """Checks that the extras of the sinks whose targets :func:`apply_sinks` makes are installed.
+
+    Raises:
+        ExtraMissingError: if one is not.
+    """
+    for pipeline in pipelines:
+        for sink, _ in _described(pipeline):
+            if isinstance(sink, Provisionable):
+                require_extra("spark")  # rows are described by Arrow
+                if extra := sink.extra_for(settings.sinks.get(sink.kind, {})):
+                    require_extra(extra)
+
+
 def apply_sinks(settings: Settings, pipelines: Iterable[Pipeline]) -> tuple[SinkChange, ...]:
     """Makes the changes of the sinks that :func:`sink_changes` looks at, and returns them.
 

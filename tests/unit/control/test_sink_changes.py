@@ -6,9 +6,16 @@ import pyarrow as pa
 import pytest
 
 from headrace import Lake, Metadata, Pipeline, Postgres, Source, Topic
+from headrace.control.plan import apply_plan
+from headrace.control.project import LoadedProject
 from headrace.control.sink_changes import SinkChange, apply_sinks, sink_changes
 from headrace.control.sinks import sink_context
-from headrace.errors import SinkError, TableMismatchError
+from headrace.errors import (
+    BrokerUnreachableError,
+    ExtraMissingError,
+    SinkError,
+    TableMismatchError,
+)
 from headrace.pipelines.source.record_columns import row_columns
 from headrace.runtime import extras
 from headrace.settings import Secret, Settings
@@ -141,6 +148,19 @@ def test_a_target_that_would_have_to_change_otherwise_is_refused_and_the_next_is
 def test_a_target_that_can_not_be_made_fails_the_command(settings):
     with pytest.raises(SinkError, match="no answer"):
         applied(settings, Made("a", error=SinkError("made", "no answer")))
+
+
+@pytest.mark.parametrize("extra", ["spark", "made"])
+def test_apply_needs_the_extras_of_targets_that_it_makes_before_it_connects(
+    settings, monkeypatch, extra
+):
+    monkeypatch.setattr(Made, "extra_for", lambda *_: "made")
+    monkeypatch.setattr(extras, "MODULES", {"spark": (), "made": (), extra: ("no_such_module",)})
+    pipelines = {"p": replace(PIPELINE, sink=Made("a"))}
+    with pytest.raises(ExtraMissingError, match=extra):
+        apply_plan(LoadedProject(settings, {}, pipelines))
+    with pytest.raises(BrokerUnreachableError):
+        apply_plan(LoadedProject(settings, {}, {"p": PIPELINE}))
 
 
 UNREACHABLE = "can't be looked at"
