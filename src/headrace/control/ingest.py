@@ -94,7 +94,7 @@ def ingest_config(project: LoadedProject, overrides: Overrides | None = None) ->
             environment variable of ``[ingest]`` is not set.
         ExtraMissingError: if standing queries are declared, and their extra is not installed.
         BrokerUnreachableError: if the embedded broker is down, and no topic has a spool.
-        RegistryUnreachableError: if the schema registry of an Avro topic does not answer.
+        RegistryUnreachableError: if the schema registry of a topic does not answer.
         SchemaRejectedError: if it rejects the schema of an event class.
     """
     overridden = {name: value for name, value in vars(overrides or Overrides()).items() if value}

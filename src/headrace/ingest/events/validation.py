@@ -167,7 +167,7 @@ class EventCheck:
         if self._encode is None:
             return event
         value = self._encode(event.value)
-        # Eight bytes of a double can be one digit of JSON, so Avro may be the larger one.
+        # Eight bytes of a double can be one digit of JSON, so what is written may be larger.
         if len(value) > most_bytes - len(event.key):
             return _too_large(len(value), most_bytes - len(event.key))
         return msgspec.structs.replace(event, value=value)

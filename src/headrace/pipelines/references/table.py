@@ -52,7 +52,7 @@ class ReferenceReader:
     Attributes:
         pipeline: its name.
         cluster: where the topics are.
-        registry: of the schemas of Avro topics.
+        registry: of the schemas of topics.
     """
 
     pipeline: str
