@@ -100,10 +100,17 @@ class Asked:
         gate = RequestGuard(self.tokens, self.limiter, settings, lambda: self.now[0])
         loader = queries and (lambda: queries)
         config = IngestConfig(settings, served, {}, folder, "test", folder / "log", queries=loader)
-        counters = Counters(folder, count_names(served, settings.metrics_accounts))
-        accounts = AccountSlots(folder / "accounts", settings.metrics_accounts)
-        self.application = Application(config, gate, self.acceptance, counters, accounts)
+        self._counters = Counters(folder, count_names(served, settings.metrics_accounts))
+        self._accounts = AccountSlots(folder / "accounts", settings.metrics_accounts)
+        figures = self._counters, self._accounts
+        self.application = Application(config, gate, self.acceptance, *figures)
         self.read = 0
+
+    def close(self):
+        """Closes the files of the application and of its figures."""
+        self.application.close()
+        self._accounts.close()
+        self._counters.close()
 
     def __call__(self, path, body=b"", method="POST", **headers):
         """Status, headers and document of the answer."""

@@ -16,4 +16,4 @@ def make(tmp_path):
 
         yield application
     for asked in made:
-        asked.application.close()
+        asked.close()

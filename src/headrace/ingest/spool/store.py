@@ -44,15 +44,18 @@ class Store:
         self.loader_lock = folder / "loader.lock"
         self._threads = threading.RLock()
         self._depth = 0
-        with self.failing():
+        with self.failing(), contextlib.ExitStack() as opened:
             make_private_folder(folder)
             make_private_folder(self.quarantine)
             self._lock_file = open_lock_file(folder / "lock", 0o600)
+            opened.callback(os.close, self._lock_file)
             self._lock = FileLock(self._lock_file)
             with self._locked():
                 self.cursor_file = CursorFile(folder / "position")
                 self.state = SpoolState(folder / "state")
+                opened.callback(self.state.close)
                 self._recover()
+            opened.pop_all()
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:

@@ -4,12 +4,13 @@ import errno
 import os
 import threading
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from tests.unit.ingest.spool.kafka import taking
 
 from headrace.errors import SpoolError, SpoolFullError
-from headrace.ingest.spool import Loader, SpoolRecord
+from headrace.ingest.spool import Loader, Spool, SpoolLimits, SpoolRecord
 
 
 def segment_files(folder):
@@ -26,6 +27,14 @@ def test_a_record_comes_back_as_it_went_in(open_spool):
     sent = []
     Loader(spool, taking(sent.extend)).run_once()
     assert sent == given
+
+
+def test_a_spool_that_can_not_be_opened_leaves_no_file_open(folder):
+    (folder / "state").mkdir(parents=True)
+    with pytest.raises(SpoolError):
+        Spool(folder, SpoolLimits())
+    held = [file.resolve() for file in Path("/proc/self/fd").iterdir()]
+    assert [path for path in held if path.is_relative_to(folder)] == []
 
 
 def test_an_empty_append_writes_nothing(open_spool, folder):
