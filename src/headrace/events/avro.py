@@ -20,9 +20,10 @@ from headrace.events.avro_bounds import (
 )
 from headrace.events.avro_schemas import parsed_schema, prepared, skipped
 from headrace.events.avro_types import MismatchError, fitted
+from headrace.events.makers import Maker, container_maker, fields_maker
 from headrace.events.parser import event_parser
 from headrace.events.rejection import NULL_VALUE
-from headrace.events.values import reader_of, without_null
+from headrace.events.values import reader_of
 from headrace.events.wire_format import HEADER, NO_SCHEMA_ID, frame_size, schema_id_of
 from headrace.model import EventField, EventSchema, FieldType, SchemaId
 
@@ -106,13 +107,13 @@ class AvroWriter:
 
         self._header = HEADER.pack(0, schema_id)
         self._parse = event_parser(schema)
-        self._datum = _record_maker(schema)
+        self._fields = fields_maker(schema, _maker)
         self._avro = fastavro.parse_schema(avro_schema(schema))
         self._write: Callable[..., None] = fastavro.schemaless_writer
 
     def __call__(self, text: bytes) -> bytes:
         """Returns the value of a record for the JSON text of an event that was accepted."""
-        return self.of_fields(self._datum(self._parse(text)))
+        return self.of_fields(self._fields(self._parse(text)))
 
     def of_fields(self, fields: Mapping[str, Any]) -> bytes:
         """Returns the value for the fields of an event, as fastavro takes them.
@@ -126,47 +127,11 @@ class AvroWriter:
         return stream.getvalue()
 
 
-_Maker: TypeAlias = Callable[[Any], Any]
-
-
-def _record_maker(schema: EventSchema) -> _Maker:
-    """Returns what makes of a parsed event, or of a struct in it, what fastavro writes."""
-    makers = {field.name: _nullable_maker(field) for field in schema.fields}
-    changed = {name: make for name, make in makers.items() if make is not None}
-
-    def record(event: msgspec.Struct) -> dict[str, Any]:
-        values = dict(zip(schema.names, msgspec.structs.astuple(event), strict=True))
-        for name, make in changed.items():
-            values[name] = make(values[name])
-        return values
-
-    return record
-
-
-def _nullable_maker(field: EventField) -> _Maker | None:
-    make = _maker(field)
-    if make is None or not field.nullable:
-        return make
-
-    def nullable(value: Any) -> Any:
-        value = without_null(value)
-        return None if value is None else make(value)
-
-    return nullable
-
-
-def _maker(field: EventField) -> _Maker | None:
+def _maker(field: EventField) -> Maker | None:
     """Returns what makes a value for fastavro; ``None`` if the parser's is one."""
     if field.schema is not None:
-        return _record_maker(field.schema)
-    if field.element is None:
-        return reader_of(field)
-    item = _nullable_maker(field.element)
-    if item is None:
-        return None
-    if field.type is FieldType.MAP:
-        return lambda values: {key: item(value) for key, value in values.items()}
-    return lambda values: [item(value) for value in values]
+        return fields_maker(field.schema, _maker)
+    return reader_of(field) if field.element is None else container_maker(field, _maker)
 
 
 class AvroReader:

@@ -21,18 +21,18 @@ import msgspec
 from headrace.errors import InvalidRecordError, UnknownFormatError
 from headrace.events.avro import AvroTexts, SchemaLookup
 from headrace.events.json_schema import json_text
+from headrace.events.makers import Maker, container_maker, fields_maker
 from headrace.events.parser import event_parser
 from headrace.events.protobuf import ProtobufLookup, ProtobufTexts
 from headrace.events.rejection import out_of_bounds, rejection
 from headrace.events.repeated_keys import parsed_again
-from headrace.events.values import as_read, reader_of, without_null
+from headrace.events.values import as_read, reader_of
 from headrace.events.wire_format import framed
 from headrace.model import Avro, EpochMillis, FieldType, Json, JsonSchema, Protobuf, Raw
 
 if TYPE_CHECKING:
     from headrace.model import EventField, EventSchema, Topic
 
-_Maker: TypeAlias = Callable[[Any], Any]
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -48,8 +48,8 @@ class EventReader(Protocol):
 
         Raises:
             InvalidRecordError: if it is no event of the topic.
-            RegistryUnreachableError: if the schema of an Avro value is not known, and the schema
-                registry does not answer.
+            RegistryUnreachableError: if the schema of an Avro or Protobuf value is not known, and
+                the schema registry does not answer.
         """
 
     def needs_lookup(self, value: bytes | None, headers: Headers = ()) -> bool:
@@ -200,32 +200,10 @@ class _BinaryReader:
 def _fields_maker(event: type, schema: EventSchema) -> Callable[[msgspec.Struct], dict[str, Any]]:
     """Returns what makes the fields of an event from the parser's struct, by name."""
     hints = typing.get_type_hints(event)
-    makers = {field.name: _nullable_maker(field, hints[field.name]) for field in schema.fields}
-    made = {name: maker for name, maker in makers.items() if maker is not None}
-
-    def fields(struct: msgspec.Struct) -> dict[str, Any]:
-        values = dict(zip(schema.names, msgspec.structs.astuple(struct), strict=True))
-        for name, make in made.items():
-            values[name] = make(values[name])
-        return values
-
-    return fields
+    return fields_maker(schema, lambda field: _maker(field, hints[field.name]))
 
 
-def _nullable_maker(field: EventField, hint: object) -> _Maker | None:
-    make = _maker(field, hint)
-    if make is None or not field.nullable:
-        # The parser leaves a null as text where it leaves values as text: the maker rejects it.
-        return make
-
-    def nullable(value: Any) -> Any:
-        value = without_null(value)
-        return None if value is None else make(value)
-
-    return nullable
-
-
-def _maker(field: EventField, hint: object) -> _Maker | None:
+def _maker(field: EventField, hint: object) -> Maker | None:
     """Returns what makes a value of ``hint`` from what the parser gives; ``None`` if it is one."""
     bare = _without_none(hint)
     if isinstance(bare, type) and issubclass(bare, enum.Enum):
@@ -234,7 +212,8 @@ def _maker(field: EventField, hint: object) -> _Maker | None:
         fields, construct = _fields_maker(bare, field.schema), _constructor(bare)
         return lambda struct: construct(fields(struct))
     if field.element is not None:
-        return _container_maker(field.type, field.element, typing.get_args(bare)[-1])
+        held = typing.get_args(bare)[-1]
+        return container_maker(field, lambda element: _maker(element, held))
     read = reader_of(field)
     make = _MAKERS.get(field.type)
     if bare is EpochMillis and field.type is FieldType.TIMESTAMP:  # of Avro, whose times have units
@@ -244,16 +223,7 @@ def _maker(field: EventField, hint: object) -> _Maker | None:
     return functools.partial(_read, read, make or (lambda result: result))
 
 
-def _container_maker(kind: FieldType, element: EventField, hint: object) -> _Maker | None:
-    item = _nullable_maker(element, hint)
-    if item is None:
-        return None
-    if kind is FieldType.LIST:
-        return lambda values: [item(value) for value in values]
-    return lambda values: {key: item(value) for key, value in values.items()}
-
-
-def _read(read: _Maker, make: _Maker, value: Any) -> Any:
+def _read(read: Maker, make: Maker, value: Any) -> Any:
     result = read(value)
     if result is None:
         raise _UnreadableError
@@ -264,7 +234,7 @@ def _epoch_millis(micros: int) -> EpochMillis:
     return _EPOCH_MILLIS + timedelta(microseconds=micros)
 
 
-_MAKERS: Mapping[FieldType, _Maker] = {
+_MAKERS: Mapping[FieldType, Maker] = {
     FieldType.TIMESTAMP: lambda micros: _EPOCH + timedelta(microseconds=micros),
     FieldType.MILLIS: lambda millis: _EPOCH_MILLIS + timedelta(milliseconds=millis),
     FieldType.JSON: msgspec.json.decode,

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.events.comparison import may_be_missing, texts_not_taken
-from headrace.events.protobuf_fields import ReadField, Reading, read_message
+from headrace.events.protobuf_fields import ReadField, read_message
 from headrace.events.protobuf_schemas import protobuf_schema
+from headrace.events.protobuf_types import Reading
 from headrace.events.values import as_read
 
 if TYPE_CHECKING:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.events.parser import event_parser, slots
-from headrace.events.protobuf_fields import (
+from headrace.events.protobuf_schemas import protobuf_schema
+from headrace.events.protobuf_types import (
     TIMESTAMP,
     TIMESTAMP_FILE,
     WRAPPERS,
     is_map_field,
     kind_of,
 )
-from headrace.events.protobuf_schemas import protobuf_schema
 from headrace.events.values import reader_of, without_null
 from headrace.events.wire_format import HEADER
 from headrace.model import EventField, EventSchema, FieldType, Protobuf, RegisteredSchema

@@ -19,7 +19,8 @@ from headrace.events.protobuf import (
     ProtobufMessages,
     ProtobufReader,
 )
-from headrace.events.protobuf_fields import ReadField, Reading
+from headrace.events.protobuf_fields import ReadField
+from headrace.events.protobuf_types import Reading
 from headrace.events.rejection import rejection
 from headrace.events.times import EARLIEST_US, LATEST_US, parse_date
 from headrace.events.values import DecimalReader, as_read
