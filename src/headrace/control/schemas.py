@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from subprocess import SubprocessError
 
-from headrace.errors import ExtraMissingError, RegistryUnreachableError
+from headrace.errors import ExtraMissingError, HeadraceError, RegistryUnreachableError
 from headrace.events import avro_comparison, json_schema_comparison, protobuf_comparison
 from headrace.events.avro import SchemaLookup
 from headrace.events.avro_references import AvroSchemas, written_out
@@ -25,10 +26,17 @@ from headrace.model import (
 )
 from headrace.model.fault import Fault
 from headrace.runtime.extras import require_extra
-from headrace.settings import Settings
+from headrace.settings import SchemaRegistrySettings, Settings
 from headrace.sinks.kafka.registered import registered_schema
 from headrace.workers import Worker
 from headrace.workers.function_task import FunctionFactory
+
+_MAX_REQUESTS = 16
+# What a schema that is none raises, and a compiler that does not do its work.
+_NO_COMPARISON = (
+    *(ValueError, TypeError, AttributeError, LookupError, RecursionError),
+    *(OSError, SubprocessError),
+)
 
 
 def written_with(topics: Iterable[Topic], settings: Settings) -> dict[str, WrittenWith]:
@@ -59,18 +67,32 @@ def schema_warnings(topics: Iterable[Topic], settings: Settings) -> Iterator[Fau
     is refused at its start.
     """
     registry = settings.schema_registry
-    for topic in topics:
-        if registry is None or not isinstance(topic.record_format, Registered):
-            continue
-        subject = topic.schema_subject
-        try:
-            latest = latest_schema(registry, subject, topic.record_format.extra)
-            if latest is not None and topic.schema is not None:
-                kind = topic.record_format.registry_kind
-                yield from _differences(topic, topic.schema, kind, latest)
-        except (ExtraMissingError, RegistryUnreachableError, OSError, SubprocessError) as error:
-            where = f"topic {topic.name!r}"
-            yield Fault(f"{where}: its class is not compared with {subject!r}: {error}")
+    compared = [
+        (topic, topic.record_format)
+        for topic in topics
+        if isinstance(topic.record_format, Registered)
+    ]
+    if registry is None or not compared:
+        return
+    # Side by side: a registry that does not respond takes up to 20 s for each.
+    with ThreadPoolExecutor(_MAX_REQUESTS) as threads:
+        latest_schemas = [*threads.map(lambda pair: _latest(registry, *pair), compared)]
+    for (topic, record_format), latest in zip(compared, latest_schemas, strict=True):
+        if isinstance(latest, HeadraceError):
+            where, subject = f"topic {topic.name!r}", topic.schema_subject
+            yield Fault(f"{where}: its class is not compared with {subject!r}: {latest}")
+        elif latest is not None and topic.schema is not None:
+            yield from _differences(topic, topic.schema, record_format.registry_kind, latest)
+
+
+def _latest(
+    registry: SchemaRegistrySettings, topic: Topic, record_format: Registered
+) -> RegisteredSchema | HeadraceError | None:
+    """Returns the newest schema of a topic, or why it is not known."""
+    try:
+        return latest_schema(registry, topic.schema_subject, record_format.extra)
+    except (ExtraMissingError, RegistryUnreachableError) as error:
+        return error
 
 
 def _differences(
@@ -81,7 +103,7 @@ def _differences(
     if latest.kind == kind:
         try:
             phrases = dict.fromkeys(_allowed_but_not_taken(latest, schema))
-        except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        except _NO_COMPARISON as error:
             phrases = [f"nothing can be compared: {error}"]
         else:
             yield from _write_faults(topic, latest)
