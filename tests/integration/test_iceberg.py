@@ -10,7 +10,7 @@ from tests.integration.flow import NOW_MS, Flow, click
 from tests.integration.http_proxy import FaultyProxy
 from tests.integration.test_ledger import at, balance, run, send_hours, states
 
-from headrace import Iceberg, Lake
+from headrace import Iceberg, Lake, Unique
 from headrace.errors import SinkUnavailableError
 from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.windows import WindowState
@@ -186,6 +186,21 @@ class TestPipelines:
         assert flow.run(pipeline)["doubled"].state is PipelineState.FINISHED
         shown = self.rows(flow, pipeline, sink)
         assert sorted(shown["double"].to_pylist()) == [2 * n for n in range(100)]
+
+    @pytest.mark.parametrize("path", ["fused", "stepped"])
+    def test_each_event_is_there_once_in_a_unique_table(self, broker, spark, tmp_path, path):
+        flow = Flow(broker, spark, tmp_path, event_id="event_id")
+        unique = Unique(by=["event_id"], within=timedelta(days=7))
+        sink = Lake(path, partition_by=("day", "category"), format=Iceberg(), unique=unique)
+        pipeline = getattr(flow, "pipeline" if path == "fused" else path)(path, sink=sink)
+        flow.send([click(n) for n in (*range(100), *range(10))], partition=0)
+        run(flow, pipeline)
+        flow.send([click(n) for n in range(50, 150)] + [click(5, n=1005)], partition=1)
+        run(flow, pipeline)
+        shown = Counter(self.rows(flow, pipeline, sink)["event_id"].to_pylist())
+        assert shown == {f"e{n}": 1 for n in range(150)}
+        assert [stored.letter.reason for stored in flow.dead()] == ["conflicting-key"]
+        assert not balance(flow, pipeline).is_unbalanced
 
     def test_tables_are_recounted_and_rows_that_are_lost_are_named(self, broker, spark, tmp_path):
         flow = Flow(broker, spark, tmp_path, event_id="event_id")
