@@ -79,7 +79,6 @@ from .sinks.lake.delta import Delta
 from .sinks.lake.iceberg.declaration import Iceberg
 from .sinks.lake.layout import UnsafeValues
 from .sinks.opensearch.declaration import OpenSearch
-from .sinks.opensearch.index_name import IndexBy
 from .sinks.postgres.declaration import Postgres
 from .sinks.postgres.stats.declaration import Stats
 from .sinks.postgres.stats.measures import Count, Distinct, Sum
@@ -143,7 +142,6 @@ __all__ = [
     "HeadraceError",
     "Home",
     "Iceberg",
-    "IndexBy",
     "InvalidRecordError",
     "Join",
     "Json",

@@ -14,9 +14,9 @@ from tests.integration.opensearch_server import ROOTS, SCARCE, OpenSearchServer
 from tests.waiting import DRILL_LIMIT_SECONDS, wait_for_drill
 
 PIPELINES = """
-from headrace import IndexBy, OpenSearch, Unique, WriteMode
+from headrace import OpenSearch, Unique, WriteMode
 
-daily = OpenSearch("daily", unique=Unique(by=["event_id"]), by=IndexBy.DAY)
+daily = OpenSearch("daily", unique=Unique(by=["event_id"]), index_by="day")
 newest = OpenSearch("newest", WriteMode.UPSERT, key=("category",), newest_by="event_time")
 pipelines = [
     Pipeline("daily", events, daily, limits=limits),

@@ -15,7 +15,7 @@ import pytest
 from tests.integration.http_proxy import FaultyProxy
 from tests.integration.opensearch_server import SCARCE, OpenSearchServer
 
-from headrace import IndexBy, OpenSearch, Unique, WriteMode
+from headrace import OpenSearch, Unique, WriteMode
 from headrace.errors import SinkError, SinkUnavailableError, TableMismatchError
 from headrace.model import EventField, FieldType
 from headrace.runtime.ports import free_ports
@@ -69,7 +69,7 @@ def opensearch_2(tmp_path_factory, stop_at_end):
 class TestAppendIntoRelease2(SinkContract):
     @pytest.fixture
     def lab(self, opensearch_2, index):
-        sink = OpenSearch(index, unique=BY_ID, by=IndexBy.DAY)
+        sink = OpenSearch(index, unique=BY_ID, index_by="day")
         return lab_of(opensearch_2, sink, bad_row=row(9, "x" * 40_000))
 
 
@@ -84,7 +84,7 @@ class TestUpsertIntoRelease2(SinkContract):
 class TestByDay(SinkContract):
     @pytest.fixture
     def lab(self, opensearch, index):
-        sink = OpenSearch(index, unique=BY_ID, by=IndexBy.DAY)
+        sink = OpenSearch(index, unique=BY_ID, index_by="day")
         return lab_of(opensearch, sink, bad_row={**row(9), "at": None})
 
 
@@ -241,15 +241,17 @@ def test_an_event_is_one_document_until_its_topic_is_made_again(opensearch, inde
 
 
 @pytest.mark.parametrize(
-    ("by", "names"),
+    ("index_by", "names"),
     [
-        (IndexBy.HOUR, ["2026.11.30.23", "2026.12.01.00"]),
-        (IndexBy.DAY, ["2026.11.30", "2026.12.01"]),
-        (IndexBy.MONTH, ["2026.11", "2026.12"]),
+        ("hour", ["2026.11.30.23", "2026.12.01.00"]),
+        ("day", ["2026.11.30", "2026.12.01"]),
+        ("month", ["2026.11", "2026.12"]),
     ],
 )
-def test_a_row_that_is_read_again_goes_into_the_index_of_its_time(opensearch, index, by, names):
-    sink = OpenSearch(index, unique=BY_ID, by=by)
+def test_a_row_that_is_read_again_goes_into_the_index_of_its_time(
+    opensearch, index, index_by, names
+):
+    sink = OpenSearch(index, unique=BY_ID, index_by=index_by)
     last = datetime(2026, 11, 30, 23, 59, 59, 999_999, tzinfo=UTC)
     rows = [{**row(number), "at": last + timedelta(microseconds=number)} for number in (0, 1)]
     for _ in range(2):
@@ -438,7 +440,7 @@ def test_another_node_is_asked_where_one_does_not_answer(opensearch, index):
 
 
 def test_plan_shows_what_apply_changes_and_refuses_what_needs_another_index(opensearch, index):
-    sink, context = OpenSearch(index, unique=BY_ID, by=IndexBy.DAY), context_of(opensearch)
+    sink, context = OpenSearch(index, unique=BY_ID, index_by="day"), context_of(opensearch)
     template = f"index template headrace-{index}"
     assert sink.changes(context, schema()) == [f"gets {template}"]
     assert sink.apply(context, schema()) == [f"gets {template}"]
@@ -463,19 +465,19 @@ def test_indices_of_another_name_are_left_alone(opensearch, index):
     other = {"mappings": {"properties": {"id": {"type": "keyword"}}}}
     for name in (f"{index}-eu-2019.11.24", f"{index}-2019.11", f"{index}-x"):
         opensearch.call("PUT", name, other)
-    driver = opened(opensearch, OpenSearch(index, unique=BY_ID, by=IndexBy.DAY), schema())
+    driver = opened(opensearch, OpenSearch(index, unique=BY_ID, index_by="day"), schema())
     assert write(driver, table([row(1)]))[0] == []
-    more = OpenSearch(f"{index}-eu", unique=BY_ID, by=IndexBy.MONTH)
+    more = OpenSearch(f"{index}-eu", unique=BY_ID, index_by="month")
     assert write(opened(opensearch, more, schema()), table([row(2)]))[0] == []
     assert list(opensearch.documents(f"{index}-eu-2019.11")) == ["2"]
     # Names of its indices match the patterns of both.
-    longer = OpenSearch(f"{index}-2019", unique=BY_ID, by=IndexBy.DAY)
+    longer = OpenSearch(f"{index}-2019", unique=BY_ID, index_by="day")
     for columns in (schema().append(pa.field("a", pa.int64())), schema()):
         opened(opensearch, longer, columns)
 
 
 def test_pipelines_with_other_fields_share_indices_that_are_made_later(opensearch, index):
-    sink = OpenSearch(index, unique=BY_ID, by=IndexBy.DAY)
+    sink = OpenSearch(index, unique=BY_ID, index_by="day")
     template = f"_index_template/headrace-{index}"
     fields = {name: schema().append(pa.field(name, pa.int64())) for name in ("a", "b")}
     drivers = {name: opened(opensearch, sink, columns) for name, columns in fields.items()}
@@ -501,7 +503,7 @@ def test_pipelines_with_other_fields_share_indices_that_are_made_later(opensearc
 
 
 def test_an_old_index_that_is_read_only_hinders_no_start(opensearch, index):
-    sink = OpenSearch(index, unique=BY_ID, by=IndexBy.DAY)
+    sink = OpenSearch(index, unique=BY_ID, index_by="day")
     write(opened(opensearch, sink, schema()), table([row(1)]))
     block = {"index.blocks.read_only": True}
     opensearch.call("PUT", f"{index}-2019.11.24/_settings", block)

@@ -1,6 +1,6 @@
 """Sink ``opensearch``: documents of an index of OpenSearch or Elasticsearch.
 
-    OpenSearch("clicks", by=IndexBy.DAY)
+    OpenSearch("clicks", index_by="day")
     OpenSearch("accounts", mode=WriteMode.UPSERT, key=("account_id",), newest_by="changed_at")
 
 Each row is one document. Tasks send them by ``_bulk``; the driver writes the positions of the batch
@@ -18,8 +18,9 @@ Ids and order:
   ``min_tasks`` or of several sources, it is not known which.
 - An id of one column is its value as text, of several a JSON array of them. An empty id, and one of
   more than 512 bytes, is a dead letter.
-- With ``by``, the index is named by the row's event time in UTC: ``clicks-2026.11.30``. A row that
-  is read again goes where it went before, whatever the day is. Without ``by`` there is one index.
+- With ``index_by``, the index is named by the event time of the row in UTC:
+  ``clicks-2026.11.30``. A row that is read again goes where it went before, whatever the day is.
+  Without ``index_by`` there is one index.
 
 Delivery:
 - Effectively once: a batch that is repeated after a crash, and a topic that is read again, add
@@ -36,7 +37,7 @@ Delivery:
   is written only if it is as this driver has read it (``if_seq_no``), so of two drivers one fails.
   A lost answer to that is told apart by reading it again: the document names its writer. Rows of
   the driver that failed are there: they are the same documents.
-- Without ``by``, a batch is refused (TABLE_MISMATCH) where the index is not the one that the
+- Without ``index_by``, a batch is refused (TABLE_MISMATCH) where the index is not the one that the
   batches before went into, by its UUID: it was deleted, restored or replaced. A reset of the
   pipeline to its topic accepts the index as it is.
 

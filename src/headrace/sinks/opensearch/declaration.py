@@ -54,15 +54,15 @@ class OpenSearch(Sink, Provisionable):
     :mod:`headrace.sinks.opensearch` has the contract.
 
     Attributes:
-        index: its name; with ``by``, what stands before the time in the names of several.
+        index: its name; with ``index_by``, what stands before the time in the names of several.
         mode: APPEND: a row is a document. UPSERT: it replaces the document of its key.
         key: columns whose values are the id of a document, for UPSERT.
         newest_by: for UPSERT: a column that says which of two rows of a key is the newer one, a
             time since 1970 or an integer from 0 on.
         unique: for APPEND: which rows are one document, without ``within`` and ``ignore``. None:
             each event of the topic is one.
-        by: for APPEND: by which time of their events documents are divided among indices. None:
-            all are in one.
+        index_by: for APPEND: ``"hour"``, ``"day"`` or ``"month"``: documents are divided among
+            indices by their event time. None: all are in one.
         text: columns of texts that are searched by their words; others are found as a whole. A path
             for a field of a struct: ``repo.description``.
     """
@@ -72,7 +72,7 @@ class OpenSearch(Sink, Provisionable):
     key: tuple[str, ...] = ()
     newest_by: str | None = None
     unique: Unique | None = None
-    by: IndexBy | None = None
+    index_by: str | None = None
     text: tuple[str, ...] = ()
 
     kind: ClassVar[str] = "opensearch"
@@ -97,6 +97,10 @@ class OpenSearch(Sink, Provisionable):
         if self.mode is WriteMode.APPEND and isinstance(self.unique, Unique):
             return tuple(self.unique.by)
         return self.key
+
+    @property
+    def _index_by(self) -> IndexBy | None:
+        return None if self.index_by is None else IndexBy(self.index_by)
 
     def settings_faults(self, settings: Mapping[str, Secret]) -> Iterator[Fault]:
         """Yields what is wrong with ``[sinks.opensearch]``."""
@@ -127,8 +131,8 @@ class OpenSearch(Sink, Provisionable):
             yield Fault("OpenSearch.mode upsert needs a key", 'key=("id",)')
         if self.unique is not None:
             yield Fault("OpenSearch.unique is for APPEND", "mode=WriteMode.APPEND")
-        if self.by is not None:
-            message = "OpenSearch.by is for APPEND: a newer row of a key has another time"
+        if self.index_by is not None:
+            message = "OpenSearch.index_by is for APPEND: a newer row of a key has another time"
             yield Fault(message, "leave it out")
         if not is_a(self.newest_by, str):
             message = "OpenSearch.mode upsert needs newest_by: bulks are written in no order"
@@ -142,10 +146,10 @@ class OpenSearch(Sink, Provisionable):
     def _append_faults(self, rows: DeclaredRows) -> Iterator[Fault]:
         if self.key or self.newest_by is not None:
             yield Fault("OpenSearch.key and newest_by are for UPSERT", "mode=WriteMode.UPSERT")
-        if not is_a(self.by, IndexBy | None):
-            yield Fault(f"OpenSearch.by is {self.by!r}", "IndexBy.DAY, .HOUR or .MONTH")
-        elif self.by is not None and rows.event_time is None:
-            message = "OpenSearch.by divides by event time, and the topic declares none"
+        if self.index_by not in (None, *IndexBy):
+            yield Fault(f"OpenSearch.index_by is {self.index_by!r}", '"day", "hour" or "month"')
+        elif self.index_by is not None and rows.event_time is None:
+            message = "OpenSearch.index_by divides by event time, and the topic declares none"
             yield Fault(message, 'Topic(event_time="at")')
         if self.unique is None and rows.columns is None:
             message = "OpenSearch needs unique after steps: what the id of a row is, is not known"
@@ -228,7 +232,7 @@ class OpenSearch(Sink, Provisionable):
             properties = properties_of(schema, any_fields, self.text)
         except UnmappedError as error:
             raise TableMismatchError(self.index, str(error)) from None
-        return Target(self.index, self.by, properties)
+        return Target(self.index, self._index_by, properties)
 
     def _spec(self, context: SinkContext, schema: pa.Schema) -> DocumentSpec:
         """Returns how rows become documents.
@@ -245,7 +249,7 @@ class OpenSearch(Sink, Provisionable):
             is_version,
         )
 
-        event_time = context.event_time if self.by is not None else None
+        event_time = context.event_time if self.index_by is not None else None
         needed = (*(self._id_columns or PLACE), event_time, self.newest_by)
         for name in needed:
             if name is not None and name not in schema.names:
@@ -258,5 +262,5 @@ class OpenSearch(Sink, Provisionable):
                 raise TableMismatchError(self.index, f"{reason}: convert it in a step")
         any_fields = fields_with_any(context.fields, schema)
         return DocumentSpec(
-            self.index, self.by, event_time, self._id_columns, self.newest_by, any_fields
+            self.index, self._index_by, event_time, self._id_columns, self.newest_by, any_fields
         )

@@ -55,7 +55,7 @@ class DocumentSpec:
 
     Attributes:
         index: name of the index, or what stands before the time in the names of several.
-        by: by what time they are divided; None: there is one.
+        index_by: by what time they are divided; None: there is one.
         event_time: column of the event time, where there are several.
         key: columns of the id; empty: the place of the record.
         newest_by: of UPSERT, the column that is the version; None: documents are created.
@@ -63,7 +63,7 @@ class DocumentSpec:
     """
 
     index: str
-    by: IndexBy | None
+    index_by: IndexBy | None
     event_time: str | None
     key: tuple[str, ...]
     newest_by: str | None
@@ -125,9 +125,9 @@ def _identified(rows: pa.Table, spec: DocumentSpec) -> pl.DataFrame:
     import polars as pl
 
     columns = {_ROW: pl.Series(np.arange(rows.num_rows)), _ID: _ids(rows, spec)}
-    if spec.by is not None and spec.event_time is not None:
+    if spec.index_by is not None and spec.event_time is not None:
         time = pl.Series(rows[spec.event_time]).dt.convert_time_zone("UTC")
-        columns[_INDEX] = time.dt.strftime(f"{spec.index}-{spec.by.time_format}")
+        columns[_INDEX] = time.dt.strftime(f"{spec.index}-{spec.index_by.time_format}")
     if spec.newest_by is not None:
         version = pl.Series(rows[spec.newest_by])
         is_time = version.dtype.is_temporal()
@@ -171,11 +171,11 @@ def _rejections(frame: pl.DataFrame, rows: pa.Table, spec: DocumentSpec) -> Iter
     for column, name in ((_INDEX, spec.event_time), (_VERSION, spec.newest_by)):
         for row in frame.filter(pl.col(column).is_null())[_ROW] if column in frame.columns else ():
             yield RejectedRow(row, "missing-value", f"column {name!r} is null")
-    if spec.by is not None:
+    if spec.index_by is not None:
         unnamed = [
             name
             for name in frame[_INDEX].unique()
-            if name and not spec.by.is_name(name, spec.index)
+            if name and not spec.index_by.is_name(name, spec.index)
         ]
         for row in frame.filter(pl.col(_INDEX).is_in(unnamed))[_ROW]:
             detail = f"column {spec.event_time!r} has a time outside the years 0 to 9999"
@@ -193,14 +193,14 @@ def _distinct(frame: pl.DataFrame, spec: DocumentSpec) -> pl.DataFrame:
     if spec.newest_by is not None:
         newest = frame.sort(_VERSION, _ROW).unique(_ID, keep="last", maintain_order=True)
         return newest.sort(_ROW)
-    own = [_ID, _INDEX] if spec.by is not None else [_ID]
+    own = [_ID, _INDEX] if spec.index_by is not None else [_ID]
     return frame.unique(own, keep="first", maintain_order=True)
 
 
 def _action(spec: DocumentSpec) -> pl.Expr:
     import polars as pl
 
-    index = pl.col(_INDEX) if spec.by is not None else pl.lit(spec.index)
+    index = pl.col(_INDEX) if spec.index_by is not None else pl.lit(spec.index)
     parts = [index.alias("_index"), pl.col(_ID).alias("_id")]
     if spec.newest_by is None:
         return pl.concat_str(

@@ -53,18 +53,18 @@ class Target:
 
     Attributes:
         index: name of the index, or what stands before the time in the names of several.
-        by: by what time they are divided; None: there is one.
+        index_by: by what time they are divided; None: there is one.
         properties: the fields that rows have.
     """
 
     index: str
-    by: IndexBy | None
+    index_by: IndexBy | None
     properties: Properties
 
     @property
     def patterns(self) -> list[str]:
         """The index, or patterns of the names of several."""
-        return [self.index] if self.by is None else self.by.patterns(self.index)
+        return [self.index] if self.index_by is None else self.index_by.patterns(self.index)
 
     def changes(self, client: Client) -> list[Change]:
         """Returns what differs from the rows.
@@ -98,7 +98,8 @@ class Target:
             if EXISTS in answer.body:
                 # Another start has created it meanwhile, of rows that may have other fields.
                 return [*made, *self.apply(client)]
-            if self.by is not None and answer.status == _FORBIDDEN and _BLOCKED in answer.body:
+            is_blocked = answer.status == _FORBIDDEN and _BLOCKED in answer.body
+            if self.index_by is not None and is_blocked:
                 # An index of times long ago, into which no row may ever go: rows would wait.
                 continue
             answer.check()
@@ -116,20 +117,19 @@ class Target:
         Raises:
             TableMismatchError: if the name is that of an alias or a data stream.
         """
-        names = self.index if self.by is None else f"{self.index}-*"
+        names = self.index if self.index_by is None else f"{self.index}-*"
         answer = client.ask("GET", f"{quote(names, safe='*')}/_mapping")
         if answer.status == _NOT_FOUND:
             return {}
         there = {name: index["mappings"] for name, index in answer.json().items()}
-        if self.by is not None:
-            return {
-                name: there[name] for name in sorted(there) if self.by.is_name(name, self.index)
-            }
+        if self.index_by is not None:
+            is_name = self.index_by.is_name
+            return {name: there[name] for name in sorted(there) if is_name(name, self.index)}
         if self.index not in there:
             reason = (
                 f"it is an alias or a data stream, of {', '.join(sorted(there)[:3])}: an id is "
                 "unique within one index alone, so a batch that is repeated after a rollover would "
-                "add its rows again. Name an index, with by=IndexBy.DAY for one of each day"
+                'add its rows again. Name an index, with index_by="day" for one of each day'
             )
             raise TableMismatchError(self.index, reason)
         return there
@@ -162,7 +162,7 @@ class Target:
         return {**template, "index_patterns": self.patterns}
 
     def _index_changes(self, mappings: Mapping[str, Mapping[str, Any]]) -> Iterator[Change]:
-        if self.by is None and not mappings:
+        if self.index_by is None and not mappings:
             yield Change("is created", quote(self.index, safe=""), {})
         for name, there in mappings.items():
             if missing := missing_fields(self.properties, there.get("properties", {})):

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from headrace import IndexBy, OpenSearch, Unique, WriteMode
+from headrace import OpenSearch, Unique, WriteMode
 from headrace.errors import TableMismatchError
 from headrace.model import EventField, EventSchema, FieldType, Metadata
 from headrace.settings import Secret
@@ -34,7 +34,7 @@ def faults(columns=COLUMNS, event_time="at", fields=None, **declared):
 
 @pytest.mark.parametrize(
     "declared",
-    [{}, {"unique": BY_ID, "by": IndexBy.DAY}, UPSERT, UPSERT | {"newest_by": "n"}],
+    [{}, {"unique": BY_ID, "index_by": "day"}, UPSERT, UPSERT | {"newest_by": "n"}],
 )
 def test_what_can_be_declared_has_no_faults(declared):
     assert faults(**declared) == []
@@ -52,8 +52,8 @@ def test_what_can_be_declared_has_no_faults(declared):
         ({"mode": "append"}, "OpenSearch.mode is"),
         ({"key": ("id",)}, "are for UPSERT"),
         ({"newest_by": "at"}, "are for UPSERT"),
-        ({"by": "day"}, "OpenSearch.by is 'day'"),
-        ({"by": IndexBy.DAY, "event_time": None}, "the topic declares none"),
+        ({"index_by": "week"}, "OpenSearch.index_by is 'week'"),
+        ({"index_by": "day", "event_time": None}, "the topic declares none"),
         ({"columns": None}, "needs unique after steps"),
         ({"unique": ["id"]}, "OpenSearch.unique is"),
         ({"unique": Unique(by=["id"], ignore=["n"])}, "no within and no ignore"),
@@ -64,7 +64,7 @@ def test_what_can_be_declared_has_no_faults(declared):
         (UPSERT | {"newest_by": None}, "needs newest_by"),
         (UPSERT | {"newest_by": "price"}, "newest_by: 'price' is double"),
         (UPSERT | {"unique": BY_ID}, "OpenSearch.unique is for APPEND"),
-        (UPSERT | {"by": IndexBy.DAY}, "OpenSearch.by is for APPEND"),
+        (UPSERT | {"index_by": "day"}, "OpenSearch.index_by is for APPEND"),
     ],
 )
 def test_what_can_not_be_declared_is_named(declared, expected):
@@ -100,7 +100,7 @@ def test_a_column_that_no_field_takes_is_refused_at_any_depth(kind):
         (UPSERT | {"newest_by": "version"}, "version", pa.string()),
         (UPSERT | {"key": ("other",)}, "other", pa.binary()),
         ({"unique": Unique(by=["other"])}, "other", pa.struct([("a", pa.int64())])),
-        ({"unique": BY_ID, "by": IndexBy.DAY}, "at", pa.string()),
+        ({"unique": BY_ID, "index_by": "day"}, "at", pa.string()),
     ],
 )
 def test_a_column_of_steps_that_is_no_part_of_an_id_version_or_time_is_refused(
