@@ -81,6 +81,21 @@ class TestUpsertIntoRelease2(SinkContract):
         return lab_of(opensearch_2, sink, bad_row={**row(9), "at": None})
 
 
+@pytest.mark.drill
+class TestDataStreamOfRelease2(SinkContract):
+    @pytest.fixture
+    def lab(self, opensearch_2, index):
+        sink = OpenSearch(index, unique=BY_ID, data_stream=True)
+        return lab_of(opensearch_2, sink, bad_row={**row(9), "at": None})
+
+
+class TestDataStream(SinkContract):
+    @pytest.fixture
+    def lab(self, opensearch, index):
+        sink = OpenSearch(index, unique=BY_ID, data_stream=True)
+        return lab_of(opensearch, sink, bad_row={**row(9), "at": None})
+
+
 class TestByDay(SinkContract):
     @pytest.fixture
     def lab(self, opensearch, index):
@@ -525,6 +540,48 @@ def test_an_index_that_keeps_no_documents_is_refused(opensearch, index):
     opensearch.call("PUT", index, {"mappings": {"_source": {"enabled": False}}})
     with pytest.raises(TableMismatchError, match="keeps no documents as they are sent"):
         opened(opensearch, OpenSearch(index, unique=BY_ID), schema())
+
+
+def test_a_row_of_a_data_stream_is_there_once_until_the_stream_rolls_over(opensearch, index):
+    sink = OpenSearch(index, unique=BY_ID, data_stream=True)
+    context, template = context_of(opensearch), f"index template headrace-{index}"
+    expected = [f"gets {template}", "is created as a data stream"]
+    assert sink.changes(context, schema()) == expected
+    assert sink.apply(context, schema()) == expected
+    assert sink.changes(context, schema()) == []
+    driver = sink.open(context, schema())
+    for repeated in (0, 1):
+        pieces = write(driver, table([row(1)]))[1]
+        done = driver.commit(pieces, batch(repeated), 0)
+        assert done.figures["opensearch_repeated_rows"] == repeated
+    [document] = opensearch.documents(index).values()
+    assert document["@timestamp"] == document["at"]
+    opensearch.call("POST", f"{index}/_rollover")
+    assert write(driver, table([row(1)]))[0] == []
+    assert opensearch.count(index) == 2
+    # The index that is written to gets new fields, and those of the template come with it.
+    wider = schema().append(pa.field("a", pa.int64()))
+    [stream] = opensearch.call("GET", f"_data_stream/{index}")["data_streams"]
+    newest = stream["indices"][-1]["index_name"]
+    changes = [f"gets a in {template}", f"gets a in index {newest}"]
+    assert sink.apply(context, wider) == changes
+    opensearch.call("POST", f"{index}/_rollover")
+    assert sink.changes(context, wider) == []
+
+
+def test_what_is_no_data_stream_is_refused_and_an_index_is_none(opensearch, index):
+    context, stream = context_of(opensearch), OpenSearch(index, unique=BY_ID, data_stream=True)
+    opensearch.call("PUT", index)
+    with pytest.raises(TableMismatchError, match="an index or an alias, and no data stream"):
+        stream.open(context, schema())
+    opensearch.call("DELETE", index)
+    stream.open(context, schema())
+    with pytest.raises(TableMismatchError, match="data_stream=True writes to a data stream"):
+        OpenSearch(index, unique=BY_ID).open(context, schema())
+    opensearch.call("DELETE", f"_data_stream/{index}")
+    driver = OpenSearch(index, unique=BY_ID).open(context, schema())
+    assert write(driver, table([row(1)]))[0] == []
+    assert "@timestamp" not in opensearch.documents(index)["1"]
 
 
 def test_an_alias_is_refused(opensearch, index):

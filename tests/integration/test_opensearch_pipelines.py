@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.integration.flow import NOW_MS, Flow, click
 
-from headrace import OpenSearch, WriteMode
+from headrace import OpenSearch, Pipeline, WriteMode
 from headrace.pipelines.progress import PipelineState
 from headrace.settings import Secret
 
@@ -35,15 +35,16 @@ def ran(flow, *pipelines):
 
 
 def of_the_page(flow, index):
-    """The pipeline that the page declares."""
-    [block] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    """The pipelines that the page declares, in their order."""
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     names = {"clicks": flow.topic, "__name__": "page"}
-    exec(compile(block.replace('"clicks"', repr(index)), PAGE.name, "exec"), names)
-    return names["clicks_to_search"]
+    code = "\n".join(blocks).replace('"clicks', f'"{index}')
+    exec(compile(code, PAGE.name, "exec"), names)
+    return [value for value in names.values() if isinstance(value, Pipeline)]
 
 
 def test_pipelines_write_each_event_once_however_often_it_is_read(flow, opensearch, index):
-    page = of_the_page(flow, index)
+    page, streamed = of_the_page(flow, index)
     placed = flow.pipeline("placed", sink=OpenSearch(f"{index}-placed"))
     newest = flow.stepped(
         "newest",
@@ -55,7 +56,7 @@ def test_pipelines_write_each_event_once_however_often_it_is_read(flow, opensear
     events = [click(n, event_time=days[n % 2] + n) for n in range(300)]
     long = click(300, category="x" * 40_000)
     flow.send([*events, events[0], b"not json", long])
-    figures = ran(flow, page, placed, newest)
+    figures = ran(flow, page, placed, newest, streamed)
     ids = [f"e{n}" for n in range(300)]
     documents = opensearch.documents(f"{index}-2*.*.*")
     assert sorted(documents) == sorted(ids)
@@ -63,6 +64,7 @@ def test_pipelines_write_each_event_once_however_often_it_is_read(flow, opensear
     stored = documents["e7"]
     assert (stored["n"], stored["price"], stored["category"]) == (7, 1.75, "c1")
     assert sent.keys() == stored.keys()
+    assert sorted(opensearch.documents(f"{index}-stream")) == sorted(ids)
     assert len(opensearch.documents(f"{index}-placed")) == 301
     by_category = opensearch.documents(f"{index}-newest")
     assert {name: document["n"] for name, document in by_category.items()} == {
@@ -73,8 +75,8 @@ def test_pipelines_write_each_event_once_however_often_it_is_read(flow, opensear
     assert [figure["opensearch_repeated_rows"] for figure in figures[:2]] == [1, 0]
     letters = {(stored.pipeline, stored.letter.reason) for stored in flow.dead()}
     assert letters == {
-        *((name, "not-json") for name in (page.name, "placed", "newest")),
-        *((name, "value-too-long") for name in (page.name, "placed")),
+        *((name, "not-json") for name in (page.name, streamed.name, "placed", "newest")),
+        *((name, "value-too-long") for name in (page.name, streamed.name, "placed")),
         ("newest", "bad-key"),
     }
 

@@ -470,7 +470,6 @@ class Sink(abc.ABC):
 
     Attributes:
         kind: its name in messages, plans and headrace.toml: ``lake``.
-        guarantee: what a repeated batch may do.
         metadata: columns of the Kafka record that it wants beside the event's fields, where no
             step comes in between.
         metrics: of the counters in its figures.
@@ -480,7 +479,6 @@ class Sink(abc.ABC):
     """
 
     kind: ClassVar[str]
-    guarantee: ClassVar[Guarantee]
     metadata: ClassVar[tuple[Metadata, ...]] = ()
     metrics: ClassVar[tuple[Metric, ...]] = ()
     extra: ClassVar[str] = ""
@@ -490,6 +488,11 @@ class Sink(abc.ABC):
     @abc.abstractmethod
     def target(self) -> str:
         """Name of the table, topic or index that it writes to."""
+
+    @property
+    @abc.abstractmethod
+    def guarantee(self) -> Guarantee:
+        """Returns what a repeated batch may do; a class variable, unless fields decide it."""
 
     def extra_for(
         self,

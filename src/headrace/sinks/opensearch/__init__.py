@@ -1,6 +1,7 @@
 """Sink ``opensearch``: documents of an index of OpenSearch or Elasticsearch.
 
     OpenSearch("clicks", index_by="day")
+    OpenSearch("clicks", data_stream=True)
     OpenSearch("accounts", mode=WriteMode.UPSERT, key=("account_id",), newest_by="changed_at")
 
 Each row is one document. Tasks send them by ``_bulk``; the driver writes the positions of the batch
@@ -21,10 +22,13 @@ Ids and order:
 - With ``index_by``, the index is named by the event time of the row in UTC:
   ``clicks-2026.11.30``. A row that is read again goes where it went before, whatever the day is.
   Without ``index_by`` there is one index.
+- With ``data_stream``, documents have the event time in ``@timestamp``, too, and go into the newest
+  index of the stream. An id is unique within that alone: a batch that is repeated after a rollover,
+  and a topic that is read again, add their rows once more.
 
 Delivery:
-- Effectively once: a batch that is repeated after a crash, and a topic that is read again, add
-  nothing. Rows become visible one by one (after a refresh of the index), before the batch is
+- Effectively once, but for data streams, which are at least once: a batch that is repeated after a
+  crash, and a topic that is read again, add nothing. Rows become visible one by one (after a refresh of the index), before the batch is
   committed.
 - Each item of a bulk is judged by itself. 429 and 5xx are sent again alone, with exponential
   back-off, while the bulks become smaller; 400 of a document is a dead letter. 401, 403, a blocked
@@ -37,7 +41,7 @@ Delivery:
   is written only if it is as this driver has read it (``if_seq_no``), so of two drivers one fails.
   A lost answer to that is told apart by reading it again: the document names its writer. Rows of
   the driver that failed are there: they are the same documents.
-- Without ``index_by``, a batch is refused (TABLE_MISMATCH) where the index is not the one that the
+- Of a single index, a batch is refused (TABLE_MISMATCH) where the index is not the one that the
   batches before went into, by its UUID: it was deleted, restored or replaced. A reset of the
   pipeline to its topic accepts the index as it is.
 
@@ -53,6 +57,6 @@ The index:
   index, and adds fields to both; those of other rows stay, so that pipelines with other
   event classes may share it. A field of another type needs a new index, and is refused.
 
-What it does not do: deletes, data streams and aliases. An id is unique within one index alone, so
-after a rollover a repeat would add documents.
+What it does not do: deletes, and aliases that roll over. A start refuses these, and a data stream
+rolls over, too.
 """

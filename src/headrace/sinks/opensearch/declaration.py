@@ -49,12 +49,13 @@ _VERSIONS = frozenset({FieldType.LONG, *_TIMES})
 
 @dataclass(frozen=True)
 class OpenSearch(Sink, Provisionable):
-    """Sink: documents of OpenSearch or Elasticsearch. Effectively once.
+    """Sink: documents of OpenSearch or Elasticsearch. Effectively once; data streams at least once.
 
     :mod:`headrace.sinks.opensearch` has the contract.
 
     Attributes:
-        index: its name; with ``index_by``, what stands before the time in the names of several.
+        index: its name, or that of a data stream; with ``index_by``, what stands before the time in
+            the names of several.
         mode: APPEND: a row is a document. UPSERT: it replaces the document of its key.
         key: columns whose values are the id of a document, for UPSERT.
         newest_by: for UPSERT: a column that says which of two rows of a key is the newer one, a
@@ -63,6 +64,8 @@ class OpenSearch(Sink, Provisionable):
             each event of the topic is one.
         index_by: for APPEND: ``"hour"``, ``"day"`` or ``"month"``: documents are divided among
             indices by their event time. None: all are in one.
+        data_stream: for APPEND: the index is a data stream. Each document has the event time in the
+            field ``@timestamp``, too.
         text: columns of texts that are searched by their words; others are found as a whole. A path
             for a field of a struct: ``repo.description``.
     """
@@ -73,19 +76,24 @@ class OpenSearch(Sink, Provisionable):
     newest_by: str | None = None
     unique: Unique | None = None
     index_by: str | None = None
+    data_stream: bool = False
     text: tuple[str, ...] = ()
 
     kind: ClassVar[str] = "opensearch"
     extra: ClassVar[str] = "opensearch"
     required_settings: ClassVar[tuple[str, ...]] = (URL,)
-    guarantee: ClassVar[Guarantee] = Guarantee.EFFECTIVELY_ONCE
     metadata: ClassVar[tuple[Metadata, ...]] = _PLACE
     metrics: ClassVar[tuple[Metric, ...]] = OPENSEARCH_METRICS
 
     @property
     def target(self) -> str:
-        """Name of the index, or of several what stands before the time."""
+        """Name of the index or data stream, or of several what stands before the time."""
         return self.index
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Returns at least once for a data stream, each of whose indices has ids of its own."""
+        return Guarantee.AT_LEAST_ONCE if self.data_stream else Guarantee.EFFECTIVELY_ONCE
 
     @property
     def wanted_metadata(self) -> tuple[Metadata, ...]:
@@ -131,9 +139,10 @@ class OpenSearch(Sink, Provisionable):
             yield Fault("OpenSearch.mode upsert needs a key", 'key=("id",)')
         if self.unique is not None:
             yield Fault("OpenSearch.unique is for APPEND", "mode=WriteMode.APPEND")
-        if self.index_by is not None:
-            message = "OpenSearch.index_by is for APPEND: a newer row of a key has another time"
-            yield Fault(message, "leave it out")
+        for name in ("index_by", "data_stream"):
+            if getattr(self, name):
+                message = f"OpenSearch.{name} is for APPEND: a newer row of a key goes elsewhere"
+                yield Fault(message, "leave it out")
         if not is_a(self.newest_by, str):
             message = "OpenSearch.mode upsert needs newest_by: bulks are written in no order"
             yield Fault(message, 'newest_by="updated_at", a column that says which row is newer')
@@ -148,8 +157,14 @@ class OpenSearch(Sink, Provisionable):
             yield Fault("OpenSearch.key and newest_by are for UPSERT", "mode=WriteMode.UPSERT")
         if self.index_by not in (None, *IndexBy):
             yield Fault(f"OpenSearch.index_by is {self.index_by!r}", '"day", "hour" or "month"')
-        elif self.index_by is not None and rows.event_time is None:
-            message = "OpenSearch.index_by divides by event time, and the topic declares none"
+        elif not is_a(self.data_stream, bool):
+            yield Fault(f"OpenSearch.data_stream is {self.data_stream!r}", "True or False")
+        elif self.index_by is not None and self.data_stream:
+            message = "OpenSearch.index_by and data_stream: a data stream has its own indices"
+            yield Fault(message, "one of them")
+        elif (self.index_by is not None or self.data_stream) and rows.event_time is None:
+            name = "data_stream" if self.data_stream else "index_by"
+            message = f"OpenSearch.{name} needs an event time, and the topic declares none"
             yield Fault(message, 'Topic(event_time="at")')
         if self.unique is None and rows.columns is None:
             message = "OpenSearch needs unique after steps: what the id of a row is, is not known"
@@ -227,12 +242,31 @@ class OpenSearch(Sink, Provisionable):
         from headrace.sinks.any_values import fields_with_any
         from headrace.sinks.opensearch.provisioning import Target
 
+        schema = self._document_schema(context, schema)
         try:
             any_fields = fields_with_any(context.fields, schema)
             properties = properties_of(schema, any_fields, self.text)
         except UnmappedError as error:
             raise TableMismatchError(self.index, str(error)) from None
-        return Target(self.index, self._index_by, properties)
+        return Target(self.index, self._index_by, properties, self.data_stream)
+
+    def _document_schema(self, context: SinkContext, schema: pa.Schema) -> pa.Schema:
+        """Returns the columns of documents."""
+        from headrace.sinks.opensearch.documents import TIMESTAMP
+
+        if not self.data_stream:
+            return schema
+        if TIMESTAMP in schema.names:
+            reason = f"the rows have a column {TIMESTAMP!r}, where the event time goes"
+            raise TableMismatchError(self.index, f"{reason}: rename it in a step")
+        self._check_columns(schema, context.event_time)
+        return schema.append(schema.field(context.event_time).with_name(TIMESTAMP))
+
+    def _check_columns(self, schema: pa.Schema, *names: str | None) -> None:
+        for name in names:
+            if name is not None and name not in schema.names:
+                reason = f"the rows have no column {name!r}, and have {', '.join(schema.names)}"
+                raise TableMismatchError(self.index, reason)
 
     def _spec(self, context: SinkContext, schema: pa.Schema) -> DocumentSpec:
         """Returns how rows become documents.
@@ -249,12 +283,9 @@ class OpenSearch(Sink, Provisionable):
             is_version,
         )
 
-        event_time = context.event_time if self.index_by is not None else None
-        needed = (*(self._id_columns or PLACE), event_time, self.newest_by)
-        for name in needed:
-            if name is not None and name not in schema.names:
-                reason = f"the rows have no column {name!r}, and have {', '.join(schema.names)}"
-                raise TableMismatchError(self.index, reason)
+        has_time = self.index_by is not None or self.data_stream
+        event_time = context.event_time if has_time else None
+        self._check_columns(schema, *(self._id_columns or PLACE), event_time, self.newest_by)
         parts = dict.fromkeys(self._id_columns, is_of_id) | {event_time: is_time}
         for name, is_fit in [*parts.items(), (self.newest_by, is_version)]:
             if name is not None and not is_fit(kind := schema.field(name).type):
@@ -262,5 +293,11 @@ class OpenSearch(Sink, Provisionable):
                 raise TableMismatchError(self.index, f"{reason}: convert it in a step")
         any_fields = fields_with_any(context.fields, schema)
         return DocumentSpec(
-            self.index, self._index_by, event_time, self._id_columns, self.newest_by, any_fields
+            self.index,
+            self._index_by,
+            event_time,
+            self._id_columns,
+            self.newest_by,
+            any_fields,
+            is_data_stream=self.data_stream,
         )

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+TIMESTAMP = "@timestamp"
+"""Field of the event time in a data stream."""
 PLACE = (Metadata.TOPIC_ID.value, Metadata.PARTITION.value, Metadata.OFFSET.value)
 _MAX_ID_BYTES = 512
-_ROW, _ID, _INDEX, _VERSION, _LINE = "row", "id", "index", "version", "line"
+_ROW, _ID, _INDEX, _TIME, _VERSION, _LINE = "row", "id", "index", "time", "version", "line"
 
 
 def is_time(kind: pa.DataType) -> bool:
@@ -56,10 +58,11 @@ class DocumentSpec:
     Attributes:
         index: name of the index, or what stands before the time in the names of several.
         index_by: by what time they are divided; None: there is one.
-        event_time: column of the event time, where there are several.
+        event_time: column of the event time, where there are several, or a data stream.
         key: columns of the id; empty: the place of the record.
         newest_by: of UPSERT, the column that is the version; None: documents are created.
         any_fields: by column, the fields that are or hold an ``Any``.
+        is_data_stream: whether documents have the event time in ``@timestamp``, too.
     """
 
     index: str
@@ -68,6 +71,12 @@ class DocumentSpec:
     key: tuple[str, ...]
     newest_by: str | None
     any_fields: Mapping[str, EventField] = field(default_factory=dict)
+    is_data_stream: bool = False
+
+    @property
+    def has_one_index(self) -> bool:
+        """Whether all documents are in one index, for ever."""
+        return self.index_by is None and not self.is_data_stream
 
 
 @dataclass(frozen=True)
@@ -112,7 +121,8 @@ def documents_of(rows: pa.Table, spec: DocumentSpec) -> Documents:
     if rejected:
         frame = frame.filter(~pl.col(_ROW).is_in(list(rejected)))
         rows = rows.take(frame[_ROW].to_numpy())
-    frame = frame.with_columns(json_texts(rows, spec.any_fields).alias(_LINE))
+    texts = json_texts(_with_timestamp(rows, spec), spec.any_fields)
+    frame = frame.with_columns(texts.alias(_LINE))
     taken = _distinct(frame, spec)
     lines = taken.select(pl.concat_str(_action(spec), pl.lit("\n"), _LINE, pl.lit("\n")))
     in_order = [rejected[row] for row in sorted(rejected)]
@@ -125,9 +135,11 @@ def _identified(rows: pa.Table, spec: DocumentSpec) -> pl.DataFrame:
     import polars as pl
 
     columns = {_ROW: pl.Series(np.arange(rows.num_rows)), _ID: _ids(rows, spec)}
-    if spec.index_by is not None and spec.event_time is not None:
-        time = pl.Series(rows[spec.event_time]).dt.convert_time_zone("UTC")
-        columns[_INDEX] = time.dt.strftime(f"{spec.index}-{spec.index_by.time_format}")
+    if spec.event_time is not None:
+        columns[_TIME] = pl.Series(rows[spec.event_time]).dt.convert_time_zone("UTC")
+    if spec.index_by is not None:
+        pattern = f"{spec.index}-{spec.index_by.time_format}"
+        columns[_INDEX] = columns[_TIME].dt.strftime(pattern)
     if spec.newest_by is not None:
         version = pl.Series(rows[spec.newest_by])
         is_time = version.dtype.is_temporal()
@@ -168,7 +180,7 @@ def _rejections(frame: pl.DataFrame, rows: pa.Table, spec: DocumentSpec) -> Iter
     for row, count in frame.filter((size == 0) | (size > _MAX_ID_BYTES)).select(_ROW, size).rows():
         detail = f"an id has from 1 to {_MAX_ID_BYTES} bytes, and this one {count}"
         yield RejectedRow(row, "bad-key", detail)
-    for column, name in ((_INDEX, spec.event_time), (_VERSION, spec.newest_by)):
+    for column, name in ((_TIME, spec.event_time), (_VERSION, spec.newest_by)):
         for row in frame.filter(pl.col(column).is_null())[_ROW] if column in frame.columns else ():
             yield RejectedRow(row, "missing-value", f"column {name!r} is null")
     if spec.index_by is not None:
@@ -184,6 +196,12 @@ def _rejections(frame: pl.DataFrame, rows: pa.Table, spec: DocumentSpec) -> Iter
         for row in frame.filter(pl.col(_VERSION) < 0)[_ROW]:
             detail = f"column {spec.newest_by!r} is before 1970, or below 0: no version can be"
             yield RejectedRow(row, "wrong-value", detail)
+
+
+def _with_timestamp(rows: pa.Table, spec: DocumentSpec) -> pa.Table:
+    if not spec.is_data_stream:
+        return rows
+    return rows.append_column(TIMESTAMP, rows[spec.event_time])
 
 
 def _distinct(frame: pl.DataFrame, spec: DocumentSpec) -> pl.DataFrame:

@@ -1,6 +1,6 @@
 """The index template and the indices of a sink: what differs from the rows, and making it fit.
 
-The template is ``headrace-NAME``. One that is there gets the patterns, and the fields that it
+The template is ``headrace-NAME``. One that exists gets the patterns, and the fields that it
 lacks; those of other pipelines that write to the index, and what an operator has added (shards,
 replicas, aliases, component templates), stay.
 """
@@ -26,7 +26,7 @@ from headrace.sinks.opensearch.mapping import (
     unfit_fields,
 )
 
-_NOT_FOUND, _FORBIDDEN = 404, 403
+_OK, _NOT_FOUND, _FORBIDDEN = 200, 404, 403
 _BLOCKED = b"cluster_block_exception"
 # Of two templates whose patterns both match a name, that of the longer one counts.
 _MIN_PRIORITY = 200
@@ -39,12 +39,12 @@ class Change:
     Attributes:
         detail: the end of a sentence about the target.
         path: of the request.
-        body: of the request.
+        body: of the request; None: it has none.
     """
 
     detail: str
     path: str
-    body: Any
+    body: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,17 @@ class Target:
     """The indices of a sink.
 
     Attributes:
-        index: name of the index, or what stands before the time in the names of several.
+        index: name of the index or of the data stream, or what stands before the time in the names
+            of several.
         index_by: by what time they are divided; None: there is one.
         properties: the fields that rows have.
+        is_data_stream: whether the indices are those of a data stream.
     """
 
     index: str
     index_by: IndexBy | None
     properties: Properties
+    is_data_stream: bool = False
 
     @property
     def patterns(self) -> list[str]:
@@ -76,8 +79,8 @@ class Target:
         mappings = self._mappings(client)
         unfit = [
             f"{clause} (index {name})"
-            for name, there in mappings.items()
-            for clause in self._unfit(there)
+            for name, existing in mappings.items()
+            for clause in self._unfit(existing)
         ]
         if unfit:
             more = f", and {len(unfit) - 1} more" if len(unfit) > 1 else ""
@@ -94,7 +97,8 @@ class Target:
         """
         made: list[str] = []
         for change in self.changes(client):
-            answer = client.ask("PUT", change.path, msgspec.json.encode(change.body))
+            body = b"" if change.body is None else msgspec.json.encode(change.body)
+            answer = client.ask("PUT", change.path, body)
             if EXISTS in answer.body:
                 # Another start has created it meanwhile, of rows that may have other fields.
                 return [*made, *self.apply(client)]
@@ -112,60 +116,106 @@ class Target:
         yield from unfit_fields(self.properties, mappings.get("properties", {}))
 
     def _mappings(self, client: Client) -> dict[str, dict[str, Any]]:
-        """Returns the mappings of each index that is there.
+        """Returns the mappings of each index; of a data stream only of the one that it writes to.
 
         Raises:
-            TableMismatchError: if the name is that of an alias or a data stream.
+            TableMismatchError: if the name is that of something else.
         """
-        names = self.index if self.index_by is None else f"{self.index}-*"
-        answer = client.ask("GET", f"{quote(names, safe='*')}/_mapping")
-        if answer.status == _NOT_FOUND:
-            return {}
-        there = {name: index["mappings"] for name, index in answer.json().items()}
+        if self.is_data_stream:
+            write_index = self._write_index(client)
+            return {} if write_index is None else _mappings_of(client, write_index)
         if self.index_by is not None:
             is_name = self.index_by.is_name
-            return {name: there[name] for name in sorted(there) if is_name(name, self.index)}
-        if self.index not in there:
+            existing = _mappings_of(client, f"{self.index}-*")
+            return {name: existing[name] for name in sorted(existing) if is_name(name, self.index)}
+        existing = _mappings_of(client, self.index)
+        if existing and self.index not in existing:
             reason = (
-                f"it is an alias or a data stream, of {', '.join(sorted(there)[:3])}: an id is "
+                f"it is an alias or a data stream, of {', '.join(sorted(existing)[:3])}: an id is "
                 "unique within one index alone, so a batch that is repeated after a rollover would "
-                'add its rows again. Name an index, with index_by="day" for one of each day'
+                'add its rows again. Name an index, with index_by="day" for one of each day; '
+                "data_stream=True writes to a data stream, at least once"
             )
             raise TableMismatchError(self.index, reason)
-        return there
+        return existing
+
+    def _write_index(self, client: Client) -> str | None:
+        """Returns the index that the data stream writes to; None: there is no data stream.
+
+        Raises:
+            TableMismatchError: if the name is that of an index or an alias.
+        """
+        path = quote(self.index, safe="")
+        answer = client.ask("GET", f"_data_stream/{path}")
+        streams = [] if answer.status == _NOT_FOUND else answer.json()["data_streams"]
+        if streams:
+            name: str = streams[0]["indices"][-1]["index_name"]
+            return name
+        if client.ask("HEAD", path).status == _OK:
+            reason = "it is an index or an alias, and no data stream: write to another name"
+            raise TableMismatchError(self.index, f"{reason}, or leave data_stream out")
+        return None
 
     def _template_changes(self, client: Client) -> Iterator[Change]:
-        name = f"headrace-{self.index}"
-        path = f"_index_template/{quote(name, safe='')}"
+        name, path = _template_name(self.index), _template_path(self.index)
         answer = client.ask("GET", path)
         if answer.status == _NOT_FOUND:
-            mappings = {"dynamic": "strict", "properties": self.properties}
-            priority = _MIN_PRIORITY + len(self.index)
-            template = {"priority": priority, "template": {"mappings": mappings}}
-            yield Change(f"gets index template {name}", path, self._with_pattern(template))
+            yield Change(f"gets index template {name}", path, self._template({}))
             return
         [known] = answer.json()["index_templates"]
-        template = known["index_template"]
-        inner = template.get("template", {})
-        mappings = inner.get("mappings", {})
-        there = mappings.get("properties", {})
-        fields = merged_fields(self.properties, there)
-        if fields == there and template["index_patterns"] == self.patterns:
+        existing = known["index_template"]
+        if (template := self._template(existing)) == existing:
             return
-        mappings = {**mappings, "dynamic": "strict", "properties": fields}
-        what = ", ".join(paths(missing_fields(self.properties, there)))
-        body = self._with_pattern({**template, "template": {**inner, "mappings": mappings}})
-        detail = f"gets {what or 'its patterns and fields'} in index template {name}"
-        yield Change(detail, path, body)
+        missing = missing_fields(self.properties, _fields(existing))
+        what = ", ".join(paths(missing)) or "its patterns and fields"
+        yield Change(f"gets {what} in index template {name}", path, template)
 
-    def _with_pattern(self, template: dict[str, Any]) -> dict[str, Any]:
-        return {**template, "index_patterns": self.patterns}
+    def _template(self, existing: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns a template with what the rows need: the rest of an existing one stays."""
+        inner = existing.get("template", {})
+        fields = merged_fields(self.properties, _fields(existing))
+        mappings = {"dynamic": "strict", **inner.get("mappings", {}), "properties": fields}
+        template = {
+            "priority": _MIN_PRIORITY + len(self.index),
+            **existing,
+            "index_patterns": self.patterns,
+            "template": {**inner, "mappings": mappings},
+        }
+        if self.is_data_stream:
+            template.setdefault("data_stream", {})
+        else:
+            template.pop("data_stream", None)
+        return template
 
     def _index_changes(self, mappings: Mapping[str, Mapping[str, Any]]) -> Iterator[Change]:
         if self.index_by is None and not mappings:
-            yield Change("is created", quote(self.index, safe=""), {})
-        for name, there in mappings.items():
-            if missing := missing_fields(self.properties, there.get("properties", {})):
+            path = quote(self.index, safe="")
+            if self.is_data_stream:
+                yield Change("is created as a data stream", f"_data_stream/{path}", None)
+            else:
+                yield Change("is created", path, {})
+        for name, existing in mappings.items():
+            if missing := missing_fields(self.properties, existing.get("properties", {})):
                 path = f"{quote(name, safe='')}/_mapping"
                 detail = f"gets {', '.join(paths(missing))} in index {name}"
                 yield Change(detail, path, {"properties": missing})
+
+
+def _mappings_of(client: Client, names: str) -> dict[str, dict[str, Any]]:
+    answer = client.ask("GET", f"{quote(names, safe='*')}/_mapping")
+    if answer.status == _NOT_FOUND:
+        return {}
+    return {name: index["mappings"] for name, index in answer.json().items()}
+
+
+def _template_name(index: str) -> str:
+    return f"headrace-{index}"
+
+
+def _template_path(index: str) -> str:
+    return f"_index_template/{quote(_template_name(index), safe='')}"
+
+
+def _fields(template: Mapping[str, Any]) -> Properties:
+    fields: Properties = template.get("template", {}).get("mappings", {}).get("properties", {})
+    return fields

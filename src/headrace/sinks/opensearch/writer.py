@@ -56,7 +56,7 @@ class OpenSearchDriver(SinkDriver):
     def __init__(self, positions: OpenSearchPositions, writers: DocumentWriters) -> None:
         self.positions: OpenSearchPositions = positions
         # An index of some time may be deleted when that is long ago.
-        self._index_uuid = positions.uuid_of_index() if writers.spec.index_by is None else None
+        self._index_uuid = positions.uuid_of_index() if writers.spec.has_one_index else None
         self.writers: DocumentWriters = writers
         self._conflicts = REPEATED if writers.spec.newest_by is None else OLDER
 

@@ -7,7 +7,7 @@ from headrace import OpenSearch, Unique, WriteMode
 from headrace.errors import TableMismatchError
 from headrace.model import EventField, EventSchema, FieldType, Metadata
 from headrace.settings import Secret
-from headrace.sinks.api import DeclaredRows, SinkContext
+from headrace.sinks.api import DeclaredRows, Guarantee, SinkContext
 from headrace.sinks.opensearch.mapping import (
     keeps_documents,
     merged_fields,
@@ -34,7 +34,13 @@ def faults(columns=COLUMNS, event_time="at", fields=None, **declared):
 
 @pytest.mark.parametrize(
     "declared",
-    [{}, {"unique": BY_ID, "index_by": "day"}, UPSERT, UPSERT | {"newest_by": "n"}],
+    [
+        {},
+        {"unique": BY_ID, "index_by": "day"},
+        {"data_stream": True},
+        UPSERT,
+        UPSERT | {"newest_by": "n"},
+    ],
 )
 def test_what_can_be_declared_has_no_faults(declared):
     assert faults(**declared) == []
@@ -54,6 +60,9 @@ def test_what_can_be_declared_has_no_faults(declared):
         ({"newest_by": "at"}, "are for UPSERT"),
         ({"index_by": "week"}, "OpenSearch.index_by is 'week'"),
         ({"index_by": "day", "event_time": None}, "the topic declares none"),
+        ({"data_stream": True, "event_time": None}, "the topic declares none"),
+        ({"data_stream": "yes"}, "OpenSearch.data_stream is 'yes'"),
+        ({"data_stream": True, "index_by": "day"}, "has its own indices"),
         ({"columns": None}, "needs unique after steps"),
         ({"unique": ["id"]}, "OpenSearch.unique is"),
         ({"unique": Unique(by=["id"], ignore=["n"])}, "no within and no ignore"),
@@ -65,6 +74,7 @@ def test_what_can_be_declared_has_no_faults(declared):
         (UPSERT | {"newest_by": "price"}, "newest_by: 'price' is double"),
         (UPSERT | {"unique": BY_ID}, "OpenSearch.unique is for APPEND"),
         (UPSERT | {"index_by": "day"}, "OpenSearch.index_by is for APPEND"),
+        (UPSERT | {"data_stream": True}, "OpenSearch.data_stream is for APPEND"),
     ],
 )
 def test_what_can_not_be_declared_is_named(declared, expected):
@@ -113,6 +123,17 @@ def test_a_column_of_steps_that_is_no_part_of_an_id_version_or_time_is_refused(
 
 def context():
     return SinkContext("p", "unused", {}, {"url": Secret("http://127.0.0.1:1")}, event_time="at")
+
+
+def test_a_data_stream_needs_a_column_of_the_event_time_and_fills_its_field():
+    stream = OpenSearch("clicks", unique=BY_ID, data_stream=True)
+    columns = pa.schema([("id", pa.string())])
+    for more, expected in (("x", "no column 'at'"), ("@timestamp", "rename it in a step")):
+        rows = columns.append(pa.field(more, pa.timestamp("us", "UTC")))
+        with pytest.raises(TableMismatchError, match=expected):
+            stream.changes(context(), rows)
+    assert stream.guarantee is Guarantee.AT_LEAST_ONCE
+    assert OpenSearch("clicks").guarantee is Guarantee.EFFECTIVELY_ONCE
 
 
 def test_only_an_id_of_the_record_needs_its_place():
