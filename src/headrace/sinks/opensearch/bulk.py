@@ -1,4 +1,4 @@
-"""Documents by ``_bulk``: each item is judged by itself, and those that were not taken come again.
+"""Documents by ``_bulk``: each item has an outcome of its own, and those not taken are sent again.
 
 The answer is the one of OpenSearch 2 and 3 and of Elasticsearch 7 to 9.
 """
@@ -121,7 +121,7 @@ class Loaded:
     """What became of documents.
 
     Attributes:
-        conflicts: how many were there already, or were older.
+        conflicts: how many existed, or were older.
         resent: how many were sent again.
         rejected: rows of the others that are dead letters.
     """
@@ -146,7 +146,7 @@ class BulkLoader:
         self._size = BulkSize()
 
     def load(self, documents: Documents) -> Loaded:
-        """Returns once each document is there, or rejected.
+        """Returns once each document is taken or rejected.
 
         Raises:
             SinkUnavailableError: if none was taken for ``max_wait_seconds``; some may be there.
@@ -181,7 +181,7 @@ class _Load:
     def run(self) -> None:
         try:
             while (places := self._next_bulk()).size:
-                self._deliver(places)
+                self._send_all(places)
         except BaseException:
             self._failed.set()
             raise
@@ -196,7 +196,7 @@ class _Load:
             self._next = max(start + 1, end)
             return np.arange(start, self._next)
 
-    def _deliver(self, places: Places) -> None:
+    def _send_all(self, places: Places) -> None:
         """Sends a bulk, and what is not taken of it again, until all is taken or rejected."""
         waiting, delay, since = deque([places]), _FIRST_DELAY_SECONDS, time.monotonic()
         while waiting and not self._failed.is_set():
@@ -205,31 +205,31 @@ class _Load:
             if size > self._size.bytes and len(places) > 1:
                 waiting.extendleft(reversed(np.array_split(places, 2)))
                 continue
-            again, reason = self._sent(places, size)
-            if len(again) < len(places):
+            resend, reason = self._send_once(places, size)
+            if len(resend) < len(places):
                 delay, since = _FIRST_DELAY_SECONDS, time.monotonic()
-            if not len(again):
+            if not len(resend):
                 continue
             if time.monotonic() - since > self._max_wait_seconds:
-                raise SinkUnavailableError(NAME, f"{reason}; {len(again)} rows wait for it")
+                raise SinkUnavailableError(NAME, f"{reason}; {len(resend)} rows wait for it")
             self._failed.wait(delay)
             delay = min(2 * delay, _MAX_DELAY_SECONDS)
-            waiting.append(again)
+            waiting.append(resend)
 
-    def _sent(self, places: Places, size: int) -> tuple[Places, str]:
+    def _send_once(self, places: Places, size: int) -> tuple[Places, str]:
         """Sends a bulk; returns which of it to send again, and why."""
         try:
             answer = self._client.ask("POST", _PATH, self._documents.body(places), "x-ndjson")
         except SinkUnavailableError as error:
             # A server that takes no more may close the connection while a bulk is on its way.
             self._size.refused(size, is_too_large=False)
-            return self._again(places), error.reason
+            return self._count_resent(places), error.reason
         if answer.status == _TOO_LARGE:
             return self._too_large(places, size), answer.reason
-        if answer.is_waited_for:
+        if answer.is_retryable:
             self._size.refused(size, is_too_large=False)
-            return self._again(places), answer.reason
-        return self._judged(places, size, answer)
+            return self._count_resent(places), answer.reason
+        return self._handle_items(places, size, answer)
 
     def _too_large(self, places: Places, size: int) -> Places:
         if len(places) > 1:
@@ -240,14 +240,14 @@ class _Load:
             self.loaded.rejected.append(RejectedRow(self._row(places[0]), "row-too-large", detail))
         return places[:0]
 
-    def _judged(self, places: Places, size: int, answer: ServerAnswer) -> tuple[Places, str]:
+    def _handle_items(self, places: Places, size: int, answer: ServerAnswer) -> tuple[Places, str]:
         if not answer.decoded(_OUTCOME).errors:
             self._size.taken()
             return places[:0], ""
         items = [next(iter(item.values())) for item in answer.decoded(_BULK).items]
         if len(items) != len(places):
             raise SinkError(NAME, f"a bulk of {len(places)} documents has {len(items)} answers")
-        again, reason, conflicts, rejected = [], "", 0, []
+        resend, reason, conflicts, rejected = [], "", 0, []
         for place, item in zip(places, items, strict=True):
             if item.status in _CREATED:
                 continue
@@ -256,18 +256,18 @@ class _Load:
             elif item.status == _BAD_REQUEST and item.error.is_of_document:
                 rejected.append(self._rejected(place, item.error))
             else:
-                again.append(place)
+                resend.append(place)
                 reason = _sentence(item)
         with self._lock:
             self.loaded.conflicts += conflicts
             self.loaded.rejected += rejected
-        if not again:
+        if not resend:
             self._size.taken()
-        elif len(again) == len(places):
+        elif len(resend) == len(places):
             self._size.refused(size, is_too_large=False)
-        return self._again(np.array(again, np.int64)), reason
+        return self._count_resent(np.array(resend, np.int64)), reason
 
-    def _again(self, places: Places) -> Places:
+    def _count_resent(self, places: Places) -> Places:
         with self._lock:
             self.loaded.resent += len(places)
         return places

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import random
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -26,7 +29,7 @@ URL = "url"
 EXISTS = b"resource_already_exists_exception"
 _CONNECT_SECONDS, _READ_SECONDS = 10.0, 60.0
 # No data, and so no row, is at fault: a right is missing, or the server does not answer by itself.
-_WAITED_FOR, _SERVER_ERROR = frozenset({401, 403, 408, 429}), 500
+_RETRYABLE, _SERVER_ERROR = frozenset({401, 403, 408, 429}), 500
 _AWS = ("aws_access_key_id", "aws_secret_access_key")
 _IN_HEADERS = ("api_key", "aws_region", "aws_service", "aws_access_key_id", "aws_session_token")
 KNOWN_SETTINGS = frozenset(
@@ -39,7 +42,7 @@ _ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 @dataclass(frozen=True)
 class ClusterNodes:
-    """The nodes of a cluster, and who asks them; picklable.
+    """The nodes of a cluster, and the credentials for them; picklable.
 
     Attributes:
         urls: of its nodes, or of what stands in front of them.
@@ -84,7 +87,7 @@ def settings_faults(settings: Mapping[str, Secret]) -> Iterator[Fault]:
             yield Fault(message, "printable ASCII characters")
     ways = [way for way in ("user", "api_key", "aws_region") if way in settings]
     if len(ways) > 1:
-        yield Fault(f"{where} has {' and '.join(ways)}", "one way to say who asks")
+        yield Fault(f"{where} has {' and '.join(ways)}", "credentials of one kind")
     if "aws_region" in settings and not settings.keys() >= {*_AWS}:
         yield Fault(f"{where}: aws_region needs {' and '.join(_AWS)}")
 
@@ -129,13 +132,13 @@ class ServerAnswer:
     body: bytes
 
     @property
-    def is_waited_for(self) -> bool:
+    def is_retryable(self) -> bool:
         """Whether another request may be carried out, after some time or by someone's action."""
-        return self.status in _WAITED_FOR or self.status >= _SERVER_ERROR
+        return self.status in _RETRYABLE or self.status >= _SERVER_ERROR
 
     @property
     def reason(self) -> str:
-        """The server's own sentence, with the status and the first cause."""
+        """The sentence of the server, with the status and the first cause."""
         try:
             error = msgspec.json.decode(self.body)["error"]
             text = str(error)
@@ -156,7 +159,7 @@ class ServerAnswer:
             SinkError: if it was not: SinkUnavailableError if it may be later.
         """
         if self.status >= 300:  # noqa: PLR2004
-            raise (SinkUnavailableError if self.is_waited_for else SinkError)(NAME, self.reason)
+            raise (SinkUnavailableError if self.is_retryable else SinkError)(NAME, self.reason)
 
     def json(self) -> Any:
         """Returns the body; see :meth:`decoded`."""
@@ -178,14 +181,18 @@ class ServerAnswer:
 
 
 class Client:
-    """Asks the nodes in turn, and another one where one does not answer. Any thread may ask."""
+    """Asks one of the nodes, and another one from then on where it does not answer.
+
+    Each client begins at a node that is chosen by chance. Any thread may ask.
+    """
 
     def __init__(self, cluster: ClusterNodes) -> None:
         require_extra("opensearch")
         import urllib3
 
         self._cluster = cluster
-        self._urls = list(cluster.urls)
+        # Tasks load all nodes, and not the first one.
+        self._urls = random.sample(cluster.urls, len(cluster.urls))
         timeout = urllib3.Timeout(connect=_CONNECT_SECONDS, read=_READ_SECONDS)
         self._pool: urllib3.PoolManager = urllib3.PoolManager(
             timeout=timeout, retries=False, maxsize=4, ssl_context=_trust(cluster.ca_file)
@@ -243,6 +250,12 @@ def _trust(ca_file: str | None) -> ssl.SSLContext:
         SinkError: if the file can't be read.
     """
     try:
-        return ssl.create_default_context(cafile=ca_file)
+        return _trust_of(ca_file, None if ca_file is None else Path(ca_file).stat().st_mtime_ns)
     except OSError as error:
         raise SinkError(NAME, f"ca_file {ca_file}: {error}") from error
+
+
+@lru_cache(maxsize=8)
+def _trust_of(ca_file: str | None, changed_ns: int | None) -> ssl.SSLContext:  # noqa: ARG001
+    # Reading them takes 25 ms, and each task has its client.
+    return ssl.create_default_context(cafile=ca_file)

@@ -1,7 +1,8 @@
-"""How a cluster is asked: addresses, who asks, and what is trusted."""
+"""How a cluster is asked: addresses, credentials, and what is trusted."""
 
 import base64
 import json
+import os
 import re
 import ssl
 from contextlib import closing, contextmanager
@@ -106,6 +107,32 @@ def test_only_certificates_that_are_trusted_are_talked_to(tmp_path):
             client.ask("GET", "")
     with pytest.raises(SinkError, match="ca_file /nowhere"):
         Client(ClusterNodes((url,), ca_file="/nowhere"))
+
+
+def test_clients_of_a_process_read_certificates_once_until_they_change(tmp_path):
+    make_certificate(tmp_path)
+    ca_file = tmp_path / "ca.pem"
+    nodes = ClusterNodes(("https://127.0.0.1:1",), ca_file=str(ca_file))
+    with closing(Client(nodes)):
+        content, changed = ca_file.read_text(), ca_file.stat().st_mtime_ns
+        ca_file.write_text("none")
+        os.utime(ca_file, ns=(changed, changed))
+        with closing(Client(nodes)):
+            os.utime(ca_file, ns=(changed + 10**9, changed + 10**9))
+    with pytest.raises(SinkError, match="ca_file"):
+        Client(nodes)
+    ca_file.write_text(content)
+    Client(nodes).close()
+
+
+def test_each_client_begins_at_any_of_the_nodes():
+    with server() as a, server() as b:
+        nodes = ClusterNodes((a, b))
+        asked = set()
+        while len(asked) < 2:
+            with closing(Client(nodes)) as client:
+                asked.add(client.ask("GET", "").json()["host"])
+    assert asked == {url.removeprefix("http://") for url in (a, b)}
 
 
 def test_an_answer_is_an_error_with_the_servers_own_words():
