@@ -433,11 +433,11 @@ def test_an_index_that_is_another_one_than_before_is_refused_until_a_reset(opens
     driver.commit(write(driver, table([row(1)]))[1], batch(0), 0)
     opensearch.call("DELETE", index)
     pieces = write(driver, table([row(2)]))[1]
-    with pytest.raises(SinkError, match="deleted, made again or replaced while rows were written"):
+    with pytest.raises(SinkError, match="deleted, recreated or replaced while rows were written"):
         driver.commit(pieces, batch(1), 0)
     again = sink.open(context, schema())
     pieces = write(again, table([row(2)]))[1]
-    with pytest.raises(TableMismatchError, match="rows of batches before may be gone"):
+    with pytest.raises(TableMismatchError, match="rows of earlier batches may be gone"):
         again.commit(pieces, batch(1), 0)
     assert again.commit(pieces, replace(batch(1), begins_elsewhere=True), 0).is_new
     assert again.commit([], batch(2), 0).is_new
@@ -468,7 +468,7 @@ def test_plan_shows_what_apply_changes_and_refuses_what_needs_another_index(open
     assert sink.apply(context, wider) == expected
     assert sink.changes(context, wider) == []
     other = schema().set(1, pa.field("name", pa.int64()))
-    reason = f"field 'name' is keyword there, and the rows need long (index {day})"
+    reason = f"field 'name' is keyword, and the rows need long (index {day})"
     for refused in (sink.changes, sink.apply, sink.open):
         with pytest.raises(TableMismatchError, match=re.escape(reason)):
             refused(context, other)
@@ -515,6 +515,26 @@ def test_pipelines_with_other_fields_share_indices_that_are_made_later(opensearc
         written("a", 2)
     drivers["a"] = opened(opensearch, sink, fields["a"])
     assert written("a", 2) == []
+
+
+@pytest.mark.parametrize("declared", [{"index_by": "day"}, {"data_stream": True}])
+def test_a_server_guesses_no_fields_where_index_and_template_are_deleted(
+    opensearch, index, declared
+):
+    sink = OpenSearch(index, unique=BY_ID, **declared)
+    driver = opened(opensearch, sink, schema())
+    write(driver, table([row(1)]))
+    path = f"_data_stream/{index}" if sink.data_stream else f"{index}-2019.11.24"
+    # Without its index, the template is enough.
+    opensearch.call("DELETE", path)
+    assert write(driver, table([row(1)]))[0] == []
+    opensearch.call("DELETE", path)
+    opensearch.call("DELETE", f"_index_template/headrace-{index}")
+    with pytest.raises(SinkError, match="was deleted; the next start puts it"):
+        write(driver, table([row(1)]))
+    assert opensearch.documents(f"{index}*") == {}
+    assert write(opened(opensearch, sink, schema()), table([row(1)]))[0] == []
+    assert opensearch.documents(f"{index}*").keys() == {"1"}
 
 
 def test_an_old_index_that_is_read_only_hinders_no_start(opensearch, index):

@@ -10,7 +10,7 @@ behind the last answer.
 Ids and order:
 - APPEND: the id of a document is that of its event, by the columns of ``unique``, or else
   ``topic id:partition:offset``, with ``:index`` behind it for an event of an envelope. A document
-  whose id is there stays as it is, and the row is counted in ``opensearch_repeated_rows``. Values
+  whose id exists stays as it is, and the row is counted in ``opensearch_repeated_rows``. Values
   are not compared. Of two rows of one ``write`` with one id the first one is sent.
 - UPSERT: the id is that of ``key``. A row takes the place of the document unless that is newer by
   ``newest_by``, which is its version (``external_gte``); an older row is counted in
@@ -28,19 +28,22 @@ Ids and order:
 
 Delivery:
 - Effectively once, but for data streams, which are at least once: a batch that is repeated after a
-  crash, and a topic that is read again, add nothing. Rows become visible one by one (after a refresh of the index), before the batch is
-  committed.
-- Each item of a bulk is judged by itself. 429 and 5xx are sent again alone, with exponential
+  crash, and a topic that is read again, add nothing. Rows become visible one by one (after a
+  refresh of the index), before the batch is committed.
+- Each item of a bulk has its own outcome. 429 and 5xx are sent again alone, with exponential
   back-off, while the bulks become smaller; 400 of a document is a dead letter. 401, 403, a blocked
   index, and one that lacks a field of the rows are waited for: the start that follows adds the
-  field. An answer that is lost is asked for again: the ids make that safe.
-- ``write`` returns once every row is there, or rejected. If nothing is taken for
+  field. A bulk whose answer is lost is sent again: the ids make that safe.
+- Before its first row of an index, a task looks whether that or the template exists. Where both
+  were deleted, the batch fails: the server would guess the fields. The next start puts the
+  template.
+- ``write`` returns once every row is taken or rejected. If nothing is taken for
   ``max_wait_seconds``, it raises SinkUnavailableError with the reason: the pipeline waits, and
   repeats the batch.
 - Positions are a document of the index ``headrace-positions``, one for each pipeline and index. It
   is written only if it is as this driver has read it (``if_seq_no``), so of two drivers one fails.
-  A lost answer to that is told apart by reading it again: the document names its writer. Rows of
-  the driver that failed are there: they are the same documents.
+  Whether it was written is known by reading it where the answer is lost: the document names its
+  writer. Rows of the driver that failed stay: they are the same documents.
 - Of a single index, a batch is refused (TABLE_MISMATCH) where the index is not the one that the
   batches before went into, by its UUID: it was deleted, restored or replaced. A reset of the
   pipeline to its topic accepts the index as it is.

@@ -92,7 +92,7 @@ class OpenSearch(Sink, Provisionable):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Returns at least once for a data stream, each of whose indices has ids of its own."""
+        """Returns at least once for a data stream: an id may be in each of its indices."""
         return Guarantee.AT_LEAST_ONCE if self.data_stream else Guarantee.EFFECTIVELY_ONCE
 
     @property
@@ -160,7 +160,7 @@ class OpenSearch(Sink, Provisionable):
         elif not is_a(self.data_stream, bool):
             yield Fault(f"OpenSearch.data_stream is {self.data_stream!r}", "True or False")
         elif self.index_by is not None and self.data_stream:
-            message = "OpenSearch.index_by and data_stream: a data stream has its own indices"
+            message = "OpenSearch.index_by and data_stream: a data stream divides by rollover"
             yield Fault(message, "one of them")
         elif (self.index_by is not None or self.data_stream) and rows.event_time is None:
             name = "data_stream" if self.data_stream else "index_by"
@@ -179,8 +179,8 @@ class OpenSearch(Sink, Provisionable):
 
     def _column_faults(self, rows: DeclaredRows) -> Iterator[Fault]:
         columns = {} if rows.columns is None else rows.columns
-        own = (*self._id_columns, *((self.newest_by,) if self.newest_by else ()))
-        for name in own if columns else ():
+        needed = (*self._id_columns, *((self.newest_by,) if self.newest_by else ()))
+        for name in needed if columns else ():
             if name not in columns:
                 known = f"columns: {', '.join(columns)}"
                 yield Fault(f"OpenSearch: {name!r} is no column of the rows", known)
@@ -212,7 +212,7 @@ class OpenSearch(Sink, Provisionable):
         """Returns what the index and its template lack.
 
         Raises:
-            TableMismatchError: if a field that is there has another type, the target is no index,
+            TableMismatchError: if an existing field has another type, the target is no index,
                 or a column can be no field.
             SinkError: if the cluster refuses.
             SinkUnavailableError: if it does not answer.

@@ -88,12 +88,14 @@ class Documents:
         rows: place of each document's row.
         rejected: rows that are no documents.
         left_out: how many rows are left out for another one with their id.
+        indices: where they go.
     """
 
     lines: pl.Series
     rows: NDArray[np.int64]
     rejected: list[RejectedRow]
     left_out: int
+    indices: list[str]
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -127,7 +129,8 @@ def documents_of(rows: pa.Table, spec: DocumentSpec) -> Documents:
     lines = taken.select(pl.concat_str(_action(spec), pl.lit("\n"), _LINE, pl.lit("\n")))
     in_order = [rejected[row] for row in sorted(rejected)]
     places = taken[_ROW].to_numpy().astype(np.int64)
-    return Documents(lines.to_series(), places, in_order, len(frame) - len(taken))
+    indices = [spec.index] if spec.index_by is None else taken[_INDEX].unique().to_list()
+    return Documents(lines.to_series(), places, in_order, len(frame) - len(taken), indices)
 
 
 def _identified(rows: pa.Table, spec: DocumentSpec) -> pl.DataFrame:
@@ -211,8 +214,8 @@ def _distinct(frame: pl.DataFrame, spec: DocumentSpec) -> pl.DataFrame:
     if spec.newest_by is not None:
         newest = frame.sort(_VERSION, _ROW).unique(_ID, keep="last", maintain_order=True)
         return newest.sort(_ROW)
-    own = [_ID, _INDEX] if spec.index_by is not None else [_ID]
-    return frame.unique(own, keep="first", maintain_order=True)
+    document = [_ID, _INDEX] if spec.index_by is not None else [_ID]
+    return frame.unique(document, keep="first", maintain_order=True)
 
 
 def _action(spec: DocumentSpec) -> pl.Expr:

@@ -16,7 +16,7 @@ Properties: TypeAlias = Mapping[str, Any]
 
 KEPT = {"type": "object", "enabled": False}
 """A field that is in the document, and not indexed."""
-# Of the server's own; no document may have them.
+# The server uses them; no document may have them.
 _RESERVED = frozenset(
     {
         *("_id", "_index", "_source", "_routing", "_type", "_field_names", "_ignored", "_version"),
@@ -139,24 +139,24 @@ def _is_point_in_time(kind: pa.DataType) -> bool:
     return types.is_timestamp(kind) and kind.tz is not None
 
 
-def missing_fields(needed: Properties, there: Properties) -> dict[str, Any]:
-    """Returns the fields that are not there, within those that are."""
+def missing_fields(needed: Properties, existing: Properties) -> dict[str, Any]:
+    """Returns the fields that do not exist, also within objects that do."""
     missing: dict[str, Any] = {}
     for name, field in needed.items():
-        if name not in there:
+        if name not in existing:
             missing[name] = field
-        elif there[name].get("enabled", True):
+        elif existing[name].get("enabled", True):
             inner = field.get("properties", {})
-            if left := missing_fields(inner, there[name].get("properties", {})):
+            if left := missing_fields(inner, existing[name].get("properties", {})):
                 missing[name] = {"properties": left}
     return missing
 
 
-def merged_fields(needed: Properties, there: Properties) -> dict[str, Any]:
-    """Returns the fields that are there and those that are missing; unfit ones are replaced."""
-    merged = dict(there)
+def merged_fields(needed: Properties, existing: Properties) -> dict[str, Any]:
+    """Returns the fields that exist and those that are missing; unfit ones are replaced."""
+    merged = dict(existing)
     for name, field in needed.items():
-        known = there.get(name, field)
+        known = existing.get(name, field)
         if "properties" in field and _is_object(known) and known.get("enabled", True):
             members = merged_fields(field["properties"], known.get("properties", {}))
             merged[name] = {**known, "properties": members}
@@ -165,17 +165,17 @@ def merged_fields(needed: Properties, there: Properties) -> dict[str, Any]:
     return merged
 
 
-def unfit_fields(needed: Properties, there: Properties, path: str = "") -> Iterator[str]:
-    """Yields a clause about each field that is there with a type that does not take the values."""
-    for name in needed.keys() & there.keys():
-        field, known, where = needed[name], there[name], f"{path}{name}"
+def unfit_fields(needed: Properties, existing: Properties, path: str = "") -> Iterator[str]:
+    """Yields a clause about each field whose type does not take the values."""
+    for name in needed.keys() & existing.keys():
+        field, known, where = needed[name], existing[name], f"{path}{name}"
         if "properties" in field and _is_object(known):
             if known.get("enabled", True):
                 yield from unfit_fields(
                     field["properties"], known.get("properties", {}), f"{where}."
                 )
         elif not _takes(field, known):
-            yield f"field {where!r} is {_shown(known)} there, and the rows need {_shown(field)}"
+            yield f"field {where!r} is {_shown(known)}, and the rows need {_shown(field)}"
 
 
 def keeps_documents(mappings: Mapping[str, Any]) -> bool:

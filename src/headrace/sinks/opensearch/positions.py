@@ -36,7 +36,7 @@ class RecordedPositions:
         condition: query by which it is written only if it is still so.
         writer: who has written it; None: there is no document.
         index_uuid: of the index that has the rows; None: it is not known.
-        has_index: whether the index of the documents of all pipelines is there.
+        has_index: whether the index of the documents of all pipelines exists.
     """
 
     versions: Mapping[str, int] = field(default_factory=dict)
@@ -86,10 +86,10 @@ class OpenSearchPositions:
         return RecordedPositions(source["versions"], condition, writer, index_uuid)
 
     def create_index(self) -> None:
-        """Creates the index, unless it is there.
+        """Creates the index, unless it exists.
 
         Raises:
-            SinkError: if it is there with fields that the server has guessed.
+            SinkError: if it exists with fields that the server has guessed.
         """
         answer = self._client.ask("GET", f"{INDEX}/_mapping")
         if answer.status == _NOT_FOUND:
@@ -97,8 +97,8 @@ class OpenSearchPositions:
             if EXISTS not in answer.body:
                 answer.check()
             return
-        [there] = answer.json().values()
-        fields = there["mappings"].get("properties", {})
+        [index] = answer.json().values()
+        fields = index["mappings"].get("properties", {})
         for clause in unfit_fields(_FIELDS, fields):
             raise SinkError(self.uri, f"{clause}: something else has created the index")
         if missing := missing_fields(_FIELDS, fields):
@@ -155,9 +155,9 @@ class OpenSearchPositions:
     def _check_index(self, recorded: str | None, present: str | None) -> None:
         if None not in (recorded, present) and recorded != present:
             reason = (
-                "the index was deleted and made again, or replaced, since the pipeline wrote to "
-                "it: rows of batches before may be gone. Read the topic again with `headrace "
-                "checkpoint reset PIPELINE --to earliest`: rows that are there stay as they are"
+                "the index was deleted, recreated or replaced since the pipeline wrote to it: "
+                "rows of earlier batches may be gone. Read the topic again with `headrace "
+                "checkpoint reset PIPELINE --to earliest`: documents that exist stay as they are"
             )
             raise TableMismatchError(self._index, reason)
 

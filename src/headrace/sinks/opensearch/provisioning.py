@@ -7,15 +7,15 @@ replicas, aliases, component templates), stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
-from headrace.errors import TableMismatchError
-from headrace.sinks.opensearch.client import EXISTS, Client
+from headrace.errors import SinkError, TableMismatchError
+from headrace.sinks.opensearch.client import EXISTS, NAME, Client
 from headrace.sinks.opensearch.index_name import IndexBy
 from headrace.sinks.opensearch.mapping import (
     Properties,
@@ -199,6 +199,24 @@ class Target:
                 path = f"{quote(name, safe='')}/_mapping"
                 detail = f"gets {', '.join(paths(missing))} in index {name}"
                 yield Change(detail, path, {"properties": missing})
+
+
+def check_template(client: Client, index: str, names: Iterable[str]) -> None:
+    """Does nothing if a bulk creates indices from their template, or they exist.
+
+    Args:
+        client: asks the cluster.
+        index: as in :class:`Target`.
+        names: of the indices, or of the data stream.
+
+    Raises:
+        SinkError: if an index and the template are deleted: the server would guess the fields.
+    """
+    for name in names:
+        needed = (quote(name, safe=""), _template_path(index))
+        if all(client.ask("HEAD", path).status == _NOT_FOUND for path in needed):
+            reason = f"index template {_template_name(index)} was deleted; the next start puts it"
+            raise SinkError(f"{NAME}, index {name}", reason)
 
 
 def _mappings_of(client: Client, names: str) -> dict[str, dict[str, Any]]:

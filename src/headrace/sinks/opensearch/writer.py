@@ -20,6 +20,7 @@ from headrace.sinks.opensearch.client import NAME, Client, ClusterNodes
 from headrace.sinks.opensearch.documents import DocumentSpec, documents_of
 from headrace.sinks.opensearch.metrics import OLDER, REPEATED, RESENT
 from headrace.sinks.opensearch.positions import OpenSearchPositions
+from headrace.sinks.opensearch.provisioning import check_template
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +31,7 @@ class SentRows(msgspec.Struct):
 
     Attributes:
         rows: all but those that are rejected.
-        conflicts: rows whose document was there already, or was newer.
+        conflicts: rows whose document existed, or was newer.
         resent: rows that were sent again.
     """
 
@@ -43,7 +44,7 @@ _WRITTEN = msgspec.json.Decoder(SentRows)
 
 
 class OpenSearchDriver(SinkDriver):
-    """Records the positions of a batch; its rows are there already.
+    """Records the positions of a batch, whose rows tasks have written.
 
     Args:
         positions: of the pipeline.
@@ -69,8 +70,8 @@ class OpenSearchDriver(SinkDriver):
         """Records the positions.
 
         Raises:
-            SinkError: if another driver has recorded others, or the index was made again while
-                tasks wrote.
+            SinkError: if another driver has recorded others, or the index was recreated while tasks
+                wrote.
             TableMismatchError: if the batches before went into another index.
             SinkUnavailableError: if it is not known whether they are recorded.
         """
@@ -80,13 +81,13 @@ class OpenSearchDriver(SinkDriver):
             RESENT: sum(piece.resent for piece in written),
         }
         if self._index_uuid is not None and self.positions.uuid_of_index() != self._index_uuid:
-            reason = "it was deleted, made again or replaced while rows were written"
+            reason = "it was deleted, recreated or replaced while rows were written"
             raise SinkError(f"{NAME}, index {self.writers.spec.index}", reason)
         is_new = self.positions.record(transaction, self._index_uuid)
         return CommitResult(is_new, sum(piece.rows for piece in written), figures)
 
     def discard(self, pieces: Sequence[str]) -> None:
-        """Takes nothing back: the rows will be there again, as the same documents."""
+        """Takes nothing back: the next attempt writes the same documents."""
 
     def close(self, max_wait_seconds: float) -> None:  # noqa: ARG002
         """Closes the connections."""
@@ -123,6 +124,7 @@ class DocumentWriter:
 
     def __init__(self, writers: DocumentWriters) -> None:
         self._writers, self._written = writers, SentRows()
+        self._checked: set[str] = set()
         # Certificates are read for the first rows: most tasks of a quiet topic have none.
         self._client: Client | None = None
         self._loader: BulkLoader | None = None
@@ -131,14 +133,17 @@ class DocumentWriter:
         """Sends the rows, and returns those that are no documents of the index.
 
         Raises:
-            SinkUnavailableError: if the cluster takes none for a while; the reason is its own.
-            SinkError: if it refuses them for another reason than their values.
+            SinkUnavailableError: if the cluster takes none for a while, with its reason.
+            SinkError: if it refuses them for another reason than their values, or would have to
+                guess the fields of an index.
         """
-        if self._loader is None:
-            writers = self._writers
+        writers = self._writers
+        if self._client is None or self._loader is None:
             self._client = Client(writers.cluster)
             self._loader = BulkLoader(self._client, writers.schema, writers.max_wait_seconds)
-        documents = documents_of(rows, self._writers.spec)
+        documents = documents_of(rows, writers.spec)
+        check_template(self._client, writers.spec.index, {*documents.indices} - self._checked)
+        self._checked.update(documents.indices)
         loaded = self._loader.load(documents)
         rejected = sorted([*documents.rejected, *loaded.rejected], key=lambda row: row.index)
         self._written.rows += rows.num_rows - len(rejected)
@@ -152,6 +157,6 @@ class DocumentWriter:
         return [msgspec.json.encode(self._written).decode()] if self._written.rows else []
 
     def abort(self) -> None:
-        """What was sent stays: it will be there again, as the same documents."""
+        """Closes the connections; what was sent stays: the next attempt writes it, too."""
         if self._client is not None:
             self._client.close()

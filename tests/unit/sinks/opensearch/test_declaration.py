@@ -62,7 +62,7 @@ def test_what_can_be_declared_has_no_faults(declared):
         ({"index_by": "day", "event_time": None}, "the topic declares none"),
         ({"data_stream": True, "event_time": None}, "the topic declares none"),
         ({"data_stream": "yes"}, "OpenSearch.data_stream is 'yes'"),
-        ({"data_stream": True, "index_by": "day"}, "has its own indices"),
+        ({"data_stream": True, "index_by": "day"}, "divides by rollover"),
         ({"columns": None}, "needs unique after steps"),
         ({"unique": ["id"]}, "OpenSearch.unique is"),
         ({"unique": Unique(by=["id"], ignore=["n"])}, "no within and no ignore"),
