@@ -299,6 +299,24 @@ def test_the_newest_row_of_a_key_stays_in_whatever_order_they_come(opensearch, i
         assert opensearch.documents(index)["1"]["name"] == name
 
 
+def test_rows_of_newer_code_are_reprocessed_beside_the_pipeline(opensearch, index):
+    sink = OpenSearch(index, mode=WriteMode.UPSERT, key=("id",), newest_by="at")
+    context = context_of(opensearch)
+    live = sink.open(context, schema())
+    live.commit(write(live, table([row(1, "old"), row(2, "newest")]))[1], batch(0), 0)
+    assert sink.reprocessing_fault(None, None) is None
+    driver = sink.open_to_reprocess(context, schema(), None)
+    older = {**row(2, "older"), "at": NOON}
+    pieces = write(driver, table([row(1, "new"), older]))[1]
+    live.commit([], batch(1), 0)
+    part = Transaction({"app reprocess": 1}, {"app reprocess": None})
+    assert driver.commit(pieces, part, 0).is_new
+    assert live.commit([], batch(2), 0).is_new
+    names = {id_: values["name"] for id_, values in opensearch.documents(index).items()}
+    assert names == {"1": "new", "2": "newest"}
+    assert "exist" in OpenSearch(index).reprocessing_fault(None, None).message
+
+
 def test_one_bad_row_in_a_thousand_is_named_and_the_others_go_in(opensearch, index):
     opensearch.call(
         "PUT",

@@ -44,19 +44,19 @@ def of_the_page(flow, index):
 
 
 def test_pipelines_write_each_event_once_however_often_it_is_read(flow, opensearch, index):
-    page, streamed = of_the_page(flow, index)
+    page, of_category, streamed = of_the_page(flow, index)
     placed = flow.pipeline("placed", sink=OpenSearch(f"{index}-placed"))
     newest = flow.stepped(
         "newest",
         sink=OpenSearch(
-            f"{index}-newest", mode=WriteMode.UPSERT, key=("category",), newest_by="event_time"
+            f"{index}-stepped", mode=WriteMode.UPSERT, key=("category",), newest_by="event_time"
         ),
     )
     days = [NOW_MS - 48 * 3_600_000, NOW_MS - 3_600_000]
     events = [click(n, event_time=days[n % 2] + n) for n in range(300)]
     long = click(300, category="x" * 40_000)
     flow.send([*events, events[0], b"not json", long])
-    figures = ran(flow, page, placed, newest, streamed)
+    figures = ran(flow, page, placed, newest, streamed, of_category)
     ids = [f"e{n}" for n in range(300)]
     documents = opensearch.documents(f"{index}-2*.*.*")
     assert sorted(documents) == sorted(ids)
@@ -66,18 +66,23 @@ def test_pipelines_write_each_event_once_however_often_it_is_read(flow, opensear
     assert sent.keys() == stored.keys()
     assert sorted(opensearch.documents(f"{index}-stream")) == sorted(ids)
     assert len(opensearch.documents(f"{index}-placed")) == 301
-    by_category = opensearch.documents(f"{index}-newest")
-    assert {name: document["n"] for name, document in by_category.items()} == {
-        "c0": 297,
-        "c1": 295,
-        "c2": 299,
-    }
+    for name in (f"{index}-stepped", f"{index}-newest"):
+        by_category = opensearch.documents(name)
+        assert {name: document["n"] for name, document in by_category.items()} == {
+            "c0": 297,
+            "c1": 295,
+            "c2": 299,
+        }
     assert [figure["opensearch_repeated_rows"] for figure in figures[:2]] == [1, 0]
     letters = {(stored.pipeline, stored.letter.reason) for stored in flow.dead()}
     assert letters == {
-        *((name, "not-json") for name in (page.name, streamed.name, "placed", "newest")),
+        *(
+            (name, "not-json")
+            for name in (page.name, streamed.name, of_category.name, "placed", "newest")
+        ),
         *((name, "value-too-long") for name in (page.name, streamed.name, "placed")),
         ("newest", "bad-key"),
+        (of_category.name, "bad-key"),
     }
 
     flow.reset(page, "earliest")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -15,6 +15,7 @@ from headrace.sinks.api import (
     Guarantee,
     PositionStore,
     Provisionable,
+    Reprocessable,
     Sink,
     SinkContext,
     SinkDriver,
@@ -48,7 +49,7 @@ _VERSIONS = frozenset({FieldType.LONG, *_TIMES})
 
 
 @dataclass(frozen=True)
-class OpenSearch(Sink, Provisionable):
+class OpenSearch(Sink, Provisionable, Reprocessable):
     """Sink: documents of OpenSearch or Elasticsearch. Effectively once; data streams at least once.
 
     :mod:`headrace.sinks.opensearch` has the contract.
@@ -237,6 +238,26 @@ class OpenSearch(Sink, Provisionable):
         positions = OpenSearchPositions(cluster, self.index, context.pipeline)
         positions.create_index()
         return OpenSearchDriver(positions, DocumentWriters(cluster, spec, schema))
+
+    def reprocessing_fault(
+        self,
+        columns: Collection[str] | None,  # noqa: ARG002
+        event_id: str | None,  # noqa: ARG002
+    ) -> Fault | None:
+        """Returns None for UPSERT; a document of APPEND that exists stays as it is."""
+        if self.mode is WriteMode.UPSERT:
+            return None
+        message = "OpenSearch.mode append leaves documents that exist as they are"
+        return Fault(message, "mode=WriteMode.UPSERT with key and newest_by, into another index")
+
+    def open_to_reprocess(
+        self,
+        context: SinkContext,
+        schema: pa.Schema,
+        event_id: str | None,  # noqa: ARG002
+    ) -> SinkDriver:
+        """Opens the index as the pipeline does: rows of one version take the place of documents."""
+        return self.open(context, schema)
 
     def _target(self, context: SinkContext, schema: pa.Schema) -> Target:
         from headrace.sinks.any_values import fields_with_any
