@@ -20,6 +20,7 @@ from headrace.sinks.api import (
     SinkContext,
     SinkDriver,
 )
+from headrace.sinks.arrow_types import is_point_in_time
 from headrace.sinks.opensearch.client import URL, Client, ClusterNodes, settings_faults
 from headrace.sinks.opensearch.index_name import IndexBy, is_index_name
 from headrace.sinks.opensearch.mapping import (
@@ -300,14 +301,13 @@ class OpenSearch(Sink, Provisionable, Reprocessable):
             PLACE,
             DocumentSpec,
             is_of_id,
-            is_time,
             is_version,
         )
 
         has_time = self.index_by is not None or self.data_stream
         event_time = context.event_time if has_time else None
         self._check_columns(schema, *(self._id_columns or PLACE), event_time, self.newest_by)
-        parts = dict.fromkeys(self._id_columns, is_of_id) | {event_time: is_time}
+        parts = dict.fromkeys(self._id_columns, is_of_id) | {event_time: is_point_in_time}
         for name, is_fit in [*parts.items(), (self.newest_by, is_version)]:
             if name is not None and not is_fit(kind := schema.field(name).type):
                 reason = f"column {name!r} is {kind}, which is no part of an id, version or time"

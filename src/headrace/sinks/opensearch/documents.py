@@ -10,6 +10,7 @@ import numpy as np
 
 from headrace.model import EventField, Metadata
 from headrace.sinks.api import RejectedRow
+from headrace.sinks.arrow_types import is_point_in_time, is_text
 from headrace.sinks.opensearch.index_name import IndexBy
 from headrace.sinks.opensearch.json_rows import (
     faults,
@@ -29,26 +30,18 @@ _MAX_ID_BYTES = 512
 _ROW, _ID, _INDEX, _TIME, _VERSION, _LINE = "row", "id", "index", "time", "version", "line"
 
 
-def is_time(kind: pa.DataType) -> bool:
-    """Whether the time in the name of an index can be that of a column."""
-    from pyarrow import types
-
-    return bool(types.is_timestamp(kind) and kind.tz is not None)
-
-
 def is_version(kind: pa.DataType) -> bool:
     """Whether a version can be the value of a column."""
     from pyarrow import types
 
-    return bool(types.is_integer(kind)) or is_time(kind)
+    return bool(types.is_integer(kind)) or is_point_in_time(kind)
 
 
 def is_of_id(kind: pa.DataType) -> bool:
     """Whether an id can have the value of a column: as a text that no other value has."""
     from pyarrow import types
 
-    texts = (types.is_string, types.is_large_string, types.is_string_view, types.is_date32)
-    return is_version(kind) or any(test(kind) for test in texts)
+    return is_version(kind) or is_text(kind) or bool(types.is_date32(kind))
 
 
 @dataclass(frozen=True)

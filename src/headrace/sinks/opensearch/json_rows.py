@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headrace.model import EventField
+from headrace.sinks.arrow_types import is_bytes
 from headrace.sinks.json_values import (
     BEYOND_CALENDAR,
     NO_JSON,
@@ -77,13 +78,7 @@ def _is_slow(kind: pa.DataType) -> bool:
     if types.is_map(kind) and not types.is_string(kind.key_type):
         return True
     parts = [kind.field(position).type for position in range(kind.num_fields)]
-    return any(_is_bytes(part) or _is_slow(part) for part in parts)
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_binary(kind) or types.is_large_binary(kind))
+    return any(is_bytes(part) or _is_slow(part) for part in parts)
 
 
 def faults(rows: pa.Table, any_fields: Mapping[str, EventField]) -> dict[int, str]:

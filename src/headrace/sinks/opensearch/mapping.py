@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.model import EventField, FieldType
 from headrace.model.source import RECORD_COLUMNS
+from headrace.sinks.arrow_types import is_bytes, is_list, is_point_in_time, is_text
 from headrace.sinks.json_values import leaf_types
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _field(
     if (fault := name_fault(column.name)) is not None and column.name not in RECORD_COLUMNS:
         raise UnmappedError(f"the name of column {path!r} {fault}: rename it in a step")
     kind = column.type
-    while types.is_list(kind) or types.is_large_list(kind):
+    while is_list(kind):
         kind, known = kind.value_type, known and known.element
     if known is not None and known.type is FieldType.JSON:
         return dict(KEPT)
@@ -120,23 +121,17 @@ def _type_of(kind: pa.DataType) -> str | None:
     from pyarrow import types
 
     tests = {
-        "keyword": (types.is_string, types.is_large_string, types.is_string_view),
+        "keyword": (is_text,),
         "integer": (types.is_int8, types.is_int16, types.is_int32),
         "long": (types.is_int64,),
         "float": (types.is_float32,),
         # The document has each digit, as text.
         "double": (types.is_float64, types.is_decimal),
         "boolean": (types.is_boolean,),
-        "date": (types.is_date32, _is_point_in_time),
-        "binary": (types.is_binary, types.is_large_binary),
+        "date": (types.is_date32, is_point_in_time),
+        "binary": (is_bytes,),
     }
     return next((name for name, are in tests.items() if any(test(kind) for test in are)), None)
-
-
-def _is_point_in_time(kind: pa.DataType) -> bool:
-    from pyarrow import types
-
-    return types.is_timestamp(kind) and kind.tz is not None
 
 
 def missing_fields(needed: Properties, existing: Properties) -> dict[str, Any]:
