@@ -32,7 +32,7 @@ are looked up as well. So
 - a crash before the commit leaves nothing but files that no version holds, and the batch is
   decided again. A crash after it repeats nothing: the table knows the batch by its positions;
 - there is no state to lose or to restore. The table itself is the state, and what the driver holds
-  is made again from it. A checkpoint that is reset to the start reads everything again, and adds
+  is recreated from it. A checkpoint that is reset to the start reads everything again, and adds
   no row; a late event is compared with the rows of its own time, however old.
 
 **What it costs.** The driver keeps 16 bytes for each row of the table in the 64 slices that it has
