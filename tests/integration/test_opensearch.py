@@ -214,7 +214,7 @@ def test_what_json_does_not_have_is_rejected_by_its_column(opensearch, index):
     assert [(row.index, row.reason, row.detail) for row in rejected] == [
         (1, "wrong-value", "column 'list' has NaN or infinity, which JSON lacks"),
         (2, "wrong-value", "column 'map' has NaN or infinity, which JSON lacks"),
-        (3, "wrong-value", "column 'more' is a text that is not one JSON value"),
+        (3, "wrong-value", "column 'more' has a text that is not one JSON value"),
     ]
     documents = opensearch.documents(index)
     assert sorted(documents) == ["1", "5"]

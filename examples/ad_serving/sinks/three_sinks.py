@@ -14,7 +14,6 @@ from headrace import (
     BatchLimits,
     BigQuery,
     Iceberg,
-    IndexBy,
     Lake,
     OpenSearch,
     Pipeline,
@@ -52,7 +51,7 @@ limits = BatchLimits(max_records=10_000)  # six batches: there is a middle in wh
 impressions_to_opensearch = Pipeline(
     "impressions-to-opensearch",
     source=impressions,
-    sink=OpenSearch("impressions", unique=Unique(by=["event_id"]), by=IndexBy.DAY),
+    sink=OpenSearch("impressions", unique=Unique(by=["event_id"]), index_by="day"),
     limits=limits,
 )
 impressions_to_bigquery = Pipeline(
