@@ -147,6 +147,7 @@ class AvroReader:
 
     Attributes:
         written: the writer's schema as fastavro parses it, and the types that it names.
+        is_bounded: whether it bounds how deep values nest, and how many items they have.
     """
 
     def __init__(self, writer: AvroSchema, schema: EventSchema | None = None) -> None:
@@ -154,7 +155,7 @@ class AvroReader:
 
         try:
             self.written = parsed, named = parsed_schema(writer)
-            self._is_bounded = is_bounded(parsed, named)
+            self.is_bounded = is_bounded(parsed, named)
             self._walk = BoundedWalk(parsed, named)
             if schema is not None:
                 parsed = fitted(parsed, named, schema)
@@ -167,7 +168,7 @@ class AvroReader:
 
     def json_text(self, value: bytes) -> bytes | Rejection:
         """Returns the JSON text of a value, which follows the header of the wire format."""
-        refused = None if self._is_bounded else self._walk(value, HEADER.size)
+        refused = None if self.is_bounded else self._walk(value, HEADER.size)
         if refused:
             return refused
         stream = io.BytesIO(value)

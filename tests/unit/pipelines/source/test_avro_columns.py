@@ -18,7 +18,12 @@ from headrace.events.values import as_read
 from headrace.events.wire_format import HEADER
 from headrace.model import event_schema
 from headrace.pipelines.source.decode.avro import BLOCK_RECORDS, AvroDecoder
-from headrace.pipelines.source.decode.avro_columns import MAX_ITEMS, AvroColumns, NotInColumnsError
+from headrace.pipelines.source.decode.avro_columns import (
+    MAX_ITEMS,
+    MIN_RECORDS,
+    AvroColumns,
+    NotInColumnsError,
+)
 from headrace.pipelines.source.decode.json_events import JsonDecoder
 
 HEAD = HEADER.pack(0, 1)
@@ -172,6 +177,20 @@ def once(schema, names):
     return schema | {key: once(schema[key], names) for key in ("items", "values") if key in schema}
 
 
+def together(values, event, schema):
+    """Rows and rejections of values that are read by the decoder, in a block of enough records."""
+    block = [*values, *values * (MIN_RECORDS * 6 // len(values))]
+    decoded = AvroDecoder(event_schema(event), {1: schema}.get).decode(block)
+    decoded.rows.validate(full=True)
+    rows = decoded.rows.to_pylist()
+    rejected = {n: why for n, why in decoded.rejected.items() if n < len(values)}
+    rounds = len(block) // len(values)
+    accepted = len(values) - len(rejected)
+    assert rows == rows[:accepted] * rounds
+    assert len(decoded.rejected) == len(rejected) * rounds
+    return rows[:accepted], rejected
+
+
 def singly(values, event, schema):
     """Rows and rejections of values that are read one by one, by way of JSON text."""
     declared = event_schema(event)
@@ -192,9 +211,7 @@ def singly(values, event, schema):
 @given(topics())
 def test_values_are_read_together_as_one_by_one(topic):
     event, schema, values = topic
-    decoded = AvroDecoder(event_schema(event), {1: schema}.get).decode(values)
-    decoded.rows.validate(full=True)
-    assert (decoded.rows.to_pylist(), decoded.rejected) == singly(values, event, schema)
+    assert together(values, event, schema) == singly(values, event, schema)
 
 
 class Basket:
@@ -241,9 +258,9 @@ def test_items_of_all_records_are_read_together_but_those_of_long_lists(value, i
     schema = event_schema(Basket)
     columns = AvroColumns(*parsed_schema(BASKET), schema, AvroDecoder(schema, {}.get).arrow_schema)
     values = [written(BASKET, basket(2)), value, written(BASKET, basket(1))]
-    assert [*columns.read(values)[1]] == [False, not is_together, False]
-    decoded = AvroDecoder(schema, {1: BASKET}.get).decode(values)
-    assert (decoded.rows.to_pylist(), decoded.rejected) == singly(values, Basket, BASKET)
+    rounds = 4 * MAX_ITEMS
+    assert [*columns.read(values * rounds)[1]] == [False, not is_together, False] * rounds
+    assert together(values, Basket, BASKET) == singly(values, Basket, BASKET)
 
 
 class Node:
@@ -269,8 +286,7 @@ def test_other_types_are_read_one_by_one(field):
     with pytest.raises(NotInColumnsError):
         AvroColumns(*parsed_schema(schema), declared, AvroDecoder(declared, {}.get).arrow_schema)
     values = [written(schema, {"id": "a", field["name"]: None})]
-    decoded = AvroDecoder(declared, {1: schema}.get).decode(values)
-    assert (decoded.rows.to_pylist(), decoded.rejected) == singly(values, Node, schema)
+    assert together(values, Node, schema) == singly(values, Node, schema)
 
 
 def test_records_of_several_schemas_keep_their_order():
@@ -295,7 +311,7 @@ def test_records_of_several_schemas_keep_their_order():
     }
     values = [framed[key] for key in (2, 1, 3, guid, 1, 2)]
     values[3:3] = [None, HEADER.pack(0, 9) + b"x", framed[1] + b"x"]
-    values *= BLOCK_RECORDS // len(values) + 1
+    values *= BLOCK_RECORDS // len(values) + MIN_RECORDS
     decoded = AvroDecoder(event_schema(Node), schemas.get).decode(values)
     rounds = len(values) // 9
     assert decoded.rows["id"].to_pylist() == ["b", "a", "c", "d", "a", "b"] * rounds
@@ -303,3 +319,68 @@ def test_records_of_several_schemas_keep_their_order():
     reasons = ["null-value", "unknown-schema", "trailing-data"] * rounds
     assert [reason for reason, _ in decoded.rejected.values()] == reasons
     assert [*decoded.rejected] == [n for n in range(len(values)) if n % 9 in (3, 4, 5)]
+
+
+def named(name, *fields):
+    return {"type": "record", "name": name, "fields": [*fields]}
+
+
+def grown(levels, kind):
+    """Types of which each has the one before it, more often with each level."""
+    fields = [{"name": "r0", "type": ["null", named("R0", {"name": "a", "type": "long"})]}]
+    for level in range(1, levels):
+        inner = ["null", f"R{level - 1}"]
+        parts = [{"name": part, "type": inner} for part in kind]
+        fields.append({"name": f"r{level}", "type": ["null", named(f"R{level}", *parts)]})
+    return named("Node", ID, *fields), {f"r{level}": None for level in range(levels)}
+
+
+def nested_array(levels, items):
+    for _ in range(levels):
+        items = {"type": "array", "items": items}
+    return named("Node", ID, {"name": "x", "type": items}), {"x": []}
+
+
+def with_field(kind, value):
+    return named("Node", ID, {"name": "x", "type": kind}), {"x": value}
+
+
+@pytest.mark.parametrize(
+    ("schema", "fields"),
+    [
+        grown(40, "xy"),
+        grown(400, "x"),
+        nested_array(450, "long"),
+        with_field({"type": "array", "items": "null"}, [None] * 50),
+        with_field(["null", {"type": "enum", "name": "E", "symbols": []}], None),
+        with_field(["null", {"type": "fixed", "name": "F", "size": 2**70}], None),
+    ],
+)
+def test_odd_schemas_are_read_one_by_one(schema, fields):
+    values = [written(schema, {"id": "a", **fields})]
+    assert together(values, Node, schema) == singly(values, Node, schema)
+
+
+class Symbol:
+    id: str
+    x: str | None
+
+
+@pytest.mark.parametrize("symbols", [[], [1, 2], ["x", 5], [["a"]], ["\ud800"]])
+def test_symbols_that_are_no_texts_fail_nothing(symbols):
+    kind = {"type": "enum", "name": "E", "symbols": symbols}
+    schema = named("Symbol", ID, {"name": "x", "type": ["null", kind]})
+    values = [HEAD + b"\x02a" + end for end in (b"\x00", b"\x02\x00", b"\x02\x02")]
+    assert together(values, Symbol, schema) == singly(values, Symbol, schema)
+
+
+def test_a_block_of_long_lists_is_read_in_few_steps():
+    deep = {"type": "array", "items": {"type": "array", "items": "long"}}
+    schema = named("Node", ID, {"name": "x", "type": deep})
+    values = [written(schema, {"id": str(n), "x": [[1] * 60] * 60}) for n in range(MIN_RECORDS)]
+    declared = event_schema(Node)
+    columns = AvroColumns(
+        *parsed_schema(schema), declared, AvroDecoder(declared, {}.get).arrow_schema
+    )
+    assert columns.read(values)[1].all()
+    assert together(values, Node, schema) == singly(values, Node, schema)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,8 +14,8 @@ from headrace.events.values import as_read
 from headrace.events.wire_format import frame_size
 from headrace.pipelines.source.decode.avro_columns import (
     MAX_BLOCK_BYTES,
+    MIN_RECORDS,
     AvroColumns,
-    NotInColumnsError,
 )
 from headrace.pipelines.source.decode.decoder import Decoded
 from headrace.pipelines.source.decode.json_events import JsonDecoder
@@ -86,14 +87,17 @@ class AvroDecoder:
         places: list[NDArray[np.int64]] = []
         singly: list[NDArray[np.int64]] = []
         rejected: dict[int, Rejection] = {}
-        for columns, indices in self._by_schema(values):
-            if columns is None:
-                singly.append(indices)
-                continue
+        for head, indices in self._by_schema(values):
+            columns = self._columns_of(head)
             if isinstance(columns, tuple):
                 rejected |= dict.fromkeys(indices.tolist(), columns)
                 continue
+            if columns is None or len(indices) < MIN_RECORDS:
+                singly.append(indices)
+                continue
             rows, is_refused = columns.read([values[index] for index in indices])
+            if is_refused.all():
+                self._columns[head] = None
             if is_refused.any():
                 singly.append(indices[is_refused])
                 rows = rows.filter(pa.array(~is_refused))
@@ -114,15 +118,16 @@ class AvroDecoder:
 
     def _by_schema(
         self, values: Sequence[bytes | None]
-    ) -> Iterator[tuple[AvroColumns | Rejection | None, NDArray[np.int64]]]:
-        """Yields what reads values into columns, and their indices; None: they are read singly."""
+    ) -> Iterator[tuple[bytes, NDArray[np.int64]]]:
+        """Yields each id of a schema with the indices of its values; empty: they have none."""
         heads = [b"" if value is None else value[: frame_size(value)] for value in values]
         numbers = {head: number for number, head in enumerate(dict.fromkeys(heads))}
         by_record = np.fromiter(map(numbers.__getitem__, heads), np.int64, len(heads))
         for head, number in numbers.items():
-            yield self._columns_of(head), np.nonzero(by_record == number)[0]
+            yield head, np.nonzero(by_record == number)[0]
 
     def _columns_of(self, head: bytes) -> AvroColumns | Rejection | None:
+        """Returns what reads the values behind an id into columns; None: they are read singly."""
         if not head:
             return None
         if head in self._columns:
@@ -130,10 +135,11 @@ class AvroDecoder:
         reader = self._texts.reader(head)
         if not isinstance(reader, AvroReader):
             return reader
-        try:
-            columns = AvroColumns(*reader.written, self._schema, self.arrow_schema)
-        except NotInColumnsError:
-            return self._columns.setdefault(head, None)
+        columns = None
+        if reader.is_bounded:
+            # Also what Arrow and NumPy raise of odd schemas, such as symbols that are no texts.
+            with suppress(Exception):
+                columns = AvroColumns(*reader.written, self._schema, self.arrow_schema)
         return self._columns.setdefault(head, columns)
 
     def _singly(self, values: Sequence[bytes | None]) -> Decoded:

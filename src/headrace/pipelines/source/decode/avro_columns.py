@@ -12,6 +12,7 @@ named, and left to the reader of single records, which has the words for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -55,8 +56,12 @@ _JOINS = tuple(
 _MIN_LONG, _MAX_LONG = -(2**63), 2**63 - 1
 _MAX_EXACT = 2**53
 _NO_ROWS = np.empty(0, np.int64)
+MAX_TYPES = 300
+MIN_RECORDS = 50
+"""Of a block: fewer are read faster singly."""
 MAX_ITEMS = 64
 """Of an array or a map: those of a longer one are read faster one after the other."""
+_RECORDS_FOR_STEP = 4
 MAX_BLOCK_BYTES = 2**31 - 1 - _MAX_VARINT_BYTES
 """Of the values of a block: Arrow's offsets of texts have 32 bits."""
 
@@ -72,7 +77,7 @@ class AvroColumns:
 
     Raises:
         NotInColumnsError: if the schema has a type, or the class a field, that is not read this
-            way.
+            way, or the schema has more than MAX_TYPES with each named type where it is used.
     """
 
     def __init__(
@@ -101,17 +106,25 @@ class NotInColumnsError(Exception):
     """Values of a schema are not read into columns."""
 
 
+@dataclass(slots=True)
+class _Steps:
+    """How many more items are read: a step costs as much as a few records that are read singly."""
+
+    left: int
+
+
 class _Cursors:
     """Keeps where the next field of each record begins.
 
     Attributes:
         at: by record, never beyond its end.
         ends: by record.
+        steps: for items of arrays and maps, of all cursors of a block.
         refused: which records are to be read singly. Their cursors stand anywhere within them.
     """
 
-    def __init__(self, block: bytes, at: _Int64s, ends: _Int64s) -> None:
-        self._block, self.at, self.ends = block, at, ends
+    def __init__(self, block: bytes, at: _Int64s, ends: _Int64s, steps: _Steps) -> None:
+        self._block, self.at, self.ends, self.steps = block, at, ends, steps
         self.refused = np.zeros(len(at), np.bool_)
         self._bytes = np.frombuffer(block, np.uint8)
         # The eight bytes from each byte on.
@@ -124,7 +137,8 @@ class _Cursors:
         sizes = np.fromiter(map(len, values), np.int64, len(values))
         ends = np.cumsum(sizes)
         block = b"".join((*values, bytes(_MAX_VARINT_BYTES + _WORD)))
-        return cls(block, ends - sizes + frame_size(values[0]), ends)
+        steps = _Steps(len(values) // _RECORDS_FOR_STEP)
+        return cls(block, ends - sizes + frame_size(values[0]), ends, steps)
 
     def refuse(self, rows: _Bools) -> None:
         """Leaves rows to be read singly."""
@@ -205,7 +219,7 @@ class _Cursors:
 
     def of_rows(self, rows: _Int64s) -> _Cursors:
         """Returns cursors of some of the records."""
-        return _Cursors(self._block, self.at[rows], self.ends[rows])
+        return _Cursors(self._block, self.at[rows], self.ends[rows], self.steps)
 
     def follow(self, rows: _Int64s, others: _Cursors) -> None:
         """Moves on to where the cursors of some of the records are."""
@@ -221,7 +235,7 @@ class _Plan:
     """
 
     def __init__(self, named: Named) -> None:
-        self._named = named
+        self._named, self._types = named, 0
 
     def fields(
         self, writer: Schema, fields: Sequence[EventField], outer: Sequence[str]
@@ -250,6 +264,9 @@ class _Plan:
 
     def defined(self, writer: Schema, outer: Sequence[str]) -> tuple[Schema, Sequence[str]]:
         """Returns the definition of a type, and the names of those around its parts."""
+        self._types += 1
+        if self._types > MAX_TYPES:
+            raise NotInColumnsError
         if isinstance(writer, str) and writer in self._named:
             writer = self._named[writer]
         name = writer.get("name") if isinstance(writer, dict) else None
@@ -324,7 +341,7 @@ class _Plan:
             skips = [self._skip(part["type"], outer) for part in writer["fields"]]
             return lambda cursors: [skip(cursors) for skip in skips]
         if base == "fixed":
-            size = writer["size"]
+            size = _fixed_size(writer)
             return lambda cursors: cursors.skip(size)
         if base in ("array", "map"):
             skips = [self._skip(writer["items" if base == "array" else "values"], outer)]
@@ -380,6 +397,9 @@ def _steps(cursors: _Cursors, parts: Sequence[_Skip]) -> Iterator[tuple[_Int64s,
             rows = rows[left[rows] > 0]
         if not len(rows):
             return
+        cursors.steps.left -= 1
+        if cursors.steps.left < 0:
+            break
         items = cursors.of_rows(rows)
         yield rows, [part(items) for part in parts]
         cursors.follow(rows, items)
@@ -463,8 +483,15 @@ def _binary(_writer: Schema, _field: EventField) -> _Read:
     return lambda cursors: cursors.binary(cursors.lengths())
 
 
-def _fixed(writer: Schema, _field: EventField) -> _Read:
+def _fixed_size(writer: Schema) -> int:
     size = writer["size"]
+    if not isinstance(size, int) or not 0 <= size <= MAX_BLOCK_BYTES:
+        raise NotInColumnsError
+    return size
+
+
+def _fixed(writer: Schema, _field: EventField) -> _Read:
+    size = _fixed_size(writer)
     return lambda cursors: cursors.binary(size)
 
 
@@ -503,7 +530,7 @@ def _decimals(writer: Schema, field: EventField) -> _Read:
     if not isinstance(factor, int) or factor > _MAX_LONG:
         raise NotInColumnsError
     limit = min(10**digits - 1, _MAX_LONG) // factor
-    size = writer["size"] if base == "fixed" else None
+    size = _fixed_size(writer) if base == "fixed" else None
 
     def read(cursors: _Cursors) -> pa.Array:
         numbers = cursors.longs() if base in ("int", "long") else _big_endian(cursors, size)
@@ -558,6 +585,8 @@ def _within(unit: int, integer: type, kind: pa.DataType) -> _Read:
 
 
 def _symbols(writer: Schema, field: EventField) -> _Read:
+    if not writer["symbols"]:
+        raise NotInColumnsError
     symbols = pa.array(writer["symbols"], pa.string())
     is_value = np.array(
         [not field.values or symbol in field.values for symbol in writer["symbols"]]
