@@ -11,7 +11,7 @@ SEED := $(or $(SEED),$(shell date +%s))
 FORM ?= long
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --no-loadscope-reorder --max-worker-restart=0 --slowest=30
 
-.PHONY: help env lint docs test drills demo demo-errors demo-sinks demo-sites demo-telemetry bench bench-writer bench-ingest bench-formats bench-sinks bench-sites bench-live-edge bench-batch-end bench-worker-send bench-peers bench-flow bench-queries lock clean
+.PHONY: help env lint docs test drills demo demo-errors demo-sinks demo-sites demo-telemetry bench bench-writer bench-ingest bench-formats bench-sinks bench-iceberg-faults bench-sites bench-live-edge bench-batch-end bench-worker-send bench-peers bench-flow bench-queries lock clean
 
 help:
 	@echo "make demo    real Kafka, Spark, PostgreSQL and a lake, a week of real ads joined and counted, and the proof"
@@ -26,6 +26,7 @@ help:
 	@echo "make docs    these pages and the API reference as a site, in build/site"
 	@echo "make bench   speed against plain Spark, and against services on Node, FastAPI and Go"
 	@echo "make bench-sinks  speed of Kafka to Kafka, PostgreSQL, OpenSearch, Iceberg and BigQuery, beside plain Spark and Kafka Connect"
+	@echo "make bench-iceberg-faults  rows that Kafka Connect's Iceberg sink and headrace lose and double under the same faults, in two hours"
 	@echo "make bench-sites  speed of a mirror, beside MirrorMaker 2, of a merger, a dispatcher and profiles, and a cut link, in an hour"
 	@echo "make bench-formats  speed of JSON, nested JSON and Avro, in memory and from Kafka to a lake"
 	@echo "make bench-flow  speed of joins, de-duplication, statistics and the ledger, beside others (FLOW=\"join dedup\": parts)"
@@ -105,6 +106,9 @@ bench-formats: env
 
 bench-sinks: env
 	cd $(ROOT) && $(BIN)/python -m bench.sinks
+
+bench-iceberg-faults: env
+	cd $(ROOT) && $(BIN)/python -m bench.iceberg_faults
 
 bench-sites: env
 	cd $(ROOT) && $(BIN)/python -m bench.mirror
