@@ -32,7 +32,16 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "redis": ("redis",),
     "s3": ("obstore",),
     "stats": ("datasketches", "psycopg"),
-    "spark": ("deltalake", "hdfs_native", "pandas", "polars", "pyarrow", "pyspark", "rocksdict"),
+    "spark": (
+        "deltalake",
+        "hdfs_native",
+        "numpy",
+        "pandas",
+        "polars",
+        "pyarrow",
+        "pyspark",
+        "rocksdict",
+    ),
 }
 """The modules that each extra installs."""
 
