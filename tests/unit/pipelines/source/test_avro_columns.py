@@ -243,7 +243,7 @@ def basket(items):
     ("value", "is_together"),
     [
         (written(BASKET, basket(0)), True),
-        (written(BASKET, basket(MAX_ITEMS - 1)), True),
+        (written(BASKET, basket(MAX_ITEMS)), True),
         (written(BASKET, basket(MAX_ITEMS + 1)), False),
         (BLOCKS + b"\x02" + ENTRY + b"\x00", True),
         (BLOCKS + b"\x04" + ENTRY + ENTRY + b"\x00", False),
@@ -384,3 +384,15 @@ def test_a_block_of_long_lists_is_read_in_few_steps():
     )
     assert columns.read(values)[1].all()
     assert together(values, Node, schema) == singly(values, Node, schema)
+
+
+class Real:
+    id: str
+    x: float
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_signalling_nan_is_no_warning():
+    schema = named("Real", ID, {"name": "x", "type": "float"})
+    values = [written(schema, {"id": "a", "x": 1.5}), HEAD + b"\x02a" + b"\x01\x00\x80\x7f"]
+    assert together(values, Real, schema) == singly(values, Real, schema)

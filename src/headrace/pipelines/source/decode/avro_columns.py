@@ -390,7 +390,7 @@ def _steps(cursors: _Cursors, parts: Sequence[_Skip]) -> Iterator[tuple[_Int64s,
     """
     left = np.zeros(len(cursors.at), np.int64)
     rows = np.arange(len(left))
-    for _ in range(MAX_ITEMS):
+    for number in range(MAX_ITEMS + 1):
         ended = rows[left[rows] == 0]
         if len(ended):
             left[ended] = _counts(cursors, ended)
@@ -398,7 +398,7 @@ def _steps(cursors: _Cursors, parts: Sequence[_Skip]) -> Iterator[tuple[_Int64s,
         if not len(rows):
             return
         cursors.steps.left -= 1
-        if cursors.steps.left < 0:
+        if number == MAX_ITEMS or cursors.steps.left < 0:
             break
         items = cursors.of_rows(rows)
         yield rows, [part(items) for part in parts]
@@ -505,7 +505,8 @@ def _doubles(writer: Schema, _field: EventField) -> _Read:
     def read(cursors: _Cursors) -> pa.Array:
         words = cursors.words()
         cursors.skip(size)
-        numbers = words.astype(f"<u{size}").view(kind).astype(np.float64)
+        with np.errstate(invalid="ignore"):  # of a NaN that signals
+            numbers = words.astype(f"<u{size}").view(kind).astype(np.float64)
         cursors.refuse(~np.isfinite(numbers))
         return pa.array(numbers)
 
