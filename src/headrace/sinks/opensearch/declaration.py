@@ -249,7 +249,7 @@ class OpenSearch(Sink, Provisionable, Reprocessable):
         if self.mode is WriteMode.UPSERT:
             return None
         message = "OpenSearch.mode append leaves documents that exist as they are"
-        return Fault(message, "mode=WriteMode.UPSERT with key and newest_by, into another index")
+        return Fault(message, "another pipeline, which writes to another index")
 
     def open_to_reprocess(
         self,
