@@ -22,6 +22,11 @@ def is_a(value: object, kind: type | UnionType) -> bool:
     return isinstance(value, kind)
 
 
+def are_texts(value: object) -> bool:
+    """Whether a user's value is a list or tuple of texts."""
+    return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+
+
 def at_least(value: object, attribute: str, minimum: int) -> Iterator[Fault]:
     """Yields a fault unless the attribute is a whole number of at least ``minimum``."""
     number = getattr(value, attribute)

@@ -10,7 +10,7 @@ from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.model import FieldType
-from headrace.model.fault import Fault, is_a
+from headrace.model.fault import Fault, are_texts, is_a
 from headrace.sinks.api import (
     BatchPace,
     DeclaredRows,
@@ -104,8 +104,7 @@ class BigQuery(Sink, Provisionable):
             yield Fault(f"BigQuery.table is {self.table!r}", remedy)
         if self.partition_by is not None and self.partition_by not in _UNITS:
             yield Fault(f"BigQuery.partition_by is {self.partition_by!r}", '"day", "hour", "month"')
-        names = self.cluster_by if is_a(self.cluster_by, tuple | list) else (None,)
-        if len(names) > _MAX_CLUSTERING or not all(is_a(name, str) for name in names):
+        if not are_texts(self.cluster_by) or len(self.cluster_by) > _MAX_CLUSTERING:
             yield Fault(f"BigQuery.cluster_by is {self.cluster_by!r}", 'cluster_by=["country"]')
         elif rows.columns is not None:
             yield from self._layout_faults(rows.columns, rows.event_time)
@@ -119,7 +118,8 @@ class BigQuery(Sink, Provisionable):
             units = f"{self.partition_by!r} here and by {other.partition_by!r}"
             message = f"table {self.table!r} is partitioned by {units}"
             yield Fault(message, "one partition_by in every pipeline of the table")
-        if list(self.cluster_by) != list(other.cluster_by):
+        are_columns = are_texts(self.cluster_by) and are_texts(other.cluster_by)
+        if are_columns and list(self.cluster_by) != list(other.cluster_by):
             columns = f"{list(self.cluster_by)} here and by {list(other.cluster_by)}"
             message = f"table {self.table!r} is clustered by {columns}"
             yield Fault(message, "one cluster_by in every pipeline of the table")

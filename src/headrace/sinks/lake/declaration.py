@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.model import EventSchema, FieldType, Metadata
-from headrace.model.fault import Fault, at_least, is_a
+from headrace.model.fault import Fault, are_texts, at_least, is_a
 from headrace.model.name import NAME, NAME_WORDS
 from headrace.model.partition_value import RESCUED_COLUMN
 from headrace.sinks.api import (
@@ -186,7 +186,7 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
         """Yields everything wrong with the declaration."""
         yield from self._value_faults()
         yield from self._format_faults()
-        if not _are_texts(self.partition_by):
+        if not are_texts(self.partition_by):
             yield Fault("Lake.partition_by must be a list of column names")
             return
         for name, count in Counter(self.partition_by).items():
@@ -264,21 +264,20 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
 
     def faults_beside(self, other: Sink) -> Iterator[Fault]:
         """Yields a fault unless both partition their table alike, and in one format."""
-        if isinstance(other, Lake) and self.format != other.format:
+        if not isinstance(other, Lake):
+            return
+        if self.format != other.format:
             message = f"table {self.target!r} is declared as {self.format} and as {other.format}"
             yield Fault(message, "one format in every pipeline of the table")
-        if isinstance(other, Lake) and list(self.partition_by) != list(other.partition_by):
+        are_columns = are_texts(self.partition_by) and are_texts(other.partition_by)
+        if are_columns and list(self.partition_by) != list(other.partition_by):
             columns = f"{list(self.partition_by)} here and by {list(other.partition_by)}"
             yield Fault(f"table {self.target!r} is partitioned by {columns}")
-        if isinstance(other, Lake) and self.unique != other.unique:
+        if self.unique != other.unique:
             message = (
                 f"table {self.target!r} is declared with {self.unique} and with {other.unique}"
             )
             yield Fault(message, "declare the same Lake.unique in every pipeline of the table")
-
-
-def _are_texts(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
 
 
 def _known(columns: Mapping[str, FieldType]) -> str:

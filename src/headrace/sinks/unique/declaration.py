@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from headrace.model import FieldType
-from headrace.model.fault import Fault, duration
+from headrace.model.fault import Fault, are_texts, duration
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,13 @@ class Unique:
         """
         if self.within is not None:
             yield from duration(self, "within", timedelta(milliseconds=1))
-        if not _are_texts(self.by) or not self.by:
+        if not are_texts(self.by) or not self.by:
             yield Fault(f"Unique.by is {self.by!r}", 'by=["event_id"]')
             return
-        if not _are_texts(self.ignore):
+        if not are_texts(self.ignore):
             yield Fault(f"Unique.ignore is {self.ignore!r}", 'ignore=["received_at"]')
             return
         for name in (*self.by, *self.ignore) if columns is not None else ():
             if name not in (columns or {}):
                 known = f"columns: {', '.join(columns or {})}"
                 yield Fault(f"{sink}.unique: {name!r} is not a column", known)
-
-
-def _are_texts(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)

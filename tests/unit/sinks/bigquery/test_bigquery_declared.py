@@ -84,6 +84,24 @@ def test_two_pipelines_declare_one_layout_of_their_table():
     assert fault.message == "table 't' is clustered by ['id'] here and by []"
 
 
+@pytest.mark.parametrize("value", [7, None, [7]])
+def test_what_is_no_list_of_columns_raises_nowhere_else(value):
+    """It is a fault by itself, and is not compared with another pipeline's."""
+    for sink, other in (
+        (BigQuery("t", cluster_by=value), BigQuery("t", cluster_by=["id"])),
+        (Lake("t", partition_by=value), Lake("t", partition_by=["id"])),
+    ):
+        assert list(sink.faults(DeclaredRows(COLUMNS, "at")))
+        assert list(sink.faults_beside(other)) == []
+        assert list(other.faults_beside(sink)) == []
+
+
+@pytest.mark.parametrize("value", [7, ["day"]])
+def test_what_is_no_unit_of_partitions_is_compared_all_the_same(value):
+    [fault] = BigQuery("t", partition_by=value).faults_beside(BigQuery("t"))
+    assert fault.message == f"table 't' is partitioned by {value!r} here and by 'day'"
+
+
 class Click:
     id: int
 
