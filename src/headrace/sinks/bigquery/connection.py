@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -36,6 +36,7 @@ _NOT_FOUND, _CONFLICT, _PRECONDITION_FAILED = 404, 409, 412
 # Rights may be given while the pipeline waits, and take minutes to be known everywhere.
 _PASSING = frozenset({401, 403, 408, 429})
 _SERVER_FAULT = 500
+_TABLE_KIND = "bigquery#table"
 
 T = TypeVar("T")
 
@@ -81,7 +82,8 @@ class Tables:
 
     Raises:
         ExtraMissingError: if the extra ``bigquery`` is not installed.
-        SinkUnavailableError: by each method, if the server does not answer, or refuses access.
+        SinkUnavailableError: by each method, if the server does not answer, or refuses access, or
+            what answers is not BigQuery, but a proxy.
         SinkError: by each method, if it refuses the request.
     """
 
@@ -97,8 +99,7 @@ class Tables:
 
     def get(self, address: TableAddress) -> dict[str, Any] | None:
         """Returns the table; None: there is none."""
-        response = self._answer("GET", address.path)
-        return None if response.status_code == _NOT_FOUND else _json(response)
+        return self._answer("GET", address.path, otherwise=_NOT_FOUND)
 
     def insert(self, address: TableAddress, body: Mapping[str, Any]) -> dict[str, Any] | None:
         """Makes the table, and returns it; None: there is one already.
@@ -112,15 +113,15 @@ class Tables:
             "datasetId": address.dataset,
             "tableId": address.table,
         }
-        response = self._answer("POST", parent, {**body, "tableReference": reference})
-        return None if response.status_code == _CONFLICT else _json(response)
+        body = {**body, "tableReference": reference}
+        return self._answer("POST", parent, body, otherwise=_CONFLICT)
 
     def patch(
         self, address: TableAddress, body: Mapping[str, Any], etag: str
     ) -> dict[str, Any] | None:
         """Changes parts of the table, and returns it; None: it is no longer that of ``etag``."""
-        response = self._answer("PATCH", address.path, body, {"If-Match": etag})
-        return None if response.status_code == _PRECONDITION_FAILED else _json(response)
+        headers = {"If-Match": etag}
+        return self._answer("PATCH", address.path, body, headers, otherwise=_PRECONDITION_FAILED)
 
     def close(self) -> None:
         """Closes its connections."""
@@ -132,8 +133,10 @@ class Tables:
         path: str,
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Response:
-        """Returns an answer that no waiting would change."""
+        *,
+        otherwise: int,
+    ) -> dict[str, Any] | None:
+        """Returns the table of an answer; None: it is an error with the status ``otherwise``."""
         from google.auth.exceptions import GoogleAuthError
         from requests import RequestException
 
@@ -145,8 +148,12 @@ class Tables:
             raise SinkUnavailableError(NAME, str(error)) from error
         if response.status_code in _PASSING or response.status_code >= _SERVER_FAULT:
             raise SinkUnavailableError(NAME, _message(response))
-        self.now_ms = int(parsedate_to_datetime(response.headers["Date"]).timestamp() * 1000)
-        return response
+        table, self.now_ms = _table_of(response)
+        if response.status_code == otherwise:
+            return None
+        if not response.ok:
+            raise SinkError(NAME, _message(response))
+        return table
 
 
 class Streams:
@@ -223,7 +230,24 @@ def translated_errors(*passing: type[GoogleAPICallError]) -> Iterator[None]:
     except GoogleAPICallError as error:
         is_passing = error.code in _PASSING or (error.code or _SERVER_FAULT) >= _SERVER_FAULT
         is_passing |= isinstance(error, (Aborted, Cancelled, *passing))
+        is_passing |= lacks_columns(error.details)
         raise (SinkUnavailableError if is_passing else SinkError)(NAME, error.message) from error
+
+
+def lacks_columns(details: Iterable[Any]) -> bool:
+    """Whether the Storage Write API does not know columns or members that were just added.
+
+    Args:
+        details: of an error. The API knows them some minutes after the table has them.
+    """
+    from google.cloud.bigquery_storage_v1.types import StorageError
+    from google.protobuf.any_pb2 import Any as AnyMessage
+
+    for detail in details:
+        error = StorageError.pb(StorageError())
+        if isinstance(detail, AnyMessage) and detail.Unpack(error):
+            return bool(error.code == StorageError.StorageErrorCode.SCHEMA_MISMATCH_EXTRA_FIELDS)
+    return False
 
 
 def retry_for(call: Callable[[], T], wait_seconds: float) -> T:
@@ -249,11 +273,26 @@ def _credentials(endpoint: str) -> Any:
         raise SinkUnavailableError(NAME, str(error)) from error
 
 
-def _json(response: Response) -> dict[str, Any]:
-    if not response.ok:
-        raise SinkError(NAME, _message(response))
-    body: dict[str, Any] = response.json()
-    return body
+def _table_of(response: Response) -> tuple[dict[str, Any], int]:
+    """Returns the table, or the error, that BigQuery answers, and its time in milliseconds.
+
+    Raises:
+        SinkUnavailableError: if it is the answer of a proxy, which says nothing about the table.
+    """
+    try:
+        body: dict[str, Any] = response.json()
+        is_own = (
+            body["kind"] == _TABLE_KIND
+            if response.ok
+            else body["error"]["code"] == response.status_code
+        )
+        now_ms = int(parsedate_to_datetime(response.headers["Date"]).timestamp() * 1000)
+    except (ValueError, KeyError, TypeError):
+        is_own = False
+    if not is_own:
+        reason = f"{_message(response)} {response.text[:200]!r}: this is no answer of BigQuery"
+        raise SinkUnavailableError(NAME, reason)
+    return body, now_ms
 
 
 def _message(response: Response) -> str:

@@ -17,6 +17,7 @@ from headrace.sinks.bigquery.connection import (
     NAME,
     Streams,
     TableAddress,
+    lacks_columns,
     retry_for,
     translated_errors,
 )
@@ -291,7 +292,7 @@ def _rejected(answer: Any) -> dict[int, str]:
         return {}
     if answer.row_errors:
         return {error.index: error.message for error in answer.row_errors}
-    is_passing = code in _PASSING_CODES or _lacks_columns(answer.error)
+    is_passing = code in _PASSING_CODES or lacks_columns(answer.error.details)
     raise (SinkUnavailableError if is_passing else SinkError)(NAME, answer.error.message)
 
 
@@ -310,14 +311,3 @@ def _cut(part: _Part) -> Iterator[_Part]:
         yield from (
             _cut(cut) if len(cut.places) > 1 and cut.rows.nbytes > 2 * _REQUEST_BYTES else (cut,)
         )
-
-
-def _lacks_columns(status: Any) -> bool:
-    """Whether the Storage Write API does not know columns that were added minutes ago."""
-    from google.cloud.bigquery_storage_v1.types import StorageError
-
-    for detail in status.details:
-        error = StorageError.pb(StorageError())
-        if detail.Unpack(error):
-            return bool(error.code == StorageError.StorageErrorCode.SCHEMA_MISMATCH_EXTRA_FIELDS)
-    return False

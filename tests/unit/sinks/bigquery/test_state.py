@@ -37,12 +37,13 @@ class Rest(ThreadingHTTPServer):
     def __init__(self, now):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.now, self.tables, self.etag, self.refuses_changes = now, {}, 0, False
-        self.lost_answers = 0
+        self.lost_answers, self.ignores_changes = 0, False
+        self.answers_of_proxy = {}
         self.address = TableAddress("p", "d", "t", f"http://127.0.0.1:{self.server_port}")
 
     def put(self, path, resource):
         self.etag += 1
-        self.tables[path] = resource | {"etag": str(self.etag)}
+        self.tables[path] = resource | {"kind": "bigquery#table", "etag": str(self.etag)}
         return self.tables[path]
 
     def states(self, streams):
@@ -81,6 +82,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.headers["If-Match"] != there["etag"]:
             self._answer(None, 412)
         else:
+            body = {} if self.server.ignores_changes else body
             self._answer_change(self.server.put(self._path, there | body))
 
     @property
@@ -98,14 +100,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(resource, status)
 
     def _answer(self, resource, status=404):
-        body = json.dumps(resource or {}).encode()
-        self.send_response(status if resource is None else 200)
+        status = status if resource is None else 200
+        body = json.dumps(resource or {"error": {"code": status, "message": "no"}}).encode()
+        status, body, date = self.server.answers_of_proxy.get(self._path, (status, body, None))
+        self.send_response_only(status)
+        self.send_header("Date", format_datetime(self.server.now, True) if date is None else date)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-
-    def date_time_string(self, timestamp=None):
-        return format_datetime(self.server.now, usegmt=True)
 
     def log_message(self, *_):
         pass
@@ -115,7 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
 def rest(request):
     """Years before and after the clock of this machine."""
     server = Rest(datetime(request.param, 5, 1, 12, tzinfo=UTC))
-    thread = Thread(target=server.serve_forever)
+    thread = Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield server
     server.shutdown()
@@ -196,6 +198,46 @@ def test_void_is_not_believed_of_streams_that_are_committed(rest):
     prepare(rest, committed)
     rest.say("void")
     assert rest.states(committed).settled_state().state.versions == {"app": 1}
+
+
+PAGE = b"<html>proxy</html>"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (404, PAGE, None),
+        (404, b"{}", None),
+        (404, b'{"error": "no route"}', None),
+        (404, b'{"error": {"code": 7, "message": "no route"}}', None),
+        (404, b"[]", None),
+        (409, PAGE, None),
+        (412, PAGE, None),
+        (400, PAGE, None),
+        (200, PAGE, None),
+        (200, b"", None),
+        (200, b"null", None),
+        (200, b'{"status": "please log in"}', None),
+        (200, b'{"kind": "bigquery#table", "etag": "1"}', "soon"),
+        (200, b'{"kind": "bigquery#table", "etag": "1"}', ""),
+    ],
+)
+def test_what_a_proxy_answers_is_no_word_on_tables(rest, answer):
+    """It is waited for BigQuery, and its table and positions stand."""
+    driver = opened(rest)
+    driver.commit([], Transaction({"app": 1}, {}), 0)
+    state = state_address(rest.address, "p")
+    for address in (rest.address, state):
+        rest.answers_of_proxy = {address.path: answer}
+        with pytest.raises(SinkUnavailableError, match="this is no answer of BigQuery"):
+            rest.states(Gone()).settled_state()
+    tables = Tables(rest.address)
+    rest.answers_of_proxy = dict.fromkeys((state.path, state.path.rpartition("/")[0]), answer)
+    for change in (lambda: tables.insert(state, {}), lambda: tables.patch(state, {}, "0")):
+        with pytest.raises(SinkUnavailableError, match="this is no answer of BigQuery"):
+            change()
+    rest.answers_of_proxy = {}
+    assert rest.states(Gone()).settled_state().state.versions == {"app": 1}
 
 
 def test_a_table_that_is_made_again_under_a_driver_gets_no_batch(rest):

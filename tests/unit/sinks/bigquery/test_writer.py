@@ -12,8 +12,11 @@ from google.cloud.bigquery_storage_v1.types import (
     AppendRowsResponse,
     FinalizeWriteStreamRequest,
     FinalizeWriteStreamResponse,
+    StorageError,
     WriteStream,
 )
+from google.rpc.status_pb2 import Status
+from grpc_status.rpc_status import to_status
 
 from headrace.sinks.bigquery.columns import TableColumn
 from headrace.sinks.bigquery.connection import TableAddress
@@ -21,13 +24,15 @@ from headrace.sinks.bigquery.conversion import RowForm
 from headrace.sinks.bigquery.writer import StreamWriter
 
 PATH = "projects/p/datasets/d/tables/zdarzeń"
+ENDS_THE_CALL = "ends the call"
 QUOTA = "Exceeds quota of append throughput bytes, retry later"
 
 
 class WriteApi:
     """One stream; ``plans`` are codes and messages, of the next appends.
 
-    A code of gRPC ends the call; a number is one in an answer.
+    A code of gRPC ends the call; a number or a ``Status`` is one in an answer, unless the message
+    is that it ends the call, too.
     """
 
     def __init__(self, *plans):
@@ -64,11 +69,22 @@ class WriteApi:
             code, message = self.plans.popleft() if self.plans else (0, "")
             if isinstance(code, grpc.StatusCode):
                 context.abort(code, message)
-            if not code:
+            error = code if isinstance(code, Status) else Status(code=code, message=message)
+            if message == ENDS_THE_CALL:
+                context.abort_with_status(to_status(error))
+            if not error.code:
                 parsed = AppendRowsRequest.deserialize(request)
                 self.rows += len(_texts(parsed.arrow_rows.rows.serialized_record_batch))
-            answer = AppendRowsResponse(error={"code": code, "message": message})
+            answer = AppendRowsResponse(error=error)
             yield AppendRowsResponse.serialize(answer)
+
+
+def _unknown_columns():
+    """The error of rows with a column that the table has, and its streams do not know yet."""
+    code = StorageError.StorageErrorCode.SCHEMA_MISMATCH_EXTRA_FIELDS
+    status = Status(code=3, message="Input schema has more fields than BigQuery schema")
+    status.details.add().Pack(StorageError.pb(StorageError(code=code)))
+    return status
 
 
 SCHEMA = pa.schema([("name", pa.string())])
@@ -135,6 +151,8 @@ def written(*texts, plans=(), server=None):
         (9, "the connection was idle"),
         (1, "cancelled"),
         (8, QUOTA),
+        (_unknown_columns(), ""),
+        (_unknown_columns(), ENDS_THE_CALL),
     ],
 )
 def test_an_append_that_may_be_taken_later_is_sent_again(plan):
