@@ -420,6 +420,18 @@ def test_a_table_that_differs_is_refused(target, fields, more, reason):
             ask(target.context, schema())
 
 
+def test_a_member_that_the_server_does_not_add_is_refused(target):
+    """The stand-in adds columns, and answers a change of members without making it."""
+    item = pa.struct([("sku", pa.string())])
+    wide = pa.struct([*item, ("weight", pa.float64())])
+    target.open(schema().append(pa.field("items", pa.list_(item))))
+    wider = schema().append(pa.field("items", pa.list_(wide)))
+    assert target.sink.changes(target.context, wider) == ["gets column 'items.weight', FLOAT"]
+    for make in (target.sink.apply, target.sink.open):
+        with pytest.raises(TableMismatchError, match=r"gets column 'items\.weight', FLOAT"):
+            make(target.context, wider)
+
+
 class Inner:
     note: str
     size: int | None

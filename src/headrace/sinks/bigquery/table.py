@@ -78,14 +78,14 @@ class TargetTable:
 
         Raises:
             SinkUnavailableError: if BigQuery does not answer for 20 seconds.
+            TableMismatchError: also if it says that it adds columns, and does not.
         """
         wait_seconds = connection.COMMIT_WAIT_SECONDS
         existing = retry_for(lambda: self._tables.get(self._spec.address), wait_seconds)
         changes = self._differences(existing)
         if existing is None:
             existing = retry_for(self._inserted, wait_seconds)
-            self._differences(existing)  # another start may have made it at the same time
-        elif changes:
+        if self._differences(existing):  # also where another start has made it meanwhile
             existing = retry_for(self._extended, wait_seconds)
         return self._opened(existing), changes
 
@@ -111,6 +111,11 @@ class TargetTable:
         )
         if changed is None:
             raise SinkUnavailableError(NAME, f"table {self._label} was changed meanwhile")
+        lacking = self._differences(changed)
+        if lacking:
+            columns = "; ".join(lacking)
+            reason = f"{NAME} took this change and did not make it: {columns}. Make it by hand"
+            raise TableMismatchError(self._label, reason)
         return changed
 
     def _existing(self) -> dict[str, Any]:

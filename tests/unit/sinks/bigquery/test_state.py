@@ -27,6 +27,7 @@ from headrace.sinks.bigquery.state import (
     StateStore,
     state_address,
 )
+from headrace.sinks.bigquery.table import TableSpec, TargetTable
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
@@ -282,3 +283,64 @@ def test_members_of_structs_have_names_of_columns(rest):
         kind = pa.list_(pa.struct([("a", pa.int64()), (member, pa.int64())]))
         with pytest.raises(TableMismatchError, match=member):
             BigQuery("t").changes(context, pa.schema([("s", kind)]))
+
+
+SMALL = pa.struct([("sku", pa.string())])
+WIDE = pa.struct([("sku", pa.string()), ("weight", pa.float64())])
+
+
+def ordered(item):
+    """Items as a struct, in a list, and in a list of a member."""
+    return pa.schema(
+        [
+            ("item", item),
+            ("items", pa.list_(item)),
+            ("box", pa.struct([("items", pa.list_(item))])),
+        ]
+    )
+
+
+def takes_rows(target):
+    """Whether a task appends a row with each member."""
+    item = {"sku": "a", "weight": 1.5}
+    row = {"item": item, "items": [item], "box": {"items": [item]}}
+    rows = pa.Table.from_pylist([row], ordered(WIDE))
+    is_rejected = any(fault.rows.any() for fault in target.form.rejected(rows))
+    return not is_rejected and target.form.converted(rows).to_pylist() == [row]
+
+
+def spec(rest, schema):
+    return TableSpec(rest.address, schema, {}, None, None, ())
+
+
+def test_a_field_that_a_class_in_a_list_gains_becomes_a_member(rest):
+    tables = Tables(rest.address)
+    TargetTable(tables, spec(rest, ordered(SMALL))).make()
+    wide = TargetTable(tables, spec(rest, ordered(WIDE)))
+    members = ("item.weight", "items.weight", "box.items.weight")
+    added = [f"gets column {path!r}, FLOAT" for path in members]
+    assert wide.changes() == added
+    target, changes = wide.make()
+    assert (changes, wide.changes()) == (added, [])
+    assert takes_rows(target)
+
+
+def test_a_member_that_is_not_added_although_the_change_is_taken_is_refused(rest):
+    """As by stand-ins that add columns alone: each batch would fail in the tasks."""
+    tables = Tables(rest.address)
+    TargetTable(tables, spec(rest, ordered(SMALL))).make()
+    rest.ignores_changes = True
+    with pytest.raises(TableMismatchError, match=r"did not make it: gets column 'item\.weight'"):
+        TargetTable(tables, spec(rest, ordered(WIDE))).make()
+
+
+def test_a_table_that_another_start_makes_at_the_same_time_gets_the_columns_it_lacks(rest):
+    class Late(Tables):
+        """Another start, of an older class, makes the table before this one does."""
+
+        def insert(self, address, body):
+            TargetTable(Tables(rest.address), spec(rest, ordered(SMALL))).make()
+            return super().insert(address, body)
+
+    target, _ = TargetTable(Late(rest.address), spec(rest, ordered(WIDE))).make()
+    assert takes_rows(target)
