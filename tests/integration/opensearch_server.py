@@ -40,6 +40,7 @@ _MODULES = {
 _YAML = """\
 discovery.type: single-node
 cluster.routing.allocation.disk.threshold_enabled: false
+path.repo: {folder}
 transport.port: {transport}
 {more}
 """
@@ -54,7 +55,7 @@ SCARCE = (
 
 
 class OpenSearchServer(ServerProcess):
-    """One node with a heap of 512 MB; a folder has the same port for ever.
+    """One node with a heap of 512 MB; a folder has the same port for ever, and its snapshots.
 
     Args:
         folder: for its settings and data; a server that is started again has its data.
@@ -110,7 +111,8 @@ class OpenSearchServer(ServerProcess):
     def _command(self) -> list[str]:
         config = self.folder / "config" / "opensearch.yml"
         config.parent.mkdir(parents=True, exist_ok=True)
-        config.write_text(_YAML.format(transport=self._transport, more="\n".join(self._settings)))
+        more = "\n".join(self._settings)
+        config.write_text(_YAML.format(folder=self.folder, transport=self._transport, more=more))
         jvm = Jvm(_bundled_java(), self.folder, tuple(_jars(self._version)))
         arguments = {
             "-basePath": self.folder,

@@ -451,7 +451,7 @@ def test_an_index_that_is_another_one_than_before_is_refused_until_a_reset(opens
     driver.commit(write(driver, table([row(1)]))[1], batch(0), 0)
     opensearch.call("DELETE", index)
     pieces = write(driver, table([row(2)]))[1]
-    with pytest.raises(SinkError, match="deleted, recreated or replaced while rows were written"):
+    with pytest.raises(SinkError, match="recreated, restored or replaced while rows were written"):
         driver.commit(pieces, batch(1), 0)
     again = sink.open(context, schema())
     pieces = write(again, table([row(2)]))[1]
@@ -459,6 +459,39 @@ def test_an_index_that_is_another_one_than_before_is_refused_until_a_reset(opens
         again.commit(pieces, batch(1), 0)
     assert again.commit(pieces, replace(batch(1), begins_elsewhere=True), 0).is_new
     assert again.commit([], batch(2), 0).is_new
+
+
+@pytest.mark.parametrize(
+    "server", ["opensearch", pytest.param("opensearch_2", marks=pytest.mark.drill)]
+)
+def test_an_index_that_was_restored_while_closed_is_refused_and_a_reopened_one_is_not(
+    request, server, index
+):
+    server = request.getfixturevalue(server)
+    sink, context = OpenSearch(index, unique=BY_ID), context_of(server)
+    snapshot = f"_snapshot/{index}/first"
+    driver = sink.open(context, schema())
+    driver.commit(write(driver, table([row(1)]))[1], batch(0), 0)
+    repository = {"type": "fs", "settings": {"location": f"snapshots-{index}"}}
+    server.call("PUT", f"_snapshot/{index}", repository)
+    server.call("PUT", f"{snapshot}?wait_for_completion=true", {"indices": index})
+    server.call("POST", f"{index}/_close")
+    server.call("POST", f"{index}/_open")
+    assert driver.commit(write(driver, table([row(2)]))[1], batch(1), 0).is_new
+    # The second time, the index has been restored before.
+    for number in (2, 4):
+        server.call("POST", f"{index}/_close")
+        restored = f"{snapshot}/_restore?wait_for_completion=true"
+        server.call("POST", restored, {"indices": index, "include_global_state": False})
+        assert server.documents(index).keys() == {"1"}
+        with pytest.raises(SinkError, match="restored or replaced while rows were written"):
+            driver.commit([], batch(number), 0)
+        driver = sink.open(context, schema())
+        with pytest.raises(TableMismatchError, match="rows of earlier batches may be gone"):
+            driver.commit([], batch(number), 0)
+        assert driver.commit([], replace(batch(number), begins_elsewhere=True), 0).is_new
+        assert driver.commit([], batch(number + 1), 0).is_new
+    server.call("DELETE", f"_snapshot/{index}")
 
 
 def test_another_node_is_asked_where_one_does_not_answer(opensearch, index):

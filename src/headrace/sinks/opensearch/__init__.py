@@ -45,8 +45,9 @@ Delivery:
   Whether it was written is known by reading it where the answer is lost: the document names its
   writer. Rows of the driver that failed stay: they are the same documents.
 - Of a single index, a batch is refused (TABLE_MISMATCH) where the index is not the one that the
-  batches before went into, by its UUID: it was deleted, restored or replaced. A reset of the
-  pipeline to its topic accepts the index as it is.
+  batches before went into: it was deleted or replaced, by its UUID, or restored, by that of its
+  history. A reset of the pipeline to its topic accepts the index as it is. Of indices by time and
+  of data streams nothing is compared.
 
 Values:
 - A document is kept as it is sent, and its values come back equal: 64-bit integers, decimals (as

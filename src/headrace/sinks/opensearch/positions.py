@@ -17,7 +17,7 @@ from headrace.sinks.opensearch.client import EXISTS, NAME, Client, ClusterNodes
 from headrace.sinks.opensearch.mapping import KEPT, missing_fields, unfit_fields
 
 INDEX = "headrace-positions"
-_FIELDS = {"versions": KEPT, "writer": KEPT, "index_uuid": KEPT}
+_FIELDS = {"versions": KEPT, "writer": KEPT, "index_uuids": KEPT}
 _NEW_INDEX = {
     "settings": {"index": {"hidden": True, "number_of_shards": 1, "auto_expand_replicas": "0-1"}},
     "mappings": {"dynamic": "strict", "properties": _FIELDS},
@@ -35,14 +35,15 @@ class RecordedPositions:
         versions: by application id, the number recorded.
         condition: query by which it is written only if it is still so.
         writer: who has written it; None: there is no document.
-        index_uuid: of the index that has the rows; None: it is not known.
+        index_uuids: of the index that has the rows, as :meth:`OpenSearchPositions.uuids_of_index`
+            returns them; None: they are not known.
         has_index: whether the index of the documents of all pipelines exists.
     """
 
     versions: Mapping[str, int] = field(default_factory=dict)
     condition: str = "op_type=create"
     writer: str | None = None
-    index_uuid: str | None = None
+    index_uuids: str | None = None
     has_index: bool = True
 
 
@@ -82,8 +83,8 @@ class OpenSearchPositions:
         document = answer.json()
         condition = f"if_primary_term={document['_primary_term']}&if_seq_no={document['_seq_no']}"
         source = document["_source"]
-        writer, index_uuid = source.get("writer"), source.get("index_uuid")
-        return RecordedPositions(source["versions"], condition, writer, index_uuid)
+        writer, index_uuids = source.get("writer"), source.get("index_uuids")
+        return RecordedPositions(source["versions"], condition, writer, index_uuids)
 
     def create_index(self) -> None:
         """Creates the index, unless it exists.
@@ -105,35 +106,37 @@ class OpenSearchPositions:
             body = msgspec.json.encode({"properties": missing})
             self._client.ask("PUT", f"{INDEX}/_mapping", body).check()
 
-    def uuid_of_index(self) -> str | None:
-        """Returns what the index with the rows has, and another index of its name has not.
+    def uuids_of_index(self) -> str | None:
+        """Returns the UUID of the index with the rows and, where it was restored, its history's.
 
-        None: there is none, or the cluster does not say.
+        An index that is restored from a snapshot while it is closed keeps its UUID. Each restore,
+        and nothing else, gives it another history. None: there is no index, or the cluster does not
+        say.
         """
         answer = self._client.ask("GET", f"{quote(self._index, safe='')}/_settings")
         if answer.status == _NOT_FOUND:
             return None
-        settings = answer.json().get(self._index, {}).get("settings", {})
-        known: str | None = settings.get("index", {}).get("uuid")
-        return known
+        settings = answer.json().get(self._index, {}).get("settings", {}).get("index", {})
+        uuids = [settings.get("uuid"), settings.get("history", {}).get("uuid")]
+        return " ".join(filter(None, uuids)) or None
 
-    def record(self, transaction: Transaction, index_uuid: str | None = None) -> bool:
+    def record(self, transaction: Transaction, index_uuids: str | None = None) -> bool:
         """Records a batch; False: it was recorded before.
 
         Args:
             transaction: of the batch.
-            index_uuid: of the index that has its rows; None: it is not looked at.
+            index_uuids: of the index that has its rows; None: they are not looked at.
 
         Raises:
             SinkError: if something else is recorded than the transaction expects.
             SinkUnavailableError: if it is not known whether it is recorded.
-            TableMismatchError: if the batches before went into another index.
+            TableMismatchError: if the batches before went into another index, or it was restored.
         """
         writer = uuid.uuid4().hex
-        attempt = functools.partial(self._record_once, transaction, index_uuid, writer)
+        attempt = functools.partial(self._record_once, transaction, index_uuids, writer)
         return retry(attempt, SinkUnavailableError, _DELAYS_SECONDS)
 
-    def _record_once(self, transaction: Transaction, index_uuid: str | None, writer: str) -> bool:
+    def _record_once(self, transaction: Transaction, index_uuids: str | None, writer: str) -> bool:
         recorded = self.recorded()
         if recorded.writer == writer:
             return True  # The answer to the attempt before was lost.
@@ -142,9 +145,9 @@ class OpenSearchPositions:
         if not transaction.follows(recorded.versions, self.uri):
             return False
         if not transaction.begins_elsewhere:
-            self._check_index(recorded.index_uuid, index_uuid)
+            self._check_index(recorded.index_uuids, index_uuids)
         versions = {**recorded.versions, **transaction.versions}
-        document = {"versions": versions, "writer": writer, "index_uuid": index_uuid}
+        document = {"versions": versions, "writer": writer, "index_uuids": index_uuids}
         body = msgspec.json.encode(document)
         answer = self._client.ask("PUT", f"{self._path}?{recorded.condition}", body)
         if answer.status == _CONFLICT:
@@ -155,8 +158,8 @@ class OpenSearchPositions:
     def _check_index(self, recorded: str | None, present: str | None) -> None:
         if None not in (recorded, present) and recorded != present:
             reason = (
-                "the index was deleted, recreated or replaced since the pipeline wrote to it: "
-                "rows of earlier batches may be gone. Read the topic again with `headrace "
+                "the index was deleted, recreated, restored or replaced since the pipeline wrote "
+                "to it: rows of earlier batches may be gone. Read the topic again with `headrace "
                 "checkpoint reset PIPELINE --to earliest`: documents that exist stay as they are"
             )
             raise TableMismatchError(self._index, reason)

@@ -57,7 +57,7 @@ class OpenSearchDriver(SinkDriver):
     def __init__(self, positions: OpenSearchPositions, writers: DocumentWriters) -> None:
         self.positions: OpenSearchPositions = positions
         # An index of some time may be deleted when that is long ago.
-        self._index_uuid = positions.uuid_of_index() if writers.spec.has_one_index else None
+        self._index_uuids = positions.uuids_of_index() if writers.spec.has_one_index else None
         self.writers: DocumentWriters = writers
         self._conflicts = REPEATED if writers.spec.newest_by is None else OLDER
 
@@ -70,9 +70,9 @@ class OpenSearchDriver(SinkDriver):
         """Records the positions.
 
         Raises:
-            SinkError: if another driver has recorded others, or the index was recreated while tasks
-                wrote.
-            TableMismatchError: if the batches before went into another index.
+            SinkError: if another driver has recorded others, or the index was recreated or restored
+                while tasks wrote.
+            TableMismatchError: if the batches before went into another index, or it was restored.
             SinkUnavailableError: if it is not known whether they are recorded.
         """
         written = [_WRITTEN.decode(piece) for piece in pieces]
@@ -80,10 +80,10 @@ class OpenSearchDriver(SinkDriver):
             self._conflicts: sum(piece.conflicts for piece in written),
             RESENT: sum(piece.resent for piece in written),
         }
-        if self._index_uuid is not None and self.positions.uuid_of_index() != self._index_uuid:
-            reason = "it was deleted, recreated or replaced while rows were written"
+        if self._index_uuids is not None and self.positions.uuids_of_index() != self._index_uuids:
+            reason = "it was deleted, recreated, restored or replaced while rows were written"
             raise SinkError(f"{NAME}, index {self.writers.spec.index}", reason)
-        is_new = self.positions.record(transaction, self._index_uuid)
+        is_new = self.positions.record(transaction, self._index_uuids)
         return CommitResult(is_new, sum(piece.rows for piece in written), figures)
 
     def discard(self, pieces: Sequence[str]) -> None:

@@ -63,7 +63,7 @@ def test_an_index_with_fields_that_the_server_has_guessed_is_refused():
 def test_an_index_gets_the_fields_that_it_lacks():
     with positions_of(mapped({"versions": KEPT})) as (positions, sent):
         positions.create_index()
-    missing = {"properties": {"writer": KEPT, "index_uuid": KEPT}}
+    missing = {"properties": {"writer": KEPT, "index_uuids": KEPT}}
     assert sent == [("/headrace-positions/_mapping", missing)]
 
 
