@@ -588,6 +588,26 @@ def test_a_server_guesses_no_fields_where_index_and_template_are_deleted(
     assert opensearch.documents(f"{index}*").keys() == {"1"}
 
 
+@pytest.mark.parametrize(("theirs", "pattern"), [(None, ""), ("hour", "-0*.*.*.*")])
+def test_a_server_guesses_no_fields_where_the_template_is_that_of_another_index_by(
+    opensearch, index, theirs, pattern
+):
+    sink = OpenSearch(index, unique=BY_ID, index_by="day")
+    driver = opened(opensearch, sink, schema())
+    opened(opensearch, OpenSearch(index, unique=BY_ID, index_by=theirs), schema())
+    reason = (
+        f"index {index}-2019.11.24'): index template headrace-{index} is for {index}{pattern}: "
+        "another pipeline with another index_by"
+    )
+    with pytest.raises(SinkError, match=re.escape(reason)):
+        write(driver, table([row(1)]))
+    assert opensearch.documents(f"{index}*") == {}
+    assert write(opened(opensearch, sink, schema()), table([row(1)]))[0] == []
+    # An index that exists has its fields, whatever the template is.
+    opened(opensearch, OpenSearch(index, unique=BY_ID, index_by=theirs), schema())
+    assert write(driver, table([row(2)]))[0] == []
+
+
 def test_an_old_index_that_is_read_only_hinders_no_start(opensearch, index):
     sink = OpenSearch(index, unique=BY_ID, index_by="day")
     write(opened(opensearch, sink, schema()), table([row(1)]))

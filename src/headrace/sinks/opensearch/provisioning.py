@@ -1,14 +1,15 @@
 """The index template and the indices of a sink: what differs from the rows, and making it fit.
 
-The template is ``headrace-NAME``. One that exists gets the patterns, and the fields that it
-lacks; those of other pipelines that write to the index, and what an operator has added (shards,
-replicas, aliases, component templates), stay.
+The template is ``headrace-NAME``. One that exists gets the patterns in place of its own, and the
+fields that it lacks; those of other pipelines that write to the index, and what an operator has
+added (shards, replicas, aliases, component templates), stay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import quote
 
@@ -158,12 +159,10 @@ class Target:
 
     def _template_changes(self, client: Client) -> Iterator[Change]:
         name, path = _template_name(self.index), _template_path(self.index)
-        answer = client.ask("GET", path)
-        if answer.status == _NOT_FOUND:
+        existing = _existing_template(client, self.index)
+        if existing is None:
             yield Change(f"gets index template {name}", path, self._template({}))
             return
-        [known] = answer.json()["index_templates"]
-        existing = known["index_template"]
         if (template := self._template(existing)) == existing:
             return
         missing = missing_fields(self.properties, _fields(existing))
@@ -210,13 +209,33 @@ def check_template(client: Client, index: str, names: Iterable[str]) -> None:
         names: of the indices, or of the data stream.
 
     Raises:
-        SinkError: if an index and the template are deleted: the server would guess the fields.
+        SinkError: if an index does not exist, and the template does not either or has patterns of
+            other names: the server would guess the fields.
     """
     for name in names:
-        needed = (quote(name, safe=""), _template_path(index))
-        if all(client.ask("HEAD", path).status == _NOT_FOUND for path in needed):
+        if client.ask("HEAD", quote(name, safe="")).status != _NOT_FOUND:
+            continue
+        template = _existing_template(client, index)
+        if template is None:
             reason = f"index template {_template_name(index)} was deleted; the next start puts it"
             raise SinkError(f"{NAME}, index {name}", reason)
+        patterns = template["index_patterns"]
+        if not any(fnmatchcase(name, pattern) for pattern in patterns):
+            reason = (
+                f"index template {_template_name(index)} is for {patterns[0]}: another pipeline "
+                f"with another index_by writes to {index!r}. Let one of the two write to another "
+                "name, or stop the old copy; the next start puts the patterns of its pipeline"
+            )
+            raise SinkError(f"{NAME}, index {name}", reason)
+
+
+def _existing_template(client: Client, index: str) -> dict[str, Any] | None:
+    answer = client.ask("GET", _template_path(index))
+    if answer.status == _NOT_FOUND:
+        return None
+    [known] = answer.json()["index_templates"]
+    template: dict[str, Any] = known["index_template"]
+    return template
 
 
 def _mappings_of(client: Client, names: str) -> dict[str, dict[str, Any]]:
