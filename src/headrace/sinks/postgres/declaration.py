@@ -214,7 +214,7 @@ class Postgres(Sink, Recountable, Reprocessable):
             yield Fault(f"table {self.table!r} is written by Postgres here and by {writer}")
             return
         if (self.mode, self.key) != (other.mode, other.key):
-            modes = f"{self.mode.value} here and by {other.mode.value}"
+            modes = f"{self.mode} here and by {other.mode}"
             yield Fault(f"table {self.table!r} is written by {modes}")
         elif self.newest_by != other.newest_by:
             names = f"newest_by {self.newest_by!r} here and by {other.newest_by!r}"

@@ -99,3 +99,8 @@ def test_a_table_without_a_schema_is_that_of_the_schema_public(name, resolved):
 def test_an_upsert_without_newest_by_keeps_the_row_that_is_read_last(mode):
     assert Postgres("t", mode, ("id",)).keeps_last_read is (mode is WriteMode.UPSERT)
     assert not Postgres("t", mode, ("id",), newest_by="at").keeps_last_read
+
+
+def test_a_mode_of_another_type_is_compared_as_it_is():
+    (fault,) = Postgres("t").faults_beside(Postgres("t", mode=7))
+    assert fault.message == "table 't' is written by append here and by 7"
