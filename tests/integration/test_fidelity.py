@@ -140,8 +140,8 @@ class Site:
         self._producer = connected_producer(self.client)
 
     def name(self) -> str:
-        """Returns the name of a table or store that nobody has yet."""
-        return f"t{next(self._numbers)}"
+        """Returns the name of a table or store that nobody has yet, and that begins no other."""
+        return f"t{next(self._numbers):06}"
 
     def send(self, sending: Sending) -> tuple[Topic, OffsetRange]:
         """Appends the records to the topic of their format."""
