@@ -1,4 +1,4 @@
-"""Calls that are repeated after errors that may pass: what each sink does when a server is busy.
+"""Retries of calls after transient errors, such as those of a busy server.
 
 The libraries for it bring policies, hooks and asyncio into each Python worker, for one loop.
 """
@@ -19,13 +19,13 @@ def retry(
     delays: Iterable[float],
     max_seconds: float = math.inf,
 ) -> _Result:
-    """Returns what ``call`` returns, which is called again after transient errors.
+    """Returns the result of ``call``, which is called again after transient errors.
 
     Args:
-        call: what an earlier call did must not hinder a later one.
-        transient: classes of the errors; others are raised at once.
-        delays: before each call but the first, in seconds. The error that none follows is raised.
-        max_seconds: after the first call began, no other one begins later.
+        call: must be idempotent.
+        transient: classes of the errors that are retried; others are raised at once.
+        delays: seconds to wait before each retry. The error of the last retry is raised.
+        max_seconds: no call starts later than this after the first one.
     """
     deadline = time.monotonic() + max_seconds
     for delay in delays:
@@ -38,9 +38,9 @@ def retry(
     return call()
 
 
-def back_off(first: float, longest: float) -> Iterator[float]:
-    """Yields delays without end, each twice the one before it, up to the longest."""
-    delay = first
+def exponential_backoff(first_seconds: float, max_seconds: float) -> Iterator[float]:
+    """Yields delays in seconds without end: the first, then twice the last, up to the maximum."""
+    delay = first_seconds
     while True:
         yield delay
-        delay = min(2 * delay, longest)
+        delay = min(2 * delay, max_seconds)

@@ -2,7 +2,7 @@ from itertools import islice
 
 import pytest
 
-from headrace.runtime.retrying import back_off, retry
+from headrace.runtime.retrying import exponential_backoff, retry
 
 
 class Calls:
@@ -40,9 +40,9 @@ def test_other_errors_are_raised_at_once():
 def test_no_call_begins_after_the_time():
     calls = Calls(OSError("first"))
     with pytest.raises(OSError, match="first"):
-        retry(calls, OSError, back_off(60, 60), max_seconds=20)
+        retry(calls, OSError, exponential_backoff(60, 60), max_seconds=20)
     assert calls.count == 1
 
 
 def test_delays_are_doubled_up_to_the_longest():
-    assert list(islice(back_off(1, 6), 5)) == [1, 2, 4, 6, 6]
+    assert list(islice(exponential_backoff(1, 6), 5)) == [1, 2, 4, 6, 6]

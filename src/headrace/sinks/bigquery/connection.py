@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from headrace.errors import SinkError, SinkUnavailableError
 from headrace.runtime.extras import require_extra
-from headrace.runtime.retrying import back_off, retry
+from headrace.runtime.retrying import exponential_backoff, retry
 
 if TYPE_CHECKING:
     from google.api_core.exceptions import GoogleAPICallError
@@ -256,7 +256,7 @@ def retry_for(call: Callable[[], T], wait_seconds: float) -> T:
     Raises:
         SinkUnavailableError: if it does not for so long.
     """
-    return retry(call, SinkUnavailableError, back_off(*_DELAYS_SECONDS), wait_seconds)
+    return retry(call, SinkUnavailableError, exponential_backoff(*_DELAYS_SECONDS), wait_seconds)
 
 
 def _credentials(endpoint: str) -> Any:
