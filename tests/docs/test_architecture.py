@@ -42,5 +42,5 @@ def _defines(text: str, name: str) -> bool:
 def test_the_layers_are_those_that_are_enforced(page: str, root: Path) -> None:
     contract = (root / "pyproject.toml").read_text(encoding="utf-8").partition("layers = [")[2]
     enforced = re.findall(r"[a-z_]+", contract.partition("]")[0])
-    picture = page.partition("```\n")[2].partition("```")[0]
-    assert not [layer for layer in enforced if not re.search(rf"\b{layer}\b", picture)]
+    table = page.partition("\n| layer |")[2].partition("\n\n")[0]
+    assert not [layer for layer in enforced if not re.search(rf"\b{layer}\b", table)]
