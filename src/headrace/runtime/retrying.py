@@ -6,6 +6,7 @@ The libraries for it bring policies, hooks and asyncio into each Python worker, 
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -38,9 +39,20 @@ def retry(
     return call()
 
 
-def exponential_backoff(first_seconds: float, max_seconds: float) -> Iterator[float]:
-    """Yields delays in seconds without end: the first, then twice the last, up to the maximum."""
+def exponential_backoff(
+    first_seconds: float, max_seconds: float, rand: Callable[[], float] = random.random
+) -> Iterator[float]:
+    """Yields delays in seconds without end: the first, then twice the last, up to the maximum.
+
+    Each is shortened by up to a half, at random, so that clients that failed at the same moment
+    do not retry at the same moment.
+
+    Args:
+        first_seconds: of the first delay, before it is shortened.
+        max_seconds: of the longest one.
+        rand: returns a random number from 0 to 1; 0: the delay is not shortened.
+    """
     delay = first_seconds
     while True:
-        yield delay
+        yield delay * (1 - rand() / 2)
         delay = min(2 * delay, max_seconds)

@@ -45,4 +45,10 @@ def test_no_call_begins_after_the_time():
 
 
 def test_delays_are_doubled_up_to_the_longest():
-    assert list(islice(exponential_backoff(1, 6), 5)) == [1, 2, 4, 6, 6]
+    delays = exponential_backoff(1, 6, rand=lambda: 0.0)
+    assert list(islice(delays, 5)) == [1, 2, 4, 6, 6]
+
+
+def test_each_delay_is_shortened_at_random_and_the_next_is_twice_the_whole_one():
+    delays = exponential_backoff(1, 6, rand=iter([0.5, 1.0, 0.0, 0.25, 0.0]).__next__)
+    assert list(islice(delays, 5)) == [0.75, 1, 4, 5.25, 6]
