@@ -144,7 +144,7 @@ def _leaves(
         [fault] = possible
         yield array, str(fault), places
     elif types.is_struct(kind):
-        for index, member in enumerate(_members(kind, field)):
+        for index, member in enumerate(members_of(kind, field)):
             yield from _leaves(pc.struct_field(array, [index]), member, places, faults)
     else:
         offsets = array.offsets.to_numpy()
@@ -168,7 +168,7 @@ def leaf_types(
     if not types.is_nested(kind):
         yield kind, field
     elif types.is_struct(kind):
-        for inner, member in zip(kind, _members(kind, field), strict=True):
+        for inner, member in zip(kind, members_of(kind, field), strict=True):
             yield from leaf_types(inner.type, member)
     else:
         if types.is_map(kind):
@@ -188,7 +188,7 @@ def _possible_fault(kind: pa.DataType, field: EventField | None) -> str | None:
     return BEYOND_CALENDAR if types.is_date32(kind) or types.is_timestamp(kind) else None
 
 
-def _members(kind: pa.DataType, field: EventField | None) -> list[EventField | None]:
+def members_of(kind: pa.DataType, field: EventField | None) -> list[EventField | None]:
     """Returns the field of each member of a struct."""
     known = {member.name: member for member in field.fields} if field else {}
     return [known.get(member.name) for member in kind]

@@ -12,7 +12,7 @@ bool                      BOOL
 timestamp with a zone     TIMESTAMP    before year 1, after year 9999
 timestamp without one     DATETIME     the same
 date                      DATE         the same
-decimal                   NUMERIC      none: up to 29 digits before the point and 9 behind it;
+decimal                   NUMERIC      none: up to 29 digits before the point and 9 after it;
                           BIGNUMERIC   others
 binary                    BYTES
 struct                    STRUCT       those of its members
@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.model import EventField, FieldType
 from headrace.sinks.arrow_types import is_bytes, is_list, is_text
+from headrace.sinks.json_values import members_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,8 +67,8 @@ class TableColumn:
         type: as BigQuery's REST interface names it: ``INTEGER``, ``RECORD``.
         mode: ``NULLABLE``, ``REQUIRED`` or ``REPEATED``.
         fields: of a struct.
-        scale: digits behind the point, of a decimal that the table or the rows limit; None: as
-            many as the type has.
+        scale: decimal places of a decimal that the table or the rows limit; None: those of the
+            type.
     """
 
     name: str
@@ -100,6 +101,11 @@ class TableColumn:
         return f"ARRAY<{self.type}>" if self.mode == REPEATED else self.type
 
 
+def by_name(columns: Iterable[TableColumn]) -> dict[str, TableColumn]:
+    """Returns columns, or members of a struct, by lower-case name, as BigQuery compares names."""
+    return {column.name.lower(): column for column in columns}
+
+
 def naming_faults(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yields what is wrong with names of columns, or of a struct's members, and what to do."""
     known: dict[str, str] = {}
@@ -130,14 +136,11 @@ def column_for(name: str, kind: pa.DataType, field: EventField | None) -> TableC
         item = column_for(name, kind.value_type, field and field.element)
         return item and replace(item, mode=REPEATED)
     if types.is_struct(kind):
-        members = {member.name: member for member in field.fields} if field else {}
-        fields = [column_for(m.name, m.type, members.get(m.name)) for m in kind]
+        members = zip(kind, members_of(kind, field), strict=True)
+        fields = [column_for(member.name, member.type, inner) for member, inner in members]
         known = tuple(column for column in fields if column is not None)
-        return (
-            TableColumn(name, "RECORD", NULLABLE, known)
-            if known and len(known) == len(fields)
-            else None
-        )
+        is_whole = known and len(known) == len(fields)
+        return TableColumn(name, "RECORD", NULLABLE, known) if is_whole else None
     if types.is_decimal(kind):
         fits = kind.scale <= _NUMERIC_SCALE and (
             kind.precision - kind.scale <= _NUMERIC_WHOLE_DIGITS
@@ -184,12 +187,20 @@ def difference(existing: TableColumn, declared: TableColumn) -> str | None:
     if existing.type != declared.type and not is_wider:
         return f"is {existing.sql}, and the rows have {declared.sql}"
     if existing.scale is not None and (declared.scale or 0) > existing.scale:
-        return f"has {existing.scale} digits behind the point, and the rows have {declared.scale}"
-    known = {field.name.lower(): field for field in existing.fields}
+        return f"has scale {existing.scale}, and the rows have {declared.scale}"
+    known = by_name(existing.fields)
     for field in declared.fields:
-        inner = field.name.lower() in known and difference(known[field.name.lower()], field)
-        if inner:
+        if (member := known.get(field.name.lower())) and (inner := difference(member, field)):
             return f"has a member {field.name!r} that {inner}"
-    needed = known.keys() - {field.name.lower() for field in declared.fields}
-    lacking = [name for name in sorted(needed) if known[name].mode == REQUIRED]
+    lacking = missing_required(existing.fields, declared.fields)
     return f"has a REQUIRED member {lacking[0]!r}, and the rows lack it" if lacking else None
+
+
+def missing_required(existing: Iterable[TableColumn], declared: Iterable[TableColumn]) -> list[str]:
+    """Returns the names of columns, or members, that must have values and are not declared."""
+    rows = by_name(declared)
+    return [
+        column.name
+        for name, column in by_name(existing).items()
+        if column.mode == REQUIRED and name not in rows
+    ]

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.model import EventField
-from headrace.sinks.bigquery.columns import NULLABLE, REPEATED, TableColumn
+from headrace.sinks.bigquery.columns import NULLABLE, REPEATED, TableColumn, by_name
 from headrace.sinks.bigquery.rejections import RowsRejected, item_counts, rejections
-from headrace.sinks.json_values import nested_json
+from headrace.sinks.json_values import members_of, nested_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,15 +67,14 @@ def _converted_struct(array: Any, column: TableColumn, field: EventField | None)
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    known = {inner.name.lower(): inner for inner in column.fields}
-    members = {member.name: member for member in field.fields} if field else {}
-    names = [known[member.name.lower()].name for member in array.type]
+    known = by_name(column.fields)
+    columns = [known[member.name.lower()] for member in array.type]
+    members = zip(columns, members_of(array.type, field), strict=True)
     arrays = [
-        _converted(
-            pc.struct_field(array, [index]), known[member.name.lower()], members.get(member.name)
-        )
-        for index, member in enumerate(array.type)
+        _converted(pc.struct_field(array, [index]), inner, member)
+        for index, (inner, member) in enumerate(members)
     ]
+    names = [inner.name for inner in columns]
     return pa.StructArray.from_arrays(arrays, names, mask=array.is_null())
 
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.model import EventField
-from headrace.sinks.bigquery.columns import NULLABLE, REPEATED, REQUIRED, TableColumn
+from headrace.sinks.bigquery.columns import NULLABLE, REPEATED, REQUIRED, TableColumn, by_name
 from headrace.sinks.json_values import (
     BEYOND_CALENDAR,
     beyond_calendar,
     mask_at,
     mask_of,
+    members_of,
     unwritable,
 )
 
@@ -88,14 +89,11 @@ def _of_values(
 
     kind = array.type
     if types.is_struct(kind):
-        known = {inner.name.lower(): inner for inner in column.fields}
-        members = {member.name: member for member in field.fields} if field else {}
-        for index, member in enumerate(kind):
-            values, inner = pc.struct_field(array, [index]), known[member.name.lower()]
-            path = f"{place}.{member.name}"
+        known, is_there = by_name(column.fields), mask_of(array.is_valid())
+        for index, member in enumerate(members_of(kind, field)):
+            name, values = kind.field(index).name, pc.struct_field(array, [index])
             # A member that is REQUIRED says nothing where there is no struct.
-            for rejected in rejections(values, inner, members.get(member.name), path):
-                is_there = mask_of(array.is_valid())
+            for rejected in rejections(values, known[name.lower()], member, f"{place}.{name}"):
                 yield RowsRejected(rejected.rows & is_there, rejected.reason, rejected.detail)
     elif types.is_date32(kind) or types.is_timestamp(kind):
         yield RowsRejected(beyond_calendar(array), WRONG_VALUE, f"{place} {BEYOND_CALENDAR}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +10,11 @@ from headrace.errors import SinkUnavailableError, TableMismatchError
 from headrace.model import EventField
 from headrace.sinks.bigquery import connection
 from headrace.sinks.bigquery.columns import (
-    REQUIRED,
     TableColumn,
+    by_name,
     column_for,
     difference,
+    missing_required,
     naming_faults,
 )
 from headrace.sinks.bigquery.connection import NAME, TableAddress, Tables, retry_for
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TableSpec:
-    """What a table is to be.
+    """What a table must be.
 
     Attributes:
         address: where it is.
@@ -58,7 +59,7 @@ class TargetState:
 
 
 class TargetTable:
-    """Compares a table with what it is to be.
+    """Compares a table with what it must be.
 
     Raises:
         TableMismatchError: by each method, if something would have to change that is not added.
@@ -125,7 +126,7 @@ class TargetTable:
         return existing
 
     def _opened(self, existing: Mapping[str, Any]) -> TargetState:
-        known = {column.name.lower(): column for column in _columns_of(existing)}
+        known = by_name(_columns_of(existing))
         columns = {name: known[name.lower()] for name in self._spec.schema.names}
         return TargetState(
             str(existing.get("creationTime", "")), RowForm(columns, self._spec.fields)
@@ -136,22 +137,15 @@ class TargetTable:
         if existing is None:
             return [f"is created{self._layout()}"]
         self._check_layout(existing)
-        known = {column.name.lower(): column for column in _columns_of(existing)}
+        columns = _columns_of(existing)
+        known = by_name(columns)
         for name, column in declared.items():
-            reason = name.lower() in known and difference(known[name.lower()], column)
-            if reason:
+            if (old := known.get(name.lower())) and (reason := difference(old, column)):
                 raise TableMismatchError(self._label, f"column {name!r} {reason}")
-        rows = {name.lower() for name in declared}
-        needed = [
-            c.name for c in known.values() if c.mode == REQUIRED and c.name.lower() not in rows
-        ]
-        if needed:
+        if needed := missing_required(columns, declared.values()):
             reason = f"column {needed[0]!r} is REQUIRED, and the rows do not have it"
             raise TableMismatchError(self._label, reason)
-        return [
-            f"gets column {path!r}, {sql}"
-            for path, sql in _added(known.values(), declared.values())
-        ]
+        return [f"gets column {path!r}, {sql}" for path, sql in _added(columns, declared.values())]
 
     def _columns(self) -> dict[str, TableColumn]:
         """Returns the columns of a new table, by name.
@@ -215,24 +209,24 @@ def _columns_of(existing: Mapping[str, Any]) -> list[TableColumn]:
     return [TableColumn.of(field) for field in existing.get("schema", {}).get("fields", ())]
 
 
-def _added(existing: Any, declared: Any, path: str = "") -> list[tuple[str, str]]:
-    """Returns path and type of each column and member that a table lacks."""
-    known = {column.name.lower(): column for column in existing}
-    added = []
+def _added(
+    existing: Iterable[TableColumn], declared: Iterable[TableColumn], path: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Yields path and type of each column and member that a table lacks."""
+    known = by_name(existing)
     for column in declared:
-        if column.name.lower() not in known:
-            added.append((path + column.name, column.sql))
-        elif known[column.name.lower()].type == column.type:
-            inner = known[column.name.lower()].fields
-            added += _added(inner, column.fields, f"{path}{column.name}.")
-    return added
+        old = known.get(column.name.lower())
+        if old is None:
+            yield path + column.name, column.sql
+        elif old.type == column.type:
+            yield from _added(old.fields, column.fields, f"{path}{column.name}.")
 
 
 def _with_added(
     existing: Sequence[dict[str, Any]], declared: Sequence[TableColumn]
 ) -> list[dict[str, Any]]:
     """Returns the schema of a table with what it lacks; what it has stays as it is."""
-    columns = {column.name.lower(): column for column in declared}
+    columns = by_name(declared)
     fields = []
     for field in existing:
         column = columns.pop(field["name"].lower(), None)

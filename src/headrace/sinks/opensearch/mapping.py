@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from headrace.model import EventField, FieldType
 from headrace.model.source import RECORD_COLUMNS
 from headrace.sinks.arrow_types import is_bytes, is_list, is_point_in_time, is_text
-from headrace.sinks.json_values import leaf_types
+from headrace.sinks.json_values import leaf_types, members_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,12 +100,12 @@ def _field(
             _checked_type(leaf, path)
         return dict(KEPT)
     if types.is_struct(kind):
-        of_known = {member.name: member for member in known.fields} if known else {}
-        members = {
-            member.name: _field(member, f"{path}.{member.name}", of_known.get(member.name), text)
-            for member in kind
+        members = zip(kind, members_of(kind, known), strict=True)
+        properties = {
+            member.name: _field(member, f"{path}.{member.name}", inner, text)
+            for member, inner in members
         }
-        return {"properties": members}
+        return {"properties": properties}
     name = _checked_type(kind, path)
     return {"type": "text" if path in text and name == "keyword" else name}
 
