@@ -175,7 +175,7 @@ class BigQuery(Sink, Provisionable):
             return changes
 
     def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
-        """Makes a commit that is under way, then the table as :meth:`apply` does.
+        """Completes a pending commit, then makes the table as :meth:`apply` does.
 
         Raises:
             TableMismatchError: if anything but a missing column differs, or the table was

@@ -28,7 +28,7 @@ class BigQueryDriver(SinkDriver):
         pipeline: its name.
 
     Raises:
-        TableMismatchError: if the table can't become what it is to be, or was recreated since the
+        TableMismatchError: if the table can't become what it must be, or was recreated since the
             pipeline wrote to it.
         SinkUnavailableError: if BigQuery does not answer.
         CommitUnknownError: if it can't be known whether a batch is in the table.

@@ -1,11 +1,11 @@
-"""The commit state of a pipeline, beside its table: positions, and the commit that is under way.
+"""The commit state of a pipeline, beside its table: positions, and the pending commit.
 
 It lies in the dataset of the table, in the schema of a table without rows, as descriptions of
 columns (``docs/decisions/0038-...`` says why): reading and changing it costs nothing, it is changed
 only as it was read (``If-Match``), and it outlives checkpoint and lake.
 
 A batch changes it twice: *prepared* before its streams are committed, with their names, and
-*settled* after. What finds a prepared commit makes it, too, and records that.
+*settled* after. What finds a prepared commit completes it and records that.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class CommitState(msgspec.Struct, frozen=True):
 
     Attributes:
         versions: by application id, the number recorded with the rows that are in the table.
-        prepared: the commit that is under way; None: none is.
+        prepared: the pending commit; None: there is none.
         table_creation_time: when the table was made, as BigQuery says it.
         writer: of this state; another one each time.
     """
@@ -120,7 +120,7 @@ class StateStore:
         return "" if table is None else str(table.get("creationTime", ""))
 
     def settled_state(self) -> StoredState:
-        """Returns the state without a commit under way, which is made first; read after conflicts.
+        """Returns the state after a pending commit is completed; it is read again after conflicts.
 
         Raises:
             SinkUnavailableError: if BigQuery does not answer.
@@ -236,7 +236,7 @@ class StateStore:
 
 
 class BigQueryPositions:
-    """The positions in the commit state; to read them makes a commit that is under way.
+    """The positions in the commit state; to read them completes a pending commit.
 
     Args:
         address: of the table.

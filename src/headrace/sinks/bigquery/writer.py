@@ -120,7 +120,9 @@ class StreamWriter:
             for fault in self._form.rejected(rows)
             for place in fault.rows.nonzero()[0]
         }
-        places = [place for place in range(rows.num_rows) if place not in rejected]
+        places: Sequence[int] = range(rows.num_rows)
+        if rejected:
+            places = [place for place in places if place not in rejected]
         if places:
             taken = self._form.converted(rows.take(places) if rejected else rows)
             for row in self._append(_Part(taken, places)):
