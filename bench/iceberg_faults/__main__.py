@@ -44,10 +44,10 @@ STATES = [state for system in SYSTEMS.values() for state in system.states]
 BROKER = {"group.initial.rebalance.delay.ms": "3000"}
 
 
-def outcomes(
+def measured(
     runs: Sequence[tuple[str, str, int]], count: int, console: Console
 ) -> Iterator[Outcome]:
-    """Does runs, each a (system, fault, seed)."""
+    """Does runs, and yields the outcome of each, each a (system, fault, seed)."""
     java = find_java(os.environ)
     sent = {json.loads(value)["event_id"]: value for value in events(count)}
     with ExitStack() as stack:
@@ -101,11 +101,15 @@ def _outcome(name: str, fault: str, seed: int, place: Place, sent: Mapping[str, 
     return Outcome(name, fault, seed, counted, system.notes, seconds)
 
 
-def rows(found: Sequence[Outcome]) -> list[Row]:
+def rows(outcomes: Sequence[Outcome]) -> list[Row]:
     """Returns a row for each (fault, what is counted, system), and one for the number of runs."""
     kept = []
     for fault, system in itertools.product((*FAULTS, *STATES), SYSTEMS):
-        tallies = [one.tally for one in found if (one.fault, one.system) == (fault, system)]
+        tallies = [
+            outcome.tally
+            for outcome in outcomes
+            if (outcome.fault, outcome.system) == (fault, system)
+        ]
         if tallies:
             counts = {
                 "lost": [tally.lost for tally in tallies],
@@ -134,7 +138,7 @@ def settings(count: int, seeds: Sequence[int]) -> dict[str, object]:
     }
 
 
-def _arguments(given: Sequence[str]) -> argparse.Namespace:
+def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.iceberg_faults", description=__doc__)
     parser.add_argument("--events", type=int, default=EVENTS, help=f"default {EVENTS:,}")
     parser.add_argument("--seed", type=int, default=1, help="the first one; default 1")
@@ -151,26 +155,26 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
         action="store_true",
         help=f"{QUICK_EVENTS:,} events, one seed, nothing kept: does it still run?",
     )
-    return parser.parse_args(given)
+    return parser.parse_args(arguments)
 
 
-def main(given: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Runs, shows a table, keeps the results unless it was a quick run."""
-    chosen = _arguments(given)
+    chosen = _arguments(arguments)
     count, number = (QUICK_EVENTS, 1) if chosen.quick else (chosen.events, chosen.seeds)
     seeds = range(chosen.seed, chosen.seed + number)
 
     def work(console: Console) -> int:
-        found = known(chosen.json)
-        done = {(one.system, one.fault, one.seed) for one in found}
-        runs = [one for one in _runs(chosen.systems, chosen.faults, seeds) if one not in done]
-        for outcome in outcomes(runs, count, console) if runs else ():
-            found.append(outcome)
+        outcomes = known(chosen.json)
+        done = {(outcome.system, outcome.fault, outcome.seed) for outcome in outcomes}
+        runs = [run for run in _runs(chosen.systems, chosen.faults, seeds) if run not in done]
+        for outcome in measured(runs, count, console) if runs else ():
+            outcomes.append(outcome)
             console.print(outcome)
             if chosen.json:
                 with chosen.json.open("a") as file:
                     file.write(json.dumps(asdict(outcome)) + "\n")
-        show(console, BENCHMARK, rows(found), None if chosen.quick else settings(count, seeds))
+        show(console, BENCHMARK, rows(outcomes), None if chosen.quick else settings(count, seeds))
         return 0
 
     return exit_code(work)

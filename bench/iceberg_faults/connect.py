@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import http.client
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, ClassVar
 
 from bench.driver import SystemFailedError
@@ -16,11 +16,12 @@ from bench.iceberg_faults.catalog import NAME, NAMESPACE, await_
 from bench.iceberg_faults.processes import Member
 from bench.iceberg_faults.system import System
 from bench.peers.java_program import peer_jars, write_properties
-from bench.peers.kafka_connect import plugin_folder, worker_program
+from bench.peers.kafka_connect import call, plugin_folder, worker_program
 from bench.sink_targets import jdbc_url
 from headrace.kafka.client import admin_request, client_config
 from headrace.kafka.topics import apply_changes, delete_topic, plan_topics
 from headrace.model import Topic
+from headrace.runtime.java import Java
 from headrace.runtime.ports import LOOPBACK, free_ports
 from headrace.runtime.spark_jars import spark_jar
 from headrace.settings.model import KafkaSettings
@@ -115,7 +116,7 @@ class KafkaConnect(System):
     def has_joined(self) -> bool:
         """The second worker answers, and so has a part in the group."""
         with suppress(OSError, http.client.HTTPException, ValueError):
-            return _call(self._ports[1], "GET", "/connectors", None)[0] == HTTPStatus.OK
+            return call(self._ports[1], "GET", "/connectors")[0] == HTTPStatus.OK
         return False
 
     def take_over(self, frozen: Member) -> None:
@@ -195,27 +196,15 @@ class KafkaConnect(System):
         for member, port in zip(self.members, self._ports, strict=True):
             if member in self.running():
                 with suppress(OSError, http.client.HTTPException, ValueError):
-                    return _call(port, method, path, body)
+                    return call(port, method, path, body)
         return 0, {}
 
 
-def plugins(java: Any) -> Any:
+def plugins(java: Java) -> Path:
     """Returns a worker's ``plugin.path`` with the sink."""
     jars = [*peer_jars("iceberg", java), *map(spark_jar, _HADOOP)]
     return plugin_folder("iceberg-faults", jars)
 
 
-def _driver(java: Any) -> Any:
+def _driver(java: Java) -> Path:
     return next(jar for jar in peer_jars("jdbc-sink", java) if jar.name.startswith("postgresql"))
-
-
-def _call(port: int, method: str, path: str, body: object) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=15)
-    headers = {"Content-Type": "application/json"}
-    try:
-        connection.request(method, path, json.dumps(body) if body else None, headers)
-        answer = connection.getresponse()
-        content = answer.read()
-    finally:
-        connection.close()
-    return answer.status, json.loads(content) if content else {}

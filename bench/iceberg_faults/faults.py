@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -239,12 +238,12 @@ def frozen(run: Run) -> None:
             with place.catalog.commits_held(place.name) as held:
                 backend, port = run.await_(held.waiting, "a commit")
                 victim = run.system.owner(port)
-                victim.signal(signal.SIGSTOP)
+                victim.freeze()
                 held.drop(backend)
             run.system.note("frozen")
             run.system.take_over(victim)
             run.await_take_over()
-            victim.signal(signal.SIGCONT)
+            victim.thaw()
     run.wait(FREEZE_SECONDS)
     run.system.leave()
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -14,6 +12,7 @@ from typing import ClassVar
 from bench.iceberg_faults.catalog import NAME, NAMESPACE, await_, python_uri
 from bench.iceberg_faults.processes import Member
 from bench.iceberg_faults.system import System
+from headrace.runtime.json_files import read_json
 
 CHECKPOINT = "checkpoint-deleted"
 MEMBERS = 2
@@ -106,10 +105,8 @@ class Headrace(System):
 
     def has_joined(self) -> bool:
         """Its status says that it runs, or has failed."""
-        with suppress(FileNotFoundError):
-            status = json.loads((self._home(1) / _STATUS).read_text())
-            return bool(status["state"] != "starting")
-        return False
+        state = read_json(self._home(1) / _STATUS, lambda status: status["state"])
+        return state not in {None, "starting"}
 
     def take_over(self, frozen: Member) -> None:
         """Starts the other driver, on the other machine."""

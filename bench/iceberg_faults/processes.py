@@ -38,6 +38,7 @@ class Member:
         self._command, self._folder = command, folder
         self._environ = child_environ() | dict(environ or {})
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_frozen = False
 
     @property
     def has_ended(self) -> bool:
@@ -63,23 +64,41 @@ class Member:
                 env=self._environ,
                 start_new_session=True,
             )
+        self._is_frozen = False
 
     def kill(self) -> None:
         """Ends it and all that it started, with SIGKILL."""
-        self.signal(signal.SIGKILL)
+        self._signal(signal.SIGKILL)
         if self._process is not None:
             self._process.wait()
 
     def stop(self) -> None:
-        """Asks it to end; kills what has not in time. It is not to run until it is started."""
+        """Ends it. What is frozen is killed, as is what has not ended in time.
+
+        An interruption leaves nothing that runs: who waits for a process may be stopped, too.
+        """
         if self._process is not None:
-            self._process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_STOP_SECONDS)
-            self.kill()
+            try:
+                if not self._is_frozen:
+                    self._process.terminate()
+                    self._process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                pass
+            finally:
+                self.kill()
         self._process = None
 
-    def signal(self, number: signal.Signals) -> None:
+    def freeze(self) -> None:
+        """Stops it and all that it started where they are, until :meth:`thaw`."""
+        self._signal(signal.SIGSTOP)
+        self._is_frozen = True
+
+    def thaw(self) -> None:
+        """Lets it continue."""
+        self._signal(signal.SIGCONT)
+        self._is_frozen = False
+
+    def _signal(self, number: signal.Signals) -> None:
         """Sends a signal to it and to all that it started."""
         for pid in self.pids():
             with contextlib.suppress(ProcessLookupError):

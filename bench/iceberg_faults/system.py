@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import random
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -111,9 +112,10 @@ class System(abc.ABC):
         return sum(group_offsets(client, self.group, partitions).values()) >= count
 
     def stop(self) -> None:
-        """Ends all its processes, in order."""
-        for member in self.members:
-            member.stop()
+        """Ends all its processes, in order; also where one of them can't be waited for."""
+        with ExitStack() as stack:
+            for member in self.members:
+                stack.callback(member.stop)
 
     def note(self, what: str) -> None:
         """Counts what happened."""
@@ -121,7 +123,7 @@ class System(abc.ABC):
 
     def running(self) -> list[Member]:
         """Returns the processes that run."""
-        return [one for one in self.members if one.is_started and not one.has_ended]
+        return [member for member in self.members if member.is_started and not member.has_ended]
 
     def owner(self, port: int) -> Member:
         """Returns the process that has a connection to the catalog from a port.

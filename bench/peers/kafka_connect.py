@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -156,10 +157,11 @@ class Worker:
         config: Mapping[str, str] | None = None,
     ) -> None:
         home.mkdir(parents=True)
-        self._port = free_ports(1)[0]
+        port = free_ports(1)[0]
+        self._call = partial(call, port)
         own = {
             "bootstrap.servers": setup.bootstrap,
-            "listeners": f"http://{LOOPBACK}:{self._port}",
+            "listeners": f"http://{LOOPBACK}:{port}",
             "plugin.path": str(plugins),
         }
         standalone = WORKER | {"offset.storage.file.filename": str(home / "offsets")}
@@ -211,14 +213,24 @@ class Worker:
             time.sleep(LOOK_SECONDS)
         raise RuntimeError(f"Kafka Connect was not ready in {_READY_SECONDS:g} s")
 
-    def _call(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection(LOOPBACK, self._port, timeout=30)
-        headers = {"Content-Type": "application/json"}
+
+def call(port: int, method: str, path: str, body: object = None) -> tuple[int, Any]:
+    """Calls the REST interface of a worker; returns the status, and the JSON of the answer.
+
+    Raises:
+        OSError: if it does not answer within 30 s.
+        http.client.HTTPException: if it ends meanwhile.
+        ValueError: if the answer is no JSON.
+    """
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=30)
+    headers = {"Content-Type": "application/json"}
+    try:
         connection.request(method, path, json.dumps(body) if body else None, headers)
         answer = connection.getresponse()
         content = answer.read()
+    finally:
         connection.close()
-        return answer.status, json.loads(content) if content else {}
+    return answer.status, json.loads(content) if content else {}
 
 
 class Snapshots:

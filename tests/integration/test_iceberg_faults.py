@@ -1,16 +1,19 @@
 """What the comparison of Iceberg sinks under faults counts and holds up, in a real catalog."""
 
+import os
 import socket
 import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from bench.iceberg_faults.answers import LosingProxy
 from bench.iceberg_faults.catalog import NAME, NAMESPACE, Catalog, Tally, python_uri, tally
 from bench.iceberg_faults.processes import Member
+from bench.iceberg_faults.system import System
 from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy.exc import OperationalError
 from tests.waiting import wait_for
@@ -87,8 +90,50 @@ def test_a_process_is_known_by_the_port_of_its_connection(tmp_path):
                 member.start()
                 connection, (_, own_port) = server.accept()
                 with connection:
-                    owners = [one for one in members if one.has_connection(own_port, port)]
+                    owners = [member for member in members if member.has_connection(own_port, port)]
                 assert owners == [member]
         finally:
             for member in members:
                 member.kill()
+
+
+class Sleepers(System):
+    """Processes that do not end by SIGTERM; each interrupts the test when it gets one."""
+
+    join = leave = has_joined = take_over = lose = start = tend = None
+    group = "none"
+    members = ()
+
+
+def sleepers(tmp_path, count):
+    program = (
+        "import os, signal, time;"
+        f"signal.signal(signal.SIGTERM, lambda *_: os.kill({os.getpid()}, signal.SIGINT));"
+        "print('ready', flush=True); time.sleep(3600)"
+    )
+    system = Sleepers(None)
+    system.members = [
+        Member(name, [sys.executable, "-c", program], tmp_path / name, tmp_path)
+        for name in map(str, range(count))
+    ]
+    for member in system.members:
+        member.start()
+        wait_for(member.log.read_text)
+    return system
+
+
+def test_a_frozen_process_is_ended_without_a_wait(tmp_path):
+    system = sleepers(tmp_path, 1)
+    [member] = system.members
+    [pid] = member.pids()
+    member.freeze()
+    system.stop()
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_an_interruption_of_the_end_leaves_no_process(tmp_path):
+    system = sleepers(tmp_path, 2)
+    pids = [pid for member in system.members for pid in member.pids()]
+    with pytest.raises(KeyboardInterrupt):
+        system.stop()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
