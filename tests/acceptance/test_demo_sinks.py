@@ -2,58 +2,33 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from types import ModuleType
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from tests.acceptance.examples import EXAMPLES, Import, left_running
 
 from headrace.control import load_project
 from headrace.settings import load_settings
 
-ROOT = Path(__file__).resolve().parents[2]
-EXAMPLE = ROOT / "examples" / "ad_serving"
-MODULES = ("demo", "demo_sinks", "flow", "postgres", "proof", "proof_sinks", "replay")
+EXAMPLE = "ad_serving"
 DAY = date(2019, 11, 24)
 NOON = datetime(2019, 11, 24, 12, tzinfo=UTC)
-
-Import = Callable[[str], ModuleType]
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A copy of the example, so that a demo that a user looks at is left alone."""
-    ignored = shutil.ignore_patterns(".headrace", "__pycache__")
-    return shutil.copytree(EXAMPLE, tmp_path / "ad_serving", ignore=ignored)
 
 
 @pytest.fixture
 def program(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The demo, which finds the servers of the tests as it does by `make demo-sinks`."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES.parent), prepend=os.pathsep)
     return project / "demo_sinks.py"
-
-
-@pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Import]:
-    """Imports a module of the example; other examples have modules of the same names."""
-    for name in MODULES:
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.syspath_prepend(EXAMPLE)
-    yield importlib.import_module
-    for name in MODULES:
-        sys.modules.pop(name, None)
 
 
 @pytest.mark.drill
@@ -80,9 +55,9 @@ def test_interrupted_it_stops_what_it_started(demo: subprocess.Popen[str], proje
     assert left_running(project) == []
 
 
-def test_all_three_pipelines_are_fused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_three_pipelines_are_fused(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
-    pipelines = load_project(load_settings(EXAMPLE / "sinks", {})).pipelines.values()
+    pipelines = load_project(load_settings(example / "sinks", {})).pipelines.values()
     assert [pipeline.path.kind for pipeline in pipelines] == ["fused"] * 3
 
 
@@ -179,17 +154,3 @@ def week(module: Import) -> dict[date, object]:
 def document(event_id: str, score: str) -> dict[str, object]:
     values = {"event_id": event_id, "event_time": NOON.isoformat(), "propensity_score": score}
     return {"_source": values}
-
-
-def left_running(project: Path) -> list[str]:
-    """Returns processes that work in the project's folder, or name it."""
-    processes = (process for process in Path("/proc").glob("[0-9]*") if is_of(process, project))
-    return [process.name for process in processes]
-
-
-def is_of(process: Path, project: Path) -> bool:
-    try:
-        named = os.fsencode(project) in (process / "cmdline").read_bytes()
-        return named or (process / "cwd").readlink().is_relative_to(project)
-    except OSError:  # it has ended, or belongs to another user
-        return False

@@ -10,20 +10,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.acceptance.examples import EXAMPLES
 from tests.quick_java import quick_kafka
 
 from headrace.runtime.java import Java
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-IGNORED = shutil.ignore_patterns(".headrace", ".sites", "__pycache__")
+EXAMPLE = "ad_sites"
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A copy of the example and of the one whose data it takes."""
-    for name in ("ad_sites", "ad_serving"):
-        shutil.copytree(EXAMPLES / name, tmp_path / name, ignore=IGNORED)
-    return tmp_path / "ad_sites"
+def project(project: Path) -> Path:
+    """A copy of the example, beside the data of another one that it takes."""
+    data = Path("ad_serving", "data")
+    shutil.copytree(EXAMPLES / data, project.parent / data)
+    return project
 
 
 @pytest.mark.drill

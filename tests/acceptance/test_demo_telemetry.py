@@ -2,52 +2,27 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
-import shutil
 import signal
 import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import msgspec
 import pytest
+from tests.acceptance.examples import Import, left_running
 
 from headrace import QueryResult, ResultKind
 from headrace.control import load_project
 from headrace.control.standing_queries import checked_query
 from headrace.settings import load_settings
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "telemetry"
-MODULES = ("dashboards", "demo", "flow", "proof", "traffic")
+EXAMPLE = "telemetry"
 BEGIN = datetime(2026, 5, 1, tzinfo=UTC)
 GROUPS = "4,208 groups of 546 windows"
-
-Import = Callable[[str], ModuleType]
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A copy of the example, so that a demo that a user looks at is left alone."""
-    ignored = shutil.ignore_patterns(".headrace", "__pycache__")
-    return shutil.copytree(EXAMPLE, tmp_path / "telemetry", ignore=ignored)
-
-
-@pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Import]:
-    """Imports a module of the example; other examples have modules of the same names."""
-    for name in MODULES:
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.syspath_prepend(EXAMPLE)
-    yield importlib.import_module
-    for name in MODULES:
-        sys.modules.pop(name, None)
 
 
 @pytest.mark.drill
@@ -61,7 +36,7 @@ def test_it_ends_with_0_when_each_result_is_that_of_duckdb(
     assert "200 queries of 14 shapes" in output
     assert re.search(r"final, app=shop, events \d+, accounts \d+, p95_ms", output)
     assert "Looked up by account.id = 'a000'" in output
-    assert _left_running(project) == []
+    assert left_running(project) == []
 
 
 @pytest.mark.drill
@@ -78,12 +53,12 @@ def test_interrupted_it_stops_what_it_started(
     demo.send_signal(signal_)
     rest, _ = demo.communicate()
     assert demo.returncode == 130, output + rest
-    assert _left_running(project) == []
+    assert left_running(project) == []
 
 
-def test_every_query_is_valid_and_has_an_id_of_its_own(module: Import) -> None:
+def test_every_query_is_valid_and_has_an_id_of_its_own(module: Import, example: Path) -> None:
     queries = module("dashboards").dashboards()
-    project = load_project(load_settings(EXAMPLE, {}))
+    project = load_project(load_settings(example, {}))
     for query in queries:
         checked = checked_query(project, query.text)
         assert checked.query.topic == query.topic
@@ -185,19 +160,3 @@ def test_of_few_values_a_percentile_is_exact_and_of_many_it_has_a_bound(
     assert all(count < 200 and least == greatest for count, _, (least, greatest) in few)
     many = Answered(module, tmp_path, "pages-by-app").expected.values()
     assert all(count > 200 and least < greatest for count, _, (least, greatest) in many)
-
-
-def _left_running(project: Path) -> list[str]:
-    """Returns servers that still run, and processes that work in the project's folder."""
-    command = [str(Path(sys.executable).with_name("headrace")), "status", "--json"]
-    status = subprocess.run(command, cwd=project, stdout=subprocess.PIPE, check=True).stdout
-    servers = [server["name"] for server in json.loads(status)["servers"] if server["running"]]
-    processes = (process for process in Path("/proc").glob("[0-9]*") if _is_in(process, project))
-    return servers + [process.name for process in processes]
-
-
-def _is_in(process: Path, folder: Path) -> bool:
-    try:
-        return (process / "cwd").readlink().is_relative_to(folder)
-    except OSError:  # it has ended, or belongs to another user
-        return False

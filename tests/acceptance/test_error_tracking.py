@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.acceptance.examples import Import, left_running
 
 from headrace.runtime.ports import free_ports
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "error_tracking"
+EXAMPLE = "error_tracking"
 PORT = "port = 8317"
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A copy on a port of its own, so that a demo that somebody looks at is left alone."""
-    ignored = shutil.ignore_patterns(".headrace", "__pycache__")
-    folder = shutil.copytree(EXAMPLE, tmp_path / "error_tracking", ignore=ignored)
-    settings = folder / "headrace.toml"
+def project(project: Path) -> Path:
+    """A copy of the example, on a port of its own."""
+    settings = project / "headrace.toml"
     text = settings.read_text()
     assert PORT in text
     settings.write_text(text.replace(PORT, f"port = {free_ports(1)[0]}"))
-    return folder
+    return project
 
 
 @pytest.mark.drill
 def test_it_ends_with_0_when_every_sum_is_right(demo: subprocess.Popen[str], project: Path) -> None:
-    told, _ = demo.communicate()
-    assert demo.returncode == 0, told
+    output, _ = demo.communicate()
+    assert demo.returncode == 0, output
     for line in (
         "an invalid event in a batch: unknown-value: field 'level'",
         "429, Retry-After",
@@ -39,14 +35,10 @@ def test_it_ends_with_0_when_every_sum_is_right(demo: subprocess.Popen[str], pro
         "0 loaded, 1200 done before, dead letters: none",
         "All sums are right.",
     ):
-        assert line in told
-    command = [str(Path(sys.executable).with_name("headrace")), "status", "--json"]
-    status = subprocess.run(command, cwd=project, stdout=subprocess.PIPE, check=True).stdout
-    assert [one["name"] for one in json.loads(status)["servers"] if one["running"]] == []
+        assert line in output
+    assert left_running(project) == []
 
 
-def test_what_is_there_twice_or_not_at_all_is_no_right_sum() -> None:
-    code = "import proof; one = proof.Sum('', [1, 1, 2], [1, 2, 3]); print(one.missing, one.extra)"
-    command = [sys.executable, "-c", code]
-    told = subprocess.run(command, cwd=EXAMPLE, stdout=subprocess.PIPE, check=True, text=True)
-    assert told.stdout == "1 1\n"
+def test_what_is_there_twice_or_not_at_all_is_no_right_sum(module: Import) -> None:
+    total = module("proof").Sum("", [1, 1, 2], [1, 2, 3])
+    assert (total.missing, total.extra) == (1, 1)
