@@ -1,0 +1,194 @@
+"""One status of each kind of service, every field with a value of its own.
+
+The golden files hold how they look in JSON, on the disk and in metrics. What builds a status is
+only here: a class that moves or is built otherwise changes this module and no golden file.
+"""
+
+from __future__ import annotations
+
+from headrace.control.query_instance_status import QueryInstanceStatus
+from headrace.dispatcher.status import DispatcherStatus, RouteState, RouteStatus
+from headrace.merger.status import MergerStatus
+from headrace.mirror.status import MirrorStatus
+from headrace.pipelines.progress import PipelineProgress, PipelineState
+from headrace.queries.matched_events.status import EmitterStatus
+from headrace.transfer.status import TransferState
+from headrace.workers.monitoring.progress import PartitionProgress, WorkerProgress
+from headrace.workers.states import InstanceState
+
+NOW_MS = 1_800_000_000_000
+_INSTANCE = "host-1"
+
+PIPELINE = PipelineProgress(
+    "clicks",
+    state=PipelineState.RUNNING,
+    reason="the broker does not respond",
+    batch_id=41,
+    batches=7,
+    rows_in=1_001,
+    rows_out=1_002,
+    late_rows=3,
+    late_side_rows=4,
+    late_dead_letters=5,
+    duplicate_rows=6,
+    behind_watermark_rows=7,
+    dropped_by_watermark_rows=8,
+    dead_letters=9,
+    tombstones=10,
+    replays_skipped=11,
+    records_per_second=12.5,
+    batch_seconds=0.25,
+    backlog_records=13,
+    backlog_seconds=1.75,
+    idle_partitions=("clicks[1]",),
+    paused_partitions=("clicks[2]",),
+    restarts=14,
+    exit_code=0,
+    figures={"files_written": 15, "compaction_failure": "the disk is full"},
+    updated_ms=NOW_MS,
+)
+STARTING_PIPELINE = PipelineProgress("views", updated_ms=NOW_MS)
+FAILED_PIPELINE = PipelineProgress(
+    "sales", state=PipelineState.FAILED, reason="no disk", exit_code=1, updated_ms=NOW_MS
+)
+
+MIRROR = MirrorStatus(
+    "warsaw",
+    state=TransferState.RUNNING,
+    instance=_INSTANCE,
+    reason="site waw does not respond",
+    records=100,
+    value_bytes=2_000,
+    restarts=1,
+    lags={"clicks/0": 7, "clicks/1": None},
+    refused={"clicks/2": "records were deleted"},
+    updated_ms=NOW_MS,
+    loops_skipped=3,
+)
+
+MERGER = MergerStatus(
+    "clicks",
+    state=TransferState.WAITING,
+    instance=_INSTANCE,
+    reason="the brokers do not respond",
+    records=100,
+    value_bytes=2_000,
+    restarts=1,
+    lags={"waw.clicks/0": 7, "waw.clicks/1": None},
+    refused={"clicks/2": "a source has lost records"},
+    updated_ms=NOW_MS,
+    late=3,
+    sorted_to_ms={"clicks/0": NOW_MS - 2_500, "clicks/1": None},
+    waits_for={"clicks/0": ["par.clicks/0"], "clicks/1": []},
+    idle=["lyo.clicks/0"],
+)
+
+DISPATCHER = DispatcherStatus(
+    "sites",
+    state=TransferState.RUNNING,
+    instance=_INSTANCE,
+    reason="",
+    records=60,
+    value_bytes=0,
+    restarts=1,
+    lags={"waw/clicks/0": 3, "waw/clicks/1": 4},
+    refused={"par/clicks/1": "a gap"},
+    updated_ms=NOW_MS,
+    read=100,
+    sites={
+        "waw": RouteStatus(
+            "waw",
+            RouteState.RUNNING,
+            read=100,
+            records=60,
+            restarts=1,
+            committed_ms=NOW_MS - 4_500,
+            lags={"clicks/0": 3, "clicks/1": 4},
+        ),
+        "par": RouteStatus(
+            "par", RouteState.REFUSED, "no partition is ready", refused={"clicks/1": "a gap"}
+        ),
+    },
+)
+
+EMITTER = EmitterStatus(
+    "ads",
+    state=TransferState.FAILED,
+    instance=_INSTANCE,
+    reason="the topic was recreated",
+    records=100,
+    value_bytes=2_000,
+    restarts=1,
+    lags={"clicks/0": 7},
+    refused={},
+    updated_ms=NOW_MS,
+    read=500,
+    queries=12,
+    registry_offset=33,
+    rules="9f3c",
+)
+
+QUERIES = QueryInstanceStatus(
+    "ads",
+    state=TransferState.RUNNING,
+    instance=_INSTANCE,
+    reason="",
+    records=100,
+    results=7,
+    windows=3,
+    owned=(0, 1),
+    uncovered=(5,),
+    late={"a": 2, "b": 3},
+    unbalanced={"clicks": 4, "views": 0},
+    event_ms={"clicks": NOW_MS - 1_500},
+    faulty={"c": "no field 'price'"},
+    updated_ms=NOW_MS,
+)
+
+WORKER = WorkerProgress(
+    "enrich",
+    _INSTANCE,
+    InstanceState.RUNNING,
+    reason="",
+    processed=1,
+    failed=2,
+    retried=3,
+    timed_out=4,
+    skipped=5,
+    dead_letters=6,
+    tombstones=7,
+    replays_skipped=8,
+    commits=9,
+    rebalances=10,
+    partitions=11,
+    lanes=12,
+    in_process=13,
+    waiting=14,
+    blocked=15,
+    starved=16,
+    queue_bytes=17,
+    queue_limit_bytes=18,
+    lane_limit_bytes=19,
+    uncommitted=20,
+    processing_seconds=0.5,
+    lag_records=21,
+    lag_seconds=1.25,
+    paused_partitions={"clicks/1": ("lane", "requested")},
+    process="host-4711",
+    updated_ms=NOW_MS,
+)
+WORKER_PARTITIONS = (
+    PartitionProgress(
+        "clicks",
+        1,
+        ("lane", "requested"),
+        consumed_offset=120,
+        processing_offset=100,
+        committed_offset=90,
+        processing_timestamp_ms=NOW_MS - 1_250,
+        queue_bytes=2_048,
+        uncommitted=7,
+        lag_records=33,
+        lag_seconds=1.25,
+    ),
+)
