@@ -177,6 +177,9 @@ WORKER = WorkerProgress(
     process="host-4711",
     updated_ms=NOW_MS,
 )
+ENDED_WORKER = WorkerProgress(
+    "enrich", _INSTANCE, InstanceState.CLOSED, processed=1, updated_ms=NOW_MS
+)
 WORKER_PARTITIONS = (
     PartitionProgress(
         "clicks",

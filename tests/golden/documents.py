@@ -1,0 +1,266 @@
+"""What commands show with ``--json``, where it is not enough that each field has some value.
+
+Most results are made by :mod:`tests.golden.samples` from the class that a command returns. What is
+built here has the same document however its classes are cut: links, workers, queries and balances.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+
+from tests.golden import statuses
+from tests.golden.samples import sample_of
+
+from headrace.cli.output import Live
+from headrace.cli.views.dispatchers import RouteStandings, dispatching
+from headrace.cli.views.ingest import NewToken, Serving
+from headrace.cli.views.lifecycle import PausedPartitions, Stopping
+from headrace.cli.views.matched_events import emitting
+from headrace.cli.views.mergers import MergerStandings, merging
+from headrace.cli.views.mirrors import MirrorStandings, mirroring
+from headrace.cli.views.offline_files import LoadResult
+from headrace.cli.views.pipelines import Compacted, RunResult, running
+from headrace.cli.views.queries import ShownQuery
+from headrace.cli.views.query_answers import InstanceSlots, followed_results
+from headrace.cli.views.query_instances import answering
+from headrace.cli.views.reprocess import reprocessing
+from headrace.cli.views.topics import producing
+from headrace.cli.views.workers import ResetResult, WorkerStandings, working
+from headrace.control.dispatchers import AcceptedDispatch, DispatchedPartition, RouteStanding
+from headrace.control.link_balances import LinkBalance
+from headrace.control.matched_event_balances import MatchedEventsBalance
+from headrace.control.mergers import AcceptedGap, MergedPartition, MergerStanding
+from headrace.control.mirrors import AcceptedLoss, MirroredPartition, MirrorStanding
+from headrace.control.produce import RejectedLine
+from headrace.control.query_balances import QueryBalance
+from headrace.control.query_instances import InstanceSlot
+from headrace.control.reconcile import PipelineBalance, Reconciliation, ReprocessedTimes
+from headrace.control.reprocess import ReprocessResult
+from headrace.control.standing_queries import CheckedQuery
+from headrace.control.worker_reset import Reset
+from headrace.control.workers import PartitionStanding, WorkerStanding
+from headrace.kafka.groups import ConsumerGroup, Member
+from headrace.kafka.tail import TailedHeader, TailedRecord
+from headrace.link_ledger.accepted import AcceptedRange
+from headrace.model import OffsetRange, TopicPartition
+from headrace.offline_files import LoadStats
+from headrace.offline_files.progress import CounterRange, LoadProgress
+from headrace.pipelines.ledger.letters import LetterRecount
+from headrace.pipelines.ledger.sums import Fate, Hop
+from headrace.pipelines.ledger.windows import Break, Imbalance, WindowBalance, WindowState
+from headrace.pipelines.reprocessing.plan import ReprocessPlan, ReprocessProgress
+from headrace.pipelines.reprocessing.ranges import PlannedRange, TimeRange
+from headrace.queries.language import parse_query
+from headrace.queries.language.functions import ValueType
+from headrace.queries.records.counts import TopicCounts
+from headrace.queries.records.result import QueryResult
+from headrace.sinks.api import CompactionResult
+
+_TIME = datetime(2026, 11, 30, 9, 30, tzinfo=UTC)
+_GROUP = ConsumerGroup("stable", (Member("host-1", "static-1", 2, "host-1-4711"),))
+
+MIRRORS = MirrorStandings(
+    (
+        MirrorStanding(
+            "warsaw",
+            "waw",
+            _GROUP,
+            (
+                MirroredPartition("clicks/0", "waw.clicks/0", 10, 17, 7),
+                MirroredPartition("clicks/1", "waw.clicks/1", None, None, None, "a gap"),
+            ),
+        ),
+        MirrorStanding("paris", "par", ConsumerGroup("none", ()), (), "no broker responds"),
+    )
+)
+MERGERS = MergerStandings(
+    (
+        MergerStanding(
+            "clicks",
+            "clicks",
+            _GROUP,
+            (
+                MergedPartition("waw.clicks/0", 10, 17, 7, statuses.NOW_MS),
+                MergedPartition("par.clicks/0", None, None, None, None, "a gap"),
+            ),
+        ),
+    )
+)
+ROUTES = RouteStandings(
+    (
+        RouteStanding(
+            "sites",
+            "waw",
+            "host-1",
+            (
+                DispatchedPartition("clicks/0", 10, 17, 7),
+                DispatchedPartition("clicks/1", None, None, None, "a gap"),
+            ),
+        ),
+        RouteStanding("sites", "par", "", (), "no broker responds"),
+    )
+)
+WORKERS = WorkerStandings(
+    (
+        WorkerStanding(
+            "enrich",
+            ("clicks", "enrich.retry.1"),
+            _GROUP,
+            7,
+            1.25,
+            (
+                PartitionStanding("clicks/0", 10, 0, 17, paused=True),
+                PartitionStanding("clicks/1", None, 0, 0, paused=False),
+            ),
+            ("enrich.retry.2",),
+        ),
+    )
+)
+SLOTS = InstanceSlots(
+    (
+        InstanceSlot(0, (0, 1), "a7f3c2", "host-1", 0.5, is_covered=True),
+        InstanceSlot(1, (2, 3)),
+    )
+)
+
+_DIFFERENCE = Imbalance(Hop.SINK, 3, 300, ids_differ=True, partition="clicks/1")
+_WINDOW = WindowBalance(
+    _TIME,
+    WindowState.UNBALANCED,
+    10,
+    {Fate.IN: 10, Fate.OUT: 7},
+    (_DIFFERENCE,),
+    "not known",
+    rows=7,
+    side_rows=0,
+)
+BALANCES = Reconciliation(
+    (
+        PipelineBalance(
+            "sales",
+            3_600,
+            (Break("clicks/0", 5, 7, is_gap=True),),
+            (_WINDOW, WindowBalance(None, WindowState.OPEN, 1, {})),
+            unknown="",
+            letters=LetterRecount((_DIFFERENCE,), "no dead-letter topic"),
+            reprocessed=(ReprocessedTimes(_TIME, _TIME.replace(hour=10), 1, 2, 3, 4, 5),),
+            not_recounted=("kafka sales",),
+            uncounted=("a batch without an entry",),
+        ),
+        PipelineBalance("views", 0, (), (), unknown="it has no entries"),
+    ),
+    (
+        LinkBalance(
+            "mirror",
+            "warsaw",
+            "waw clicks",
+            "waw.clicks",
+            3_600,
+            (_WINDOW,),
+            (AcceptedRange("clicks", "id1", "id2", 1, 10, 20, _TIME, "retention", 30, 40),),
+            "",
+        ),
+    ),
+    (
+        QueryBalance(
+            "ads",
+            "clicks",
+            WindowState.BALANCED,
+            TopicCounts(1, 2, 3, 4, 5, 6, None),
+            7,
+            None,
+            (_DIFFERENCE,),
+            "no snapshot",
+        ),
+    ),
+    (
+        MatchedEventsBalance(
+            "ads", "clicks", WindowState.UNKNOWN, 1, 2, 3, 4, 5, (_DIFFERENCE,), "no query"
+        ),
+    ),
+)
+
+_PLAN = ReprocessPlan(
+    "sales",
+    TimeRange(_TIME, _TIME.replace(hour=10)),
+    "id1",
+    2,
+    (PlannedRange("clicks/1", 10, 20, 3, 4),),
+    2,
+    (OffsetRange(TopicPartition("clicks", 1), 12, 14),),
+)
+_DONE = ReprocessProgress(1, 10, 9, 8, 1, 2, 3, 4, 5)
+_LOADED = LoadStats(
+    files=1,
+    file="a.log",
+    lines=10,
+    loaded=Counter({"errors": 6}),
+    dead=Counter({"not-json": 1}),
+    skipped=2,
+    left=1,
+    backwards=3,
+    retries=4,
+    of_files=5,
+    done=LoadProgress("legacy", (CounterRange(1, 5, "a", "b"), CounterRange(7, 8, "c", "c"))),
+)
+
+_QUERY = parse_query("SELECT count(*) FROM clicks WINDOW 1 hour FACET country")
+
+RESULTS: dict[str, list[object]] = {
+    "compact": [Compacted("sales", CompactionResult(1, 2, 3))],
+    "dispatcher accept": [AcceptedDispatch("waw", "clicks/1", 10, 20, "retention")],
+    "dispatcher list": [ROUTES],
+    "ingest": [Serving("127.0.0.1:8080", 2, ("clicks",))],
+    "load-offline-files": [LoadResult("legacy", _LOADED, dry_run=True)],
+    "merger accept": [AcceptedGap("waw.clicks/1", 10, 20, "retention")],
+    "merger list": [MERGERS],
+    "mirror accept": [AcceptedLoss("clicks/1", 10, 20, 10), AcceptedLoss("clicks/1", 10, 5, None)],
+    "mirror list": [MIRRORS],
+    "pause": [PausedPartitions("pipeline", "sales", ("clicks[0]",))],
+    "query instances": [SLOTS],
+    "reconcile": [BALANCES],
+    "reprocess": [_PLAN, ReprocessResult(_PLAN, _DONE, "interrupted")],
+    "run": [
+        RunResult((statuses.PIPELINE, statuses.FAILED_PIPELINE)),
+        Stopping(),
+    ],
+    "query check": [
+        ShownQuery(CheckedQuery(_QUERY, {"country": ValueType.TEXT, "count": ValueType.INTEGER}))
+    ],
+    "tail": [
+        TailedRecord(
+            "clicks",
+            1,
+            17,
+            statuses.NOW_MS,
+            b"key",
+            (TailedHeader("trace", b"\xff"), TailedHeader("empty", None)),
+            b'{"price": 1}',
+        ),
+        TailedRecord("clicks", 1, 18, -1, None, None, None),
+    ],
+    "tokens create": [sample_of(NewToken, "result")],
+    "workers list": [WORKERS],
+    "workers pause": [PausedPartitions("worker", "enrich", ("clicks/0",))],
+    "workers reset": [
+        ResetResult(Reset("enrich", "enrich", {"clicks/0": 10}, {"clicks/0": 5}, 5, 0), True)
+    ],
+    "workers run": [Stopping("enrich")],
+}
+"""By command; the last documents of those that show several while they run."""
+
+LIVE: dict[str, tuple[Live[Any], list[Any]]] = {
+    "dispatcher run": (dispatching, [statuses.DISPATCHER]),
+    "merger run": (merging, [statuses.MERGER]),
+    "mirror run": (mirroring, [statuses.MIRROR]),
+    "produce": (producing, [RejectedLine(3, "not-json", "it is not JSON", "{")]),
+    "query emit": (emitting, [statuses.EMITTER]),
+    "query run": (answering, [statuses.QUERIES]),
+    "query results": (followed_results, [sample_of(QueryResult, "result")]),
+    "reprocess": (reprocessing, [_DONE]),
+    "run": (running, [{"clicks": statuses.PIPELINE}]),
+    "workers run": (working, [statuses.WORKER, statuses.ENDED_WORKER]),
+}
+"""By command: what shows its progress, and the progress."""
