@@ -1,11 +1,11 @@
-"""Keeping what a benchmark found: in results.json and on its page."""
+"""Keeping what a benchmark found: in results.json, on its page and in the chart."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
 
-from bench import report, results
+from bench import chart, report, results
 from bench.machine import machine, versions
 from headrace.runtime.java import find_java
 
@@ -30,3 +30,4 @@ def keep(
     document = results.merge(known, benchmark, context, rows)
     results.write(document)
     report.write_page(document)
+    chart.write(document)
