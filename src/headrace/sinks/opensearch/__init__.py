@@ -36,8 +36,9 @@ Delivery:
   field. A bulk whose answer is lost is sent again: the ids make that safe.
 - Before its first row of an index, a task looks whether that exists, or else the template with
   patterns that match it. Where neither does, the batch fails: the server would guess the fields.
-  The next start puts the template. Its patterns are those of one ``index_by``: pipelines of two
-  projects that write to one name with another one each take them from the other.
+  The next start puts the template. Until the cluster says what exists, no row is sent. The patterns
+  are those of one ``index_by``: pipelines of two projects that write to one name with another one
+  each take them from the other.
 - ``write`` returns once every row is taken or rejected. If nothing is taken for
   ``max_wait_seconds``, it raises SinkUnavailableError with the reason: the pipeline waits, and
   repeats the batch.

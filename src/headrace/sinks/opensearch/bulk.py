@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from headrace.errors import SinkError, SinkUnavailableError
+from headrace.runtime.retrying import exponential_backoff
 from headrace.sinks.api import RejectedRow
 from headrace.sinks.opensearch.client import NAME, Client, ServerAnswer
 
@@ -34,7 +35,8 @@ _PATH = (
 )
 _IN_FLIGHT = 2
 _MAX_BYTES, _MIN_BYTES, _MORE_BYTES = 8 << 20, 64 << 10, 256 << 10
-_FIRST_DELAY_SECONDS, _MAX_DELAY_SECONDS = 0.1, 5.0
+DELAYS_SECONDS = (0.1, 5.0)
+"""Before the first retry, and the longest before any."""
 _CREATED, _CONFLICT, _TOO_LARGE, _BAD_REQUEST = (200, 201), 409, 413, 400
 # What a document is refused for. Others with status 400, such as that of a closed index, or of one
 # that lacks a field of the rows, are about the index or the cluster: they are waited for.
@@ -174,7 +176,8 @@ class _Load:
     ) -> None:
         self._client, self._documents, self._size = client, documents, size
         self._schema, self._max_wait_seconds = schema, max_wait_seconds
-        self._ends = np.cumsum(documents.sizes)
+        self._sizes = documents.sizes
+        self._ends = np.cumsum(self._sizes)
         self._next, self._lock, self._failed = 0, Lock(), Event()
         self.loaded = Loaded()
 
@@ -198,22 +201,22 @@ class _Load:
 
     def _send_all(self, places: Places) -> None:
         """Sends a bulk, and what is not taken of it again, until all is taken or rejected."""
-        waiting, delay, since = deque([places]), _FIRST_DELAY_SECONDS, time.monotonic()
+        waiting, since = deque([places]), time.monotonic()
+        delays = exponential_backoff(*DELAYS_SECONDS)
         while waiting and not self._failed.is_set():
             places = waiting.popleft()
-            size = int(self._documents.sizes[places].sum())
+            size = int(self._sizes[places].sum())
             if size > self._size.bytes and len(places) > 1:
                 waiting.extendleft(reversed(np.array_split(places, 2)))
                 continue
             resend, reason = self._send_once(places, size)
             if len(resend) < len(places):
-                delay, since = _FIRST_DELAY_SECONDS, time.monotonic()
+                delays, since = exponential_backoff(*DELAYS_SECONDS), time.monotonic()
             if not len(resend):
                 continue
             if time.monotonic() - since > self._max_wait_seconds:
                 raise SinkUnavailableError(NAME, f"{reason}; {len(resend)} rows wait for it")
-            self._failed.wait(delay)
-            delay = min(2 * delay, _MAX_DELAY_SECONDS)
+            self._failed.wait(next(delays))
             waiting.append(resend)
 
     def _send_once(self, places: Places, size: int) -> tuple[Places, str]:

@@ -29,7 +29,9 @@ URL = "url"
 EXISTS = b"resource_already_exists_exception"
 _CONNECT_SECONDS, _READ_SECONDS = 10.0, 60.0
 # No data, and so no row, is at fault: a right is missing, or the server does not answer by itself.
-_RETRYABLE, _SERVER_ERROR = frozenset({401, 403, 408, 429}), 500
+_RETRYABLE, _SERVER_ERROR, _NOT_FOUND = frozenset({401, 403, 408, 429}), 500, 404
+_MISSING = (b'_exception"', b'"found"')
+_FOREIGN = "this is no answer of a cluster"
 _AWS = ("aws_access_key_id", "aws_secret_access_key")
 _IN_HEADERS = ("api_key", "aws_region", "aws_service", "aws_access_key_id", "aws_session_token")
 KNOWN_SETTINGS = frozenset(
@@ -161,9 +163,21 @@ class ServerAnswer:
         if self.status >= 300:  # noqa: PLR2004
             raise (SinkUnavailableError if self.is_retryable else SinkError)(NAME, self.reason)
 
+    def is_missing(self) -> bool:
+        """Returns whether the cluster says that there is no such thing.
+
+        Raises:
+            SinkUnavailableError: if a 404 is that of a proxy, which says nothing about the cluster.
+        """
+        if self.status != _NOT_FOUND:
+            return False
+        if not any(mark in self.body for mark in _MISSING):
+            raise SinkUnavailableError(NAME, f"{self.reason}: {_FOREIGN}")
+        return True
+
     def json(self) -> Any:
         """Returns the body; see :meth:`decoded`."""
-        return self.decoded(_ANY) if self.body else self.check()
+        return self.decoded(_ANY)
 
     def decoded(self, decoder: msgspec.json.Decoder[_T]) -> _T:
         """Returns the body.
@@ -176,8 +190,7 @@ class ServerAnswer:
         try:
             return decoder.decode(self.body)
         except msgspec.DecodeError:
-            text = f"{self.reason}: this is no answer of a cluster"
-            raise SinkUnavailableError(NAME, text) from None
+            raise SinkUnavailableError(NAME, f"{self.reason}: {_FOREIGN}") from None
 
 
 class Client:

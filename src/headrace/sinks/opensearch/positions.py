@@ -22,7 +22,7 @@ _NEW_INDEX = {
     "settings": {"index": {"hidden": True, "number_of_shards": 1, "auto_expand_replicas": "0-1"}},
     "mappings": {"dynamic": "strict", "properties": _FIELDS},
 }
-_CONFLICT, _NOT_FOUND = 409, 404
+_CONFLICT = 409
 _NO_INDEX = b"index_not_found_exception"
 _DELAYS_SECONDS = (0.2, 1.0, 3.0)
 
@@ -78,7 +78,7 @@ class OpenSearchPositions:
     def recorded(self) -> RecordedPositions:
         """Returns the document; an empty one where there is none."""
         answer = self._client.ask("GET", self._path)
-        if answer.status == _NOT_FOUND:
+        if answer.is_missing():
             return RecordedPositions(has_index=_NO_INDEX not in answer.body)
         document = answer.json()
         condition = f"if_primary_term={document['_primary_term']}&if_seq_no={document['_seq_no']}"
@@ -93,10 +93,10 @@ class OpenSearchPositions:
             SinkError: if it exists with fields that the server has guessed.
         """
         answer = self._client.ask("GET", f"{INDEX}/_mapping")
-        if answer.status == _NOT_FOUND:
+        if answer.is_missing():
             answer = self._client.ask("PUT", INDEX, msgspec.json.encode(_NEW_INDEX))
             if EXISTS not in answer.body:
-                answer.check()
+                answer.json()
             return
         [index] = answer.json().values()
         fields = index["mappings"].get("properties", {})
@@ -104,7 +104,7 @@ class OpenSearchPositions:
             raise SinkError(self.uri, f"{clause}: something else has created the index")
         if missing := missing_fields(_FIELDS, fields):
             body = msgspec.json.encode({"properties": missing})
-            self._client.ask("PUT", f"{INDEX}/_mapping", body).check()
+            self._client.ask("PUT", f"{INDEX}/_mapping", body).json()
 
     def uuids_of_index(self) -> str | None:
         """Returns the UUID of the index with the rows and, where it was restored, its history's.
@@ -114,7 +114,7 @@ class OpenSearchPositions:
         say.
         """
         answer = self._client.ask("GET", f"{quote(self._index, safe='')}/_settings")
-        if answer.status == _NOT_FOUND:
+        if answer.is_missing():
             return None
         settings = answer.json().get(self._index, {}).get("settings", {}).get("index", {})
         uuids = [settings.get("uuid"), settings.get("history", {}).get("uuid")]

@@ -7,7 +7,7 @@ added (shards, replicas, aliases, component templates), stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -27,7 +27,7 @@ from headrace.sinks.opensearch.mapping import (
     unfit_fields,
 )
 
-_OK, _NOT_FOUND, _FORBIDDEN = 200, 404, 403
+_FORBIDDEN = 403
 _BLOCKED = b"cluster_block_exception"
 # Of two templates whose patterns both match a name, that of the longer one counts.
 _MIN_PRIORITY = 200
@@ -107,7 +107,7 @@ class Target:
             if self.index_by is not None and is_blocked:
                 # An index of times long ago, into which no row may ever go: rows would wait.
                 continue
-            answer.check()
+            answer.json()
             made.append(change.detail)
         return made
 
@@ -146,13 +146,12 @@ class Target:
         Raises:
             TableMismatchError: if the name is that of an index or an alias.
         """
-        path = quote(self.index, safe="")
-        answer = client.ask("GET", f"_data_stream/{path}")
-        streams = [] if answer.status == _NOT_FOUND else answer.json()["data_streams"]
+        answer = client.ask("GET", f"_data_stream/{quote(self.index, safe='')}")
+        streams = [] if answer.is_missing() else answer.json()["data_streams"]
         if streams:
             name: str = streams[0]["indices"][-1]["index_name"]
             return name
-        if client.ask("HEAD", path).status == _OK:
+        if _indices(client, self.index):
             reason = "it is an index or an alias, and no data stream: write to another name"
             raise TableMismatchError(self.index, f"{reason}, or leave data_stream out")
         return None
@@ -200,22 +199,24 @@ class Target:
                 yield Change(detail, path, {"properties": missing})
 
 
-def check_template(client: Client, index: str, names: Iterable[str]) -> None:
+def check_template(client: Client, index: str, names: set[str]) -> None:
     """Does nothing if a bulk creates indices from their template, or they exist.
 
     Args:
         client: asks the cluster.
         index: as in :class:`Target`.
-        names: of the indices, or of the data stream.
+        names: of the indices, or of the data stream; one at least.
 
     Raises:
         SinkError: if an index does not exist, and the template does not either or has patterns of
             other names: the server would guess the fields.
+        SinkUnavailableError: if the cluster does not say whether they exist.
     """
-    for name in names:
-        if client.ask("HEAD", quote(name, safe="")).status != _NOT_FOUND:
-            continue
-        template = _existing_template(client, index)
+    existing = _indices(client, index if index in names else f"{index}-*")
+    # Those of a data stream have other names.
+    missing = set() if existing and index in names else names - existing
+    template = _existing_template(client, index) if missing else None
+    for name in sorted(missing):
         if template is None:
             reason = f"index template {_template_name(index)} was deleted; the next start puts it"
             raise SinkError(f"{NAME}, index {name}", reason)
@@ -231,18 +232,24 @@ def check_template(client: Client, index: str, names: Iterable[str]) -> None:
 
 def _existing_template(client: Client, index: str) -> dict[str, Any] | None:
     answer = client.ask("GET", _template_path(index))
-    if answer.status == _NOT_FOUND:
+    if answer.is_missing():
         return None
     [known] = answer.json()["index_templates"]
     template: dict[str, Any] = known["index_template"]
     return template
 
 
-def _mappings_of(client: Client, names: str) -> dict[str, dict[str, Any]]:
-    answer = client.ask("GET", f"{quote(names, safe='*')}/_mapping")
-    if answer.status == _NOT_FOUND:
+def _indices(client: Client, name: str) -> set[str]:
+    """Returns the indices that have a name or pattern, or that its alias or data stream has."""
+    answer = client.ask("GET", f"{quote(name, safe='*')}/_settings/index.uuid")
+    return set() if answer.is_missing() else set(answer.json())
+
+
+def _mappings_of(client: Client, name: str) -> dict[str, dict[str, Any]]:
+    answer = client.ask("GET", f"{quote(name, safe='*')}/_mapping")
+    if answer.is_missing():
         return {}
-    return {name: index["mappings"] for name, index in answer.json().items()}
+    return {index: values["mappings"] for index, values in answer.json().items()}
 
 
 def _template_name(index: str) -> str:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from headrace.errors import SinkError
+from headrace.errors import SinkError, SinkUnavailableError
+from headrace.runtime.retrying import exponential_backoff, retry
 from headrace.sinks.api import (
     CommitResult,
     RejectedRow,
     SinkDriver,
     Transaction,
 )
-from headrace.sinks.opensearch.bulk import BulkLoader
+from headrace.sinks.opensearch.bulk import DELAYS_SECONDS, BulkLoader
 from headrace.sinks.opensearch.client import NAME, Client, ClusterNodes
 from headrace.sinks.opensearch.documents import DocumentSpec, documents_of
 from headrace.sinks.opensearch.metrics import OLDER, REPEATED, RESENT
@@ -133,7 +135,8 @@ class DocumentWriter:
         """Sends the rows, and returns those that are no documents of the index.
 
         Raises:
-            SinkUnavailableError: if the cluster takes none for a while, with its reason.
+            SinkUnavailableError: if the cluster takes none for a while, with its reason, or does
+                not say whether their indices exist.
             SinkError: if it refuses them for another reason than their values, or would have to
                 guess the fields of an index.
         """
@@ -142,8 +145,11 @@ class DocumentWriter:
             self._client = Client(writers.cluster)
             self._loader = BulkLoader(self._client, writers.schema, writers.max_wait_seconds)
         documents = documents_of(rows, writers.spec)
-        check_template(self._client, writers.spec.index, {*documents.indices} - self._checked)
-        self._checked.update(documents.indices)
+        if names := {*documents.indices} - self._checked:
+            check = partial(check_template, self._client, writers.spec.index, names)
+            delays = exponential_backoff(*DELAYS_SECONDS)
+            retry(check, SinkUnavailableError, delays, writers.max_wait_seconds)
+            self._checked |= names
         loaded = self._loader.load(documents)
         rejected = sorted([*documents.rejected, *loaded.rejected], key=lambda row: row.index)
         self._written.rows += rows.num_rows - len(rejected)

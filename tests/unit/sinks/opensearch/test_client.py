@@ -135,13 +135,31 @@ def test_each_client_begins_at_any_of_the_nodes():
     assert asked == {url.removeprefix("http://") for url in (a, b)}
 
 
+def test_what_is_missing_is_known_from_the_cluster_alone():
+    no_index = {"error": {"type": "index_not_found_exception", "reason": "none"}, "status": 404}
+    for absence in (no_index, {"_index": "clicks", "_id": "1", "found": False}):
+        assert ServerAnswer(404, json.dumps(absence).encode()).is_missing()
+    assert not ServerAnswer(200, b"{}").is_missing()
+    assert not ServerAnswer(503, b"").is_missing()
+    # Of a gateway, of Elastic Cloud, and of Spring.
+    foreign = [
+        b"default backend - 404",
+        b'{"ok": false, "message": "Unknown resource."}',
+        b'{"status": 404, "error": "Not Found", "path": "/clicks"}',
+    ]
+    for body in foreign:
+        with pytest.raises(SinkUnavailableError, match="this is no answer of a cluster"):
+            ServerAnswer(404, body).is_missing()
+
+
 def test_an_answer_is_an_error_with_the_servers_own_words():
     error = {"error": {"type": "security_exception", "reason": "no permissions"}, "status": 403}
     with pytest.raises(SinkUnavailableError, match="403 security_exception: no permissions"):
         ServerAnswer(403, json.dumps(error).encode()).json()
     with pytest.raises(SinkError, match="404 <html>"):
         ServerAnswer(404, b"<html>").json()
-    assert ServerAnswer(200, b"").json() is None
+    with pytest.raises(SinkUnavailableError, match="200: this is no answer of a cluster"):
+        ServerAnswer(200, b"").json()
     many = {"type": "illegal_argument_exception", "reason": "Limit of total fields [1000]"}
     reason = {"type": "illegal_argument_exception", "reason": "invalid", "caused_by": many}
     with pytest.raises(SinkError, match=re.escape("invalid: Limit of total fields [1000]")):

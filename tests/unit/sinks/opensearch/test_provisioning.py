@@ -1,0 +1,45 @@
+"""What is put before the first row, where the cluster does not say what it has."""
+
+from contextlib import closing
+
+import pytest
+from tests.unit.sinks.opensearch.stand_in import cluster
+
+from headrace.errors import SinkUnavailableError
+from headrace.sinks.opensearch.client import Client
+from headrace.sinks.opensearch.index_name import IndexBy
+from headrace.sinks.opensearch.provisioning import Target
+
+ABSENT = (404, {"error": {"type": "resource_not_found_exception", "reason": "none"}})
+FIELDS = {"id": {"type": "long"}}
+
+
+@pytest.mark.parametrize("answer", [(401, b""), (429, b""), (503, b""), (404, b"no route")])
+@pytest.mark.parametrize(
+    ("target", "asked"),
+    [
+        (Target("clicks", None, FIELDS), "/clicks/_mapping"),
+        (Target("clicks", None, FIELDS), "/_index_template/headrace-clicks"),
+        (Target("clicks", IndexBy.DAY, FIELDS), "/clicks-*/_mapping"),
+        (Target("clicks", None, FIELDS, is_data_stream=True), "/_data_stream/clicks"),
+        (Target("clicks", None, FIELDS, is_data_stream=True), "/clicks/_settings/index.uuid"),
+    ],
+)
+def test_nothing_is_put_where_it_is_not_known_what_exists(target, asked, answer):
+    def answers(_, path, __):
+        return answer if path == asked else ABSENT
+
+    with cluster(answers) as (nodes, requests), closing(Client(nodes)) as client:
+        with pytest.raises(SinkUnavailableError, match=f"OpenSearch'.: {answer[0]}"):
+            target.apply(client)
+        assert asked in [path for _, path, _ in requests]
+        assert {method for method, *_ in requests} == {"GET"}
+
+
+def test_what_a_proxy_answers_puts_nothing():
+    def answers(method, *_):
+        return (200, b"<html>Log in</html>") if method == "PUT" else ABSENT
+
+    refused = pytest.raises(SinkUnavailableError, match="this is no answer of a cluster")
+    with cluster(answers) as (nodes, _), closing(Client(nodes)) as client, refused:
+        Target("clicks", None, FIELDS).apply(client)
