@@ -1,4 +1,4 @@
-"""The page of standing queries: its examples are queries, and the first one has results."""
+"""The pages of standing queries: their examples are queries, and the first one has results."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from headrace.runtime.java import Java
 
 HEADRACE = Path(sys.executable).with_name("headrace")
 PAGE = "docs/queries.md"
+LANGUAGE = "docs/reference/query-language.md"
 _EXAMPLE = re.compile(r"`([^`]+)`")
 
 
@@ -55,12 +56,12 @@ def rows(section: str) -> list[list[str]]:
 
 @pytest.fixture
 def sections(pages: dict[str, str]) -> dict[str, str]:
-    parts = re.split(r"^## (.+)$", pages[PAGE], flags=re.MULTILINE)
+    parts = re.split(r"^## (.+)$", pages[LANGUAGE], flags=re.MULTILINE)
     return dict(zip(["", *parts[1::2]], [parts[0], *parts[2::2]], strict=True))
 
 
-def test_the_first_example_is_a_query(sections: dict[str, str]) -> None:
-    check(sections[""].partition("```sql")[2].partition("```")[0])
+def test_the_first_example_is_a_query(pages: dict[str, str]) -> None:
+    check(pages[PAGE].partition("```sql")[2].partition("```")[0])
 
 
 def test_the_query_beyond_a_limit_is_refused_as_the_page_says(sections: dict[str, str]) -> None:

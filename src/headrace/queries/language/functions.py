@@ -1,6 +1,6 @@
 """The functions of the language, with the types of their arguments and values.
 
-docs/queries.md describes each function.
+docs/reference/query-language.md describes each function.
 """
 
 from __future__ import annotations
