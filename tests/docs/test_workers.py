@@ -29,7 +29,7 @@ _PAGE = "docs/workers.md"
 
 @pytest.fixture
 def shown(blocks: Callable[[str], list]) -> list[str]:
-    """The Python blocks of the page: project, task, session, program, metrics."""
+    """The Python blocks: project, lifespan, task, pool of processes, program, metrics."""
     return [one.text for one in blocks("python") if one.page == _PAGE]
 
 
@@ -44,8 +44,8 @@ def project(
         f'[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n'
     )
     (tmp_path / "flow.py").write_text(shown[0])
-    program = shown[3].replace("localhost:9092", broker.bootstrap_servers)
-    assert program != shown[3]
+    program = shown[4].replace("localhost:9092", broker.bootstrap_servers)
+    assert program != shown[4]
     (tmp_path / "program.py").write_text(program)
     return load_project(load_settings(tmp_path, {}))
 
@@ -79,11 +79,12 @@ def test_the_task_of_the_page_is_a_task(project: LoadedProject, shown: list[str]
     assert names["worker"].task().process
 
 
-def test_the_function_with_a_lifespan_of_the_page_is_a_worker(shown: list[str]) -> None:
+def test_the_functions_with_a_lifespan_of_the_page_are_workers(shown: list[str]) -> None:
     names: dict[str, Any] = {}
-    exec(shown[0], names)
-    exec(shown[1], names)
-    assert list(worker_faults(names["look_up"])) == []
+    for block in (shown[0], shown[1], shown[3]):
+        exec(block, names)
+    for name in ("look_up", "rank"):
+        assert list(worker_faults(names[name])) == []
 
 
 def test_an_instance_inside_a_program_has_the_metrics_of_the_page(
@@ -93,7 +94,7 @@ def test_an_instance_inside_a_program_has_the_metrics_of_the_page(
     apply_plan(project)
     [port] = free_ports(1)
     names: dict[str, Callable] = {}
-    exec(shown[4].replace("9400", str(port)), names)
+    exec(shown[5].replace("9400", str(port)), names)
     instance = WorkerInstance(project.workers["enrich"], client)
 
     def running() -> bool:

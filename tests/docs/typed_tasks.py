@@ -91,7 +91,7 @@ async def enrich(record: WorkerRecord, send: Send) -> None:
     send("out", record.value, key=record.key)
 
 
-@worker(topic=[clicks], processing_timeout=timedelta(seconds=5), sync_tasks="processes")
+@worker(topic=[clicks], processing_timeout=timedelta(seconds=5), parallelism=2)
 def count(record: WorkerRecord) -> None:
     assert record.offset >= record.attempt > record.timestamp_ms
 

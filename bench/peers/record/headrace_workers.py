@@ -35,7 +35,6 @@ def worker(job: Job) -> Worker:
         FunctionFactory(partial(function, job)),
         partitioner=RoundRobin(job.subpartitions),
         commit_every=timedelta(seconds=COMMIT_SECONDS),
-        sync_tasks="processes" if job.kind == "cpu" else "threads",
         parallelism=job.threads,
     )
 

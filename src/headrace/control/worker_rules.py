@@ -28,7 +28,6 @@ from headrace.workers import (
     WorkerTask,
 )
 from headrace.workers.function_task import (
-    OBSERVER,
     SHARED,
     FunctionFactory,
     Parameters,
@@ -39,7 +38,6 @@ from headrace.workers.retry_topics import retry_topics
 
 _ENDS = (Stop, Skip, DeadLetters)
 _POLICIES = (*_ENDS, Retry, RetryTopics)
-_SYNC_TASKS = ("threads", "processes")
 
 
 def worker_faults(worker: Worker) -> Iterator[Fault]:
@@ -143,8 +141,6 @@ def _function_faults(worker: Worker, function: Callable[..., Any]) -> Iterator[F
             f"{_label(worker)}: {function.__name__} takes {SHARED}, and nothing is shared",
             "declare what makes it: lifespan=...",
         )
-    if worker.sync_tasks == "processes":
-        yield from _process_faults(worker, function, observed=OBSERVER in takes.others)
 
 
 def _event_faults(worker: Worker, function: str, takes: Parameters) -> Iterator[Fault]:
@@ -182,42 +178,6 @@ def _class_faults(worker: Worker, task: type) -> Iterator[Fault]:
             f"{_label(worker)}: {task.__name__}.{method.__name__} has other parameters",
             "process(self, record[, observer]), or process_batch(self, records)",
         )
-    elif worker.sync_tasks == "processes":
-        yield from _process_faults(worker, method, observed=not _binds(method, 2))
-        yield from _own_process_faults(worker, task)
-
-
-def _process_faults(
-    worker: Worker, function: Callable[..., Any], *, observed: bool
-) -> Iterator[Fault]:
-    """Another process runs ordinary functions, and answers when they return."""
-    name = function.__qualname__
-    if inspect.iscoroutinefunction(function):
-        yield Fault(
-            f"{_label(worker)}: {name} is a coroutine function: those run on the event loop",
-            'sync_tasks="threads", or an ordinary function',
-        )
-    elif observed:
-        yield Fault(
-            f"{_label(worker)}: {name} takes an observer, which can't leave this process",
-            "return when the record is done",
-        )
-
-
-def _own_process_faults(worker: Worker, task: type[WorkerTask]) -> Iterator[Fault]:
-    if task.accept is not WorkerTask.accept:
-        yield Fault(
-            f"{_label(worker)}: {task.__name__} defines accept, which runs on the event loop",
-            'sync_tasks="threads"',
-        )
-    for name in ("init", "punctuate", "close"):
-        method = getattr(task, name)
-        if method is not getattr(WorkerTask, name) and inspect.iscoroutinefunction(method):
-            yield Fault(
-                f"{_label(worker)}: {method.__qualname__} is a coroutine function, and its process "
-                "has no event loop",
-                "an ordinary function",
-            )
 
 
 def _binds(function: Callable[..., Any], arguments: int = 0) -> bool:
@@ -301,10 +261,6 @@ def _number_faults(worker: Worker) -> Iterator[Fault]:
     yield from duration(worker, "revoke_timeout", timedelta(0))
     for name in ("queue_bytes", "batch_records", "parallelism"):
         yield from at_least(worker, name, 1)
-    if worker.sync_tasks not in _SYNC_TASKS:
-        yield Fault(
-            f"{_label(worker)}: sync_tasks is {worker.sync_tasks!r}", " or ".join(_SYNC_TASKS)
-        )
 
 
 def _config_faults(worker: Worker) -> Iterator[Fault]:
@@ -327,11 +283,6 @@ def _lifespan_faults(worker: Worker) -> Iterator[Fault]:
         yield Fault(
             f"{_label(worker)}: lifespan is {lifespan!r}",
             "a function of config, decorated with contextlib.asynccontextmanager",
-        )
-    if worker.sync_tasks == "processes":
-        yield Fault(
-            f"{_label(worker)}: a lifespan can't be shared with the processes of tasks",
-            'sync_tasks="threads", or make it where the module is loaded',
         )
 
 

@@ -126,8 +126,6 @@ HeadraceError                         base
 │   ├── LifespanEndedError            a worker's lifespan ended while its instance ran
 │   ├── SubpartitionError             the subpartitions of a partition can't be made
 │   ├── PlacedRunError                an instance of a distributed run failed for good
-│   ├── TaskProcessError              the process of a task ended by itself
-│   ├── TaskProcessesEndedError       it ended too often, and is not started again
 │   ├── LastCommitError               the last commit of an instance was not confirmed
 │   └── WorkerStateError              started twice, or after its end
 ├── InvalidRecordError                raised by a task: no retry can help this record

@@ -45,14 +45,6 @@ class PlacedRunError(WorkerError):
         super().__init__(f"the instances of {worker} were stopped: {reason}")
 
 
-class TaskProcessError(WorkerError):
-    """The process that a task ran in ended by itself: killed, out of memory, or it crashed."""
-
-
-class TaskProcessesEndedError(WorkerError):
-    """The process of a task ended too often by itself, and no other takes its place."""
-
-
 class LastCommitError(WorkerError):
     """The last commit of an instance was not confirmed."""
 

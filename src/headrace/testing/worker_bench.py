@@ -43,7 +43,7 @@ class WorkerBench:
 
     Lanes, partitioner, failure policy, dead-letter limit, deadlines and ``accept`` are the real
     ones. Topics are lists: what the task sends is confirmed at once, and stands in :attr:`sent`.
-    Tasks of ``sync_tasks="processes"`` run on threads. Nothing is committed.
+    Nothing is committed.
 
     The clock stands still until :meth:`advance` moves it: ``asyncio.sleep``, timeouts and
     ``loop.time()`` of a coroutine follow it, as do delays of policies, deadlines and

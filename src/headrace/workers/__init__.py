@@ -14,8 +14,8 @@ The way of a record through an instance, all on its event loop but for (1) and o
 4. its turn: ``Lane._run`` > ``_step`` > ``_next`` > ``_accepts``; if the task does not accept it,
    or it is not due, the lane waits in ``BlockedLanes``.
 5. processed: ``Lane._handle`` > ``_attempt`` > ``BoundTask.process`` > the user's code, in
-   ``TaskThreads`` or ``TaskProcesses`` where it is an ordinary function; what it sends goes through
-   ``Sender`` and is confirmed before the record is done.
+   ``TaskThreads`` where it is an ordinary function; what it sends goes through ``Sender`` and is
+   confirmed before the record is done.
 6. failed: ``Lane._failed`` > ``policy.retry_delay`` and again (5), or ``Failures.end``: a retry
    topic (1), a dead letter, skipped, or the instance ends.
 7. done: ``Lane._finish`` > ``PartitionSet.finished`` > ``PartitionOffsets.finish`` >

@@ -27,7 +27,6 @@ from headrace.workers.counts import Counts
 from headrace.workers.failures.dead_letters import BatchedDeadLetters
 from headrace.workers.failures.failures import Failures
 from headrace.workers.lanes.partition_set import LaneContext, PartitionSet
-from headrace.workers.lanes.processes import TaskProcesses
 from headrace.workers.lanes.sender import Sender
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.lanes.timers import LaneTimers
@@ -151,16 +150,9 @@ class RunningInstance:
         self.counts = Counts()
         self._task_threads = TaskThreads(worker.parallelism, f"{worker.name}-task")
         self._sender = Sender(config, timing)
-        has_processes = worker.sync_tasks == "processes"
-        self._processes = (
-            TaskProcesses(worker.task, worker.parallelism, self._fail, timing)
-            if has_processes
-            else None
-        )
         self._shared = SharedResources(worker, self._fail, timing)
-        make = worker.task if self._processes is None else self._processes.task
         context = LaneContext(
-            self._shared.given_to(make),
+            self._shared.given_to(worker.task),
             self._task_threads,
             self._sender.send,
             Failures(worker, BatchedDeadLetters(worker, config, timing), self._sender.send),
@@ -227,8 +219,6 @@ class RunningInstance:
         left = await asyncio.gather(*closing, return_exceptions=True)
         left += await asyncio.gather(self._shared.leave(), return_exceptions=True)
         self._task_threads.shutdown(wait=False)
-        if self._processes is not None:
-            self._processes.close()
         for error in left:
             if error is not None:
                 _LOG.error("%s: %s", self._worker.name, error_message(error))

@@ -13,7 +13,7 @@ this instance until it is revoked. Its methods are never called at the same time
 ========================  ======================================================================
 
 A coroutine function runs on the event loop: it must not block. An ordinary function runs on a
-thread, or in a process of its own, as the worker declares.
+thread.
 
 A crash repeats every record that was not done, and those done since the last commit which its
 metadata could not hold; so ``process`` may see a record again, in the same order.

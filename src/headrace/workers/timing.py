@@ -18,16 +18,13 @@ class WorkerTiming:
         close_seconds: ``close`` of a task may take this long.
         grace_seconds: a call that was cancelled may take this long to clean up.
         hanging_seconds: a call that was given up, because its partition was revoked or it took too
-            long, may hold its thread or process for this time.
+            long, may hold its thread for this time.
         topic_check_seconds: the interval of checks that the topics are still there; each is one
             metadata request of each instance.
         rejoin_seconds: the delay until a member joins its group again.
         needed_topics_seconds: the interval of checks for topics that are not there yet.
         full_queue_seconds: a full queue of the producer is tried again after this time: it has room
             within milliseconds, unless brokers are down.
-        process_start_seconds: a process of tasks that is not ready within this time is replaced.
-            Calls that wait for a process have no deadline: if its imports hang, its lanes wait for
-            ever. It is far more than a start takes on a busy machine: some ten seconds, with Arrow.
         letter_lookup_seconds: lookups of dead letters wait for brokers no longer than writes.
         letter_retry_seconds: the delay between such lookups.
     """
@@ -42,6 +39,5 @@ class WorkerTiming:
     rejoin_seconds: float = 2.0
     needed_topics_seconds: float = 0.5
     full_queue_seconds: float = 0.01
-    process_start_seconds: float = 120.0
     letter_lookup_seconds: float = MESSAGE_TIMEOUT_MS / 1000
     letter_retry_seconds: float = 1.0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
 
 from headrace.model import Start, Topic
 from headrace.model.declared import DeclaredValue
@@ -15,7 +15,6 @@ from headrace.workers.partitioner import KeyHash, OneToOne, WorkerPartitioner
 from headrace.workers.policy import FailurePolicy, Stop
 from headrace.workers.task import WorkerTask
 
-SyncTasks: TypeAlias = Literal["threads", "processes"]
 Lifespan: TypeAlias = Callable[[Mapping[str, Any]], AbstractAsyncContextManager[Any]]
 """Called with the worker's ``config``; see :attr:`Worker.lifespan`."""
 
@@ -46,9 +45,7 @@ class Worker(DeclaredValue):
         queue_bytes: of records that wait or are in process, over the whole instance. Partitions
             with less than their share go on when it is full, up to twice as much.
         batch_records: most records of a ``process_batch``.
-        sync_tasks: where tasks of ordinary functions run. ``processes`` are for work that keeps a
-            processor busy.
-        parallelism: threads or processes for them.
+        parallelism: threads for tasks of ordinary functions.
         drain_timeout: what is in process when an instance stops may take so long.
         revoke_timeout: what is in process of a partition that goes to another instance may take so
             long; meanwhile nothing is read of those that stay. What is not done then starts over
@@ -76,7 +73,6 @@ class Worker(DeclaredValue):
     commit_every: timedelta = timedelta(seconds=5)
     queue_bytes: int = 128 * 1024 * 1024
     batch_records: int = 10_000
-    sync_tasks: SyncTasks = "threads"
     parallelism: int = 4
     drain_timeout: timedelta = timedelta(seconds=30)
     revoke_timeout: timedelta = timedelta(seconds=2)
@@ -121,7 +117,6 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
     punctuate_every: timedelta | None = Worker.punctuate_every,
     commit_every: timedelta = Worker.commit_every,
     queue_bytes: int = Worker.queue_bytes,
-    sync_tasks: SyncTasks = Worker.sync_tasks,
     parallelism: int = Worker.parallelism,
     drain_timeout: timedelta = Worker.drain_timeout,
     revoke_timeout: timedelta = Worker.revoke_timeout,
@@ -167,7 +162,6 @@ def worker(  # noqa: D417, PLR0913 - one for each attribute of Worker, where it 
             punctuate_every=punctuate_every,
             commit_every=commit_every,
             queue_bytes=queue_bytes,
-            sync_tasks=sync_tasks,
             parallelism=parallelism,
             drain_timeout=drain_timeout,
             revoke_timeout=revoke_timeout,

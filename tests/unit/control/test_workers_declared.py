@@ -128,16 +128,10 @@ def test_all_problems_of_all_workers_come_at_once(problems):
         ('"w", clicks, Task, commit_every=timedelta(0)', "Worker.commit_every is"),
         ('"w", clicks, Task, drain_timeout=-timedelta(1)', "Worker.drain_timeout is"),
         ('"w", clicks, Task, batch_records=0', "Worker.batch_records is 0"),
-        ('"w", clicks, Task, sync_tasks="fibers"', "sync_tasks is 'fibers'"),
         ('"w", clicks, Task, config=[1]', "config is [1]"),
         ('"w", clicks, Task, version=2', "version is 2"),
         ('"w", clicks, Task, group=7', "group is 7"),
         ('"w", clicks, Task, lifespan=7', "lifespan is 7"),
-        (
-            '"w", clicks, Task, lifespan=dict, sync_tasks="processes"',
-            "a lifespan can't be shared with the processes of tasks",
-        ),
-        ('"w", clicks, Task, sync_tasks="processes"', "Task.process is a coroutine function"),
     ],
 )
 def test_a_worker_that_could_not_run_is_a_problem_at_its_line(problems, arguments, message):
@@ -159,22 +153,11 @@ def test_a_worker_that_could_not_run_is_a_problem_at_its_line(problems, argument
             "class f(Task):\n    def __init__(self, name): pass\n",
             "f can't be made without arguments",
         ),
-        ("def f(record, observer): pass", "f takes an observer, which can't leave"),
-        (
-            "class f(Task):\n    process = print\n    def accept(self, record): pass\n",
-            "f defines accept, which runs on the event loop",
-        ),
-        (
-            "class f(Task):\n    process = print\n    async def close(self): pass\n",
-            "f.close is a coroutine function, and its process has no event loop",
-        ),
     ],
 )
 def test_a_task_that_could_not_be_called_is_a_problem(problems, body, message):
-    where = 'sync_tasks="processes"' if "leave" in message or "loop" in message else ""
-    make = f'w = Worker("w", clicks, f, {where})'
-    if not body.startswith("class"):
-        make = f"w = worker(topic=clicks, {where})(f)"
+    is_class = body.startswith("class")
+    make = 'w = Worker("w", clicks, f)' if is_class else "w = worker(topic=clicks)(f)"
     found = problems(f"\n{body}\n{make}\n")
     assert any(message in text for _, text in found), found
 

@@ -186,8 +186,8 @@ def test_a_class_alone_is_enough():
     assert outcomes(WorkerBench(Failing).feed(b"1", b"0")) == [Outcome.PROCESSED] * 2
 
 
-def test_functions_of_processes_run_on_a_thread():
-    @worker(topic=CLICKS, sync_tasks="processes", parallelism=1)
+def test_ordinary_functions_run_on_a_thread():
+    @worker(topic=CLICKS, parallelism=1)
     def name_thread(record, send):
         send("threads", threading.current_thread().name.encode())
 

@@ -12,7 +12,6 @@ from headrace.errors import (
     ProcessingFailedError,
     ProcessingTimeoutError,
     SubpartitionError,
-    TaskProcessError,
     TopicMissingError,
 )
 from headrace.workers import DeadLetters, Retry, Stop
@@ -39,7 +38,6 @@ def test_what_a_next_start_meets_again_is_permanent(error):
 @pytest.mark.parametrize(
     "error",
     [
-        TaskProcessError("killed"),
         TopicMissingError("clicks"),
         BrokerUnreachableError("127.0.0.1:9", "no answer"),
         InstanceIdInUseError("headrace.enrich", "enrich-0", "fenced"),

@@ -16,7 +16,6 @@ from headrace.errors import (
     ProcessingFailedError,
     ProcessingTimeoutError,
     SubpartitionError,
-    TaskProcessesEndedError,
     TaskTimeoutError,
 )
 from headrace.workers import BatchWorkerTask, Retry, RoundRobin, Skip, WorkerTask
@@ -606,20 +605,6 @@ def test_the_deadline_of_a_batch_is_not_that_of_the_record_that_is_tried_alone_f
         may_end.set()
         await until(lambda: bench.committable == 2)
         assert bench.failures.errors == {}
-
-    drill(run())
-
-
-def test_a_lane_without_a_process_ends_the_instance_and_fails_no_record():
-    class Without(WorkerTask):
-        async def process(self, record):
-            raise TaskProcessesEndedError
-
-    async def run():
-        bench = LaneBench(Without, on_failure=Skip())
-        bench.put(0, 1)
-        await until(lambda: bench.broken)
-        assert (bench.failures.errors, bench.committable) == ({}, 0)
 
     drill(run())
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from headrace.workers.function_task import FunctionTask
 from headrace.workers.lanes.attempt import CURRENT
-from headrace.workers.lanes.processes import RemoteTask
 from headrace.workers.lanes.threads import TaskThreads
 from headrace.workers.task import BatchWorkerTask, WorkerRecord, WorkerTask, arrow_batch
 
@@ -30,7 +29,7 @@ class BoundTask:
         process: of one record, and an observer where ``is_observed``.
         process_batch: of an Arrow batch; ``None`` for a task that takes records.
         is_observed: ``process`` takes an observer, which ends the record.
-        is_interruptible: cancelling ``process`` ends it; a thread or process goes on.
+        is_interruptible: cancelling ``process`` ends it; a thread continues.
     """
 
     init: Call
@@ -66,7 +65,7 @@ def bind(task: WorkerTask, threads: TaskThreads) -> BoundTask:
         punctuate=call(task.punctuate),
         close=call(task.close),
         is_observed=batch is None and len(inspect.signature(task.process).parameters) > 1,
-        is_interruptible=inspect.iscoroutinefunction(method) and not isinstance(task, RemoteTask),
+        is_interruptible=inspect.iscoroutinefunction(method),
     )
 
 

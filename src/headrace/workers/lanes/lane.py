@@ -19,7 +19,6 @@ from headrace.errors import (
     LaneEndedError,
     ProcessingFailedError,
     ProcessingTimeoutError,
-    TaskProcessesEndedError,
     TaskTimeoutError,
 )
 from headrace.runtime.error_text import error_text, exc_info, is_error
@@ -342,10 +341,8 @@ class Lane:
             return self._timeout(call)
         if is_error(error, KeyboardInterrupt, SystemExit):
             raise ProcessingFailedError(self._raised(call, error)) from error
-        if is_error(error, TaskProcessesEndedError) or (
-            is_error(error, asyncio.CancelledError, GeneratorExit) and self._is_ended
-        ):
-            raise error  # there is no process for tasks, or the lane was cancelled
+        if self._is_ended and is_error(error, asyncio.CancelledError, GeneratorExit):
+            raise error  # the lane was cancelled
         return error
 
     async def _failed(self, attempt: RecordAttempt, error: BaseException) -> None:
