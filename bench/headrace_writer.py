@@ -104,7 +104,7 @@ def _lake_pipeline(setup: Setup, out: Path, *, with_step: bool) -> Pipeline:
 
 
 def _finish(run: PipelineRun, on_commit: OnCommit, until: int | None) -> None:
-    from headrace.pipelines.progress import PipelineState
+    from headrace.service.status import State
 
     told = 0
 
@@ -115,7 +115,7 @@ def _finish(run: PipelineRun, on_commit: OnCommit, until: int | None) -> None:
             on_commit(told)
 
     try:
-        while not run.progress.final and (until is None or run.progress.rows_in < until):
+        while not run.progress.has_ended and (until is None or run.progress.rows_in < until):
             run.poll()
             tell()
             time.sleep(LOOK_SECONDS)
@@ -123,7 +123,7 @@ def _finish(run: PipelineRun, on_commit: OnCommit, until: int | None) -> None:
     finally:
         run.stop()
     has_read_all = until is not None and run.progress.rows_in >= until
-    if not has_read_all and run.progress.state is not PipelineState.FINISHED:
+    if not has_read_all and run.progress.state is not State.FINISHED:
         raise RuntimeError(f"{run.pipeline.name}: {run.progress.state}: {run.progress.reason}")
 
 

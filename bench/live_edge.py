@@ -150,7 +150,7 @@ def _tend_until(run: Any, batches: int) -> None:
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while run.progress.batches < batches:
         run.poll()
-        if run.progress.final or time.monotonic() > deadline:
+        if run.progress.has_ended or time.monotonic() > deadline:
             after = f"{run.progress.state} after {run.progress.batches} batches"
             raise RuntimeError(f"{after}: {run.progress.reason}")
         time.sleep(SEND_SECONDS)

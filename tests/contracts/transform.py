@@ -15,8 +15,8 @@ from tests.integration.flow import Flow
 
 from headrace import Lake
 from headrace.model import FieldType
-from headrace.pipelines.progress import PipelineState
 from headrace.pipelines.transforms.transform import Transform
+from headrace.service.status import State
 
 COLUMNS = {
     "event_id": FieldType.STRING,
@@ -56,7 +56,7 @@ class TransformContract:
     def run(self, flow, case):
         name = "transformed"
         outcome = flow.run(flow.pipeline(name, sink=Lake(name), steps=[case.step]))[name]
-        assert outcome.state is PipelineState.FINISHED, outcome.reason
+        assert outcome.state is State.FINISHED, outcome.reason
         return outcome
 
     def rows(self, flow, case):

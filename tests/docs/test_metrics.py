@@ -7,7 +7,6 @@ import re
 import pytest
 
 from headrace import Join, classify, count_windows, deduplicate, enrich, fan_out, filter_rows
-from headrace.control.query_instance_status import QueryInstanceStatus
 from headrace.dispatcher.status import DispatcherStatus
 from headrace.merger.status import MergerStatus
 from headrace.metrics import (
@@ -27,12 +26,13 @@ from headrace.metrics import (
     Metric,
 )
 from headrace.mirror.status import MirrorStatus
-from headrace.pipelines.progress import PipelineProgress, PipelineState
+from headrace.pipelines.progress import PipelineProgress
+from headrace.queries.instance.status import QueryInstanceStatus
+from headrace.queries.matched_events.status import EmitterStatus
 from headrace.sinks.lake.metrics import LAKE_METRICS
 from headrace.sinks.opensearch.metrics import OPENSEARCH_METRICS
 from headrace.sinks.postgres.metrics import UNIQUE_METRICS
 from headrace.sinks.profiles.metrics import PROFILE_METRICS
-from headrace.transfer.status import TransferState
 from headrace.workers.monitoring.progress import PartitionProgress, WorkerProgress
 from headrace.workers.states import InstanceState
 
@@ -67,13 +67,13 @@ _TITLES = {
     ),
 }
 _STATES = {
-    "Of a pipeline": PipelineState,
+    "Of a pipeline": PipelineProgress.states,
     "Of a worker": InstanceState,
-    "Of a mirror": TransferState,
-    "Of a merger": TransferState,
-    "Of a dispatcher": TransferState,
-    "Of standing queries": TransferState,
-    "Of matched events": TransferState,
+    "Of a mirror": MirrorStatus.states,
+    "Of a merger": MergerStatus.states,
+    "Of a dispatcher": DispatcherStatus.states,
+    "Of standing queries": QueryInstanceStatus.states,
+    "Of matched events": EmitterStatus.states,
     "Prometheus": (),
 }
 _PARTS_OF_OTHERS = {"topic", "partition", "processing_timestamp_ms"}
@@ -111,7 +111,7 @@ def test_every_field_of_the_status_is_documented(sections: dict[str, str]) -> No
         ("Of a dispatcher", DispatcherStatus("any").to_json()),
         ("Of standing queries", QueryInstanceStatus("any").to_json()),
     ):
-        wanted = fields.keys() - {"pipeline", "worker", "mirror", "merger", "dispatcher"}
+        wanted = fields.keys() - {"pipeline", "worker", "mirror", "merger", "dispatcher", "queries"}
         assert not [name for name in wanted if f"`{name}`" not in sections[title]]
 
 

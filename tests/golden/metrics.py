@@ -9,7 +9,6 @@ from datetime import timedelta
 from tests.golden import statuses
 
 from headrace import Join, classify, count_windows, deduplicate, enrich, fan_out, filter_rows
-from headrace.control.query_instance_status import query_exposition
 from headrace.ingest.figures.account_slots import SHARED_SLOT
 from headrace.ingest.figures.service_metrics import (
     account_lines,
@@ -19,12 +18,13 @@ from headrace.ingest.figures.service_metrics import (
 )
 from headrace.ingest.spool import SpoolStats
 from headrace.metrics import Metric
-from headrace.pipelines.exposition import exposition as pipeline_exposition
+from headrace.pipelines.progress import PipelineProgress
+from headrace.service.metrics import exposition
+from headrace.service.status import ServiceStatus
 from headrace.sinks.lake.metrics import LAKE_METRICS
 from headrace.sinks.opensearch.metrics import OPENSEARCH_METRICS
 from headrace.sinks.postgres.metrics import UNIQUE_METRICS
 from headrace.sinks.profiles.metrics import PROFILE_METRICS
-from headrace.transfer.prometheus import exposition as transfer_exposition
 from headrace.workers.monitoring.prometheus import exposition as worker_exposition
 
 _STEPS = (Join, deduplicate, count_windows, filter_rows, classify, enrich, fan_out)
@@ -39,7 +39,11 @@ OF_SINKS_AND_STEPS: tuple[Metric, ...] = (
 
 def _pipelines() -> str:
     progress = (statuses.PIPELINE, statuses.STARTING_PIPELINE, statuses.FAILED_PIPELINE)
-    return pipeline_exposition(progress, OF_SINKS_AND_STEPS)
+    return exposition(PipelineProgress, progress, OF_SINKS_AND_STEPS)
+
+
+def _of(status: ServiceStatus) -> str:
+    return exposition(type(status), [status])
 
 
 def _ingest() -> str:
@@ -64,11 +68,11 @@ def _ingest() -> str:
 
 EXPOSITIONS: dict[str, Callable[[], str]] = {
     "pipeline": _pipelines,
-    "mirror": lambda: transfer_exposition(statuses.MIRROR),
-    "merger": lambda: transfer_exposition(statuses.MERGER),
-    "dispatcher": lambda: transfer_exposition(statuses.DISPATCHER),
-    "matched-events": lambda: transfer_exposition(statuses.EMITTER),
-    "queries": lambda: query_exposition(statuses.QUERIES),
+    "mirror": lambda: _of(statuses.MIRROR),
+    "merger": lambda: _of(statuses.MERGER),
+    "dispatcher": lambda: _of(statuses.DISPATCHER),
+    "matched-events": lambda: _of(statuses.EMITTER),
+    "queries": lambda: _of(statuses.QUERIES),
     "worker": lambda: worker_exposition([(statuses.WORKER, statuses.WORKER_PARTITIONS)]),
     "ingest": _ingest,
 }

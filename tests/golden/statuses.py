@@ -6,13 +6,13 @@ only here: a class that moves or is built otherwise changes this module and no g
 
 from __future__ import annotations
 
-from headrace.control.query_instance_status import QueryInstanceStatus
-from headrace.dispatcher.status import DispatcherStatus, RouteState, RouteStatus
+from headrace.dispatcher.status import DispatcherStatus, RouteStatus
 from headrace.merger.status import MergerStatus
 from headrace.mirror.status import MirrorStatus
-from headrace.pipelines.progress import PipelineProgress, PipelineState
+from headrace.pipelines.progress import PipelineProgress
+from headrace.queries.instance.status import QueryInstanceStatus
 from headrace.queries.matched_events.status import EmitterStatus
-from headrace.transfer.status import TransferState
+from headrace.service.status import State
 from headrace.workers.monitoring.progress import PartitionProgress, WorkerProgress
 from headrace.workers.states import InstanceState
 
@@ -21,7 +21,7 @@ _INSTANCE = "host-1"
 
 PIPELINE = PipelineProgress(
     "clicks",
-    state=PipelineState.RUNNING,
+    state=State.RUNNING,
     reason="the broker does not respond",
     batch_id=41,
     batches=7,
@@ -49,12 +49,12 @@ PIPELINE = PipelineProgress(
 )
 STARTING_PIPELINE = PipelineProgress("views", updated_ms=NOW_MS)
 FAILED_PIPELINE = PipelineProgress(
-    "sales", state=PipelineState.FAILED, reason="no disk", exit_code=1, updated_ms=NOW_MS
+    "sales", state=State.FAILED, reason="no disk", exit_code=1, updated_ms=NOW_MS
 )
 
 MIRROR = MirrorStatus(
     "warsaw",
-    state=TransferState.RUNNING,
+    state=State.RUNNING,
     instance=_INSTANCE,
     reason="site waw does not respond",
     records=100,
@@ -68,7 +68,7 @@ MIRROR = MirrorStatus(
 
 MERGER = MergerStatus(
     "clicks",
-    state=TransferState.WAITING,
+    state=State.WAITING,
     instance=_INSTANCE,
     reason="the brokers do not respond",
     records=100,
@@ -85,7 +85,7 @@ MERGER = MergerStatus(
 
 DISPATCHER = DispatcherStatus(
     "sites",
-    state=TransferState.RUNNING,
+    state=State.RUNNING,
     instance=_INSTANCE,
     reason="",
     records=60,
@@ -98,7 +98,7 @@ DISPATCHER = DispatcherStatus(
     sites={
         "waw": RouteStatus(
             "waw",
-            RouteState.RUNNING,
+            State.RUNNING,
             read=100,
             records=60,
             restarts=1,
@@ -106,14 +106,14 @@ DISPATCHER = DispatcherStatus(
             lags={"clicks/0": 3, "clicks/1": 4},
         ),
         "par": RouteStatus(
-            "par", RouteState.REFUSED, "no partition is ready", refused={"clicks/1": "a gap"}
+            "par", State.REFUSED, "no partition is ready", refused={"clicks/1": "a gap"}
         ),
     },
 )
 
 EMITTER = EmitterStatus(
     "ads",
-    state=TransferState.FAILED,
+    state=State.FAILED,
     instance=_INSTANCE,
     reason="the topic was recreated",
     records=100,
@@ -130,7 +130,7 @@ EMITTER = EmitterStatus(
 
 QUERIES = QueryInstanceStatus(
     "ads",
-    state=TransferState.RUNNING,
+    state=State.RUNNING,
     instance=_INSTANCE,
     reason="",
     records=100,

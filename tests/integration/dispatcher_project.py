@@ -18,8 +18,8 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 from headrace import DispatchMode
 from headrace.control import load_project
 from headrace.control.dispatcher_run import dispatcher_run
-from headrace.control.transfer_run import TransferRunOptions
 from headrace.kafka.client import client_config, connected_producer, consumer
+from headrace.service.run import RunOptions
 from headrace.settings import load_settings
 from headrace.settings.model import KafkaSettings
 
@@ -185,5 +185,5 @@ class DispatcherInProcess(DispatcherProject):
 
     def running(self, exit_codes=(0,)):
         project = load_project(load_settings(self.folder, environ={}))
-        run = dispatcher_run(project, project.dispatchers["dispatch"], TransferRunOptions())
+        run = dispatcher_run(project, project.dispatchers["dispatch"], RunOptions())
         return instance_thread.running(run, exit_codes)

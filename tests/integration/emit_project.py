@@ -20,7 +20,6 @@ from headrace.control import load_project
 from headrace.control.matched_event_balances import balance_matched_events
 from headrace.control.matched_events_run import matched_events_run
 from headrace.control.query_registry import cancel_query, register_query
-from headrace.control.transfer_run import TransferRunOptions
 from headrace.kafka.client import client_config, committed, connected_producer, consumer
 from headrace.model import TopicPartition
 from headrace.queries.matched_events.matched_topic import MatchedTopic
@@ -29,6 +28,7 @@ from headrace.queries.matched_events.positions import (
     committed_positions,
 )
 from headrace.queries.topics import ensure_query_topics
+from headrace.service.run import RunOptions
 from headrace.settings import KafkaSettings, load_settings
 from headrace.transfer.origin import origins
 
@@ -193,7 +193,7 @@ class EmitProject:
 
     def running(self, exit_codes=(0,)):
         """Sends matched events in this process, on the Spark of the tests."""
-        run = matched_events_run(self.loaded, self.queries, None, TransferRunOptions())
+        run = matched_events_run(self.loaded, self.queries, None, RunOptions())
         return instance_thread.running(run, exit_codes)
 
     @contextmanager

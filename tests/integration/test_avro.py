@@ -43,9 +43,9 @@ from headrace.events.protobuf_schemas import protobuf_schema
 from headrace.kafka.client import connected_producer
 from headrace.kafka.schema_registry import SchemaRegistry
 from headrace.model import RegisteredSchema, event_schema
-from headrace.pipelines.progress import PipelineState
 from headrace.pipelines.source.decode import decoder_for
 from headrace.runtime.ports import free_ports
+from headrace.service.status import State
 from headrace.settings import SchemaRegistrySettings
 
 
@@ -154,7 +154,7 @@ def test_avro_events_of_several_schemas_land_and_bad_ones_are_dead_letters(
     flow.send(values, topic=topic.name)
     steps = [with_count] if path == "stepped" else []
     outcome = flow.run(Pipeline(path, topic, Lake(path, ("day",)), steps=steps))[path]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     rows = sorted(flow.rows(path), key=lambda row: row["id"])
     assert [(row["id"], row["note"]) for row in rows] == [("o1", None), ("o2", "n"), ("o5", None)]
     assert rows[0]["items"] == [{"sku": "a", "price": Decimal("1.50")}]
@@ -177,7 +177,7 @@ def test_a_pipeline_writes_avro_that_other_clients_read(flow, topic, client):
     made = {"at": int(event["at"].timestamp() * 1000), "items": [{"sku": "a", "price": "1.50"}]}
     flow.send([json.dumps(event | made).encode()], topic=source.name)
     outcome = flow.run(Pipeline("to-avro", source, Kafka(topic)))["to-avro"]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     [record] = records(flow.client, topic.name)
     context = SerializationContext(topic.name, MessageField.VALUE)
     assert AvroDeserializer(client)(record.value(), context) == event
@@ -337,7 +337,7 @@ def test_json_schema_events_of_other_clients_land_and_bad_ones_are_dead_letters(
     flow.send([*values, json.dumps(event | {"id": "o2"}).encode()], topic=topic.name)
     steps = [with_count] if path == "stepped" else []
     outcome = flow.run(Pipeline(path, topic, Lake(path, ("day",)), steps=steps))[path]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     rows = sorted(flow.rows(path), key=lambda row: row["id"])
     assert [(row["id"], row["note"]) for row in rows] == [("o1", "n"), ("o2", "n")]
     assert rows[0]["items"] == [{"sku": "a", "price": Decimal("1.50")}]
@@ -397,7 +397,7 @@ def test_protobuf_events_of_other_clients_land_and_bad_ones_are_dead_letters(flo
     flow.send(values, topic=topic.name)
     steps = [with_count] if path == "stepped" else []
     outcome = flow.run(Pipeline(path, topic, Lake(path, ("day",)), steps=steps))[path]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     rows = sorted(flow.rows(path), key=lambda row: row["id"])
     assert [(row["id"], row["note"]) for row in rows] == [("o1", ""), ("o2", None)]
     assert rows[0]["items"] == [{"sku": "a", "price": Decimal("1.50")}]

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from tests.integration.flow import NOW_MS, Flow, click
 
 from headrace import Lake, Metadata, Source, deduplicate
-from headrace.pipelines.progress import PipelineState
+from headrace.service.status import State
 
 HOUR_MS = 3_600_000
 START_MS = NOW_MS // HOUR_MS * HOUR_MS - 20 * HOUR_MS
@@ -93,7 +93,7 @@ def flow(broker, spark, tmp_path):
 def finished(flow, *pipelines):
     outcomes = flow.run(*pipelines)
     for outcome in outcomes.values():
-        assert outcome.state is PipelineState.FINISHED, outcome.reason
+        assert outcome.state is State.FINISHED, outcome.reason
     return outcomes
 
 

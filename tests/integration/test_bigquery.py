@@ -31,8 +31,8 @@ from headrace.errors import (
     TableMismatchError,
 )
 from headrace.model.event import event_schema
-from headrace.pipelines.progress import PipelineState
 from headrace.pipelines.source.record_columns import row_columns
+from headrace.service.status import State
 from headrace.settings import Secret
 from headrace.sinks.api import SinkContext, Transaction
 from headrace.sinks.bigquery import connection
@@ -636,7 +636,7 @@ def test_a_pipeline_writes_each_event_once_repeated_and_without_its_checkpoint(
 
     def run(count, times=1):
         outcome = flow.run(pipeline)[name]
-        assert outcome.state is PipelineState.FINISHED, outcome.reason
+        assert outcome.state is State.FINISHED, outcome.reason
         sql = f"SELECT event_id, COUNT(*) FROM {table_name} GROUP BY event_id"
         counts = {event_id: int(rows) for event_id, rows in bigquery.query(sql)}
         assert counts == dict.fromkeys((f"e{n}" for n in range(count)), times)

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from tests.integration.flow import Flow, click
 
 from headrace import Lake, Pipeline, Topic, count_windows, deduplicate
-from headrace.pipelines.progress import PipelineState
 from headrace.pipelines.query_plan import query_record
+from headrace.service.status import State
 
 HOUR = timedelta(hours=1)
 
@@ -62,15 +62,15 @@ def test_a_start_with_other_state_is_refused_and_loses_nothing(broker, spark, tm
         ]
 
     flow.send([click(n) for n in range(3)])
-    assert {one.state for one in flow.run(*pipelines(0)).values()} == {PipelineState.FINISHED}
+    assert {one.state for one in flow.run(*pipelines(0)).values()} == {State.FINISHED}
     flow.send([click(n) for n in range(3, 6)])
     outcomes = flow.run(*pipelines(1))
-    assert {one.state for one in outcomes.values()} == {PipelineState.REFUSED}
+    assert {one.state for one in outcomes.values()} == {State.REFUSED}
     for name, (_, _, facts) in CHANGES.items():
         assert all(fact in outcomes[name].reason for fact in facts), outcomes[name].reason
         assert f"`headrace checkpoint reset {name} --to table`" in outcomes[name].reason
         assert outcomes[name].restarts == 0
-    assert {one.state for one in flow.run(*pipelines(0)).values()} == {PipelineState.FINISHED}
+    assert {one.state for one in flow.run(*pipelines(0)).values()} == {State.FINISHED}
     assert flow.ids("keys") == {f"e{n}": 1 for n in range(6)}
 
 
@@ -88,14 +88,14 @@ def test_two_sources_that_change_places_are_named_and_go_on_after_the_remedy(
         sink = Lake("both", partition_by=())
         return flow.run(flow.pipeline("both", source=sources, sink=sink, steps=[together]))["both"]
 
-    assert run(flow.topic, other).state is PipelineState.FINISHED
+    assert run(flow.topic, other).state is State.FINISHED
     swapped = run(other, flow.topic)
-    assert swapped.state is PipelineState.REFUSED
+    assert swapped.state is State.REFUSED
     names = (json.dumps([flow.name, other.name]), json.dumps([other.name, flow.name]))
     assert all(text in swapped.reason for text in ("order of sources", *names)), swapped.reason
     flow.reset(flow.pipeline("both", source=[other, flow.topic], sink=Lake("both")), "table")
     flow.send([click(2)])
-    assert run(other, flow.topic).state is PipelineState.FINISHED
+    assert run(other, flow.topic).state is State.FINISHED
     assert flow.ids("both") == {f"e{n}": 1 for n in range(3)}
 
 

@@ -42,7 +42,7 @@ from headrace import (
 )
 from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.ledger.windows import WindowState
-from headrace.pipelines.progress import PipelineState
+from headrace.service.status import State
 from headrace.settings import Secret
 from headrace.sinks.profiles.registry import open_store
 
@@ -86,7 +86,7 @@ def ran(flow, *pipelines):
     """Runs pipelines until they have read all; returns the figures of each."""
     figures = {}
     for name, outcome in flow.run(*pipelines).items():
-        assert outcome.state is PipelineState.FINISHED, outcome.reason
+        assert outcome.state is State.FINISHED, outcome.reason
         values = outcome.to_json()
         figures[name] = Counter({k: v for k, v in values.items() if isinstance(v, int)})
     return figures

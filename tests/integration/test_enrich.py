@@ -14,7 +14,7 @@ from tests.integration.test_sinks import records
 from headrace import BatchLimits, Kafka, Lake, Source, Topic, deduplicate, enrich
 from headrace.errors import TopicMissingError
 from headrace.kafka.client import admin
-from headrace.pipelines.progress import PipelineState
+from headrace.service.status import State
 
 KEPT = {"min.compaction.lag.ms": "86400000"}
 
@@ -66,7 +66,7 @@ def reference(flow):
 
 def finished(flow, pipeline):
     outcome = flow.run(pipeline)[pipeline.name]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     return outcome
 
 
@@ -172,7 +172,7 @@ def test_a_reference_that_is_not_there_refuses_the_start(flow, reference):
     flow.send([click(0)])
     pipeline = flow.pipeline("enriched", sink=Lake("enriched"), steps=[reference.step])
     outcome = flow.run(pipeline)["enriched"]
-    assert outcome.state is PipelineState.REFUSED
+    assert outcome.state is State.REFUSED
     assert outcome.reason.startswith(str(TopicMissingError(reference.topic.name)))
 
 
@@ -180,7 +180,7 @@ def test_a_table_that_is_too_large_fails_the_pipeline_without_a_restart(flow, re
     step = replace(reference.step, max_bytes=10)
     flow.send([click(0)])
     outcome = flow.run(flow.pipeline("enriched", sink=Lake("enriched"), steps=[step]))["enriched"]
-    assert (outcome.state, outcome.restarts) == (PipelineState.FAILED, 0)
+    assert (outcome.state, outcome.restarts) == (State.FAILED, 0)
     assert reference.topic.name in outcome.reason
     assert "max_bytes" in outcome.reason
 

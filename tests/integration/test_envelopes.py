@@ -35,8 +35,8 @@ from headrace.control.reprocess import ReprocessRequest, reprocess
 from headrace.kafka.client import connected_producer
 from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.ledger.windows import WindowState
-from headrace.pipelines.progress import PipelineState
 from headrace.pipelines.run import Deployment
+from headrace.service.status import State
 from headrace.settings.model import KafkaSettings
 
 PLACES = (Metadata.TOPIC, Metadata.PARTITION, Metadata.OFFSET, Metadata.EVENT_INDEX)
@@ -62,7 +62,7 @@ class EnvelopeFlow(Flow):
 
     def run_one(self, pipeline):
         outcome = self.run(pipeline)[pipeline.name]
-        assert outcome.state is PipelineState.FINISHED, outcome.reason
+        assert outcome.state is State.FINISHED, outcome.reason
         return outcome
 
     def project(self, *pipelines):
@@ -214,7 +214,7 @@ def test_too_many_bad_events_stop_the_pipeline_before_any_is_written(flow):
     flow.send_record(array(*[b"0"] * 50, *map(click, range(50))))
     limit = DeadLetterLimit(max_ratio=0.2, min_records=100)
     outcome = flow.run(flow.parse(dead_letter_limit=limit))["parse"]
-    assert outcome.state is PipelineState.FAILED
+    assert outcome.state is State.FAILED
     assert "50 of 100" in outcome.reason
     assert flow.dead() == []
 

@@ -81,9 +81,9 @@ from headrace.pipelines.graph import RunContext, source_spec
 from headrace.pipelines.late_data.rule import LateRule
 from headrace.pipelines.ledger.sums import Fate, Hop
 from headrace.pipelines.manifest import Manifest
-from headrace.pipelines.progress import PipelineState
 from headrace.pipelines.source.datasource import RangesReader, row_schema, spark_schema
 from headrace.pipelines.source.reader import ReadRange
+from headrace.service.status import State
 from headrace.settings import Secret
 from headrace.sinks.api import CommitRejection, Sink
 from headrace.testing.sink_lab import batch
@@ -536,7 +536,7 @@ def test_events_go_through_spark_as_they_are(broker, spark, tmp_path, drill_run)
             pipelines.append(Pipeline(sink.table, source, sink, steps=steps))
         outcomes = flow.run(*pipelines)
     for pipeline, sending in zip(pipelines, chosen, strict=True):
-        assert outcomes[pipeline.name].state is PipelineState.FINISHED, outcomes[pipeline.name]
+        assert outcomes[pipeline.name].state is State.FINISHED, outcomes[pipeline.name]
         reasons = {n: sent.reason for n, sent in enumerate(sending.sent)}
         # No time is too far ahead here, nor late.
         reasons = {n: r for n, r in reasons.items() if r not in TAKEN}

@@ -14,7 +14,7 @@ from headrace import Iceberg, Lake, Unique
 from headrace.errors import SinkUnavailableError
 from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.windows import WindowState
-from headrace.pipelines.progress import PipelineState
+from headrace.service.status import State
 from headrace.settings import Secret
 from headrace.sinks.api import SinkContext, Transaction
 from headrace.sinks.lake.iceberg.catalog import CatalogTable
@@ -169,11 +169,11 @@ class TestPipelines:
             "clicks", sink=sink, late_data=late, allowed_lateness=timedelta(hours=1)
         )
         flow.send([click(n) for n in range(500)] + [b"not json"])
-        assert flow.run(pipeline)["clicks"].state is PipelineState.FINISHED
+        assert flow.run(pipeline)["clicks"].state is State.FINISHED
         days_ago = NOW_MS - 200_000_000
         flow.send([click(n) for n in range(500, 600)] + [click(1, event_id="x", category="a/b")])
         flow.send([click(n, event_time=days_ago) for n in range(600, 603)])
-        assert flow.run(pipeline)["clicks"].state is PipelineState.FINISHED
+        assert flow.run(pipeline)["clicks"].state is State.FINISHED
         shown = self.rows(flow, pipeline, sink)
         assert Counter(shown["event_id"].to_pylist()) == {f"e{n}": 1 for n in range(600)}
         assert sorted(self.rows(flow, pipeline, late)["n"].to_pylist()) == [600, 601, 602]
@@ -183,7 +183,7 @@ class TestPipelines:
         sink = Lake("doubled", partition_by=("category",), format=Iceberg("steps"))
         pipeline = flow.stepped("doubled", sink=sink)
         flow.send([click(n) for n in range(100)])
-        assert flow.run(pipeline)["doubled"].state is PipelineState.FINISHED
+        assert flow.run(pipeline)["doubled"].state is State.FINISHED
         shown = self.rows(flow, pipeline, sink)
         assert sorted(shown["double"].to_pylist()) == [2 * n for n in range(100)]
 
@@ -230,7 +230,7 @@ class TestPipelines:
         first = table.metadata.snapshots[0].snapshot_id
         table.manage_snapshots().rollback_to_snapshot(first).commit()
         outcome = flow.run(pipeline)["fused"]
-        assert outcome.state is PipelineState.REFUSED
+        assert outcome.state is State.REFUSED
         assert "taken rows of its batches" in outcome.reason
         flow.reset(pipeline, "table")
         run(flow, pipeline)
@@ -243,7 +243,7 @@ class TestPipelines:
         sink = Lake("fused", format=Iceberg())
         pipeline = flow.pipeline(sink=sink)
         outcome = flow.run(pipeline)["fused"]
-        assert outcome.state is PipelineState.REFUSED
+        assert outcome.state is State.REFUSED
         assert "--to earliest" in outcome.reason
         flow.reset(pipeline, "earliest")
         run(flow, pipeline)

@@ -12,7 +12,7 @@ from tests.integration.test_sinks import records
 
 from headrace import EpochMillis, Join, Kafka, Lake, Match, Topic
 from headrace.errors import SinkUnavailableError
-from headrace.pipelines.progress import PipelineState
+from headrace.service.status import State
 from headrace.sinks.lake.driver import LakeDriver
 
 PARTITIONS = 2
@@ -92,7 +92,7 @@ class Site:
     def run(self, pipeline=None, **options):
         pipeline = pipeline or self.pipeline()
         outcome = self.flow.run(pipeline, **options)[pipeline.name]
-        assert outcome.state is PipelineState.FINISHED, outcome.reason
+        assert outcome.state is State.FINISHED, outcome.reason
         return outcome
 
     def joined(self):

@@ -17,7 +17,7 @@ from headrace.errors import SinkError, SinkUnavailableError
 from headrace.pipelines.ledger.folder import LedgerFolder
 from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.ledger.windows import WindowState
-from headrace.pipelines.progress import PipelineState
+from headrace.service.status import State
 from headrace.settings.model import LedgerSettings
 from headrace.sinks.lake.driver import LakeDriver
 
@@ -155,7 +155,7 @@ def test_duplicates_that_the_side_table_drops_are_counted_once_over_a_crash(site
         return commit(self, *arguments)
 
     monkeypatch.setattr(LakeDriver, "commit", failing)
-    assert site.flow.run(pipeline)[pipeline.name].state is PipelineState.FAILED
+    assert site.flow.run(pipeline)[pipeline.name].state is State.FAILED
     monkeypatch.undo()
     between = balance(site.flow, pipeline)
     assert found(between) == set()

@@ -21,9 +21,9 @@ from headrace.errors import (
 )
 from headrace.pipelines.ledger.entry import merged
 from headrace.pipelines.ledger.folder import LedgerFolder
-from headrace.pipelines.progress import PipelineState
 from headrace.runtime import s3 as objects
 from headrace.runtime import storage
+from headrace.service.status import State
 from headrace.settings import S3Settings, Secret
 from headrace.sinks.api import SinkContext, Transaction
 from headrace.sinks.lake.compaction import Compaction
@@ -226,7 +226,7 @@ def test_pipelines_land_each_event_once_on_s3(s3, broker, spark, tmp_path):
     for first in (0, 500):
         flow.send([click(n) for n in range(first, first + 500)] + [b"not json"])
         outcomes = flow.run(*pipelines)
-        assert {outcome.state for outcome in outcomes.values()} == {PipelineState.FINISHED}
+        assert {outcome.state for outcome in outcomes.values()} == {State.FINISHED}
     for pipeline in pipelines:
         assert flow.ids(pipeline.name) == {f"e{n}": 1 for n in range(1000)}
     assert len(flow.dead()) == 4
@@ -241,5 +241,5 @@ def test_a_missing_bucket_ends_a_pipeline_with_the_remedy(s3, broker, spark, tmp
     flow = OnS3(s3, broker, spark, tmp_path)
     flow.lake = "s3://no-such-bucket/lake"
     outcome = flow.run(flow.pipeline())["fused"]
-    assert outcome.state is PipelineState.FAILED
+    assert outcome.state is State.FAILED
     assert "headrace does not create buckets" in outcome.reason

@@ -13,7 +13,7 @@ from headrace import Kafka, Lake, LateData, Metadata, Source, Topic
 from headrace.errors import SinkUnavailableError
 from headrace.kafka.replay import DeadLetterFilter, replay
 from headrace.pipelines.ledger.sums import Fate
-from headrace.pipelines.progress import PipelineState
+from headrace.service.status import State
 from headrace.sinks.lake.driver import LakeDriver
 
 PATHS = ("fused", "stepped")
@@ -36,7 +36,7 @@ def late(n):
 
 def run(flow, pipeline):
     outcome = flow.run(pipeline)[pipeline.name]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     return outcome
 
 

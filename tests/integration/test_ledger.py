@@ -16,7 +16,7 @@ from headrace.control.project import LoadedProject
 from headrace.control.reconcile import ReconcileRequest, reconcile
 from headrace.pipelines.ledger.sums import Fate, Hop
 from headrace.pipelines.ledger.windows import WindowState
-from headrace.pipelines.progress import PipelineState
+from headrace.service.status import State
 from headrace.settings.model import KafkaSettings, LedgerSettings
 
 HOUR_MS = 3_600_000
@@ -35,7 +35,7 @@ def at(n, hour):
 
 def run(flow, pipeline):
     outcome = flow.run(pipeline)[pipeline.name]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     return outcome
 
 

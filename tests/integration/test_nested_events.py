@@ -10,7 +10,7 @@ import pytest
 from tests.integration.flow import NOW_MS, Flow
 
 from headrace import EpochMillis, Lake, Pipeline, Precision, Topic
-from headrace.pipelines.progress import PipelineState
+from headrace.service.status import State
 
 PATHS = ("fused", "stepped")
 Money = Annotated[Decimal, Precision(12, scale=2)]
@@ -106,7 +106,7 @@ def test_nested_events_land_as_structs_lists_and_maps_and_fields_are_added(flow,
     bad = [click(3, impression={"id": 3}), click(3, items=[{"sku": "a", "price": "1,5"}])]
     flow.send([click(0), *bad, click(2)], topic=topic.name)
     outcome = flow.run(pipeline(topic, path))[path]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     first, second = rows(flow, path)
     assert second["impression"] == {
         "id": "i2",
@@ -130,7 +130,7 @@ def test_nested_events_land_as_structs_lists_and_maps_and_fields_are_added(flow,
     items = [{"sku": "b", "price": 2, "count": 3}]
     flow.send([click(4, impression=impression, items=items, weight=0.5)], topic=topic.name)
     outcome = flow.run(pipeline(larger, path))[path]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     _, *old_and_new = rows(flow, path)
     assert [row["impression"]["site"] for row in old_and_new] == [None, "front"]
     assert [row["items"][0]["count"] for row in old_and_new] == [None, 3]

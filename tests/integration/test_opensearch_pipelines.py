@@ -9,7 +9,7 @@ import pytest
 from tests.integration.flow import NOW_MS, Flow, click
 
 from headrace import OpenSearch, Pipeline, WriteMode
-from headrace.pipelines.progress import PipelineState
+from headrace.service.status import State
 from headrace.settings import Secret
 
 PAGE = Path(__file__).parents[2] / "docs" / "opensearch.md"
@@ -30,7 +30,7 @@ def index():
 def ran(flow, *pipelines):
     outcomes = flow.run(*pipelines)
     for outcome in outcomes.values():
-        assert outcome.state is PipelineState.FINISHED, outcome.reason
+        assert outcome.state is State.FINISHED, outcome.reason
     return [outcomes[pipeline.name].to_json() for pipeline in pipelines]
 
 

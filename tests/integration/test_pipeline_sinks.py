@@ -16,7 +16,7 @@ from tests.kafka_topics import grow_topic
 from headrace import Kafka, Metadata, OnNull, Postgres, Source, Topic, WriteMode
 from headrace.errors import NothingCommittedError
 from headrace.kafka.topics import Action, TopicChange, apply_changes
-from headrace.pipelines.progress import PipelineState
+from headrace.service.status import State
 from headrace.settings import Secret
 
 PATHS = ("fused", "stepped")
@@ -78,7 +78,7 @@ def test_rows_are_in_postgresql_once_also_when_their_batch_is_repeated(flow, pat
     )
     pipeline = built(flow, path, Postgres("clicks"))
     outcome = flow.run(pipeline)[path]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     assert (outcome.rows_out, outcome.dead_letters) == (500, 2)
     assert rows.ids() == Counter(f"e{n}" for n in range(500))
     [row] = rows.execute("SELECT category, n, price, event_time FROM clicks WHERE event_id = 'e7'")
@@ -86,7 +86,7 @@ def test_rows_are_in_postgresql_once_also_when_their_batch_is_repeated(flow, pat
     flow.forget_newest_commit(path)
     flow.send([click(n) for n in range(500, 600)])
     outcome = flow.run(pipeline)[path]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     assert rows.ids() == Counter(f"e{n}" for n in range(600))
     reasons = Counter(stored.letter.reason for stored in flow.dead())
     assert reasons == {"not-json": 1, "wrong-value": 1}
@@ -104,7 +104,7 @@ def test_the_last_change_of_a_key_wins_however_many_tasks_read_its_partition(flo
     changes = [click(n, event_id=f"k{n % 10}") for n in range(1_000)]
     flow.send(changes, partition=0)
     outcome = flow.run(pipeline)["fused"]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     found = dict(rows.execute("SELECT event_id, n FROM clicks"))
     assert found == {f"k{key}": 990 + key for key in range(10)}
     assert [stored.letter.reason for stored in flow.dead()] == ["check-violated"]
@@ -121,11 +121,11 @@ def test_keys_that_moved_before_an_upsert_began_are_refused_without_newest_by(fl
         flow.send(values, keys=[key.encode() for key in keys])
     sink = Postgres("clicks", WriteMode.UPSERT, ("event_id",))
     outcome = flow.run(flow.pipeline("fused", sink=sink))["fused"]
-    assert outcome.state is PipelineState.REFUSED
+    assert outcome.state is State.REFUSED
     assert "newest_by" in outcome.reason
     assert not rows.ids()
     outcome = flow.run(flow.pipeline("fused", sink=replace(sink, newest_by="n")))["fused"]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     assert dict(rows.execute("SELECT event_id, n FROM clicks")) == dict.fromkeys(keys, 1)
 
 
@@ -141,7 +141,7 @@ def test_tombstones_delete_rows_however_many_tasks_read_their_partition(flow, da
         values = [n if n is None else click(n, event_id=key) for key, n in part]
         flow.send([*values, None], partition=0, keys=[*(key.encode() for key, _ in part), b"\xff"])
         outcome = flow.run(pipeline)["fused"]
-        assert outcome.state is PipelineState.FINISHED, outcome.reason
+        assert outcome.state is State.FINISHED, outcome.reason
         last = {key: n for key, n in changes[: first + 500] if n != 999}
         left = {key: n for key, n in last.items() if n is not None}
         assert dict(rows.execute("SELECT event_id, n FROM clicks")) == left
@@ -161,16 +161,16 @@ def test_tombstones_that_compaction_may_have_removed_unread_are_refused_until_ac
     apply_changes(flow.client, [TopicChange(flow.name, Action.ALTER_CONFIG, "", config=config)])
     flow.send([click(1), click(2)], keys=[b"e1", b"e2"])
     outcome = flow.run(pipeline)["fused"]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     flow.send([None], keys=[b"e1"])
     outcome = flow.run(pipeline)["fused"]
-    assert outcome.state is PipelineState.REFUSED
+    assert outcome.state is State.REFUSED
     assert "delete.retention.ms" in outcome.reason
     flow.reset(pipeline, "table")
-    assert flow.run(pipeline)["fused"].state is PipelineState.REFUSED
+    assert flow.run(pipeline)["fused"].state is State.REFUSED
     flow.reset(pipeline, "table", accept_loss=True)
     outcome = flow.run(pipeline)["fused"]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     assert rows.ids() == {"e2": 1}
 
 
@@ -179,7 +179,7 @@ def test_a_row_that_only_the_commit_rejects_is_a_dead_letter(flow, path, databas
     rows = database(f"{COLUMNS if path == 'fused' else COLUMNS + ', double bigint'}, UNIQUE (n)")
     flow.send([*[click(n) for n in range(50)], click(7, event_id="again")])
     outcome = flow.run(built(flow, path, Postgres("clicks")))[path]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     assert (outcome.rows_out, outcome.dead_letters) == (50, 1)
     assert sum(rows.ids().values()) == 50
     [stored] = flow.dead()
@@ -194,11 +194,11 @@ def test_without_its_checkpoint_and_after_a_reset_it_goes_on_where_the_table_sta
         if first:
             shutil.rmtree(flow.checkpoint().parent)
         outcome = flow.run(pipeline)["fused"]
-        assert (outcome.state, outcome.rows_in) == (PipelineState.FINISHED, 100)
+        assert (outcome.state, outcome.rows_in) == (State.FINISHED, 100)
     flow.send([click(n) for n in range(200, 250)])
     flow.reset(pipeline, "table")
     outcome = flow.run(pipeline)["fused"]
-    assert (outcome.state, outcome.rows_in) == (PipelineState.FINISHED, 50)
+    assert (outcome.state, outcome.rows_in) == (State.FINISHED, 50)
     assert rows.ids() == Counter(f"e{n}" for n in range(250))
 
 
@@ -214,7 +214,7 @@ def test_counters_are_added_up_over_batches(flow, database):
     for start in (0, 300):
         flow.send([click(n) for n in range(start, start + 300)])
         outcome = flow.run(pipeline)["counted"]
-        assert outcome.state is PipelineState.FINISHED, outcome.reason
+        assert outcome.state is State.FINISHED, outcome.reason
     found = dict(rows.execute("SELECT category, clicks FROM clicks"))
     assert found == {"c0": 200, "c1": 200, "c2": 200}
 
@@ -234,7 +234,7 @@ def test_rows_are_events_of_another_topic_with_their_origin(flow, path):
     source = Source(flow.topic, metadata=(Metadata.TOPIC, Metadata.PARTITION, Metadata.OFFSET))
     pipeline = built(flow, path, Kafka(target), source=source)
     outcome = flow.run(pipeline)[path]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     assert outcome.rows_out == 300
     sent = records(flow.client, target.name)
     events = {event["event_id"]: event for event in (json.loads(r.value()) for r in sent)}
@@ -246,7 +246,7 @@ def test_rows_are_events_of_another_topic_with_their_origin(flow, path):
     assert all(origin.startswith(f"{flow.name}/") for origin in origins)
     flow.forget_newest_commit(path)
     outcome = flow.run(pipeline)[path]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     again = records(flow.client, target.name)
     assert len(again) == 600
     assert {dict(record.headers())["origin"].decode() for record in again} == origins
@@ -257,10 +257,10 @@ def test_a_topic_that_is_gone_loses_nothing_and_has_no_place_to_reset_to(flow):
     flow.send([click(n) for n in range(10)])
     pipeline = built(flow, "fused", Kafka(target))
     outcome = flow.run(pipeline)["fused"]
-    assert (outcome.state, outcome.rows_out) == (PipelineState.REFUSED, 0)
+    assert (outcome.state, outcome.rows_out) == (State.REFUSED, 0)
     assert target.name in outcome.reason
     flow.create(target.name, 1)
-    assert flow.run(pipeline)["fused"].state is PipelineState.FINISHED
+    assert flow.run(pipeline)["fused"].state is State.FINISHED
     assert len(records(flow.client, target.name)) == 10
     with pytest.raises(NothingCommittedError, match="kafka, records no offsets"):
         flow.reset(pipeline, "table")

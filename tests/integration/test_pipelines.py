@@ -33,9 +33,10 @@ from headrace.kafka.replay import DeadLetterFilter, replay
 from headrace.pipelines import run as run_module
 from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint
 from headrace.pipelines.lock import CheckpointLock
-from headrace.pipelines.progress import PipelineState, StatusFolder
+from headrace.pipelines.progress import PipelineProgress
 from headrace.pipelines.source.state import SourceState
 from headrace.runtime import storage
+from headrace.service.status import State, StatusFolder
 
 PATHS = ("fused", "stepped")
 
@@ -57,7 +58,7 @@ def test_every_event_lands_once_in_its_partition_and_the_group_shows_it(flow, pa
     """
     flow.send([click(n) for n in range(3000)])
     outcome = flow.run(built(flow, path))[path]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     assert (outcome.rows_in, outcome.rows_out, outcome.dead_letters) == (3000, 3000, 0)
     assert flow.ids(path) == {f"e{n}": 1 for n in range(3000)}
     row = next(row for row in flow.rows(path) if row["n"] == 7)
@@ -70,18 +71,18 @@ def test_every_event_lands_once_in_its_partition_and_the_group_shows_it(flow, pa
     seen = []
 
     def look(*_):
-        [shown] = StatusFolder(flow.folder / ".headrace" / "status").read()
+        [shown] = StatusFolder(flow.folder / ".headrace", PipelineProgress).read()
         seen.append((shown.state, shown.rows_in))
 
     with monkeypatch.context() as patch:
         patch.setattr(run_module, "check_topics", look)
         outcome = flow.run(built(flow, path))[path]
-    assert seen == [(PipelineState.STARTING, 0)]
+    assert seen == [(State.STARTING, 0)]
     assert (outcome.rows_in, outcome.dead_letters) == (151, 1)
     assert flow.ids(path) == {f"e{n}": 1 for n in range(3150)}
     flow.forget_newest_commit(path)
     outcome = flow.run(built(flow, path))[path]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     assert flow.ids(path) == {f"e{n}": 1 for n in range(3150)}
     assert len(flow.dead()) == 1
 
@@ -130,7 +131,7 @@ def test_each_poison_record_is_a_dead_letter_once_and_its_neighbours_land(flow, 
     flow.send(values, partition=0)
     flow.send([click(n) for n in range(200)], partition=1)
     outcome = flow.run(built(flow, path))[path]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     good = {f"e{1000 + n}": 1 for n in range(2 * len(POISON))} | {f"e{n}": 1 for n in range(200)}
     assert flow.ids(path) == good
     assert len(flow.dead()) == len(POISON)
@@ -151,13 +152,13 @@ def test_too_many_bad_records_stop_the_pipeline_before_anything_is_written(flow,
     flow.send([b"bad"] * 50 + [click(n) for n in range(50)])
     limit = DeadLetterLimit(max_ratio=0.1, min_records=20)
     outcome = flow.run(built(flow, path, dead_letter_limit=limit))[path]
-    assert outcome.state is PipelineState.FAILED
+    assert outcome.state is State.FAILED
     assert "50 of 100 records" in outcome.reason
     assert "not-json" in outcome.reason
     assert flow.dead() == []
     assert sum(flow.committed(path).values()) == 0
     outcome = flow.run(built(flow, path))[path]
-    assert outcome.state is PipelineState.FINISHED
+    assert outcome.state is State.FINISHED
     assert (len(flow.ids(path)), len(flow.dead())) == (50, 50)
 
 
@@ -166,7 +167,7 @@ def test_bad_records_in_a_row_are_counted_across_batches(flow):
     limit = DeadLetterLimit(max_consecutive=25)
     pipeline = flow.pipeline(dead_letter_limit=limit, limits=BatchLimits(max_records=20))
     outcome = flow.run(pipeline)["fused"]
-    assert outcome.state is PipelineState.FAILED
+    assert outcome.state is State.FAILED
     assert "in a row" in outcome.reason
 
 
@@ -319,7 +320,7 @@ def test_a_start_is_refused_where_records_or_rows_are_gone_and_goes_on_after_a_r
     with pytest.raises(RetentionPassedError):
         flow.reset(flow.pipeline(), "table")
     flow.reset(flow.pipeline(), "table", accept_loss=True)
-    assert flow.run(flow.pipeline())["fused"].state is PipelineState.FINISHED
+    assert flow.run(flow.pipeline())["fused"].state is State.FINISHED
     assert flow.ids() == {f"e{n}": 1 for n in (*range(20), *range(50, 60))}
     for future in admin(flow.client).delete_topics([flow.name], operation_timeout=20).values():
         future.result()
@@ -327,12 +328,12 @@ def test_a_start_is_refused_where_records_or_rows_are_gone_and_goes_on_after_a_r
     flow.send([click(n) for n in range(100, 160)])
     assert "headrace checkpoint reset fused --to earliest" in refused(flow)
     flow.reset(flow.pipeline(), "earliest")
-    assert flow.run(flow.pipeline())["fused"].state is PipelineState.FINISHED
+    assert flow.run(flow.pipeline())["fused"].state is State.FINISHED
     assert len(flow.ids()) == 30 + 60
     storage.delete(f"{flow.lake}/fused")
     assert "headrace checkpoint reset fused --to earliest" in refused(flow)
     flow.reset(flow.pipeline(), "earliest")
-    assert flow.run(flow.pipeline())["fused"].state is PipelineState.FINISHED
+    assert flow.run(flow.pipeline())["fused"].state is State.FINISHED
     assert flow.ids() == {f"e{n}": 1 for n in range(100, 160)}
 
 
@@ -344,14 +345,14 @@ def test_a_lost_newest_file_of_sparks_offsets_repeats_nothing(flow):
         for name in ("1", ".1.crc"):
             (flow.checkpoint() / folder / name).unlink()
     flow.send([click(n) for n in range(200, 300)])
-    assert flow.run(flow.pipeline())["fused"].state is PipelineState.FINISHED
+    assert flow.run(flow.pipeline())["fused"].state is State.FINISHED
     assert flow.ids() == {f"e{n}": 1 for n in range(300)}
 
 
 def refused(flow):
     """The reason why the pipeline is not started."""
     outcome = flow.run(flow.pipeline())["fused"]
-    assert outcome.state is PipelineState.REFUSED
+    assert outcome.state is State.REFUSED
     return outcome.reason
 
 
@@ -366,7 +367,7 @@ def test_a_pipeline_with_a_checkpoint_from_a_backup_goes_on_where_the_table_stan
     shutil.copytree(backup, flow.checkpoint())
     flow.send([click(n) for n in range(200, 300)])
     outcome = flow.run(pipeline)["fused"]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     assert flow.ids() == {f"e{n}": 1 for n in range(300)}
     assert len(flow.dead()) == 1
 
@@ -380,7 +381,7 @@ def test_a_driver_that_was_killed_while_spark_wrote_the_first_offsets_starts_aga
     (offsets / "..0.e5c50d6e-1171-4c59-9039-03b22bd5eb7d.tmp.crc").write_bytes(b"crc")
     flow.send([click(0)])
     outcome = flow.run(flow.pipeline())["fused"]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     assert flow.ids() == {"e0": 1}
 
 
@@ -393,7 +394,7 @@ def test_dead_letters_of_input_that_a_step_does_not_read_are_not_lost(flow):
     )
     letters = Counter(stored.pipeline for stored in flow.dead())
     for name, outcome in outcomes.items():
-        assert outcome.state is PipelineState.FINISHED, outcome.reason
+        assert outcome.state is State.FINISHED, outcome.reason
         assert (outcome.rows_in, outcome.dead_letters, letters[name]) == (30_202, 2, 2)
 
 
@@ -402,7 +403,7 @@ def test_a_missing_topic_of_dead_letters_is_refused_at_the_start(flow):
     flow.create(raw.name, 1)
     flow.send([b"known to the broker by then"], topic=raw.name)
     outcome = flow.run(Pipeline("raw", raw, Lake("raw")))["raw"]
-    assert outcome.state is PipelineState.REFUSED
+    assert outcome.state is State.REFUSED
     assert raw.dead_letters in outcome.reason
 
 
@@ -418,7 +419,7 @@ def test_rows_that_do_not_fit_the_table_are_refused_before_anything_is_read(flow
     flow.run(flow.pipeline())
     flow.send([click(2), b"bad"])
     outcome = flow.run(flow.pipeline(source=replace(flow.topic, event=Other)))["fused"]
-    assert (outcome.state, outcome.restarts) == (PipelineState.REFUSED, 0)
+    assert (outcome.state, outcome.restarts) == (State.REFUSED, 0)
     assert "another `table`" in outcome.reason
     assert flow.dead() == []
     assert len(list(flow.folder.glob("lake/fused/**/*.parquet"))) == 1
@@ -435,13 +436,13 @@ def test_partitions_added_while_running_are_read_from_their_earliest_offset(flow
             grow_topic(flow.client, flow.name, 8)
             for p in range(2, 8):
                 flow.send([click(1000 * p + n) for n in range(20)], partition=p)
-        if one.rows_out >= 220 or one.final:
+        if one.rows_out >= 220 or one.has_ended:
             stop.set()
 
     flow.send([click(n) for n in range(100)])
     pipeline = flow.pipeline(limits=BatchLimits(max_wait=timedelta(milliseconds=200)))
     outcome = flow.run(pipeline, once=False, observe=grow, stop=stop)["fused"]
-    assert outcome.state is PipelineState.STOPPED, outcome.reason
+    assert outcome.state is State.STOPPED, outcome.reason
     expected = {f"e{n}": 1 for n in range(100)}
     expected |= {f"e{1000 * p + n}": 1 for p in range(2, 8) for n in range(20)}
     assert flow.ids() == expected
@@ -488,7 +489,7 @@ def test_steps_that_fail_are_named_with_their_lines_and_not_retried(flow):
     )
     for name, step in wrong.items():
         outcome = outcomes[name]
-        assert (outcome.state, outcome.restarts) == (PipelineState.FAILED, 0)
+        assert (outcome.state, outcome.restarts) == (State.FAILED, 0)
         assert re.search(problems[step], outcome.reason)
         line = int(re.search(rf"at '{re.escape(__file__)}:(\d+)'", outcome.reason)[1])
         first = step.__code__.co_firstlineno
@@ -515,10 +516,10 @@ def test_a_pipeline_that_spark_refuses_begins_once_it_is_corrected(flow):
 
     flow.send([click(n) for n in range(3)])
     refused = flow.run(flow.pipeline("corrected", sink=Lake("corrected"), steps=[by_row]))
-    assert refused["corrected"].state is PipelineState.FAILED
+    assert refused["corrected"].state is State.FAILED
     assert "NON_TIME_WINDOW_NOT_SUPPORTED" in refused["corrected"].reason
     outcome = flow.run(flow.pipeline("corrected", sink=Lake("corrected")))["corrected"]
-    assert (outcome.state, outcome.rows_out) == (PipelineState.FINISHED, 3), outcome.reason
+    assert (outcome.state, outcome.rows_out) == (State.FINISHED, 3), outcome.reason
 
 
 def test_a_second_watermark_is_refused_before_the_first_batch(flow):
@@ -530,7 +531,7 @@ def test_a_second_watermark_is_refused_before_the_first_batch(flow):
     sources = [flow.topic, second_topic(flow)]
     pipeline = Pipeline("twice", sources, Lake("twice"), steps=[unique])
     outcome = flow.run(pipeline)["twice"]
-    assert (outcome.state, outcome.restarts, outcome.batches) == (PipelineState.FAILED, 0, 0)
+    assert (outcome.state, outcome.restarts, outcome.batches) == (State.FAILED, 0, 0)
     assert "step 'unique'" in outcome.reason
     assert "Source(watermark=...)" in outcome.reason
 
@@ -549,10 +550,10 @@ def test_pipelines_go_on_beside_one_that_fails_and_one_whose_checkpoint_is_in_us
     held.acquire()
     outcomes = flow.run(flow.pipeline("broken", steps=[broken]), flow.pipeline(), flow.stepped())
     held.release()
-    assert outcomes["stepped"].state is PipelineState.FINISHED
-    assert outcomes["fused"].state is PipelineState.REFUSED
+    assert outcomes["stepped"].state is State.FINISHED
+    assert outcomes["fused"].state is State.REFUSED
     assert "Stop that run first" in outcomes["fused"].reason
-    assert outcomes["broken"].state is PipelineState.FAILED
+    assert outcomes["broken"].state is State.FAILED
     assert outcomes["broken"].restarts == 2
     assert "Connection refused" in outcomes["broken"].reason
 
@@ -623,7 +624,7 @@ def test_duplicates_over_two_topics_are_dropped_by_the_watermark_that_sources_de
         flow.send(old)
         flow.send([click(100 + first), old[0]], topic=other.name)
         outcome = flow.run(pipeline)["unique"]
-        assert outcome.state is PipelineState.FINISHED, outcome.reason
+        assert outcome.state is State.FINISHED, outcome.reason
     expected = [f"e{n}" for n in (*range(15), 100, 105)]
     assert flow.ids("unique") == dict.fromkeys(expected, 1)
 
@@ -642,7 +643,7 @@ def test_an_idle_input_does_not_freeze_the_time_of_the_others(flow, monkeypatch)
 
     def enough(progress):
         one = progress["counts"]
-        if (one.rows_out and one.idle_partitions) or one.final:
+        if (one.rows_out and one.idle_partitions) or one.has_ended:
             stop.set()
 
     flow.send([click(n, event_time=NOW_MS - 86_400_000 + 60_000 * n) for n in range(200)])

@@ -17,7 +17,7 @@ from headrace import BatchLimits, Latest, OnNull, Profiles
 from headrace.control.project import LoadedProject
 from headrace.control.reconcile import ReconcileRequest, reconcile
 from headrace.pipelines.ledger.windows import WindowState
-from headrace.pipelines.progress import PipelineState
+from headrace.service.status import State
 from headrace.settings import Secret
 from headrace.settings.model import KafkaSettings
 from headrace.sinks.profiles.registry import open_store
@@ -90,7 +90,7 @@ def test_profiles_are_those_of_the_topic_also_when_it_is_read_again(flow, path, 
     bad = [b"not json", click(7, event_id="x" * 1_000, category="")]
     flow.send([*events[::-1], *bad, click(0, event_time=OLD)])
     outcome = flow.run(pipeline)[path]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     assert (outcome.rows_out, outcome.dead_letters) == (600, 2)
     assert outcome.figures["profile_expired_rows"] == 1
     assert latest(url) == [[597, 594, 591], [598, 595, 592], [599, 596, 593]]
@@ -98,12 +98,12 @@ def test_profiles_are_those_of_the_topic_also_when_it_is_read_again(flow, path, 
     assert {stored.letter.reason for stored in flow.dead()} == {"not-json", "bad-key"}
     before = profiles(url)
     flow.forget_newest_commit(path)
-    assert flow.run(pipeline)[path].state is PipelineState.FINISHED
+    assert flow.run(pipeline)[path].state is State.FINISHED
     assert profiles(url) == before
     flow.send(events)
     flow.reset(pipeline, "earliest")
     outcome = flow.run(pipeline)[path]
-    assert (outcome.state, outcome.rows_out) == (PipelineState.FINISHED, 1_200)
+    assert (outcome.state, outcome.rows_out) == (State.FINISHED, 1_200)
     assert profiles(url) == before
 
 
@@ -113,7 +113,7 @@ def test_a_tombstone_forgets_the_user_of_its_key_up_to_its_own_time(flow, url):
     keys = [f"c{n % 3}".encode() for n in range(60)]
     flow.send([*(click(n) for n in range(60)), None, click(0)], keys=[*keys, b"c1", b'"c0"'])
     outcome = flow.run(pipeline)["fused"]
-    assert (outcome.state, outcome.rows_out) == (PipelineState.FINISHED, 61), outcome.reason
+    assert (outcome.state, outcome.rows_out) == (State.FINISHED, 61), outcome.reason
     assert (outcome.dead_letters, outcome.figures["profile_forget_rows"]) == (1, 1)
     assert [stored.letter.reason for stored in flow.dead()] == ["bad-key"]
     with closing(open_store(url, "users", TTL)) as store:
@@ -122,7 +122,7 @@ def test_a_tombstone_forgets_the_user_of_its_key_up_to_its_own_time(flow, url):
     assert gone.forgotten.timestamp() * 1_000 >= NOW_MS
     assert [bool(profile) for profile in profiles(url)] == [True, True, True]
     flow.send([click(10), click(70, event_time=NOW_MS + 7_200_000)], keys=[b"c1", b"c1"])
-    assert flow.run(pipeline)["fused"].state is PipelineState.FINISHED
+    assert flow.run(pipeline)["fused"].state is State.FINISHED
     assert latest(url) == [[57, 54, 51], [70], [59, 56, 53]]
 
 
@@ -145,7 +145,7 @@ def test_a_server_that_hangs_is_waited_for_and_uses_up_no_restart(flow, server):
             stop.set()
 
     outcome = flow.run(pipeline, once=False, observe=observe, stop=stop)["fused"]
-    assert (outcome.state, outcome.rows_out) == (PipelineState.STOPPED, 600), outcome.reason
+    assert (outcome.state, outcome.rows_out) == (State.STOPPED, 600), outcome.reason
     assert len(reasons) == 2
     assert latest(server.url) == [[597, 594, 591], [598, 595, 592], [599, 596, 593]]
 
@@ -158,7 +158,7 @@ def test_a_store_that_was_lost_comes_back_from_the_topic(flow, server):
     server.kill()
     flow.send([click(n) for n in range(3)])
     outcome = flow.run(pipeline)["fused"]
-    assert outcome.state is PipelineState.FAILED
+    assert outcome.state is State.FAILED
     assert "Redis" in outcome.reason
     server.start()
     assert latest(server.url) == [None, None, None]

@@ -13,7 +13,7 @@ from tests.integration.flow import Flow
 from tests.integration.test_pipeline_sinks import Database
 
 from headrace import EpochMillis, Lake, Pipeline, Source, Topic
-from headrace.pipelines.progress import PipelineState
+from headrace.service.status import State
 from headrace.settings import Secret
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
@@ -88,7 +88,7 @@ class Page:
         for first in range(0, len(chosen), MAX_PIPELINES):
             outcomes |= self.flow.run(*chosen[first : first + MAX_PIPELINES])
         for name, outcome in outcomes.items():
-            assert outcome.state is PipelineState.FINISHED, f"{name}: {outcome.reason}"
+            assert outcome.state is State.FINISHED, f"{name}: {outcome.reason}"
         return outcomes
 
 

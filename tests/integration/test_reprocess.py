@@ -45,11 +45,11 @@ from headrace.errors import (
 )
 from headrace.kafka.client import admin, describe
 from headrace.kafka.replay import DeadLetterFilter, replay
-from headrace.pipelines.progress import PipelineState
 from headrace.pipelines.reprocessing import ranges as ranges_module
 from headrace.pipelines.reprocessing import run as run_module
 from headrace.pipelines.reprocessing.ranges import TimeRange
 from headrace.pipelines.run import Deployment
+from headrace.service.status import State
 from headrace.settings import Secret
 from headrace.settings.model import KafkaSettings
 from headrace.sinks.lake.delta_log import DeltaLog
@@ -98,7 +98,7 @@ def again(flow, pipeline, times=ALL, *, others=(), stop=None, observe=None, **re
 
 def run(flow, pipeline):
     outcome = flow.run(pipeline)[pipeline.name]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     return outcome
 
 

@@ -30,7 +30,6 @@ from headrace.model import TopicPartition
 from headrace.model.partitioning import partition_of_key
 from headrace.pipelines.ledger.sums import Hop
 from headrace.pipelines.ledger.windows import WindowState
-from headrace.pipelines.progress import PipelineState
 from headrace.queries.instance import instance, quiet, restoring
 from headrace.queries.instance.instance import AggregatorInstance, InstanceTiming
 from headrace.queries.instance.owned import OwnedPartition
@@ -43,6 +42,7 @@ from headrace.queries.records.result import decode_result
 from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.queries.registry.topic import write_registry
 from headrace.queries.topics import ensure_query_topics
+from headrace.service.status import State
 from headrace.settings.model import KafkaSettings
 
 BEGIN = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=30)
@@ -121,7 +121,7 @@ class Queries:
     def match(self):
         """Matches what is there."""
         outcome = self.flow.run(self.pipeline)[self.pipeline.name]
-        assert outcome.state is PipelineState.FINISHED, outcome.reason
+        assert outcome.state is State.FINISHED, outcome.reason
         wait_until_settled(self.flow.client, self.declared.matched_topic)
 
     def aggregate(self, until, timing=InstanceTiming()):
@@ -223,7 +223,7 @@ def test_a_transaction_that_is_left_open_among_ended_windows_is_named_until_it_e
     timing = InstanceTiming(max_silence_seconds=3.0)
     ended = queries.declared.ended_topic
     with open_transaction(queries, ended, 2):
-        waiting = queries.aggregate(lambda status: f"{ended}[2]" in status.waiting, timing).waiting
+        waiting = queries.aggregate(lambda status: f"{ended}[2]" in status.reason, timing).reason
     assert f"nothing of {ended}[2] was read" in waiting
     queries.send((140, "PL", 1), (141, "PL", 1))
     queries.match()
@@ -239,11 +239,11 @@ def test_a_topic_with_an_open_transaction_is_not_quiet(queries, monkeypatch):
     seen = []
 
     def has_seen_event_time(status):
-        seen.extend(status.event_us.values())
+        seen.extend(status.event_ms.values())
         return len(seen) > 50
 
     def goes_on(status):
-        seen.extend(status.event_us.values())
+        seen.extend(status.event_ms.values())
         return max(seen) > seen[0]
 
     with open_transaction(queries, queries.topic.name, 0):
@@ -549,7 +549,7 @@ def test_a_deleted_topic_of_events_ends_no_instance(queries):
     looked = itertools.count()
     # It asks for the end of the topic each second.
     status = queries.aggregate(lambda status: status.windows and next(looked) > 30)
-    assert status.waiting == ""
+    assert status.reason == ""
     queries.aggregate(lambda status: status.windows and next(looked) > 60)
 
 

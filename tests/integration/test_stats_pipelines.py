@@ -11,7 +11,7 @@ from tests.integration.flow import NOW_MS, Flow, click
 from tests.integration.test_pipeline_sinks import Database
 
 from headrace import Count, Distinct, Stats, Sum
-from headrace.pipelines.progress import PipelineState
+from headrace.service.status import State
 
 STATS = Stats(
     "per_minute",
@@ -40,7 +40,7 @@ def built(flow, path, **changes):
 
 def finished(flow, pipeline):
     outcome = flow.run(pipeline)[pipeline.name]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     return outcome
 
 

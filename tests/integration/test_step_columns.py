@@ -7,8 +7,8 @@ from tests.integration.flow import Flow, click
 
 from headrace import Lake, filter_rows
 from headrace.errors import StepError
-from headrace.pipelines.progress import PipelineState
 from headrace.pipelines.steps import apply_steps
+from headrace.service.status import State
 
 UNTAKEN = {
     "array()": "array<void>",
@@ -57,7 +57,7 @@ def test_a_pipeline_with_such_a_step_fails_at_once_and_makes_no_table(broker, sp
     flow.send([click(1)])
     pipeline = flow.pipeline("typed", sink=Lake("typed"), steps=[adding("array()")])
     outcome = flow.run(pipeline)["typed"]
-    assert (outcome.state, outcome.restarts) == (PipelineState.FAILED, 0)
+    assert (outcome.state, outcome.restarts) == (State.FAILED, 0)
     assert "adds_extra" in outcome.reason
     assert "array<void>" in outcome.reason
     assert not Path(flow.lake, "typed").exists()

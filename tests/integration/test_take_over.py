@@ -7,8 +7,8 @@ from tests.integration.flow import Flow, click
 from tests.integration.test_lake_s3 import OnS3
 
 from headrace import LateData, deduplicate
-from headrace.pipelines.progress import PipelineState
 from headrace.pipelines.state_operators import keeps_state
+from headrace.service.status import State
 
 
 def once(count):
@@ -23,7 +23,7 @@ def test_on_s3_every_run_may_be_on_another_machine(s3, broker, spark, tmp_path):
         flow.folder = tmp_path / f"machine {number}"
         flow.send([click(n) for n in range(number * 100, number * 100 + 100)] + [b"not json"])
         outcomes = flow.run(*pipelines)
-        assert {outcome.state for outcome in outcomes.values()} == {PipelineState.FINISHED}
+        assert {outcome.state for outcome in outcomes.values()} == {State.FINISHED}
     assert [flow.ids(pipeline.name) for pipeline in pipelines] == [once(300)] * 2
     assert len(flow.dead()) == 6
 
@@ -40,7 +40,7 @@ def test_state_of_steps_and_event_clocks_need_their_checkpoint(broker, spark, tm
     for pipeline in pipelines:
         (flow.checkpoint(pipeline.name).parent / "current.json").unlink()
     outcomes = flow.run(*pipelines)
-    assert {outcome.state for outcome in outcomes.values()} == {PipelineState.REFUSED}
+    assert {outcome.state for outcome in outcomes.values()} == {State.REFUSED}
     assert all("--to table" in outcome.reason for outcome in outcomes.values())
     assert [flow.ids(pipeline.name) for pipeline in pipelines] == [once(1)] * 2
 

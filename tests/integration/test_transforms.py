@@ -9,7 +9,7 @@ from tests.contracts.transform import TimedTransformContract, TransformCase, Tra
 from tests.integration.flow import NOW_MS, Flow, click
 
 from headrace import Lake, Source, classify, count_windows, deduplicate, fan_out, filter_rows
-from headrace.pipelines.progress import PipelineState
+from headrace.service.status import State
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -65,7 +65,7 @@ def test_a_repeat_is_dropped_until_the_watermark_has_passed_its_first_by_within(
     for events in runs:
         flow.send(events)
         outcome = flow.run(pipeline)["unique"]
-        assert outcome.state is PipelineState.FINISHED, outcome.reason
+        assert outcome.state is State.FINISHED, outcome.reason
         kept.append((flow.ids("unique")["e0"], outcome.duplicate_rows))
     assert kept == [(1, 0), (1, 1), (2, 1)]
 
@@ -85,7 +85,7 @@ def test_columns_lakes_and_checkpoints_have_any_name(broker, spark, tmp_path):
         flow.pipeline("unique", sink=Lake("unique", ("`c` 50%",)), steps=[renamed, unique]),
         flow.pipeline("counted", sink=Lake("counted"), steps=[renamed, counted]),
     )
-    assert {each.state for each in outcomes.values()} == {PipelineState.FINISHED}, outcomes
+    assert {each.state for each in outcomes.values()} == {State.FINISHED}, outcomes
     rows = sorted((row["a.b"], row["`c` 50%"]) for row in flow.rows("unique"))
     assert rows == [("e0", "c0"), ("e1", "c1"), ("e2", "c2")]
 
@@ -100,7 +100,7 @@ def test_rows_without_an_event_time_are_all_kept(broker, spark, tmp_path):
     unique = deduplicate(by=["event_id"], within=timedelta(minutes=30), event_time="seen")
     flow.send([at(n, minute) for n in (0, 1) for minute in (0, 5, 10)])
     outcome = flow.run(flow.pipeline("unique", sink=Lake("unique"), steps=[seen, unique]))["unique"]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     assert flow.ids("unique") == {"e0": 1, "e1": 3}
     assert outcome.figures["deduplicate_null_key_rows"] == 3
 
@@ -111,7 +111,7 @@ def test_the_state_of_two_transforms_of_a_kind_is_added_up(broker, spark, tmp_pa
     steps = [deduplicate(by=[name], within=timedelta(minutes=30)) for name in names]
     flow.send([at(0, 0), at(1, 1), at(3, 2)])
     outcome = flow.run(flow.pipeline("unique", sink=Lake("unique"), steps=steps))["unique"]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     assert Counter(row["category"] for row in flow.rows("unique")) == {"c0": 1, "c1": 1}
     assert outcome.figures["deduplicate_state_rows"] == 3 + 2
 
@@ -227,7 +227,7 @@ def test_a_condition_that_spark_refuses_fails_the_start_by_the_name_of_the_step(
     outcomes = flow.run(*pipelines)
     for pipeline, (step, problem) in zip(pipelines, REFUSED, strict=True):
         outcome = outcomes[pipeline.name]
-        assert outcome.state is PipelineState.FAILED
+        assert outcome.state is State.FAILED
         assert type(step).__name__ in outcome.reason
         assert problem.lower() in outcome.reason.lower()
 
@@ -240,7 +240,7 @@ def test_steps_of_a_kind_add_up_their_figures_and_a_missing_default_is_null(flow
     ]
     flow.send([at(n, n) for n in range(4)])
     outcome = flow.run(flow.pipeline("kept", sink=Lake("kept"), steps=steps))["kept"]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     assert outcome.figures["filtered_first_rows"] == outcome.figures["filtered_rows"] == 2
     kinds = {row["event_id"]: row["kind"] for row in flow.rows("kept")}
     assert kinds == {"e2": None, "e3": "third"}
@@ -251,7 +251,7 @@ def test_copies_of_a_row_stay_together_and_keep_its_event_time(flow):
     steps = [fan_out("stream", {"all": "true", "late": "n > 1", "none": "false"}), unique]
     flow.send([at(n, n) for n in (1, 2, 2, 3)])
     outcome = flow.run(flow.pipeline("copies", sink=Lake("copies"), steps=steps))["copies"]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     assert outcome.duplicate_rows == 2
     copies = Counter((row["event_id"], row["stream"]) for row in flow.rows("copies"))
     expected = [("e1", "all"), ("e2", "all"), ("e2", "late"), ("e3", "all"), ("e3", "late")]

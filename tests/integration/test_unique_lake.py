@@ -10,7 +10,7 @@ from tests.integration.test_ledger import balance, states, totals
 
 from headrace import Lake, Source, Unique
 from headrace.pipelines.ledger.windows import WindowState
-from headrace.pipelines.progress import PipelineState
+from headrace.service.status import State
 from headrace.sinks.lake.log_tail import LogTail
 
 PATHS = ("fused", "stepped")
@@ -30,7 +30,7 @@ def unique(flow, path, **changes):
 
 def run(flow, pipeline):
     outcome = flow.run(pipeline)[pipeline.name]
-    assert outcome.state is PipelineState.FINISHED, outcome.reason
+    assert outcome.state is State.FINISHED, outcome.reason
     return outcome
 
 

@@ -29,7 +29,6 @@ from headrace.cli.views.ingest import TokenList
 from headrace.cli.views.queries import QueryList
 from headrace.cli.views.query_answers import listed_results
 from headrace.control import load_project
-from headrace.control.query_instance_status import QueryInstanceStatus, QueryStatusFolder
 from headrace.control.query_registry import registered_queries, update_query
 from headrace.control.query_results import newest_results
 from headrace.control.query_service import ProjectQueries
@@ -43,18 +42,19 @@ from headrace.ingest.tokens.table import TokenTable, revocation
 from headrace.ingest.tokens.token import TokenKind, TokenScope
 from headrace.merger.status import MergerStatus
 from headrace.mirror.status import MirrorStatus
-from headrace.pipelines.progress import PipelineProgress, StatusFolder
+from headrace.pipelines.progress import PipelineProgress
 from headrace.queries.aggregate.plan import Plans
 from headrace.queries.answer.silent import WatchedQueries
 from headrace.queries.instance.leases import Claim, LeaseTable, read_claim
+from headrace.queries.instance.status import QueryInstanceStatus
 from headrace.queries.match.held import LiveQueries, milliseconds_since_1970
 from headrace.queries.matched_events.status import EmitterStatus
 from headrace.queries.records.ended import PartitionClocks, WindowResults, decode_ended
 from headrace.queries.records.matched import Tick, decode_matched
 from headrace.queries.records.result import result_of
 from headrace.queries.registry.record import RegisteredQuery, encode_query
-from headrace.settings import IngestSettings, Rate, Settings, load_settings
-from headrace.transfer.status import TransferStatusFolder
+from headrace.service.status import StatusFolder
+from headrace.settings import IngestSettings, Rate, load_settings
 from headrace.workers.monitoring.progress import (
     PartitionProgress,
     WorkerProgress,
@@ -313,13 +313,9 @@ STATUSES = [
 
 def folder_of(status, path):
     """Returns the folder of statuses of a kind."""
-    if isinstance(status, QueryInstanceStatus):
-        return QueryStatusFolder(Settings(root=path, name="shop", modules=(), lake=""))
-    if isinstance(status, PipelineProgress):
-        return StatusFolder(path)
     if isinstance(status, WorkerProgress):
         return WorkerStatusFolder(path)
-    return TransferStatusFolder(path, type(status))
+    return StatusFolder(path, type(status))
 
 
 @pytest.mark.parametrize(("status", "summary"), STATUSES, ids=lambda each: type(each).__name__)

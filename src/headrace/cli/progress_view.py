@@ -48,7 +48,7 @@ def summary(pipelines: Sequence[PipelineProgress]) -> Group:
     for progress in pipelines:
         table.add_row(*_cells(progress))
     remarks = (
-        f"[dim]{escape(f'{progress.pipeline}: {note}')}"
+        f"[dim]{escape(f'{progress.name}: {note}')}"
         for progress in pipelines
         for note in notes(progress)
     )
@@ -84,7 +84,7 @@ def line(progress: PipelineProgress) -> str:
     if own := own_figures(progress):
         figures += f", {own}"
     text = (
-        f"{progress.pipeline} {progress.state}: {figures}, "
+        f"{progress.name} {progress.state}: {figures}, "
         f"rate/s {progress.records_per_second:,.0f}, "
         f"backlog {_backlog(progress)}, "
         f"batch ms {progress.batch_seconds * 1000:,.0f}"
@@ -126,7 +126,7 @@ def _lines(console: Console) -> Iterator[Observe]:
         for name, progress in pipelines.items():
             state, at = shown.get(name, ("", 0.0))
             # A state that lasts less than 5 s is shown too, and that of the end once.
-            if state != progress.state or (now - at >= LINE_SECONDS and not progress.final):
+            if state != progress.state or (now - at >= LINE_SECONDS and not progress.has_ended):
                 shown[name] = (progress.state, now)
                 console.print(line(progress), markup=False, highlight=False, soft_wrap=True)
 
@@ -136,7 +136,7 @@ def _lines(console: Console) -> Iterator[Observe]:
 def _cells(progress: PipelineProgress) -> list[str]:
     colour = _COLOURS.get(progress.state, "default")
     return [
-        escape(progress.pipeline),
+        escape(progress.name),
         f"[{colour}]{progress.state}",
         *(f"{getattr(progress, name):,}" for _, name in _FIGURES),
         f"{progress.records_per_second:,.0f}",

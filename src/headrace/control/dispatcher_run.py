@@ -7,22 +7,22 @@ from functools import partial
 
 from headrace.control.dispatchers import dispatcher_session, routes_of
 from headrace.control.project import LoadedProject
-from headrace.control.status_folders import dispatcher_folder
-from headrace.control.transfer_run import TransferRun, TransferRunOptions
 from headrace.dispatcher.declaration import Dispatcher
 from headrace.dispatcher.instance import DispatcherInstance
 from headrace.dispatcher.status import DispatcherStatus
+from headrace.service.run import RunOptions, ServiceRun
+from headrace.service.status import StatusFolder
 from headrace.settings import environment
 
 
 def dispatcher_run(
     project: LoadedProject,
     dispatcher: Dispatcher,
-    options: TransferRunOptions,
+    options: RunOptions,
     sites: Collection[str] = (),
     *,
     once: bool = False,
-) -> TransferRun[DispatcherStatus]:
+) -> ServiceRun[DispatcherStatus]:
     """Returns an instance of a dispatcher.
 
     Args:
@@ -42,4 +42,4 @@ def dispatcher_run(
     instance = DispatcherInstance(
         dispatcher.name, routes, session, settings.restart, settings.state, once=once
     )
-    return TransferRun(dispatcher.name, instance, dispatcher_folder(settings), options)
+    return ServiceRun(instance, StatusFolder(settings.state, DispatcherStatus), options)

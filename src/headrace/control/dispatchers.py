@@ -13,7 +13,6 @@ from headrace.control.accepted_ranges import keep_accepted
 from headrace.control.kafka_session import kafka_session
 from headrace.control.project import LoadedProject
 from headrace.control.site_clusters import cluster_of, own_cluster, site_clusters
-from headrace.control.status_folders import dispatcher_folder, refused_now
 from headrace.dispatcher.declaration import Dispatcher, DispatchMode
 from headrace.dispatcher.positions import (
     commit_positions,
@@ -22,6 +21,7 @@ from headrace.dispatcher.positions import (
     live_topic,
 )
 from headrace.dispatcher.route import Route
+from headrace.dispatcher.status import DispatcherStatus
 from headrace.errors import (
     BrokerUnreachableError,
     DispatcherLossError,
@@ -31,8 +31,10 @@ from headrace.errors import (
 )
 from headrace.kafka.client import latest_offsets
 from headrace.model import TopicPartition
+from headrace.service.status import StatusFolder
 from headrace.settings import Settings
 from headrace.transfer.committed_position import CommittedPosition
+from headrace.transfer.status import refused_now
 from headrace.transfer.target import naming_site
 
 if TYPE_CHECKING:
@@ -156,7 +158,7 @@ def route_standings(project: LoadedProject, dispatcher: Dispatcher) -> list[Rout
     Raises:
         AuthorizationError: if an ACL is missing at a site.
     """
-    records = refused_now(dispatcher_folder(project.settings), dispatcher.name)
+    records = refused_now(StatusFolder(project.settings.state, DispatcherStatus), dispatcher.name)
     return [_with_records(_standing(route), records) for route in routes_of(project, dispatcher)]
 
 

@@ -13,8 +13,6 @@ from headrace.control.project import LoadedProject
 from headrace.control.query_registry import matched_topics
 from headrace.control.query_sample import newest_events
 from headrace.control.site_clusters import own_cluster
-from headrace.control.status_folders import matched_events_folder
-from headrace.control.transfer_run import TransferRun, TransferRunOptions
 from headrace.errors import NotDeclaredError, QueriesUnmatchedError, QueryUnmatchedError
 from headrace.kafka.cluster import KafkaCluster
 from headrace.model import Topic
@@ -23,6 +21,8 @@ from headrace.queries.match.held import RegistryReader
 from headrace.queries.matched_events.emitter import EventEmitter
 from headrace.queries.matched_events.matched_topic import MatchedTopic, check_format
 from headrace.queries.matched_events.status import EmitterStatus
+from headrace.service.run import RunOptions, ServiceRun
+from headrace.service.status import StatusFolder
 from headrace.settings import Settings, environment
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def matched_events_run(
     project: LoadedProject,
     queries: StandingQueries,
     topic: str | None,
-    options: TransferRunOptions,
-) -> TransferRun[EmitterStatus]:
+    options: RunOptions,
+) -> ServiceRun[EmitterStatus]:
     """Returns a process that sends the matched events of a topic.
 
     Args:
@@ -75,7 +75,7 @@ def matched_events_run(
 
     session = partial(_session, settings, declared)
     emitter = EventEmitter(matched, registry, newest, session, settings.restart, settings.state)
-    return TransferRun(matched.name, emitter, matched_events_folder(settings), options)
+    return ServiceRun(emitter, StatusFolder(settings.state, EmitterStatus), options)
 
 
 def _matched(project: LoadedProject, queries: StandingQueries, topic: str | None) -> Topic:

@@ -9,7 +9,6 @@ from datetime import timedelta
 from headrace.control.accepted_ranges import keep_accepted
 from headrace.control.project import LoadedProject
 from headrace.control.site_clusters import own_cluster
-from headrace.control.status_folders import merger_folder, refused_now
 from headrace.errors import (
     MergerNotRefusedError,
     MergerRunningError,
@@ -30,7 +29,10 @@ from headrace.merger.last_records import last_times
 from headrace.merger.plan import ClockSource, MergePlan
 from headrace.merger.position import InputPosition, committed_offset, positions_of
 from headrace.merger.starts import find_loss, find_starts
+from headrace.merger.status import MergerStatus
 from headrace.model import TopicPartition
+from headrace.service.status import StatusFolder
+from headrace.transfer.status import refused_now
 
 _MILLISECOND = timedelta(milliseconds=1)
 _MAX_READS = 5  # of the positions, while an instance commits
@@ -135,7 +137,7 @@ def merger_standing(project: LoadedProject, merger: Merger) -> MergerStanding:
     known, refused = _positions_and_refused(plan, outputs, led)
     ends = {source: end for source, (end, _) in latest_offsets(plan.config, led).items()}
     firsts = earliest_offsets(plan.config, led)
-    reasons = refused_now(merger_folder(project.settings), merger.name)
+    reasons = refused_now(StatusFolder(project.settings.state, MergerStatus), merger.name)
     reasons |= {output.path: str(refusal) for output, refusal in refused.items()}
     partitions = tuple(
         _merged(

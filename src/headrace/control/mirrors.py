@@ -9,7 +9,6 @@ from confluent_kafka import TopicPartition as ConsumerOffset
 
 from headrace.control.accepted_ranges import keep_accepted
 from headrace.control.site_clusters import cluster_of, own_cluster
-from headrace.control.status_folders import mirror_folder, refused_now
 from headrace.errors import (
     BrokerUnreachableError,
     MirrorGapError,
@@ -24,9 +23,12 @@ from headrace.kafka.groups import ConsumerGroup, describe_group
 from headrace.mirror.declaration import Mirror
 from headrace.mirror.link import Link
 from headrace.mirror.positions import Position, committed_positions, find_starts
+from headrace.mirror.status import MirrorStatus
 from headrace.model import TopicPartition
+from headrace.service.status import StatusFolder
 from headrace.settings import Settings
 from headrace.transfer.starts import Starts
+from headrace.transfer.status import refused_now
 from headrace.transfer.target import naming_site
 
 
@@ -145,7 +147,7 @@ def _known_standing(settings: Settings, mirror: Mirror) -> MirrorStanding:
         _mirrored(link, source, known[link.copy_of(source)], starts, ends.get(source))
         for source in sorted(sources)
     ]
-    records = refused_now(mirror_folder(settings), mirror.name)
+    records = refused_now(StatusFolder(settings.state, MirrorStatus), mirror.name)
     shown = (replace(at, refused=at.refused or records.get(at.partition, "")) for at in partitions)
     return MirrorStanding(mirror.name, mirror.source, group, tuple(shown))
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from headrace.control.services import status
 from headrace.pipelines.lock import CheckpointLock, lock_folder
-from headrace.pipelines.progress import PipelineProgress, PipelineState, StatusFolder
+from headrace.pipelines.progress import PipelineProgress
+from headrace.service.status import State, StatusFolder
 from headrace.settings import Settings
 
 
@@ -24,14 +25,14 @@ def pipeline_progress(
     killed = "its driver is gone; the next run goes on from the checkpoint"
     written = [
         progress
-        if progress.final or CheckpointLock(locks, progress.pipeline).holder_lives()
-        else replace(progress, state=PipelineState.STOPPED, reason=killed)
-        for progress in StatusFolder(settings.state / "status").read()
+        if progress.has_ended or CheckpointLock(locks, progress.name).holder_lives()
+        else replace(progress, state=State.STOPPED, reason=killed)
+        for progress in StatusFolder(settings.state, PipelineProgress).read()
     ]
     gone = "no longer declared; to forget it, delete .headrace/status/{}.json"
     return [
         progress
-        if declared is None or progress.pipeline in declared
-        else replace(progress, reason=gone.format(progress.pipeline))
+        if declared is None or progress.name in declared
+        else replace(progress, reason=gone.format(progress.name))
         for progress in written
     ]

@@ -23,7 +23,7 @@ from headrace.dispatcher.query import route_query
 from headrace.dispatcher.refused import find_refused, refusal_of
 from headrace.dispatcher.route import Route
 from headrace.dispatcher.sent import sent_since
-from headrace.dispatcher.status import RouteState, RouteStatus
+from headrace.dispatcher.status import RouteStatus
 from headrace.errors import (
     BrokerUnreachableError,
     DispatcherCoresError,
@@ -36,6 +36,7 @@ from headrace.model import TopicPartition
 from headrace.pipelines.failures import FailureKind, RestartBudget, headline, kind_of
 from headrace.runtime.clock import now_in_ms
 from headrace.runtime.instance_name import process_name
+from headrace.service.status import State
 from headrace.transfer.committed_position import CommittedPosition
 from headrace.transfer.instance import SourceChangedError
 from headrace.transfer.refused_records import RefusedRecords
@@ -131,11 +132,11 @@ class RouteRun:
             except Exception as error:  # noqa: BLE001 - whatever it was, other targets go on
                 if not self._goes_on_after(error):
                     self.failure = error
-                    self._set(RouteState.FAILED, headline(error))
+                    self._set(State.FAILED, headline(error))
                     return
             else:
                 break
-        self._set(RouteState.STOPPED, "")
+        self._set(State.STOPPED, "")
 
     @property
     def _name(self) -> str:
@@ -152,16 +153,16 @@ class RouteRun:
         self._stop.wait(delay)
         return True
 
-    def _state_after(self, error: Exception) -> tuple[RouteState, float | None]:
+    def _state_after(self, error: Exception) -> tuple[State, float | None]:
         """What the target is in after an error, and how long to the next start; None: no more."""
         kind = kind_of(error)
         ends = self._once and kind is not FailureKind.BUSY
         if ends or isinstance(error, DispatcherRunningError):
-            return RouteState.FAILED, None
+            return State.FAILED, None
         if isinstance(error, RefusedError):
-            return RouteState.REFUSED, LOOK_AGAIN_SECONDS
+            return State.REFUSED, LOOK_AGAIN_SECONDS
         delay = self._budget.delay_after(kind, time.monotonic())
-        return RouteState.WAITING, None if delay is None else max(delay, _SETTLE_SECONDS)
+        return State.WAITING, None if delay is None else max(delay, _SETTLE_SECONDS)
 
     def _run_query(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)  # also what a killed process left
@@ -193,7 +194,7 @@ class RouteRun:
         query = route_query(self._spark, route, offsets, sent, self._folder, once=self._once)
         self._starts += 1
         self.status = replace(self.status, restarts=self._starts - 1, committed_ms=now_in_ms())
-        self._set(RouteState.RUNNING, "")
+        self._set(State.RUNNING, "")
         now = time.monotonic()
         return _Running(query, positions, starts.refused, ends, target_id, now, now)
 
@@ -252,14 +253,14 @@ class RouteRun:
             running.checked_at = time.monotonic()
             self._check(running)
         self.status = replace(self.status, lags=self._lags(running))
-        if self.status.state is not RouteState.RUNNING:
+        if self.status.state is not State.RUNNING:
             _LOG.info("%s: goes on", self._name)
-            self._set(RouteState.RUNNING, "")
+            self._set(State.RUNNING, "")
 
     def _wait_for_site(self, error: BrokerUnreachableError) -> None:
-        if self.status.state is RouteState.RUNNING:
+        if self.status.state is State.RUNNING:
             _LOG.warning("%s: waits: %s", self._name, headline(error))
-        self._set(RouteState.WAITING, headline(error))
+        self._set(State.WAITING, headline(error))
 
     def _commit(self, running: _Running, done: DoneBatches | None) -> None:
         """Copies of what comes next are behind the ends as they were before the batch was done.
@@ -338,5 +339,5 @@ class RouteRun:
             ends = latest_offsets(self._route.target, list(copies))
         return {copy: end for copy, (end, _) in ends.items()}
 
-    def _set(self, state: RouteState, reason: str) -> None:
+    def _set(self, state: State, reason: str) -> None:
         self.status = replace(self.status, state=state, reason=reason)

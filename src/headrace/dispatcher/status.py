@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import enum
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from headrace.events.times import TimeMs
-from headrace.transfer.status import TransferState, TransferStatus
+from headrace.metrics import (
+    DISPATCHER_METRICS,
+    DISPATCHER_PARTITION_METRICS,
+    DISPATCHER_SITE_METRICS,
+)
+from headrace.service.status import State
+from headrace.transfer.status import TransferStatus
 
-
-class RouteState(enum.StrEnum):
-    """The state of one target.
-
-    RUNNING: records are sent.
-    WAITING: a site does not respond, or the query failed; it is started again.
-    REFUSED: no partition can be gone on with; it is looked for every 30 seconds.
-    FAILED: it has ended; the reason says why.
-    STOPPED: it has ended, as it was asked to.
-    """
-
-    RUNNING = "running"
-    WAITING = "waiting"
-    REFUSED = "refused"
-    FAILED = "failed"
-    STOPPED = "stopped"
+if TYPE_CHECKING:
+    from headrace.runtime.prometheus import Sample
 
 
 @dataclass(frozen=True)
@@ -35,18 +26,19 @@ class RouteStatus:
 
     Attributes:
         site: the target.
-        state: of its query.
+        state: RUNNING: records are sent. WAITING: a site does not respond, or the query failed and
+            is started again. REFUSED: no partition can continue; that is checked every 30 seconds.
         reason: why it waits, is refused or failed.
         read: records that were read.
         records: that were sent, and are at the target.
         restarts: how often its query was started again.
         committed_ms: when its positions were committed last; ``None``: not yet.
         lags: offsets from the committed position to the end of each ``topic/partition``.
-        refused: why partitions can't be gone on with, as ``topic/partition``.
+        refused: why partitions can't continue, as ``topic/partition``.
     """
 
     site: str
-    state: RouteState = RouteState.WAITING
+    state: State = State.WAITING
     reason: str = ""
     read: int = 0
     records: int = 0
@@ -68,7 +60,7 @@ class RouteStatus:
     @property
     def waiting(self) -> int:
         """Returns 1 where records are not sent now."""
-        return 0 if self.state in {RouteState.RUNNING, RouteState.STOPPED} else 1
+        return 0 if self.state in {State.RUNNING, State.STOPPED} else 1
 
 
 @dataclass(frozen=True)
@@ -84,7 +76,13 @@ class DispatcherStatus(TransferStatus):
     sites: Mapping[str, RouteStatus] = field(default_factory=dict)
 
     kind: ClassVar[str] = "dispatcher"
-    figures: ClassVar[tuple[str, ...]] = (*TransferStatus.figures, "waiting_sites")
+    folder: ClassVar[str] = "dispatchers"
+    metrics = DISPATCHER_METRICS
+    part_metrics: ClassVar = {
+        "partition": DISPATCHER_PARTITION_METRICS,
+        "site": DISPATCHER_SITE_METRICS,
+    }
+    derived: ClassVar[tuple[str, ...]] = (*TransferStatus.derived, "waiting_sites")
 
     @classmethod
     def of(cls, name: str, routes: Mapping[str, RouteStatus]) -> DispatcherStatus:
@@ -92,7 +90,7 @@ class DispatcherStatus(TransferStatus):
         serves = any(not route.waiting for route in routes.values())
         return cls(
             name,
-            state=TransferState.RUNNING if serves else TransferState.WAITING,
+            state=State.RUNNING if serves else State.WAITING,
             records=sum(route.records for route in routes.values()),
             read=sum(route.read for route in routes.values()),
             restarts=sum(route.restarts for route in routes.values()),
@@ -114,11 +112,12 @@ class DispatcherStatus(TransferStatus):
         """Returns how many targets get nothing now."""
         return sum(route.waiting for route in self.sites.values())
 
-    @property
-    def site_samples(self) -> dict[str, dict[str, float | None]]:
-        """Returns the values of the metrics of targets, by metric and site."""
-        names = ("records", "lag_records", "waiting", "commit_age_seconds")
-        return {
-            name: {site: getattr(route, name) for site, route in self.sites.items()}
-            for name in names
-        }
+    def samples(self, part: str, metric: str) -> Iterator[Sample]:
+        """Returns the values of a metric of partitions or targets that are known."""
+        if part == "partition":
+            yield from super().samples(part, metric)
+            return
+        for site, route in sorted(self.sites.items()):
+            value = getattr(route, metric)
+            if value is not None:
+                yield {"site": site}, value

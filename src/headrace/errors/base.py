@@ -58,3 +58,5 @@ class RefusedError(FactsError):
     # Its own: a supervisor should not restart what an operator has to decide.
     exit_code = 3
     code: ClassVar[str] = "REFUSED"
+    # Another process runs in its place: the status of that one stays.
+    runs_elsewhere: ClassVar[bool] = False

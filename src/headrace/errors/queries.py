@@ -90,6 +90,7 @@ class MatchedEventsRunningError(RefusedError):
     """Matched events are sent already, or their positions were committed by another process."""
 
     code = "MATCHED_EVENTS_RUNNING"
+    runs_elsewhere = True
     name: str
     instance: str
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from headrace.events.times import TimeMs
+from headrace.metrics import MERGER_METRICS, MERGER_PARTITION_METRICS
 from headrace.transfer.status import TransferStatus
 
 
@@ -28,8 +29,11 @@ class MergerStatus(TransferStatus):
     idle: Sequence[str] = ()
 
     kind: ClassVar[str] = "merger"
-    figures: ClassVar[tuple[str, ...]] = (
-        *TransferStatus.figures,
+    folder: ClassVar[str] = "mergers"
+    metrics = MERGER_METRICS
+    part_metrics: ClassVar = {"partition": MERGER_PARTITION_METRICS}
+    derived: ClassVar[tuple[str, ...]] = (
+        *TransferStatus.derived,
         "waiting_partitions",
         "idle_partitions",
         "sorted_to_age_seconds",
@@ -60,8 +64,8 @@ class MergerStatus(TransferStatus):
                 ages.append(max(self.updated_ms - time_ms, 0) / 1000)
         return max(ages, default=0.0)
 
-    @property
-    def partition_samples(self) -> dict[str, dict[str, int]]:
+    def partition_values(self, metric: str) -> Mapping[str, int | None]:
         """Lags are of partitions of the sources, and refused are those of the target."""
-        refused = dict.fromkeys(self.sorted_to_ms, 0) | dict.fromkeys(self.refused, 1)
-        return super().partition_samples | {"refused": refused}
+        if metric == "refused":
+            return dict.fromkeys(self.sorted_to_ms, 0) | dict.fromkeys(self.refused, 1)
+        return self.lags

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from headrace.metrics import MIRROR_METRICS, MIRROR_PARTITION_METRICS
 from headrace.transfer.status import TransferStatus
 
 
@@ -19,3 +20,6 @@ class MirrorStatus(TransferStatus):
     loops_skipped: int = 0
 
     kind: ClassVar[str] = "mirror"
+    folder: ClassVar[str] = "mirrors"
+    metrics = MIRROR_METRICS
+    part_metrics: ClassVar = {"partition": MIRROR_PARTITION_METRICS}

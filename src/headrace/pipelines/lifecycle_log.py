@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 
 from headrace.model import DeadLetter, TopicPartition
-from headrace.pipelines.progress import PipelineProgress, PipelineState
+from headrace.pipelines.progress import PipelineProgress
+from headrace.service.status import State
 
 _LOG = logging.getLogger("headrace.pipelines")
-_FAILURES = (PipelineState.FAILED, PipelineState.REFUSED)
+_FAILURES = (State.FAILED, State.REFUSED)
 
 
 def log_changes(before: PipelineProgress, after: PipelineProgress) -> None:
@@ -26,7 +27,7 @@ def log_changes(before: PipelineProgress, after: PipelineProgress) -> None:
 
 def _log_reason(before: PipelineProgress, after: PipelineProgress) -> None:
     """Logs why a pipeline waits: while it runs, it has a reason only then."""
-    if after.state is not PipelineState.RUNNING:
+    if after.state is not State.RUNNING:
         _LOG.warning("The pipeline is %s%s", after.state, _because(after.reason))
     elif after.reason:
         _LOG.warning("The pipeline reads nothing until this has passed: %s", after.reason)

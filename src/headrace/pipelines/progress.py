@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-import enum
-import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Self
 
-import msgspec
+from headrace.metrics import METRICS
+from headrace.runtime.clock import now_in_ms
+from headrace.service.status import ServiceStatus, State
 
-from headrace.events.times import TimeMs
-from headrace.runtime.json_files import read_json, write_passing
-
-
-class PipelineState(enum.StrEnum):
-    """The state of a pipeline. FINISHED, FAILED, REFUSED and STOPPED are final."""
-
-    STARTING = "starting"
-    RUNNING = "running"
-    RESTARTING = "restarting"
-    FINISHED = "finished"
-    STOPPED = "stopped"
-    FAILED = "failed"
-    REFUSED = "refused"
-
-
-FINAL_STATES = frozenset(
-    {
-        PipelineState.FINISHED,
-        PipelineState.STOPPED,
-        PipelineState.FAILED,
-        PipelineState.REFUSED,
-    }
-)
+_OWN = frozenset(metric.name for metric in METRICS)
 
 
 @dataclass(frozen=True)
-class PipelineProgress:
+class PipelineProgress(ServiceStatus):
     """Counts since the run began, and figures of the last batch.
 
     Units: rows, records, seconds; names are those of ``headrace.metrics``. In JSON the ``figures``
@@ -55,9 +31,7 @@ class PipelineProgress:
             something beside the batches fails.
     """
 
-    pipeline: str
-    state: PipelineState = PipelineState.STARTING
-    reason: str = ""
+    state: State = State.STARTING
     batch_id: int | None = None
     batches: int = 0
     rows_in: int = 0
@@ -80,55 +54,42 @@ class PipelineProgress:
     restarts: int = 0
     exit_code: int = 0
     figures: Mapping[str, int | str] = field(default_factory=dict)
-    updated_ms: TimeMs = field(default_factory=lambda: time.time_ns() // 1_000_000)
 
-    @property
-    def final(self) -> bool:
-        """Whether the pipeline has ended."""
-        return self.state in FINAL_STATES
+    kind: ClassVar[str] = "pipeline"
+    folder: ClassVar[str] = ""
+    states: ClassVar = (
+        State.STARTING,
+        State.RUNNING,
+        State.RESTARTING,
+        State.FINISHED,
+        State.STOPPED,
+        State.FAILED,
+        State.REFUSED,
+    )
+    metrics = METRICS
+
+    def figure(self, name: str) -> float | None:
+        """Returns the value of a metric, also of those of its sink and steps."""
+        value = super().figure(name) if name in _OWN else self.figures.get(name)
+        return None if isinstance(value, str) else value
 
     def after(self, **changes: Any) -> PipelineProgress:
         """Returns the progress with ``changes``, updated now."""
-        return replace(self, updated_ms=time.time_ns() // 1_000_000, **changes)
+        return replace(self, updated_ms=now_in_ms(), **changes)
 
     def same_as(self, other: PipelineProgress) -> bool:
         """Whether nothing but the time differs."""
         return replace(self, updated_ms=other.updated_ms) == other
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values by name."""
-        values = asdict(self)
+        """Returns plain values by name, the figures among them."""
+        values = super().to_json()
         figures: dict[str, Any] = values.pop("figures")
         return figures | values
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> PipelineProgress:
-        """Reads what :meth:`to_json` wrote.
-
-        Raises:
-            ValueError: if a value has another type than its field.
-        """
-        names = {member.name for member in fields(cls)}
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Reads what :meth:`to_json` wrote. Raises as :meth:`ServiceStatus.from_json`."""
+        names = {cls.kind, *(member.name for member in fields(cls))}
         figures = {name: value for name, value in values.items() if name not in names}
-        return msgspec.convert({**values, "figures": figures}, cls)
-
-
-# Made at import: msgspec crashes where several threads are the first to decode a class.
-msgspec.json.Decoder(PipelineProgress)
-
-
-class StatusFolder:
-    """One JSON file a pipeline under ``.headrace/status``, for ``headrace status``."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def write(self, progress: PipelineProgress) -> None:
-        """Replaces the pipeline's file whole, if the disk takes it."""
-        write_passing(self._folder / f"{progress.pipeline}.json", progress.to_json())
-
-    def read(self) -> list[PipelineProgress]:
-        """Returns what every pipeline wrote last, by name, without files that can't be read."""
-        paths = sorted(self._folder.glob("[!.]*.json"))
-        statuses = (read_json(path, PipelineProgress.from_json) for path in paths)
-        return [progress for progress in statuses if progress is not None]
+        return super().from_json({**values, "figures": figures})

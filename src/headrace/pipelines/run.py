@@ -43,7 +43,7 @@ from headrace.pipelines.ledger.reprocessed import ReprocessedFolder
 from headrace.pipelines.lifecycle_log import log_changes
 from headrace.pipelines.lock import CheckpointLock, lock_folder
 from headrace.pipelines.pipeline import Pipeline
-from headrace.pipelines.progress import PipelineProgress, PipelineState, StatusFolder
+from headrace.pipelines.progress import PipelineProgress
 from headrace.pipelines.run_figures import RunFigures
 from headrace.pipelines.source.staging import driver_staging
 from headrace.pipelines.source.state import SourceState
@@ -52,6 +52,7 @@ from headrace.runtime import storage
 from headrace.runtime.error_text import exc_info
 from headrace.runtime.logs import Subject, logging_about
 from headrace.runtime.spark_checkpoints import start_query
+from headrace.service.status import State, StatusFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,7 +121,7 @@ class PipelineRun:
         self._once = once
         self._context = run_context(settings, pipeline, deployment)
         self._lock = CheckpointLock(lock_folder(settings.state, deployment.lake), pipeline.name)
-        self._status = StatusFolder(settings.state / "status")
+        self._status = StatusFolder(settings.state, PipelineProgress)
         self._restarts = RestartBudget(settings.restart)
         self._start_at = 0.0
         self._graph: Graph | None = None
@@ -132,7 +133,7 @@ class PipelineRun:
 
     def poll(self) -> None:
         """Starts the query when it is due, restarts it when it failed, keeps the figures."""
-        if not self.progress.final:
+        if not self.progress.has_ended:
             with logging_about(self._subject):
                 self._poll()
 
@@ -159,13 +160,13 @@ class PipelineRun:
             self._refresh_figures()
         self._lock.release()
         self._close_sink()
-        if not self.progress.final:
-            self._update_progress(state=PipelineState.STOPPED)
+        if not self.progress.has_ended:
+            self._update_progress(state=State.STOPPED)
 
     def _close_sink(self) -> None:
         """Closes the sinks; work beside the batches is finished after a run that has caught up."""
         if self._graph is not None:
-            done = self.progress.state is PipelineState.FINISHED
+            done = self.progress.state is State.FINISHED
             self._graph.close(FINISH_SECONDS if done else 0.0)
             self._update_progress(figures=self._own_figures())
             self._graph = None
@@ -180,7 +181,7 @@ class PipelineRun:
         except Exception as error:  # noqa: BLE001  whatever it was, the pipelines beside it go on
             self._failed(error)
         else:
-            self._update_progress(state=PipelineState.RUNNING, reason="")
+            self._update_progress(state=State.RUNNING, reason="")
 
     def _take_lock(self) -> None:
         self._lock.acquire()
@@ -303,7 +304,7 @@ class PipelineRun:
         if error is None:
             self._refresh_figures()
             self._lock.release()
-            self._update_progress(state=PipelineState.FINISHED)
+            self._update_progress(state=State.FINISHED)
             return
         self._failed(error)
 
@@ -311,7 +312,7 @@ class PipelineRun:
         reason, kind = headline(error), kind_of(error)
         if kind is FailureKind.PERMANENT:
             refused = isinstance(error, RefusedError)
-            state = PipelineState.REFUSED if refused else PipelineState.FAILED
+            state = State.REFUSED if refused else State.FAILED
             self._end_failed(state, reason, error)
             return
         _LOG.error("The query failed: %s", reason, exc_info=exc_info(error))
@@ -326,13 +327,13 @@ class PipelineRun:
                 if kind is FailureKind.BUSY
                 else f"{self._settings.restart.budget} restarts within an hour did not help"
             )
-            self._end_failed(PipelineState.FAILED, f"{met}: {reason}", error)
+            self._end_failed(State.FAILED, f"{met}: {reason}", error)
             return
         self._start_at = time.monotonic() + delay
         _LOG.info("The next start follows in %.1f s, after %d restarts", delay, restarts)
-        self._update_progress(state=PipelineState.RESTARTING, reason=reason, restarts=restarts)
+        self._update_progress(state=State.RESTARTING, reason=reason, restarts=restarts)
 
-    def _end_failed(self, state: PipelineState, reason: str, error: Exception) -> None:
+    def _end_failed(self, state: State, reason: str, error: Exception) -> None:
         self._lock.release()
         exit_code = error.exit_code if isinstance(error, HeadraceError) else HeadraceError.exit_code
         self._update_progress(state=state, reason=reason, exit_code=exit_code)

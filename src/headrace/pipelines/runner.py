@@ -102,7 +102,7 @@ class Driver:
             for pipeline in pipelines
         ]
         try:
-            while not stop.is_set() and not all(run.progress.final for run in runs):
+            while not stop.is_set() and not all(run.progress.has_ended for run in runs):
                 for run in due(runs) if once else runs:
                     run.poll()
                 observe({run.pipeline.name: run.progress for run in runs})
@@ -118,7 +118,7 @@ class Driver:
 
 def due(runs: Sequence[PipelineRun]) -> Sequence[PipelineRun]:
     """Returns those whose topics no unfinished one writes; all, where they wait for each other."""
-    unfinished = [run for run in runs if not run.progress.final]
+    unfinished = [run for run in runs if not run.progress.has_ended]
     written = {t.name for run in unfinished for sink in run.pipeline.sinks for t in sink.topics}
     ready = [run for run in unfinished if not written & _topics_read(run.pipeline)]
     return ready or unfinished

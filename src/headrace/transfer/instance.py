@@ -20,10 +20,10 @@ from headrace.kafka.lost_brokers import BrokersLostError
 from headrace.kafka.transactions import TransactionFencedError, TransactionUnsettledError
 from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
+from headrace.service.status import State
 from headrace.transfer.open_transactions import OpenTransactions
 from headrace.transfer.refused_records import RefusedRecords
 from headrace.transfer.starts import Start, Starts
-from headrace.transfer.status import TransferState
 from headrace.transfer.target import Rejection, TransferTarget
 from headrace.transfer.timing import TransferTiming
 from headrace.transfer.writing import RejectedBatchError, end_transaction
@@ -176,9 +176,9 @@ class TransferProgress:
         )
 
     @property
-    def state(self) -> TransferState:
+    def state(self) -> State:
         """Returns the state of an instance that has not ended."""
-        return TransferState.WAITING if self.unreachable else TransferState.RUNNING
+        return State.WAITING if self.unreachable else State.RUNNING
 
 
 class TransferInstance(Generic[Start]):

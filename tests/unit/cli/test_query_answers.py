@@ -21,11 +21,11 @@ from headrace.cli.views.query_answers import followed_results
 from headrace.cli.views.query_instances import summary
 from headrace.control import query_explanation, query_instances, query_results
 from headrace.control.query_explanation import MatchingPipeline
-from headrace.control.query_instance_status import QueryInstanceStatus
 from headrace.control.query_instances import InstanceSlot
 from headrace.control.query_results import QueryResults
 from headrace.control.query_sample import OperandFigures, QuerySample
-from headrace.transfer.status import TransferState
+from headrace.queries.instance.status import QueryInstanceStatus
+from headrace.service.status import State
 
 NOW = datetime(2026, 5, 1, 10, tzinfo=UTC)
 COVERED = InstanceSlot(0, (0, 1), "0123456789", "host-1", 0.5, is_covered=True)
@@ -201,7 +201,7 @@ def test_an_explanation_says_what_is_not_known(query, cluster):
 
 def test_the_table_of_instances_has_reasons_below_it():
     spare = QueryInstanceStatus(
-        "ads", TransferState.WAITING, "host-1", "other instances have all partitions"
+        "ads", State.WAITING, "other instances have all partitions", instance="host-1"
     )
     ill = QueryInstanceStatus("ads", owned=(0, 1), uncovered=(5,), faulty={"q": "no field"})
     console = Console(width=160, record=True)

@@ -21,21 +21,22 @@ from headrace.cli.progress_view import line, notes, reporting, summary
 from headrace.cli.signals import beside_main_thread, stop_on_signal
 from headrace.cli.views.pipelines import RunResult, running
 from headrace.metrics import METRICS
-from headrace.pipelines.progress import PipelineProgress, PipelineState
+from headrace.pipelines.progress import PipelineProgress
 from headrace.runtime.ports import free_ports, is_free
+from headrace.service.status import State
 
-FAILED, REFUSED = PipelineState.FAILED, PipelineState.REFUSED
+FAILED, REFUSED = State.FAILED, State.REFUSED
 
 
-def outcome(state: PipelineState, exit_code: int = 0) -> PipelineProgress:
+def outcome(state: State, exit_code: int = 0) -> PipelineProgress:
     return PipelineProgress("p", state, exit_code=exit_code)
 
 
 @pytest.mark.parametrize(
     ("outcomes", "code"),
     [
-        ([outcome(PipelineState.FINISHED), outcome(PipelineState.STOPPED)], 0),
-        ([outcome(PipelineState.FINISHED), outcome(FAILED, 1)], 1),
+        ([outcome(State.FINISHED), outcome(State.STOPPED)], 0),
+        ([outcome(State.FINISHED), outcome(FAILED, 1)], 1),
         ([outcome(REFUSED, 3)], 3),
         ([outcome(FAILED, 4), outcome(FAILED, 4)], 4),
         ([outcome(REFUSED, 3), outcome(FAILED, 4)], 1),
@@ -68,7 +69,7 @@ def test_what_runs_beside_the_main_thread_gives_its_result_and_its_errors():
 
 def test_a_pipeline_is_a_line_with_every_figure():
     progress = PipelineProgress(
-        "p", PipelineState.RUNNING, rows_in=1500, dead_letters=2, restarts=1, reason="slow disk"
+        "p", State.RUNNING, rows_in=1500, dead_letters=2, restarts=1, reason="slow disk"
     )
     text = line(progress)
     assert text.startswith("p running: rows in 1,500")
@@ -87,7 +88,7 @@ def test_a_backlog_that_is_not_known_is_no_zero(records, seconds, text):
 
 def test_a_summary_says_what_is_not_known():
     out = io.StringIO()
-    Console(file=out, width=200).print(summary([PipelineProgress("p", PipelineState.RUNNING)]))
+    Console(file=out, width=200).print(summary([PipelineProgress("p", State.RUNNING)]))
     assert out.getvalue().count("unknown") == 2
 
 
@@ -99,7 +100,7 @@ def test_elsewhere_than_on_a_terminal_a_line_tells_each_change_of_state():
     out = io.StringIO()
     with reporting(Console(file=out, width=200)) as observe:
         for state in ("starting", "running", "running", "finished"):
-            observe({"p": PipelineProgress("p", PipelineState(state))})
+            observe({"p": PipelineProgress("p", State(state))})
     assert [one.split()[1] for one in out.getvalue().splitlines()] == [
         "starting:",
         "running:",
@@ -111,7 +112,7 @@ def test_on_a_terminal_the_live_table_leaves_nothing_behind():
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=200)
     with reporting(console) as observe:
-        observe({"p": PipelineProgress("p", PipelineState.RUNNING, rows_in=77)})
+        observe({"p": PipelineProgress("p", State.RUNNING, rows_in=77)})
         assert "77" in out.getvalue()
 
 
@@ -126,7 +127,7 @@ def test_programs_get_a_line_of_json_a_report(capsys):
     with output.live(running) as observe:
         observe({"p": PipelineProgress("p", rows_in=5)})
         observe({"p": PipelineProgress("p", rows_in=6)})
-    output.show(RunResult((outcome(PipelineState.FINISHED),)))
+    output.show(RunResult((outcome(State.FINISHED),)))
     first, last = map(json.loads, capsys.readouterr().out.splitlines())
     assert (first["event"], first["pipelines"][0]["rows_in"]) == ("progress", 5)
     assert (last["event"], last["pipelines"][0]["state"]) == ("ended", "finished")
@@ -148,7 +149,7 @@ def test_a_run_serves_its_metrics_while_it_lasts(tmp_path, monkeypatch):
         observe(progress)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             seen.append(answer.read().decode())
-        return {name: one.after(state=PipelineState.FINISHED) for name, one in progress.items()}
+        return {name: one.after(state=State.FINISHED) for name, one in progress.items()}
 
     monkeypatch.setattr("headrace.pipelines.runner.run_pipelines", run_pipelines)
     monkeypatch.setattr("headrace.cli.commands.pipelines.deployment_of", lambda *_: None)

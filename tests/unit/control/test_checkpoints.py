@@ -14,7 +14,8 @@ from headrace.control.pipeline_progress import pipeline_progress
 from headrace.kafka.client import LiveTopic
 from headrace.model import Topic, TopicPartition
 from headrace.pipelines.lock import CheckpointLock, lock_folder
-from headrace.pipelines.progress import PipelineProgress, PipelineState, StatusFolder
+from headrace.pipelines.progress import PipelineProgress
+from headrace.service.status import State, StatusFolder
 from headrace.settings import Settings
 from headrace.sinks.lake.data_file import WriteSpec
 from headrace.sinks.lake.layout import TableLayout
@@ -26,12 +27,13 @@ def settings(tmp_path) -> Settings:
     return Settings(tmp_path, "ads", ("flow",), str(tmp_path / "lake"))
 
 
-def write(settings: Settings, state: PipelineState) -> None:
-    StatusFolder(settings.state / "status").write(PipelineProgress("p", state, rows_in=5))
+def write(settings: Settings, state: State) -> None:
+    folder = StatusFolder(settings.state, PipelineProgress)
+    folder.write(PipelineProgress("p", state, rows_in=5))
 
 
 def test_a_pipeline_whose_driver_was_killed_is_shown_as_stopped(settings):
-    write(settings, PipelineState.RUNNING)
+    write(settings, State.RUNNING)
     folder = lock_folder(settings.state, settings.lake)
     script = (
         "import os, pathlib\n"
@@ -41,21 +43,21 @@ def test_a_pipeline_whose_driver_was_killed_is_shown_as_stopped(settings):
     )
     subprocess.run([sys.executable, "-c", script], check=False)
     [found] = pipeline_progress(settings)
-    assert (found.state, found.rows_in) == (PipelineState.STOPPED, 5)
+    assert (found.state, found.rows_in) == (State.STOPPED, 5)
     assert "driver is gone" in found.reason
 
 
 def test_a_pipeline_that_runs_is_shown_as_it_says(settings):
-    write(settings, PipelineState.RUNNING)
+    write(settings, State.RUNNING)
     lock = CheckpointLock(lock_folder(settings.state, settings.lake), "p")
     lock.acquire()
-    assert pipeline_progress(settings)[0].state is PipelineState.RUNNING
+    assert pipeline_progress(settings)[0].state is State.RUNNING
     lock.release()
 
 
 def test_how_a_pipeline_ended_stays(settings):
-    write(settings, PipelineState.FAILED)
-    assert pipeline_progress(settings)[0].state is PipelineState.FAILED
+    write(settings, State.FAILED)
+    assert pipeline_progress(settings)[0].state is State.FAILED
 
 
 def test_a_partition_is_topic_slash_number():

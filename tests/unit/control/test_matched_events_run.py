@@ -8,13 +8,13 @@ from tests.unit.queries.registry.flow import FLOW, write_project
 from headrace.control import load_project
 from headrace.control.matched_events_run import matched_events_run
 from headrace.control.query_run import query_run
-from headrace.control.transfer_run import TransferRunOptions
 from headrace.errors import (
     MatchedEventsFormatError,
     NotDeclaredError,
     QueriesUnmatchedError,
     QueryUnmatchedError,
 )
+from headrace.service.run import RunOptions
 from headrace.settings import load_settings
 
 TOPIC = 'Topic("clicks", event=Click'
@@ -27,7 +27,7 @@ def run_of(folder, monkeypatch, flow=FLOW, topic=None):
         file.write('[schema_registry]\nurl = "http://127.0.0.1:1"\n')
     project = load_project(load_settings(folder, {}))
     queries = project.standing_queries["ads"]
-    return matched_events_run(project, queries, topic, TransferRunOptions())
+    return matched_events_run(project, queries, topic, RunOptions())
 
 
 def test_the_only_topic_that_is_matched_need_not_be_named(tmp_path, monkeypatch):
@@ -50,7 +50,7 @@ def test_without_a_pipeline_the_one_that_is_needed_is_named(tmp_path, monkeypatc
     assert 'Pipeline("match-TOPIC", TOPIC, MatchQueries(ads))' in refused.value.remedy
     project = load_project(load_settings(tmp_path, {}))
     with pytest.raises(QueriesUnmatchedError):
-        query_run(project, project.standing_queries["ads"], TransferRunOptions())
+        query_run(project, project.standing_queries["ads"], RunOptions())
 
 
 @pytest.mark.parametrize(

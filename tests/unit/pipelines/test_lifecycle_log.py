@@ -6,9 +6,10 @@ import pytest
 
 from headrace.model import DeadLetter, TopicPartition
 from headrace.pipelines.lifecycle_log import log_batch, log_changes, log_dead_letters
-from headrace.pipelines.progress import PipelineProgress, PipelineState
+from headrace.pipelines.progress import PipelineProgress
+from headrace.service.status import State
 
-RUNNING = PipelineProgress("p", PipelineState.RUNNING)
+RUNNING = PipelineProgress("p", State.RUNNING)
 
 
 @pytest.fixture
@@ -21,9 +22,9 @@ def lines(caplog):
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"state": PipelineState.STOPPED}, ("INFO", "The pipeline is stopped")),
+        ({"state": State.STOPPED}, ("INFO", "The pipeline is stopped")),
         (
-            {"state": PipelineState.REFUSED, "reason": "a reason"},
+            {"state": State.REFUSED, "reason": "a reason"},
             ("ERROR", "The pipeline is refused: a reason"),
         ),
         (
@@ -44,7 +45,7 @@ def test_the_end_of_an_outage_is_logged(lines):
 
 
 def test_another_reason_of_a_restart_is_logged(lines):
-    restarting = RUNNING.after(state=PipelineState.RESTARTING, reason="no broker")
+    restarting = RUNNING.after(state=State.RESTARTING, reason="no broker")
     log_changes(restarting, restarting.after(reason="no topic"))
     assert lines() == [("WARNING", "The pipeline is restarting: no topic")]
 

@@ -16,8 +16,8 @@ from headrace.errors import (
 )
 from headrace.model import Topic
 from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint
-from headrace.pipelines.progress import PipelineState
 from headrace.pipelines.run import Deployment, PipelineRun
+from headrace.service.status import State
 from headrace.settings.model import RestartSettings, Settings
 
 BUDGET = 3
@@ -54,7 +54,7 @@ def run(tmp_path, monkeypatch):
 
 def test_a_failure_says_what_the_command_ends_with(run):
     progress = run(DeadLetterLimitError("p", "9 of 10"), once=False)
-    assert (progress.state, progress.exit_code) == (PipelineState.FAILED, 4)
+    assert (progress.state, progress.exit_code) == (State.FAILED, 4)
     assert run(OSError("disk full"), once=True).exit_code == 1
     assert run(AWAY, once=False).exit_code == 0
 
@@ -64,34 +64,34 @@ def test_a_failure_says_what_the_command_ends_with(run):
 )
 def test_servers_that_are_away_use_up_no_restart(run, error):
     progress = run(error, once=False)
-    assert (progress.state, progress.restarts) == (PipelineState.RESTARTING, 0)
+    assert (progress.state, progress.restarts) == (State.RESTARTING, 0)
 
 
 @pytest.mark.parametrize("once", [False, True])
 def test_a_busy_machine_uses_up_no_restart_in_any_run(run, once):
     progress = run(RuntimeError("Python worker failed to connect back."), once=once)
-    assert (progress.state, progress.restarts) == (PipelineState.RESTARTING, 0)
+    assert (progress.state, progress.restarts) == (State.RESTARTING, 0)
     assert "failed to connect back" in progress.reason
 
 
 @pytest.mark.parametrize("once", [False, True])
 def test_what_cannot_pass_is_not_tried_again(run, once):
     progress = run(TypeError("'NoneType' object is not subscriptable"), once=once)
-    assert (progress.state, progress.restarts, progress.exit_code) == (PipelineState.FAILED, 0, 1)
+    assert (progress.state, progress.restarts, progress.exit_code) == (State.FAILED, 0, 1)
     assert progress.reason == "'NoneType' object is not subscriptable"
 
 
 @pytest.mark.parametrize("once", [False, True])
 def test_a_missing_permission_ends_it_at_once(run, once):
     progress = run(AuthorizationError("READ", "topic t", "ann"), once=once)
-    assert (progress.state, progress.restarts) == (PipelineState.FAILED, 0)
+    assert (progress.state, progress.restarts) == (State.FAILED, 0)
     assert all(word in progress.reason for word in ("READ", "topic t", "ann"))
 
 
 @pytest.mark.parametrize(("error", "once"), [(AWAY, True), (REGISTRY_AWAY, True), (SINK, False)])
 def test_a_run_with_an_end_and_other_failures_do(run, error, once):
     progress = run(error, once=once)
-    assert (progress.state, progress.restarts) == (PipelineState.FAILED, BUDGET)
+    assert (progress.state, progress.restarts) == (State.FAILED, BUDGET)
 
 
 class Queries:
@@ -145,7 +145,7 @@ def test_a_query_does_not_outlive_a_start_that_fails(tmp_path, monkeypatch, quer
     for _ in range(10):
         found.poll()
     assert (found.progress.state, found.progress.reason) == (
-        PipelineState.FAILED,
+        State.FAILED,
         f"{BUDGET} restarts within an hour did not help: disk full",
     )
     assert (len(queries.started), queries.active) == (BUDGET + 1, [])
@@ -175,9 +175,9 @@ def test_a_status_that_cannot_be_written_ends_nothing(tmp_path, queries):
     status.write_text("in the way")
     for _ in range(3):
         found.poll()
-    assert (found.progress.state, len(queries.active)) == (PipelineState.RUNNING, 1)
+    assert (found.progress.state, len(queries.active)) == (State.RUNNING, 1)
     found.stop()
-    assert (found.progress.state, queries.active) == (PipelineState.STOPPED, [])
+    assert (found.progress.state, queries.active) == (State.STOPPED, [])
 
 
 def test_a_run_that_is_refused_the_lock_leaves_the_status_of_the_one_that_has_it(tmp_path, queries):

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from headrace import Join, Kafka, Lake, Pipeline, Topic, enrich
-from headrace.pipelines.progress import PipelineProgress, PipelineState
+from headrace.pipelines.progress import PipelineProgress
 from headrace.pipelines.run import Deployment
 from headrace.pipelines.runner import due, run_pipelines
+from headrace.service.status import State
 from headrace.settings.model import Settings
 
 
@@ -23,8 +24,8 @@ def topic(name: str) -> Topic:
     return Topic(name, event=Event, key="event_id")
 
 
-def run(pipeline: Pipeline, *, final: bool = False) -> SimpleNamespace:
-    return SimpleNamespace(pipeline=pipeline, progress=SimpleNamespace(final=final))
+def run(pipeline: Pipeline, *, ended: bool = False) -> SimpleNamespace:
+    return SimpleNamespace(pipeline=pipeline, progress=SimpleNamespace(has_ended=ended))
 
 
 A, B, C = topic("a"), topic("b"), topic("c")
@@ -36,7 +37,7 @@ def test_what_reads_a_topic_waits_until_its_writer_has_ended() -> None:
     writer, reader = run(A_TO_B), run(B_TO_LAKE)
     beside = run(Pipeline("a-to-lake", A, Lake("a")))
     assert due([reader, writer, beside]) == [writer, beside]
-    ended = run(A_TO_B, final=True)
+    ended = run(A_TO_B, ended=True)
     assert due([reader, ended, beside]) == [reader, beside]
 
 
@@ -66,7 +67,7 @@ def test_a_run_says_that_spark_is_starting_before_it_waits_for_it(tmp_path, monk
 
     def started(*_: object, **__: object) -> None:
         [progress] = shown[0].values()
-        assert (progress.state, progress.reason) == (PipelineState.STARTING, "Spark is starting")
+        assert (progress.state, progress.reason) == (State.STARTING, "Spark is starting")
         raise InterruptedError
 
     monkeypatch.setattr("headrace.pipelines.runner.start_session", started)

@@ -21,10 +21,10 @@ from headrace.mirror.instance import MirrorInstance
 from headrace.mirror.link import Link
 from headrace.mirror.positions import Position
 from headrace.model import TopicPartition
+from headrace.service.status import State
 from headrace.transfer import instance as instance_module
 from headrace.transfer.instance import MovedRecords
 from headrace.transfer.starts import Starts
-from headrace.transfer.status import TransferState
 from headrace.transfer.target import Rejection
 from headrace.transfer.timing import TransferTiming
 from headrace.transfer.writing import RejectedBatchError
@@ -264,8 +264,8 @@ def test_an_instance_says_that_it_waits_for_a_site_until_it_answers(world):
     world.copies = [lambda: site(error), lambda: site(None), instance.stop]
     world.assign({COPY})
     instance.run(lambda seen: states.append((seen.state, seen.unreachable)))
-    running = (TransferState.RUNNING, "")
-    assert states == [(TransferState.WAITING, str(error)), running, running]
+    running = (State.RUNNING, "")
+    assert states == [(State.WAITING, str(error)), running, running]
 
 
 def test_an_instance_waits_for_a_site_that_is_away_when_it_begins(world):
@@ -276,8 +276,8 @@ def test_an_instance_waits_for_a_site_that_is_away_when_it_begins(world):
     world.copies = [instance.stop]
     world.assign({COPY})
     instance.run(lambda progress: seen.append(progress.state))
-    assert seen[0] is TransferState.WAITING
-    assert seen[-1] is TransferState.RUNNING
+    assert seen[0] is State.WAITING
+    assert seen[-1] is State.RUNNING
 
 
 def test_an_instance_says_where_a_transaction_stops_readers(world):
@@ -290,7 +290,7 @@ def test_an_instance_says_where_a_transaction_stops_readers(world):
         "a transaction in waw.a/0 is open since offset 1,234 and has not ended: readers of "
         "committed records wait there"
     )
-    running = TransferState.RUNNING
+    running = State.RUNNING
     assert reasons == [(running, hanging), (running, ""), (running, "")]
 
 
@@ -313,7 +313,7 @@ def test_an_instance_that_is_not_told_its_positions_says_so_and_looks_why(world,
     world.copies.append(instance.stop)
     world.assign({COPY})
     instance.run(lambda seen: reasons.append((seen.state, seen.reason)))
-    waiting, running = TransferState.WAITING, TransferState.RUNNING
+    waiting, running = State.WAITING, State.RUNNING
     assert reasons[0][0] is waiting
     assert reasons[0][1].startswith("the target does not tell committed offsets")
     assert reasons[1][0] is waiting

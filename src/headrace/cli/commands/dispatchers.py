@@ -51,13 +51,13 @@ def run(  # noqa: PLR0913 - one for each option
     from headrace.cli.views.dispatchers import dispatching
     from headrace.cli.views.lifecycle import Stopping
     from headrace.control.dispatcher_run import dispatcher_run
-    from headrace.control.transfer_run import TransferRunOptions
+    from headrace.service.run import RunOptions
 
     declared = _declared(session, name)
     for site in sites:
         _check_target(declared, site)
     log_to_file(session, log_format, Subject("dispatcher", name))
-    options = TransferRunOptions(metrics_host, metrics_port)
+    options = RunOptions(metrics_host, metrics_port)
     instance = dispatcher_run(session.project, declared, options, sites, once=once)
 
     def stop() -> None:

@@ -44,11 +44,12 @@ def run(
     """
     from headrace.cli.views.lifecycle import Stopping
     from headrace.cli.views.mergers import merging
-    from headrace.control.transfer_run import TransferRunOptions, merger_run
+    from headrace.control.transfer_run import merger_run
+    from headrace.service.run import RunOptions
 
     declared = _declared(session, name)
     log_to_file(session, log_format, Subject("merger", name))
-    options = TransferRunOptions(metrics_host, metrics_port)
+    options = RunOptions(metrics_host, metrics_port)
     instance = merger_run(session.project, declared, options)
 
     def stop() -> None:

@@ -45,11 +45,12 @@ def run(
     """
     from headrace.cli.views.lifecycle import Stopping
     from headrace.cli.views.mirrors import mirroring
-    from headrace.control.transfer_run import TransferRunOptions, mirror_run
+    from headrace.control.transfer_run import mirror_run
+    from headrace.service.run import RunOptions
 
     declared = _declared(session, name)
     log_to_file(session, log_format, Subject("mirror", name))
-    options = TransferRunOptions(metrics_host, metrics_port)
+    options = RunOptions(metrics_host, metrics_port)
     instance = mirror_run(session.project, declared, options)
 
     def stop() -> None:

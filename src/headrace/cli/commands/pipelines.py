@@ -230,13 +230,14 @@ def _nothing_to_run(workers: tuple[str, ...]) -> str:
 
 def _also_served(observe: Observe, server: MetricsServer | None, own: Sequence[Metric]) -> Observe:
     """Returns an observer that shows progress and publishes it as metrics."""
-    from headrace.pipelines.exposition import exposition
+    from headrace.pipelines.progress import PipelineProgress
+    from headrace.service.metrics import exposition
 
     if server is None:
         return observe
 
     def both(progress: Mapping[str, PipelineProgress]) -> None:
-        server.publish(exposition(progress.values(), own))
+        server.publish(exposition(PipelineProgress, [*progress.values()], own))
         observe(progress)
 
     return both

@@ -48,11 +48,11 @@ def run(
     from headrace.cli.views.query_instances import answering
     from headrace.control.query_registry import declared_queries
     from headrace.control.query_run import query_run
-    from headrace.control.transfer_run import TransferRunOptions
+    from headrace.service.run import RunOptions
 
     declared = declared_queries(session.project, queries)
     log_to_file(session, log_format, Subject("queries", declared.name))
-    options = TransferRunOptions(metrics_host, metrics_port)
+    options = RunOptions(metrics_host, metrics_port)
     instance = query_run(session.project, declared, options)
 
     def stop() -> None:
@@ -88,11 +88,11 @@ def emit(
     from headrace.cli.views.matched_events import emitting
     from headrace.control.matched_events_run import matched_events_run
     from headrace.control.query_registry import declared_queries
-    from headrace.control.transfer_run import TransferRunOptions
+    from headrace.service.run import RunOptions
 
     declared = declared_queries(session.project, queries)
     log_to_file(session, log_format, Subject("queries", declared.name))
-    options = TransferRunOptions(metrics_host, metrics_port)
+    options = RunOptions(metrics_host, metrics_port)
     instance = matched_events_run(session.project, declared, topic, options)
 
     def stop() -> None:

@@ -43,18 +43,23 @@ def status(session: Session) -> ProjectStatus:
     from headrace.cli.views.services import ProjectStatus
     from headrace.control import services, status_folders
     from headrace.control.pipeline_progress import pipeline_progress
-    from headrace.control.query_instance_status import QueryStatusFolder
+    from headrace.dispatcher.status import DispatcherStatus
+    from headrace.merger.status import MergerStatus
+    from headrace.mirror.status import MirrorStatus
+    from headrace.queries.instance.status import QueryInstanceStatus
+    from headrace.queries.matched_events.status import EmitterStatus
+    from headrace.service.status import StatusFolder
 
     settings = session.settings
     return ProjectStatus(
         services.status(settings),
         tuple(pipeline_progress(settings, _declared(session))),
         tuple(status_folders.worker_folder(settings).read()),
-        tuple(status_folders.mirror_folder(settings).read()),
-        tuple(status_folders.merger_folder(settings).read()),
-        tuple(status_folders.dispatcher_folder(settings).read()),
-        tuple(QueryStatusFolder(settings).read()),
-        tuple(status_folders.matched_events_folder(settings).read()),
+        tuple(StatusFolder(settings.state, MirrorStatus).read()),
+        tuple(StatusFolder(settings.state, MergerStatus).read()),
+        tuple(StatusFolder(settings.state, DispatcherStatus).read()),
+        tuple(StatusFolder(settings.state, QueryInstanceStatus).read()),
+        tuple(StatusFolder(settings.state, EmitterStatus).read()),
     )
 
 

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from headrace.cli.screen import table
 from headrace.cli.views.transfers import live_figures
-from headrace.transfer.status import TransferState
+from headrace.service.status import State
 
 if TYPE_CHECKING:
     from headrace.queries.matched_events.status import EmitterStatus
@@ -29,7 +29,7 @@ def summary(statuses: Sequence[EmitterStatus]) -> Group:
 
 
 def _text(status: EmitterStatus) -> str:
-    if status.state is TransferState.WAITING:
+    if status.state is State.WAITING:
         return f"waits: {status.reason}"
     return (
         f"{status.queries:,} queries, {status.records:,} matched of {status.read:,} events "

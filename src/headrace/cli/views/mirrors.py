@@ -13,7 +13,7 @@ from headrace.cli.screen import Screen, table
 from headrace.cli.views import view
 from headrace.cli.views.transfers import live_figures
 from headrace.control.mirrors import AcceptedLoss
-from headrace.transfer.status import TransferState
+from headrace.service.status import State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +89,7 @@ def _text(status: MirrorStatus) -> str:
         f"{status.partitions:,} partitions",
         f"lag {status.lag_records:,}",
     ]
-    if status.state is TransferState.WAITING:
+    if status.state is State.WAITING:
         figures.append(f"waits: {status.reason}")
     if status.loops_skipped:
         figures.append(f"{status.loops_skipped:,} records of a loop skipped")

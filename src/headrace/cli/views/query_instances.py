@@ -12,10 +12,10 @@ from rich.markup import escape
 from headrace.cli.screen import safe, table
 from headrace.cli.views.transfers import live_figures
 from headrace.events.times import time_of
-from headrace.transfer.status import TransferState
+from headrace.service.status import State
 
 if TYPE_CHECKING:
-    from headrace.control.query_instance_status import QueryInstanceStatus
+    from headrace.queries.instance.status import QueryInstanceStatus
 
 
 def summary(statuses: Sequence[QueryInstanceStatus]) -> Group:
@@ -24,10 +24,10 @@ def summary(statuses: Sequence[QueryInstanceStatus]) -> Group:
     instances = table(*titles, right=(4, 5, 6, 7))
     for status in statuses:
         figures = (status.records, status.results, status.windows, status.late_events)
-        names = (status.queries, status.instance, str(status.state), numbers_text(status.owned))
+        names = (status.name, status.instance, str(status.state), numbers_text(status.owned))
         instances.add_row(*map(escape, names), *(f"{figure:,}" for figure in figures))
     remarks = (
-        f"[dim]{safe(f'{status.queries}: {reason}')}"
+        f"[dim]{safe(f'{status.name}: {reason}')}"
         for status in statuses
         for reason in _reasons(status)
     )
@@ -48,7 +48,7 @@ def _reasons(status: QueryInstanceStatus) -> Iterator[str]:
 
 
 def _text(status: QueryInstanceStatus) -> str:
-    if status.state is TransferState.WAITING:
+    if status.state is State.WAITING:
         figures = [f"waits: {status.reason}"]
     else:
         figures = [

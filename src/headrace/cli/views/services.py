@@ -17,11 +17,11 @@ from headrace.cli.views import view
 from headrace.control.services import Services
 
 if TYPE_CHECKING:
-    from headrace.control.query_instance_status import QueryInstanceStatus
     from headrace.dispatcher.status import DispatcherStatus
     from headrace.merger.status import MergerStatus
     from headrace.mirror.status import MirrorStatus
     from headrace.pipelines.progress import PipelineProgress
+    from headrace.queries.instance.status import QueryInstanceStatus
     from headrace.queries.matched_events.status import EmitterStatus
     from headrace.runtime.jars import Progress
     from headrace.workers.monitoring.progress import WorkerProgress

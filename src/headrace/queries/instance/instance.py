@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -36,11 +36,13 @@ from headrace.queries.instance.starts import (
     place_stages,
     truncated_error,
 )
+from headrace.queries.instance.status import QueryInstanceStatus
 from headrace.queries.instance.topic_ends import TopicEnds
 from headrace.queries.records.ended import EndedRecord, PartitionClocks, WindowResults, decode_ended
 from headrace.queries.records.matched import MatchedRecord, decode_matched
 from headrace.queries.topics import ensure_query_topics
 from headrace.runtime.clock import now_in_ms
+from headrace.service.status import State
 
 _LOG = logging.getLogger("headrace.queries")
 _MAX_RECORDS = 2_000
@@ -62,37 +64,6 @@ _INTERRUPTIONS = (
 
 
 @dataclass(frozen=True)
-class AggregatorStatus:
-    """The status of an instance.
-
-    Attributes:
-        queries: the name of the standing queries.
-        partitions: the partitions that the instance has.
-        uncovered: the partitions that no instance has.
-        records: the number of matched records taken since the start.
-        results: the number of results written since the start.
-        windows: the number of open windows.
-        late: late events, by query.
-        unbalanced: matches in its partitions that are missing or counted twice, by topic.
-        event_us: the event clocks, by topic, in microseconds since 1970.
-        faulty: the reason why records can't be added up, by query.
-        waiting: why the instance is idle; empty if it is working.
-    """
-
-    queries: str
-    partitions: tuple[int, ...] = ()
-    uncovered: tuple[int, ...] = ()
-    records: int = 0
-    results: int = 0
-    windows: int = 0
-    late: Mapping[str, int] = field(default_factory=dict)
-    unbalanced: Mapping[str, int] = field(default_factory=dict)
-    event_us: Mapping[str, int] = field(default_factory=dict)
-    faulty: Mapping[str, str] = field(default_factory=dict)
-    waiting: str = ""
-
-
-@dataclass(frozen=True)
 class InstanceTiming:
     """How long an instance waits.
 
@@ -107,7 +78,7 @@ class InstanceTiming:
     max_silence_seconds: float = OPEN_TRANSACTION_SECONDS
 
 
-Observe: TypeAlias = Callable[[AggregatorStatus], None]
+Observe: TypeAlias = Callable[[QueryInstanceStatus], None]
 
 
 class AggregatorInstance:
@@ -135,14 +106,22 @@ class AggregatorInstance:
         self._uncovered: tuple[int, ...] = ()
         self._records = self._results = self._failures = 0
         self._waiting = "it is starting"
+        self._status = self._measured()
 
     def stop(self) -> None:
         """Stops the instance after it has written its output. May be called on any thread."""
         self._ending.set()
         self._has_news.set()
 
-    def status(self) -> AggregatorStatus:
-        """Returns the status of the instance. Must be called on its thread."""
+    def status(self) -> QueryInstanceStatus:
+        """Returns the status that was observed last; it has ended with the instance."""
+        return self._status
+
+    def _show(self, observe: Observe) -> None:
+        self._status = self._measured()
+        observe(self._status)
+
+    def _measured(self) -> QueryInstanceStatus:
         late: Counter[str] = Counter()
         unbalanced: Counter[str] = Counter()
         event_us: dict[str, int] = {}
@@ -156,18 +135,19 @@ class AggregatorInstance:
                 unbalanced[topic] += result_counts.unbalanced
             for topic, reached_us in owned.aggregator.event_us.items():
                 event_us[topic] = min(reached_us, event_us.get(topic, reached_us))
-        return AggregatorStatus(
-            queries=self._queries.name,
-            partitions=tuple(self._owned),
-            uncovered=self._uncovered,
+        return QueryInstanceStatus(
+            self._queries.name,
+            state=State.WAITING if self._waiting else State.RUNNING,
+            reason=self._waiting,
             records=self._records,
             results=self._results + sum(owned.results for owned in self._owned.values()),
             windows=sum(owned.aggregator.windows for owned in self._owned.values()),
+            owned=tuple(self._owned),
+            uncovered=self._uncovered,
             late=dict(late),
             unbalanced=dict(unbalanced),
-            event_us=event_us,
+            event_ms={topic: time_us // 1000 for topic, time_us in event_us.items()},
             faulty=faulty,
-            waiting=self._waiting,
         )
 
     def run(self, observe: Observe) -> None:
@@ -251,7 +231,7 @@ class AggregatorInstance:
 
     def _show_waiting(self, reason: str, observe: Observe) -> None:
         self._waiting = reason
-        observe(self.status())
+        self._show(observe)
 
     def _run(
         self, lease: LeaseHolder, partitions: range, ends: TopicEnds, observe: Observe
@@ -274,7 +254,7 @@ class AggregatorInstance:
             if self._ending.is_set():
                 for owned in self._owned.values():
                     owned.end(now_in_ms(), lease.heartbeat)
-                observe(self.status())
+                self._show(observe)
         finally:
             reader.close()
 
@@ -303,7 +283,7 @@ class AggregatorInstance:
                 owned.end_by_clock(at_ms)
                 owned.write(at_ms, lease.heartbeat)
             self._failures, self._waiting = 0, ""
-            observe(self.status())
+            self._show(observe)
 
     def _take(self, message: confluent_kafka.Message, reader_check: ReaderCheck) -> None:
         error = message.error()

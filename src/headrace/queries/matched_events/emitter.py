@@ -38,7 +38,7 @@ from headrace.queries.matched_events.rules import MAX_SHAPES, EmittingRules
 from headrace.queries.matched_events.running_query import RunningQuery, lags_of
 from headrace.queries.matched_events.status import EmitterStatus
 from headrace.queries.topics import ensure_query_topics
-from headrace.transfer.status import TransferState
+from headrace.service.status import State
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,7 +108,7 @@ class EventEmitter:
         self._observe = observe
         lock = self._locked()
         try:
-            self._status = replace(self._status, state=TransferState.WAITING, reason=SPARK_STARTS)
+            self._status = replace(self._status, state=State.WAITING, reason=SPARK_STARTS)
             observe(None)
             with self._session() as spark:
                 while not self._stop.is_set():
@@ -195,7 +195,7 @@ class EventEmitter:
         _LOG.info("%s: goes on with %d rows of queries", self._status.name, len(rules.rows))
         self._status = replace(
             self._status,
-            state=TransferState.RUNNING,
+            state=State.RUNNING,
             reason=_left_out(rules),
             queries=len({row["query"] for row in rules.rows}),
         )
@@ -319,7 +319,7 @@ class EventEmitter:
     def _wait(self, reason: str, seconds: float) -> None:
         if self._status.reason != reason:
             _LOG.warning("%s: waits: %s", self._status.name, reason)
-        self._status = replace(self._status, state=TransferState.WAITING, reason=reason)
+        self._status = replace(self._status, state=State.WAITING, reason=reason)
         self._observe(None)
         self._stop.wait(seconds)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from headrace.metrics import MATCHED_EVENTS_METRICS
 from headrace.transfer.status import TransferStatus
 
 
@@ -25,3 +26,5 @@ class EmitterStatus(TransferStatus):
     rules: str = ""
 
     kind: ClassVar[str] = "matched_events"
+    folder: ClassVar[str] = "matched-events"
+    metrics = MATCHED_EVENTS_METRICS

@@ -74,7 +74,7 @@ def test_an_instance_that_has_not_read_the_queries_claims_no_partitions(monkeypa
         instance.stop()
 
     instance.run(observe)
-    assert [status.waiting for status in statuses] == ["the registered queries are being read"]
+    assert [status.reason for status in statuses] == ["the registered queries are being read"]
 
 
 @pytest.mark.parametrize("news", ["queries", "lease"])
@@ -120,7 +120,14 @@ def take_deleted(topic):
     """An instance is told that the next record of a topic is deleted."""
     instance = AggregatorInstance({}, StandingQueries("ads"), {}, AT_ONCE)
     stages = {"ads.matched": SimpleNamespace(offset=70), "ads.ended": SimpleNamespace(offset=9)}
-    instance._owned[3] = SimpleNamespace(stage=stages.get, results=0, close=lambda: None)
+    instance._owned[3] = SimpleNamespace(
+        stage=stages.get,
+        aggregator=SimpleNamespace(faulty={}, late={}, event_us={}, windows=0),
+        counts={},
+        result_counts={},
+        results=0,
+        close=lambda: None,
+    )
     event = Event(KafkaError._AUTO_OFFSET_RESET, topic)
     return instance, lambda *_: instance._take(event, ReaderCheck("ads.ended", [3]))
 
@@ -149,10 +156,11 @@ def test_an_instance_begins_anew_where_ended_windows_are_deleted_before_they_are
 ):
     instance, take = take_deleted("ads.ended")
     monkeypatch.setattr(instance_module, "OwnedPartition", take)
-    monkeypatch.setattr(instance, "status", lambda: instance._waiting)
     seen = []
     instance._run_or_wait(lease_of(), None, seen.append)
-    assert seen == ["the record at offset 9 of ads.ended[3] is deleted"]
+    assert [status.reason for status in seen] == [
+        "the record at offset 9 of ads.ended[3] is deleted"
+    ]
 
 
 def test_an_instance_says_that_it_waits_while_a_transaction_gets_no_answer(monkeypatch):
@@ -166,5 +174,5 @@ def test_an_instance_says_that_it_waits_while_a_transaction_gets_no_answer(monke
 
     monkeypatch.setattr(instance_module, "OwnedPartition", started)
     with pytest.raises(BrokerUnreachableError):
-        instance._run(lease_of(), range(1), None, lambda status: reasons.append(status.waiting))
+        instance._run(lease_of(), range(1), None, lambda status: reasons.append(status.reason))
     assert reasons == ["the brokers do not answer"]

@@ -1,0 +1,1 @@
+"""How anything runs and reports that lives long: pipelines, mirrors, workers, standing queries."""
