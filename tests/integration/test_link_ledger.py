@@ -27,6 +27,7 @@ from headrace.kafka.client import (
     describe,
     latest_offsets,
 )
+from headrace.kafka.resume import Position
 from headrace.kafka.topics import delete_topic
 from headrace.link_ledger import ends
 from headrace.link_ledger.balance import link_windows
@@ -38,7 +39,6 @@ from headrace.link_ledger.records import (
 from headrace.merger.instance import MergerInstance
 from headrace.merger.merging import LATE_HEADER
 from headrace.mirror.instance import MirrorInstance
-from headrace.mirror.positions import Position
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.ledger.windows import WindowState

@@ -20,9 +20,10 @@ from headrace.errors import (
 )
 from headrace.kafka.client import commit, describe, latest_offsets, watermarks
 from headrace.kafka.groups import ConsumerGroup, describe_group
+from headrace.kafka.resume import Position
 from headrace.mirror.declaration import Mirror
 from headrace.mirror.link import Link
-from headrace.mirror.positions import Position, committed_positions, find_starts
+from headrace.mirror.positions import committed_positions, find_starts
 from headrace.mirror.status import MirrorStatus
 from headrace.model import TopicPartition
 from headrace.service.status import StatusFolder

@@ -15,8 +15,8 @@ from headrace.kafka.client import consumer, describe
 from headrace.kafka.headers import headers_of
 from headrace.kafka.log_cuts import epoch_of
 from headrace.kafka.lost_brokers import IdleCheck
+from headrace.kafka.resume import Position
 from headrace.mirror.link import Link
-from headrace.mirror.positions import Position
 from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
 from headrace.transfer.instance import MovedRecords, SourceChangedError
@@ -54,7 +54,7 @@ class _Partition:
         prefix: of the origin of its records.
         topic_id: of the topic that its offsets are of.
         next: the next offset to copy; those before it are in the transaction, or committed.
-        copied_to: the offset after the last record that was copied.
+        read_to: the offset after the last record that was copied.
         epoch: of the leader that gave that record; -1: not known.
         committed: what ``next`` was at the end of the last transaction; -1: nothing is committed.
         rejection: a record that the target refuses.
@@ -65,7 +65,7 @@ class _Partition:
     prefix: bytes
     topic_id: str
     next: int
-    copied_to: int
+    read_to: int
     epoch: int
     committed: int
     rejection: Rejection | None
@@ -73,7 +73,7 @@ class _Partition:
     @property
     def position(self) -> Position:
         """The next record to copy."""
-        return Position(self.next, self.topic_id, self.copied_to, self.epoch)
+        return Position(self.next, self.topic_id, self.read_to, self.epoch)
 
     @property
     def start(self) -> confluent_kafka.TopicPartition:
@@ -138,7 +138,7 @@ class Copier:
                 origin_prefix(self._link.source_site, source.topic, source.partition),
                 start.topic_id,
                 start.seen.offset,
-                start.copied_to,
+                start.read_to,
                 start.epoch,
                 start.seen.offset if start.is_committed else -1,
                 self._rejections.get(source),
@@ -288,7 +288,7 @@ class Copier:
             self._writer.send(partition.source, partition.copy, message, [*headers, origin])
             self._uncommitted.records += 1
             self._uncommitted.value_bytes += len(message.value() or b"")
-        partition.next = partition.copied_to = offset + 1
+        partition.next = partition.read_to = offset + 1
         partition.epoch = epoch_of(message)
 
     def _is_loop(self, headers: Any) -> bool:

@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 import confluent_kafka
 
+from headrace.kafka.resume import Position
 from headrace.mirror.copying import Copier
 from headrace.mirror.link import Link
-from headrace.mirror.positions import Position, find_starts, positions_of
+from headrace.mirror.positions import find_starts, positions_of
 from headrace.mirror.status import MirrorStatus
 from headrace.model import TopicPartition
 from headrace.transfer.instance import TransferInstance

@@ -14,9 +14,9 @@ from headrace.errors import (
 )
 from headrace.kafka.client import LiveTopic
 from headrace.kafka.groups import ConsumerGroup, Member
+from headrace.kafka.resume import Position
 from headrace.merger.plan import ClockSource, MergePlan
 from headrace.mirror.link import Link
-from headrace.mirror.positions import Position
 from headrace.model import TopicPartition
 from headrace.transfer.starts import Starts
 

@@ -10,10 +10,10 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from headrace.errors import AuthorizationError, MirrorRecordError
 from headrace.kafka.client import LiveTopic
+from headrace.kafka.resume import Position
 from headrace.mirror import copying
 from headrace.mirror.copying import Copier
 from headrace.mirror.link import Link
-from headrace.mirror.positions import Position
 from headrace.model import TopicPartition
 from headrace.transfer.instance import SourceChangedError
 from headrace.transfer.origin import ORIGIN

@@ -6,10 +6,11 @@ import confluent_kafka
 import pytest
 
 from headrace.kafka.client import LiveTopic
+from headrace.kafka.resume import Position
 from headrace.mirror import copying
 from headrace.mirror.copying import Copier
 from headrace.mirror.link import Link
-from headrace.mirror.positions import Position, positions_of
+from headrace.mirror.positions import positions_of
 from headrace.model import TopicPartition
 
 RECORDS = 7

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import confluent_kafka
 import pytest
 
@@ -13,11 +15,13 @@ from headrace.errors import (
     MirrorTopicMissingError,
     MirrorTruncatedError,
 )
+from headrace.kafka import resume
 from headrace.kafka.client import LiveTopic
 from headrace.kafka.log_cuts import Seen
+from headrace.kafka.resume import Position
 from headrace.mirror import positions
 from headrace.mirror.link import Link
-from headrace.mirror.positions import Position, find_starts, positions_of
+from headrace.mirror.positions import find_starts, positions_of
 from headrace.model import TopicPartition
 from headrace.transfer.origin import Origin
 
@@ -50,9 +54,10 @@ class Sites:
     def latest(self, _, partitions):
         return dict.fromkeys(partitions, (self.end, 7))
 
-    def find_cuts(self, _, topic, seen):
-        self.asked.append((topic, seen))
-        return {p: self.cuts[topic] for p in seen if topic in self.cuts}
+    def find_cuts(self, _, seen, ends):
+        assert ends == dict.fromkeys(seen, (self.end, 7))
+        self.asked.append(seen)
+        return {p: self.cuts[p.topic] for p in seen if p.topic in self.cuts}
 
     def last_origins(self, copies):
         return {copy: self.tails[copy] for copy in copies.sources if copy in self.tails}
@@ -62,16 +67,28 @@ class Sites:
 def sites(monkeypatch):
     made = Sites()
     monkeypatch.setattr(positions, "describe", made.describe)
-    monkeypatch.setattr(positions, "earliest_offsets", made.earliest)
-    monkeypatch.setattr(positions, "latest_offsets", made.latest)
-    monkeypatch.setattr(positions, "find_cuts", made.find_cuts)
+    monkeypatch.setattr(resume, "earliest_offsets", made.earliest)
+    monkeypatch.setattr(resume, "latest_offsets", made.latest)
+    monkeypatch.setattr(resume, "find_cuts_by_new_leaders", made.find_cuts)
     monkeypatch.setattr(positions, "last_origins", made.last_origins)
     return made
 
 
-def test_a_position_is_read_as_it_was_committed():
-    committed = confluent_kafka.TopicPartition("waw.a", 0, 8, EIGHT.metadata)
-    assert positions_of([committed]) == {COPY_A: EIGHT}
+@pytest.mark.parametrize(
+    ("metadata", "position"),
+    [
+        ("tvT6rHmlQ0ed8gJyYhRAsA 6 3", Position(8, "tvT6rHmlQ0ed8gJyYhRAsA", 6, 3)),
+        ("tvT6rHmlQ0ed8gJyYhRAsA -1 -1", Position(8, "tvT6rHmlQ0ed8gJyYhRAsA")),  # by `accept`
+        ("tvT6rHmlQ0ed8gJyYhRAsA 3", Position(8, "tvT6rHmlQ0ed8gJyYhRAsA")),
+    ],
+)
+def test_positions_of_earlier_instances_are_read(metadata, position):
+    committed = confluent_kafka.TopicPartition("waw.a", 0, 8, metadata)
+    assert positions_of([committed]) == {COPY_A: replace(position, is_committed=True)}
+
+
+def test_without_an_offset_nothing_was_committed():
+    assert positions_of([confluent_kafka.TopicPartition("waw.a", 0)]) == {COPY_A: None}
 
 
 @pytest.mark.parametrize("metadata", ["", "id-a", "id-a 6", "id-a -1 -1", "id-a x 3"])
@@ -83,7 +100,7 @@ def test_metadata_without_an_epoch_says_nothing_of_the_log(metadata):
 
 def test_leaders_are_asked_about_the_offset_behind_the_record_whose_epoch_it_is(sites):
     starts = find_starts(LINK, {COPY_A: EIGHT})
-    assert sites.asked == [("a", {0: Seen(6, 3)})]
+    assert sites.asked == [{A: Seen(6, 3)}]
     assert starts.positions == {A: EIGHT}
     assert starts.positions[A].seen == Seen(6, 3)
 
@@ -120,7 +137,7 @@ def test_a_topic_that_was_made_again_is_refused_and_its_epochs_are_not_asked_for
     sites.source["a"] = LiveTopic("a", "id-other", 1, 1)
     [refusal] = find_starts(LINK, {COPY_A: EIGHT}).refused.values()
     assert isinstance(refusal, MirrorRecreatedError)
-    assert sites.asked == []
+    assert sites.asked == [{}]
 
 
 def test_without_a_committed_position_the_copy_tells_it(sites):

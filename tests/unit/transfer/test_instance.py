@@ -15,11 +15,11 @@ from headrace.errors import (
     MirrorRecordError,
     MirrorTopicMissingError,
 )
+from headrace.kafka.resume import Position
 from headrace.kafka.transactions import TransactionUnsettledError
 from headrace.mirror import instance as mirror_module
 from headrace.mirror.instance import MirrorInstance
 from headrace.mirror.link import Link
-from headrace.mirror.positions import Position
 from headrace.model import TopicPartition
 from headrace.service.status import State
 from headrace.transfer import instance as instance_module
