@@ -9,18 +9,19 @@ from typing import NamedTuple
 from headrace.errors import MergerLossError
 from headrace.events.times import time_of
 from headrace.kafka.client import offsets_since
-from headrace.kafka.log_cuts import Seen, find_cuts
+from headrace.kafka.resume import (
+    UNKNOWN_EPOCH,
+    Gap,
+    LogState,
+    Position,
+    Recreated,
+    Truncated,
+    verdict,
+    with_cuts,
+)
 from headrace.merger.plan import MergePlan
 from headrace.merger.position import InputPosition, OutputPosition
 from headrace.model import TopicPartition
-
-
-class Log(NamedTuple):
-    """What the broker has of a partition: its topic's id, its first offset, and its end."""
-
-    topic_id: str
-    first: int
-    end: int
 
 
 class SourceLoss(NamedTuple):
@@ -48,7 +49,7 @@ def find_losses(
     plan: MergePlan,
     positions: Mapping[TopicPartition, OutputPosition],
     known: Mapping[TopicPartition, InputPosition | None],
-    logs: Mapping[TopicPartition, Log],
+    logs: Mapping[TopicPartition, LogState],
     written_to: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, SourceLoss]:
     """Returns, by output, what its first input that has lost records has lost.
@@ -60,38 +61,55 @@ def find_losses(
         logs: what the broker has of them.
         written_to: the newest times of outputs with an input of which no position is committed.
     """
-    cuts = _cuts(plan, known, logs)
+    reached = _reached(plan, positions, known)
+    logs = with_cuts(plan.config, logs, reached)
     losses: dict[TopicPartition, SourceLoss] = {}
     for output, starts in positions.items():
         inputs = plan.inputs_of(output)
-        committed = [known.get(source) for source in inputs]
+        has_positions = any(known.get(source) for source in inputs)
         for source, start in zip(inputs, starts, strict=True):
-            topic_id = _known_id(source.topic, known.get(source), committed)
-            is_new = topic_id is None and any(committed)
-            is_recreated = topic_id not in {None, logs[source].topic_id}
+            at, log = reached[source], logs[source]
+            is_new = not at.topic_id and has_positions
+            is_recreated = at.topic_id not in {"", log.topic_id}
             if known.get(source) or is_new or is_recreated:
-                loss = _loss(source, start, logs[source], topic_id, cuts.get(source))
+                loss = _loss(source, start, at, log)
             else:
-                loss = _without_position(plan, source, start, logs[source], written_to.get(output))
+                loss = _without_position(plan, source, start, log, written_to.get(output))
             if loss is not None:
                 losses.setdefault(output, loss)
     return losses
 
 
-def _known_id(
-    topic: str, own: InputPosition | None, others: Iterable[InputPosition | None]
-) -> str | None:
-    """Returns the id of a topic that an input had committed; ``None``: none had."""
+def _reached(
+    plan: MergePlan,
+    positions: Mapping[TopicPartition, OutputPosition],
+    known: Mapping[TopicPartition, InputPosition | None],
+) -> dict[TopicPartition, Position]:
+    """Returns the positions of inputs with the ids of their topics; empty: none is committed."""
+    return {
+        source: Position(
+            start.offset,
+            _known_id(source.topic, known.get(source), map(known.get, plan.inputs_of(output))),
+            start.read_to,
+            start.epoch,
+        )
+        for output, starts in positions.items()
+        for source, start in zip(plan.inputs_of(output), starts, strict=True)
+    }
+
+
+def _known_id(topic: str, own: InputPosition | None, others: Iterable[InputPosition | None]) -> str:
+    """Returns the id of a topic that an input had committed; empty: none had."""
     positions = [own] if own is not None and topic in own.topics else others
     ids = (at.topics[topic] for at in positions if at is not None and topic in at.topics)
-    return next(ids, None)
+    return next(ids, "")
 
 
 def _without_position(
     plan: MergePlan,
     source: TopicPartition,
     start: InputPosition,
-    log: Log,
+    log: LogState,
     written_to_ms: int | None,
 ) -> SourceLoss | None:
     """Returns the loss of an input whose position is gone; an empty output is started over."""
@@ -108,51 +126,24 @@ def _without_position(
 
 
 def _loss(
-    source: TopicPartition,
-    start: InputPosition,
-    log: Log,
-    topic_id: str | None,
-    cut: int | None,
+    source: TopicPartition, start: InputPosition, at: Position, log: LogState
 ) -> SourceLoss | None:
-    """Returns what a source has lost; ``None``: nothing.
-
-    ``topic_id`` is that of its topic as it was committed; ``None``: it is new to the merger.
-    """
-    if topic_id not in {None, log.topic_id}:
-        anew = InputPosition(log.first, log.first, topics=start.topics)
-        return SourceLoss(source, start.offset, anew, "the topic was deleted and recreated")
-    if cut is not None or start.read_to > log.end:
-        at = log.end if cut is None else min(cut, log.end)
-        # What was read before the cut, and waits, is there; what is after it is new.
-        rest = replace(start, offset=max(min(start.offset, at), log.first), read_to=at, epoch=-1)
-        reason = f"its log was truncated at offset {at}: records that were merged are gone from it"
-        return SourceLoss(source, start.offset, rest, reason)
-    if start.offset < log.first:
-        gone = f"{log.first - start.offset} offsets are gone, {start.offset} to {log.first - 1}"
-        # What was written of those that are left is not written again.
-        rest = replace(start, offset=log.first, read_to=max(log.first, start.read_to))
-        reason = f"{gone}: retention or an operator deleted them"
-        return SourceLoss(source, start.offset, rest, reason)
-    return None
-
-
-def _cuts(
-    plan: MergePlan,
-    known: Mapping[TopicPartition, InputPosition | None],
-    logs: Mapping[TopicPartition, Log],
-) -> dict[TopicPartition, int]:
-    """Returns the offsets at which logs were truncated before the positions, as leaders say."""
-    seen: dict[str, dict[int, Seen]] = {}
-    for source, at in known.items():
-        log = logs.get(source)
-        # Retention may have removed the markers after the last record: then no log can be compared
-        # there. An offset of another topic says nothing.
-        if at is None or log is None or at.read_to < log.first:
-            continue
-        if at.topics.get(source.topic) == log.topic_id:
-            seen.setdefault(source.topic, {})[source.partition] = Seen(at.read_to, at.epoch)
-    return {
-        TopicPartition(topic, partition): cut
-        for topic, offsets in seen.items()
-        for partition, cut in find_cuts(plan.config, topic, offsets).items()
-    }
+    match verdict(at, log):
+        case Recreated(first):
+            rest = InputPosition(first, first, topics=start.topics)
+            reason = "the topic was deleted and recreated"
+        case Truncated(offset):
+            cut = min(offset, log.end)
+            # What was read before the cut, and waits, is there; what is after it is new.
+            first = max(min(start.offset, cut), log.first)
+            rest = replace(start, offset=first, read_to=cut, epoch=UNKNOWN_EPOCH)
+            gone = "records that were merged are gone from it"
+            reason = f"its log was truncated at offset {cut}: {gone}"
+        case Gap(first):
+            # What was written of those that are left is not written again.
+            rest = replace(start, offset=first, read_to=max(first, start.read_to))
+            gone = f"{first - start.offset} offsets are gone, {start.offset} to {first - 1}"
+            reason = f"{gone}: retention or an operator deleted them"
+        case _:
+            return None
+    return SourceLoss(source, start.offset, rest, reason)

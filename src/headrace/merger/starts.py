@@ -1,4 +1,4 @@
-"""Where the outputs of a merger go on, and why some can't."""
+"""Where the outputs of a merger continue, and why some can't."""
 
 from __future__ import annotations
 
@@ -12,14 +12,10 @@ from headrace.errors import (
     MergerNoPartitionError,
     MergerRefusedError,
 )
-from headrace.kafka.client import (
-    LiveTopic,
-    describe,
-    earliest_offsets,
-    latest_offsets,
-)
+from headrace.kafka.client import LiveTopic, describe
+from headrace.kafka.resume import LogState, log_states
 from headrace.merger.last_records import last_times
-from headrace.merger.losses import Log, SourceLoss, find_losses
+from headrace.merger.losses import SourceLoss, find_losses
 from headrace.merger.plan import MergePlan
 from headrace.merger.position import (
     InputPosition,
@@ -35,7 +31,7 @@ def find_starts(
     outputs: Collection[TopicPartition],
     committed: Iterable[confluent_kafka.TopicPartition],
 ) -> Starts[OutputPosition]:
-    """Returns where outputs go on.
+    """Returns where outputs continue.
 
     Args:
         plan: of the merger.
@@ -66,7 +62,7 @@ def find_loss(
     """Returns what the first source of an output that has lost records has lost.
 
     Raises:
-        MergerNoPartitionError, MergerNoLeaderError: if the output can't be gone on with at all.
+        MergerNoPartitionError, MergerNoLeaderError: if the output can't be read or written at all.
         AuthorizationError: if an ACL is missing.
         BrokerUnreachableError: if the brokers do not answer.
     """
@@ -85,11 +81,7 @@ def _positions_and_losses(
     topics: Mapping[str, LiveTopic],
 ) -> tuple[dict[TopicPartition, OutputPosition], dict[TopicPartition, SourceLoss]]:
     inputs = [source for output in outputs for source in plan.inputs_of(output)]
-    firsts, ends = earliest_offsets(plan.config, inputs), latest_offsets(plan.config, inputs)
-    logs = {
-        source: Log(topics[source.topic].topic_id, firsts[source], ends[source][0])
-        for source in inputs
-    }
+    logs = log_states(plan.config, topics, inputs)
     positions = {output: _positions(plan, output, known, logs) for output in outputs}
     written_to = _written_to(plan, outputs, known)
     return positions, find_losses(plan, positions, known, logs, written_to)
@@ -111,9 +103,9 @@ def _positions(
     plan: MergePlan,
     output: TopicPartition,
     known: Mapping[TopicPartition, InputPosition | None],
-    logs: Mapping[TopicPartition, Log],
+    logs: Mapping[TopicPartition, LogState],
 ) -> OutputPosition:
-    """Returns where inputs of an output go on; one of which nothing is committed starts over."""
+    """Returns where inputs of an output continue; without a commit, one starts over."""
     inputs = plan.inputs_of(output)
     topics = {source.topic: logs[source].topic_id for source in inputs}
     return tuple(

@@ -6,10 +6,11 @@ import confluent_kafka
 import pytest
 
 from headrace.errors import MergerLossError, MergerNoLeaderError, MergerNoPartitionError
+from headrace.kafka import resume
 from headrace.kafka.client import LiveTopic
 from headrace.merger import losses, starts
 from headrace.merger.plan import ClockSource, MergePlan
-from headrace.merger.position import InputPosition, committed_offset
+from headrace.merger.position import InputPosition, WrittenTo, committed_offset, position_of
 from headrace.merger.starts import find_loss, find_starts
 from headrace.model import TopicPartition
 
@@ -17,7 +18,7 @@ SOURCES = {"here": ClockSource.WALL, "there": ClockSource.MIRROR}
 PLAN = MergePlan("m", "headrace.merger.m", {}, SOURCES, "merged", "late", 0, 1.0)
 ZERO, ONE = TopicPartition("merged", 0), TopicPartition("merged", 1)
 LOST = TopicPartition("there", 1)
-EIGHT = InputPosition(8, 8, topics={"here": "here-id", "there": "there-id"})
+EIGHT = InputPosition(8, 8, epoch=3, topics={"here": "here-id", "there": "there-id"})
 
 
 class Broker:
@@ -38,8 +39,9 @@ class Broker:
     def latest(self, _, partitions):
         return {partition: (self.ends.get(partition, 10), 0) for partition in partitions}
 
-    def find_cuts(self, _, topic, seen):
-        return {number: self.cuts[topic, number] for number in seen if (topic, number) in self.cuts}
+    def find_cuts(self, _, seen, ends):
+        assert ends.keys() == seen.keys()
+        return {source: self.cuts[source] for source in seen if source in self.cuts}
 
     def find_starts(self):
         return find_starts(PLAN, [ZERO, ONE], self.committed())
@@ -53,11 +55,20 @@ class Broker:
 def broker(monkeypatch):
     made = Broker()
     monkeypatch.setattr(starts, "describe", made.describe)
-    monkeypatch.setattr(starts, "earliest_offsets", made.earliest)
-    monkeypatch.setattr(starts, "latest_offsets", made.latest)
+    monkeypatch.setattr(resume, "earliest_offsets", made.earliest)
+    monkeypatch.setattr(resume, "latest_offsets", made.latest)
+    monkeypatch.setattr(resume, "find_cuts_by_new_leaders", made.find_cuts)
     monkeypatch.setattr(starts, "last_times", lambda *_: {})
-    monkeypatch.setattr(losses, "find_cuts", made.find_cuts)
     return made
+
+
+def test_positions_of_earlier_instances_are_read():
+    metadata = "9 3 1000 999 1 here=7oQbwHlWT_2kY0GqDpeWdg,there=tvT6rHmlQ0ed8gJyYhRAsA"
+    committed = confluent_kafka.TopicPartition("there", 1, 8, metadata)
+    topics = {"here": "7oQbwHlWT_2kY0GqDpeWdg", "there": "tvT6rHmlQ0ed8gJyYhRAsA"}
+    position = InputPosition(8, 9, 3, 1000, WrittenTo(999, 1), topics)
+    assert position_of(committed) == position
+    assert position.metadata == metadata
 
 
 def test_partitions_go_on_where_they_are_committed(broker):
@@ -74,7 +85,7 @@ def deleted(broker):
 
 
 def truncated(broker):
-    broker.cuts["there", 1] = 5
+    broker.cuts[LOST] = 5
 
 
 def shorter(broker):
