@@ -10,6 +10,7 @@ import msgspec
 
 from headrace.model import EventField
 from headrace.sinks.any_values import any_converter
+from headrace.sinks.arrow_types import is_bytes
 from headrace.sinks.json_values import NoJsonError, raw_json
 from headrace.sinks.map_values import map_converter
 
@@ -49,7 +50,7 @@ def copyable(rows: pa.Table, any_fields: Mapping[str, EventField]) -> pa.Table:
 def _converter(kind: pa.DataType, field: EventField | None) -> Any:
     from pyarrow import types
 
-    if types.is_binary(kind) or types.is_large_binary(kind):
+    if is_bytes(kind):
         return lambda value: "\\x" + value.hex()
     if types.is_nested(kind):
         with_objects = map_converter(kind)

@@ -14,6 +14,7 @@ from pyiceberg.schema import index_name_by_id
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 
 from headrace.errors import TableMismatchError
+from headrace.sinks.arrow_types import is_list
 from headrace.sinks.lake.data_file import WriteSpec
 from headrace.sinks.lake.layout import TimeUnit
 from headrace.sinks.lake.table_schema import table_schema
@@ -94,7 +95,7 @@ def _names(field: pa.Field, prefix: str) -> Iterator[str]:
         inner = kind
     elif pa.types.is_map(kind):
         inner = (kind.key_field.with_name("key"), kind.item_field.with_name("value"))
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    elif is_list(kind):
         inner = (kind.value_field.with_name("element"),)
     for part in inner:
         yield from _names(part, f"{name}.")
@@ -146,7 +147,7 @@ def iceberg_types(kind: pa.DataType) -> pa.DataType:
         return pa.int32()
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(iceberg_types(field.type)) for field in kind])
-    if pa.types.is_list(kind):
+    if is_list(kind):
         item = kind.value_field
         return pa.list_(item.with_type(iceberg_types(item.type)))
     if pa.types.is_map(kind):

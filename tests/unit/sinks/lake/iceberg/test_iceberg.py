@@ -260,8 +260,9 @@ class TestColumns:
 
     def test_short_numbers_have_32_bits(self, context):
         parts = pa.struct([("b", pa.int8()), ("m", pa.map_(pa.int16(), pa.int8()))])
-        fields = [("id", pa.int16()), ("b", pa.int8()), ("l", pa.list_(parts))]
-        values = {"id": 7, "b": -1, "l": [{"b": 1, "m": [(2, 3)]}]}
+        lists = [("l", pa.list_(parts)), ("ll", pa.large_list(pa.int8()))]
+        fields = [("id", pa.int16()), ("b", pa.int8()), *lists]
+        values = {"id": 7, "b": -1, "l": [{"b": 1, "m": [(2, 3)]}], "ll": [4]}
         for number in range(2):
             driver = TABLE.open(context, pa.schema(fields))
             writer = driver.writers("a" * 32)
