@@ -20,6 +20,7 @@ from headrace.ingest.spool.segment import UnknownVersionError
 from headrace.ingest.spool.spool import Spool
 from headrace.ingest.spool.store import ReadableSegment
 from headrace.runtime.file_locks import FileLock, open_lock_file
+from headrace.runtime.retrying import exponential_backoff
 
 _LOG = logging.getLogger("headrace.ingest.spool")
 _MAX_RECORDS = 1000  # a crash repeats one batch at most
@@ -117,22 +118,22 @@ class Loader:
         return self._report
 
     def run(self, stop: threading.Event) -> None:
-        """Replays whatever comes until ``stop`` is set. Failures are logged and tried again."""
-        delay = _POLL_SECONDS
+        """Replays whatever comes until ``stop`` is set. Failures are logged and retried."""
+        delays = exponential_backoff(_POLL_SECONDS, _MAX_DELAY_SECONDS)
         while not stop.is_set():
+            delay = next(delays)
             try:
                 report = self.run_once()
                 delay = _POLL_SECONDS
+                delays = exponential_backoff(_POLL_SECONDS, _MAX_DELAY_SECONDS)
                 if report.records:
                     _LOG.info(
                         "Sent %d events of the spool, %d wait", report.records, self._spool.waiting
                     )
             except NotSentError as error:
                 _LOG.warning("%d events wait in the spool: %s", self._spool.waiting, error)
-                delay = min(2 * delay, _MAX_DELAY_SECONDS)
             except Exception:  # noqa: BLE001 - a dead loader would hold the events back until a restart
                 _LOG.exception("Replaying the spool failed, retrying in %.1f s", delay)
-                delay = min(2 * delay, _MAX_DELAY_SECONDS)
             stop.wait(delay)
 
     def close(self) -> None:

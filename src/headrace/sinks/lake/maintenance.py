@@ -23,6 +23,7 @@ from typing import ClassVar, Protocol
 from deltalake import DeltaTable
 
 from headrace.runtime import storage
+from headrace.runtime.retrying import exponential_backoff
 from headrace.sinks.api import CompactionResult
 from headrace.sinks.lake.compaction import Compaction, Threshold, is_small
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
@@ -113,6 +114,7 @@ class Maintenance:
         self._small: Counter[Partition] | None = None
         self._counted_version = -1
         self._late: set[Partition] = set()
+        self._delays = exponential_backoff(FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS)
         self._thread = threading.Thread(
             # A daemon: a process that is to end does not wait for storage that hangs.
             target=self._run,
@@ -151,17 +153,18 @@ class Maintenance:
             elif not closing:
                 self._wake.wait()
                 self._wake.clear()
-            delay = self._attempt(delay)
+            delay = self._attempt()
 
-    def _attempt(self, delay: float) -> float:
-        """Does what is due; seconds to wait before it is tried again, 0 when it succeeded."""
+    def _attempt(self) -> float:
+        """Does what is due; seconds to wait before it is retried, 0 when it succeeded."""
         self._take_note()
         failures = [_failure_of(do) for do in (self._shorten_log, self._merge)]
         failed = [error for error in failures if error is not None]
         if not failed or self._abandoned.is_set():
             self.progress = replace(self.progress, reason="")
+            self._delays = exponential_backoff(FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS)
             return 0.0
-        delay = min(2 * delay, MAX_DELAY_SECONDS) or FIRST_DELAY_SECONDS
+        delay = next(self._delays)
         reason = "; ".join(map(str, failed))
         self.progress = replace(self.progress, failures=self.progress.failures + 1, reason=reason)
         _LOG.warning(

@@ -294,8 +294,12 @@ def taken(
 ) -> pa.Table:
     """Returns columns of some rows of files, by the numbers of the rows."""
     empty = table.columns.empty_table().select(names)
-    parts = [table.of(file, names).select(names).take(list(at)) for file, at in chosen]
+    parts = (_taken(table.of(file, names).select(names), at) for file, at in chosen)
     return pa.concat_tables([empty, *parts])
+
+
+def _taken(rows: pa.Table, at: Sequence[int]) -> pa.Table:
+    return rows if len(at) == rows.num_rows else rows.take(list(at))
 
 
 def _added(

@@ -12,6 +12,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from headrace.errors import SinkError
 from headrace.model.partition_value import RESCUED_COLUMN
+from headrace.runtime.retrying import retry
 from headrace.sinks.api import Transaction
 from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
 from headrace.sinks.lake.folder import TableFolder
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
 
 _Result = TypeVar("_Result")
-_COMPARISONS = 20
+_COMPARISON_DELAYS = (0.0,) * 19
 
 
 class _OutdatedError(SinkError):
@@ -139,16 +140,8 @@ class IcebergReplacingDriver(TableReplacingDriver[_IcebergRows]):
 
     def _retrying(self, attempt: Callable[[], _Result]) -> _Result:
         self._sent.clear()
-        for _ in range(_COMPARISONS - 1):
-            try:
-                return self._attempted(attempt)
-            except _OutdatedError:
-                continue
-        return self._attempted(attempt)
-
-    def _attempted(self, attempt: Callable[[], _Result]) -> _Result:
         with self._place.errors_named():
-            return attempt()
+            return retry(attempt, _OutdatedError, _COMPARISON_DELAYS)
 
     def _read(self, transaction: Transaction) -> _IcebergRows:
         table = self._place.existing()
