@@ -126,10 +126,9 @@ class IcebergReplacingDriver(TableReplacingDriver[_IcebergRows]):
         self, place: CatalogTable, declared: WriteSpec, keys: RowKeys, shown: Sequence[str]
     ) -> None:
         place.existing()
-        table = IcebergTable(place, declared)
-        super().__init__(table.open(), keys, shown, table.log)
+        self._table = IcebergTable(place, declared)
+        super().__init__(self._table.open(), keys, shown, self._table.log)
         self._place = place
-        self._columns = place.existing().schema()
         self._sent: dict[int, Swap] = {}
 
     def discard(self, pieces: Sequence[str]) -> None:
@@ -152,7 +151,7 @@ class IcebergReplacingDriver(TableReplacingDriver[_IcebergRows]):
         known = recorded(table.metadata, transaction.expected)
         check_expected(self._place.uri, known.get, transaction)
         check_partitioning(self._spec, partitions_of(table.metadata, self._spec))
-        if table.schema().schema_id != self._columns.schema_id:
+        if self._table.has_other_columns(table.metadata):
             reason = "its columns have changed since the start of the command: run it again"
             raise SinkError(self._place.uri, reason)
 

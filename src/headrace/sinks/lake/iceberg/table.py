@@ -213,13 +213,17 @@ class IcebergTable:
     def _check_unchanged(self, metadata: TableMetadata) -> None:
         """Raises TableMismatchError if files of this driver no longer fit the table."""
         check_partitioning(self._declared, partitions_of(metadata, self._declared))
-        if self._columns is None or metadata.current_schema_id == self._columns.schema_id:
+        if self._columns is None or not self.has_other_columns(metadata):
             return
         names = table_schema(self._declared).names
         if (name := changed_column(self._columns, metadata.schema(), names)) is not None:
             reason = f"another engine has dropped or renamed column {name!r} since the start"
             raise TableMismatchError(self._place.uri, reason)
         self._changes(metadata)
+
+    def has_other_columns(self, metadata: TableMetadata) -> bool:
+        """Returns whether columns have changed since :meth:`open`, which gave tasks their ids."""
+        return self._columns is not None and metadata.current_schema_id != self._columns.schema_id
 
     def _attempt(
         self, table: Table, files: Sequence[WrittenFile], batch: Transaction, own: list[int]

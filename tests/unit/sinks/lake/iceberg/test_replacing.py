@@ -9,12 +9,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyiceberg.types import LongType
 
 from headrace import Iceberg, Lake, UnsafeValues
 from headrace.errors import SinkError
 from headrace.model import OffsetRange, TopicPartition
 from headrace.sinks.api import SinkContext, Transaction
 from headrace.sinks.lake.iceberg.catalog import CatalogTable
+from headrace.sinks.lake.iceberg.table import IcebergTable
 
 AT = datetime(2019, 11, 24, 7, tzinfo=UTC)
 ROWS = pa.schema(
@@ -177,6 +179,25 @@ def test_a_column_that_the_rows_have_and_the_table_lacks_is_added(tmp_path):
     rows = [row(offset) | {"site": "x" if offset else None} for offset in range(4)]
     assert table.replace(rows) == (3, 3, 1)
     assert table.content() == table.expected(rows)
+
+
+def test_a_column_that_changes_while_the_table_is_opened_is_refused(tmp_path, monkeypatch):
+    """Files that tasks write have its old field id, by which its values would read as null."""
+    table = Table(tmp_path, partition_by=("hour",))
+    table.fill([row(1)])
+    open_table = IcebergTable.open
+
+    def opened(opening):
+        spec = open_table(opening)
+        with table.place.existing().update_schema() as update:
+            update.delete_column("n")
+        with table.place.existing().update_schema() as update:
+            update.add_column("n", LongType())
+        return spec
+
+    monkeypatch.setattr(IcebergTable, "open", opened)
+    with pytest.raises(SinkError, match="its columns have changed"):
+        table.replace([row(1, 5), row(2, 5)])
 
 
 def test_there_must_be_a_table(tmp_path):
