@@ -322,13 +322,13 @@ def test_what_is_killed_at_a_commit_is_finished_by_the_next_call(flow, monkeypat
     DeltaTable(f"{flow.lake}/fused").delete("n % 3 = 0")
     commit, commits = DeltaLog.replace_rows, []
 
-    def killed(self, table, swap):
+    def killed(self, table, swap, records):
         commits.append(swap)
         if len(commits) == 2:
             if after:
-                commit(self, table, swap)
+                commit(self, table, swap, records)
             raise SinkError("table", "the process was killed here")
-        commit(self, table, swap)
+        commit(self, table, swap, records)
 
     monkeypatch.setattr(DeltaLog, "replace_rows", killed)
     with pytest.raises(SinkError, match="killed here"):
@@ -694,11 +694,11 @@ def test_one_at_a_time_and_of_two_machines_one_commits(flow, monkeypatch, tmp_pa
     DeltaTable(f"{flow.lake}/fused").delete("n = 3")
     commit = DeltaLog.replace_rows
 
-    def late(self, table, swap):
+    def late(self, table, swap, records):
         monkeypatch.setattr(DeltaLog, "replace_rows", commit)
         monkeypatch.setattr(command, "lock_folder", lambda *_: tmp_path / "other machine")
         again(flow, pipeline)
-        commit(self, table, swap)
+        commit(self, table, swap, records)
 
     monkeypatch.setattr(DeltaLog, "replace_rows", late)
     with pytest.raises(SinkError, match="another reprocessing"):

@@ -20,7 +20,7 @@ from pyarrow import compute
 from headrace.errors import SinkError
 from headrace.runtime.storage import NO_OPTIONS, Options, list_files
 from headrace.sinks.api import CompactionResult
-from headrace.sinks.lake.data_file import WrittenFile
+from headrace.sinks.lake.data_file import FileSwap
 from headrace.sinks.lake.delta_log import DeltaLog, live_paths
 from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.merging import FileMerger, in_groups
@@ -126,13 +126,13 @@ class Compaction:
         merges = merger.merge_all(
             [(group[0].partition, [file.path for file in group]) for group in groups]
         )
-        swaps = list(zip(merges, groups, strict=True))
+        swaps = [FileSwap([file], group) for file, group in zip(merges, groups, strict=True)]
         swapped = self._log.retrying(lambda: self._swap(swaps))
         self._folder.delete(file.path for file in merges if file.path not in swapped)
-        merged = sum(len(group) for file, group in swaps if file.path in swapped)
+        merged = sum(len(swap.removed) for swap in swaps if swap.added[0].path in swapped)
         return CompactionResult(merged=merged, written=len(swapped))
 
-    def _swap(self, swaps: Sequence[tuple[WrittenFile, _Group]]) -> set[str]:
+    def _swap(self, swaps: Sequence[FileSwap[_Small]]) -> set[str]:
         """Paths of the merged files in the table: not those of groups another one has merged."""
         table = self._log.existing()
         # A deletion vector takes rows from a file that was read and keeps its path. The protocol
@@ -140,12 +140,13 @@ class Compaction:
         check_protocol(self._log.uri, table)
         live = live_paths(table)
         # An attempt before may have been committed although its answer was lost.
-        done = {file.path for file, _ in swaps if file.path in live}
-        whole = [swap for swap in swaps if live.issuperset(file.path for file in swap[1])]
+        done = {file.path for swap in swaps for file in swap.added if file.path in live}
+        whole = [swap for swap in swaps if live.issuperset(file.path for file in swap.removed)]
+        added = [file for swap in whole for file in swap.added]
         if not done and whole:
-            removed = [file.removal() for _, group in whole for file in group]
-            self._log.replace(table, [file for file, _ in whole], removed)
-        return done or {file.path for file, _ in whole}
+            removals = [file.removal() for swap in whole for file in swap.removed]
+            self._log.replace(table, FileSwap(added, removals))
+        return done or {file.path for file in added}
 
 
 def check_protocol(uri: str, table: DeltaTable) -> None:

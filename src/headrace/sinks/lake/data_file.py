@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from headrace.model import EventField
 from headrace.runtime.storage import Options
@@ -16,6 +16,8 @@ from headrace.sinks.lake.partitions import HiddenTimeKey, Partition, TimeKey, ti
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow import parquet
+
+_Removed = TypeVar("_Removed")
 
 
 class FileForm(Protocol):
@@ -162,6 +164,19 @@ class WrittenFile:
     def from_json(cls, text: str) -> WrittenFile:
         """The file that :meth:`to_json` described."""
         return cls(**json.loads(text))
+
+
+@dataclass(frozen=True)
+class FileSwap(Generic[_Removed]):
+    """Files that a commit adds to a table, and those that it removes.
+
+    Attributes:
+        added: files to add.
+        removed: files to remove; those of their rows that stay are in ``added``.
+    """
+
+    added: Sequence[WrittenFile]
+    removed: Sequence[_Removed] = ()
 
 
 def delta_stats(rows: int, times: Mapping[str, EventTimeRange]) -> str:

@@ -20,10 +20,9 @@ from headrace.runtime.retrying import retry
 from headrace.runtime.storage import NO_OPTIONS, Options
 from headrace.sinks.api import PositionStore, RestoredTarget, Transaction
 from headrace.sinks.lake.conflicts import CONFLICT_DELAYS, collided
-from headrace.sinks.lake.data_file import WrittenFile
+from headrace.sinks.lake.data_file import FileSwap, WrittenFile
 from headrace.sinks.lake.log_tail import (
     LogTail,
-    RowReplacement,
     replace_files,
     replace_rows,
     replaced_by,
@@ -264,9 +263,7 @@ class DeltaLog:
             raise SinkError(self.uri, not_written(tail.unfulfilled))
         tail.append(batch.files, batch.records.versions, batch.records.metadata)
 
-    def replace(
-        self, table: DeltaTable, added: Iterable[WrittenFile], removed: Iterable[RemoveAction]
-    ) -> None:
+    def replace(self, table: DeltaTable, swap: FileSwap[RemoveAction]) -> None:
         """Swap files for others with the same rows, if none was removed since ``table`` was read.
 
         Files that others add meanwhile are no hindrance.
@@ -274,15 +271,17 @@ class DeltaLog:
         Raises:
             CommitFailedError: if what others have committed meanwhile is a hindrance.
         """
-        replace_files(table, self.uri, self._options, (added, removed))
+        replace_files(table, self.uri, self._options, swap)
 
-    def replace_rows(self, table: DeltaTable, swap: RowReplacement) -> None:
+    def replace_rows(
+        self, table: DeltaTable, swap: FileSwap[RemoveAction], records: Transaction
+    ) -> None:
         """Swaps files for others with other rows, and records what goes with that.
 
         Raises:
             CommitFailedError: if what others have committed since ``table`` was read is in the way.
         """
-        replace_rows(table, self.uri, self._options, swap)
+        replace_rows(table, self.uri, self._options, swap, records)
 
     def add_columns(self, columns: Sequence[Field]) -> None:
         """Adds nullable columns, or fields of structs, in a transaction of their own."""

@@ -16,18 +16,15 @@ from deltalake.transaction import RemoveAction
 from headrace.errors import SinkError
 from headrace.model.partition_value import RESCUED_COLUMN
 from headrace.runtime import storage
-from headrace.sinks.api import (
-    Transaction,
-)
+from headrace.sinks.api import Transaction
 from headrace.sinks.lake.compaction import check_protocol
-from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
+from headrace.sinks.lake.data_file import FileSwap, WriteSpec, WrittenFile
 from headrace.sinks.lake.delta_log import DeltaLog, live_files
 from headrace.sinks.lake.driver import LakeDriver
 from headrace.sinks.lake.folder import TableFolder
-from headrace.sinks.lake.log_tail import RowReplacement
 from headrace.sinks.lake.merging import FileMerger, conformed
 from headrace.sinks.lake.partitions import Partition, partition_text, with_partition_values
-from headrace.sinks.lake.replacing import AddingDriver, Swap, TableReplacingDriver, check_expected
+from headrace.sinks.lake.replacing import AddingDriver, TableReplacingDriver, check_expected
 from headrace.sinks.lake.row_comparison import RowFile, RowKeys
 from headrace.sinks.lake.table import LakeTable
 
@@ -133,9 +130,9 @@ class LakeReplacingDriver(TableReplacingDriver[_DeltaRows]):
         check_expected(self._log.uri, table.transaction_version, transaction)
         return _DeltaRows(table, self._folder, self._spec.layout.compression)
 
-    def _commit(self, table: _DeltaRows, swap: Swap) -> None:
+    def _commit(self, table: _DeltaRows, swap: FileSwap[int], records: Transaction) -> None:
         removals = [table.files[number].removal() for number in swap.removed]
-        self._log.replace_rows(table.table, RowReplacement(swap.added, removals, swap.records))
+        self._log.replace_rows(table.table, FileSwap(swap.added, removals), records)
 
 
 class LakeAddingDriver(AddingDriver):

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from hashlib import sha256
 from itertools import count
 from typing import Any
@@ -25,7 +24,7 @@ from headrace.errors import SinkError
 from headrace.runtime import storage
 from headrace.runtime.storage import Options
 from headrace.sinks.api import Transaction
-from headrace.sinks.lake.data_file import WrittenFile
+from headrace.sinks.lake.data_file import FileSwap, WrittenFile
 from headrace.sinks.lake.table_features import unfulfilled
 
 # Actions of commits that do more than add files.
@@ -254,7 +253,7 @@ def replace_files(
     table: DeltaTable,
     uri: str,
     options: Options,
-    swap: tuple[Iterable[WrittenFile], Iterable[RemoveAction]],
+    swap: FileSwap[RemoveAction],
 ) -> None:
     """Commits files that hold the rows of removed ones, after whatever others have added.
 
@@ -262,32 +261,22 @@ def replace_files(
         CommitFailedError: if another writer has removed files or changed the table meanwhile.
     """
     now_ms = time.time_ns() // 1_000_000
-    added, removed = swap
     actions: list[dict[str, object]] = [
         {"commitInfo": {"timestamp": now_ms, "operation": "OPTIMIZE", "engineInfo": "headrace"}}
     ]
-    actions += [{"remove": _remove(file)} for file in removed]
-    actions += [{"add": _add(file, now_ms, data_change=False)} for file in added]
+    actions += [{"remove": _remove(file)} for file in swap.removed]
+    actions += [{"add": _add(file, now_ms, data_change=False)} for file in swap.added]
     # As long as commits between only add files, none of ours is gone.
     _commit_after(table, uri, options, actions, lambda present: not _only_adds(present))
 
 
-@dataclass(frozen=True)
-class RowReplacement:
-    """Files that are swapped for others with other rows.
-
-    Attributes:
-        added: files to add.
-        removed: files to remove; those of their rows that stay are in ``added``.
-        records: what the commit records beside them.
-    """
-
-    added: Sequence[WrittenFile]
-    removed: Sequence[RemoveAction]
-    records: Transaction
-
-
-def replace_rows(table: DeltaTable, uri: str, options: Options, swap: RowReplacement) -> None:
+def replace_rows(
+    table: DeltaTable,
+    uri: str,
+    options: Options,
+    swap: FileSwap[RemoveAction],
+    records: Transaction,
+) -> None:
     """Commits other rows in place of some, after what others have committed beside them.
 
     Raises:
@@ -303,19 +292,17 @@ def replace_rows(table: DeltaTable, uri: str, options: Options, swap: RowReplace
         "operationParameters": parameters if swap.removed else {"mode": "Append"},
         "isBlindAppend": False,
         "engineInfo": "headrace",
-        "headrace": dict(swap.records.metadata),
+        "headrace": dict(records.metadata),
     }
     actions: list[dict[str, object]] = [{"commitInfo": info}]
     actions += [
         {"txn": {"appId": app_id, "version": version}}
-        for app_id, version in swap.records.versions.items()
+        for app_id, version in records.versions.items()
     ]
     actions += [{"remove": _remove(file, data_change=True)} for file in swap.removed]
     actions += [{"add": _add(file, now_ms)} for file in swap.added]
     removed = {file.path for file in swap.removed}
-    _commit_after(
-        table, uri, options, actions, lambda present: _hinders(present, removed, swap.records)
-    )
+    _commit_after(table, uri, options, actions, lambda present: _hinders(present, removed, records))
 
 
 def _commit_after(

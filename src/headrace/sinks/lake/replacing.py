@@ -16,7 +16,7 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -34,7 +34,7 @@ from headrace.sinks.api import (
     RowChanges,
     Transaction,
 )
-from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
+from headrace.sinks.lake.data_file import FileSwap, WriteSpec, WrittenFile
 from headrace.sinks.lake.driver import TableDriver
 from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.merging import FileMerger
@@ -69,26 +69,6 @@ class ReplacedTable(TableRows, Protocol):
 
 
 _Table = TypeVar("_Table", bound=ReplacedTable)
-
-
-@dataclass(frozen=True)
-class Swap:
-    """Files that are swapped for others with other rows.
-
-    Attributes:
-        added: files to add.
-        removed: numbers of the table's files to remove; those of their rows that stay are in
-            ``added``.
-        unused: paths of files that tasks have written, and that are not in ``added``.
-        records: what the commit records beside them.
-        result: of the commit.
-    """
-
-    added: Sequence[WrittenFile]
-    removed: Collection[int]
-    unused: Sequence[str]
-    records: Transaction
-    result: CommitResult
 
 
 class TableReplacingDriver(ReplacingDriver, Generic[_Table]):
@@ -132,8 +112,13 @@ class TableReplacingDriver(ReplacingDriver, Generic[_Table]):
         """
 
     @abc.abstractmethod
-    def _commit(self, table: _Table, swap: Swap) -> None:
+    def _commit(self, table: _Table, swap: FileSwap[int], records: Transaction) -> None:
         """Commits a swap, after what others have committed beside ``table``.
+
+        Args:
+            table: that was compared.
+            swap: removes files with these numbers.
+            records: what the commit records.
 
         Raises:
             Exception: of :attr:`conflicts`, or another that ``_retrying`` knows.
@@ -156,14 +141,17 @@ class TableReplacingDriver(ReplacingDriver, Generic[_Table]):
                 rows that were written again then finds out.
         """
         written = [WrittenFile.from_json(piece) for piece in pieces]
-        swap = self._retrying(lambda: self._replaced(written, transaction))
-        self._folder.delete(swap.unused)
-        return swap.result
+        swap, result = self._retrying(lambda: self._replaced(written, transaction))
+        added = {file.path for file in swap.added}
+        self._folder.delete(file.path for file in written if file.path not in added)
+        return result
 
     def close(self, max_wait_seconds: float) -> None:
         """Nothing is open."""
 
-    def _replaced(self, written: Sequence[WrittenFile], transaction: Transaction) -> Swap:
+    def _replaced(
+        self, written: Sequence[WrittenFile], transaction: Transaction
+    ) -> tuple[FileSwap[int], CommitResult]:
         table = self._read(transaction)
         present = table.files
         differences = self._compared(table, written, present)
@@ -176,21 +164,15 @@ class TableReplacingDriver(ReplacingDriver, Generic[_Table]):
             kept = list(_kept(merger, table, present, differences.wrong, new))
             self._before_commit(self._changes(table, written, present, differences))
         figures = differences.figures()
-        used = {file.path for file in added}
-        swap = Swap(
-            [*added, *kept],
-            differences.wrong.keys(),
-            [file.path for file in written if file.path not in used],
-            replace(transaction, metadata={**transaction.metadata, **figures}),
-            CommitResult(True, sum(file.rows for file in written), figures),
-        )
+        swap = FileSwap([*added, *kept], list(differences.wrong))
+        records = replace(transaction, metadata={**transaction.metadata, **figures})
         try:
-            self._commit(table, swap)
+            self._commit(table, swap, records)
         except self.conflicts:
             # Of any other failure it is not known whether the table holds these files.
             self._folder.delete(file.path for file in new)
             raise
-        return swap
+        return swap, CommitResult(True, sum(file.rows for file in written), figures)
 
     def _compared(
         self, table: ReplacedTable, written: Sequence[RowFile], present: Sequence[RowFile]

@@ -203,14 +203,14 @@ def test_a_merge_commits_beside_batches_however_many_come_in_between(root, monke
     compaction = hold._maintenance._upkeep
     replace, numbers = compaction._log.replace, iter(range(3, 100))
 
-    def among_batches(table, added, removed):
+    def among_batches(table, swap):
         for _ in range(25):
             writer.table.commit(
                 written(declared, {"id": (number := next(numbers))}),
                 versions={"a": number},
                 expected={"a": number - 1},
             )
-        replace(table, added, removed)
+        replace(table, swap)
 
     monkeypatch.setattr(compaction._log, "replace", among_batches)
     writer.batch(2)

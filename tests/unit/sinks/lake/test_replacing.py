@@ -297,10 +297,10 @@ def meanwhile(monkeypatch, *actions):
     """Does something before each of the first attempts of the commit."""
     commit, left = DeltaLog.replace_rows, list(actions)
 
-    def late(self, table, swap):
+    def late(self, table, *swap):
         if left:
             left.pop(0)()
-        return commit(self, table, swap)
+        return commit(self, table, *swap)
 
     monkeypatch.setattr(DeltaLog, "replace_rows", late)
     return left

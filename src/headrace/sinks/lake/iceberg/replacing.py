@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, TypeVar
@@ -14,19 +14,18 @@ from headrace.errors import SinkError
 from headrace.model.partition_value import RESCUED_COLUMN
 from headrace.runtime.retrying import retry
 from headrace.sinks.api import Transaction
-from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
+from headrace.sinks.lake.data_file import FileSwap, WriteSpec, WrittenFile
 from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.iceberg.catalog import CatalogTable
-from headrace.sinks.lake.iceberg.data_files import data_file
 from headrace.sinks.lake.iceberg.driver import open_table
-from headrace.sinks.lake.iceberg.positions import recorded, summary_of, versions_of
+from headrace.sinks.lake.iceberg.positions import Mark, recorded, summary_of, versions_of
 from headrace.sinks.lake.iceberg.scanned_files import FileReader, partition_of
 from headrace.sinks.lake.iceberg.schema import file_schema, partitions_of
-from headrace.sinks.lake.iceberg.sent_once import SentOnce
+from headrace.sinks.lake.iceberg.sent_once import send
 from headrace.sinks.lake.iceberg.table import IcebergTable
 from headrace.sinks.lake.merging import FileMerger, conformed
 from headrace.sinks.lake.partitions import Partition, with_rescued_values
-from headrace.sinks.lake.replacing import AddingDriver, Swap, TableReplacingDriver, check_expected
+from headrace.sinks.lake.replacing import AddingDriver, TableReplacingDriver, check_expected
 from headrace.sinks.lake.row_comparison import RowFile, RowKeys
 from headrace.sinks.lake.table_schema import check_partitioning
 
@@ -67,6 +66,10 @@ class _IcebergRows:
     def __init__(self, table: Table, spec: WriteSpec, folder: TableFolder) -> None:
         self._table, self._spec, self._folder = table, spec, folder
         self.columns = schema_to_pyarrow(table.schema(), include_field_ids=False)
+
+    @property
+    def head(self) -> Mark | None:
+        return Mark.head(self._table.metadata)
 
     @cached_property
     def files(self) -> Sequence[_ScannedFile]:
@@ -129,7 +132,7 @@ class IcebergReplacingDriver(TableReplacingDriver[_IcebergRows]):
         self._table = IcebergTable(place, declared)
         super().__init__(self._table.open(), keys, shown, self._table.log)
         self._place = place
-        self._sent: dict[int, Swap] = {}
+        self._sent: dict[int, FileSwap[int]] = {}
 
     def discard(self, pieces: Sequence[str]) -> None:
         """Deletes the files, but for those of a commit that was sent."""
@@ -155,43 +158,33 @@ class IcebergReplacingDriver(TableReplacingDriver[_IcebergRows]):
             reason = "its columns have changed since the start of the command: run it again"
             raise SinkError(self._place.uri, reason)
 
-    def _commit(self, table: _IcebergRows, swap: Swap) -> None:
-        removed = [table.files[number] for number in swap.removed]
-        self._place.retrying(lambda: self._send(swap, removed))
+    def _commit(self, table: _IcebergRows, swap: FileSwap[int], records: Transaction) -> None:
+        self._place.retrying(lambda: self._send(table, swap, records))
 
-    def _send(self, swap: Swap, removed: Sequence[_ScannedFile]) -> None:
+    def _send(self, compared: _IcebergRows, swap: FileSwap[int], records: Transaction) -> None:
         table = self._place.existing()
         # An attempt before may have been committed although its answer was lost.
         if any(table.metadata.snapshot_by_id(id_) is not None for id_ in self._sent):
             return
-        self._check(table, swap.records)
-        attempt = SentOnce(table)
-        update = attempt.update_snapshot(summary_of(swap.records))
-        snapshot = update.overwrite() if removed else update.merge_append()
-        for file in self._present(table, removed):
-            snapshot.delete_data_file(file.task.file)
-        for written in swap.added:
-            snapshot.append_data_file(data_file(table, self._spec, written))
-        attempt.set_properties(versions_of(swap.records))
-        snapshot.commit()
-        self._sent[snapshot.snapshot_id] = swap
-        attempt.commit_transaction()
+        self._check(table, records)
+        removed = [compared.files[number] for number in swap.removed]
+        if removed and Mark.head(table.metadata) != compared.head:
+            self._check_present(table, removed)
 
-    def _present(self, table: Table, files: Sequence[_ScannedFile]) -> list[_ScannedFile]:
-        """Returns files as the table has them now.
+        def before(mark: Mark) -> Mapping[str, str]:
+            self._sent[mark.snapshot_id] = swap
+            return versions_of(records)
 
-        Raises:
-            _OutdatedError: if it lacks one, or other rows of one are deleted than when it was read.
-        """
-        if not files:
-            return []
+        replaced = FileSwap(swap.added, [file.task.file for file in removed])
+        send(table, self._spec, replaced, summary_of(records), before)
+
+    def _check_present(self, table: Table, files: Sequence[_ScannedFile]) -> None:
+        """Raises _OutdatedError unless the table has these files, with the rows that they had."""
         live = {file.path: file for file in _IcebergRows(table, self._spec, self._folder).files}
-        present = [live.get(file.path) for file in files]
-        for before, now in zip(files, present, strict=True):
-            if now is None or now.deletes != before.deletes:
+        for file in files:
+            if file.path not in live or live[file.path].deletes != file.deletes:
                 reason = "files whose rows are replaced were rewritten by others too often"
                 raise _OutdatedError(self._place.uri, reason)
-        return [file for file in present if file is not None]
 
 
 class IcebergAddingDriver(AddingDriver):

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from headrace.errors import SinkError, TableMismatchError
 from headrace.sinks.api import CommitRejection, PositionStore, Transaction
-from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
+from headrace.sinks.lake.data_file import FileSwap, WriteSpec, WrittenFile
 from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.iceberg.catalog import CatalogTable
-from headrace.sinks.lake.iceberg.data_files import data_file, written_spec
+from headrace.sinks.lake.iceberg.data_files import written_spec
 from headrace.sinks.lake.iceberg.positions import (
     IcebergPositions,
     Mark,
@@ -30,7 +30,7 @@ from headrace.sinks.lake.iceberg.schema import (
     missing_values,
     partitions_of,
 )
-from headrace.sinks.lake.iceberg.sent_once import SentOnce
+from headrace.sinks.lake.iceberg.sent_once import send
 from headrace.sinks.lake.iceberg.unique_keys import IcebergKeys
 from headrace.sinks.lake.table_schema import (
     ColumnChange,
@@ -228,16 +228,12 @@ class IcebergTable:
     def _attempt(
         self, table: Table, files: Sequence[WrittenFile], batch: Transaction, own: list[int]
     ) -> None:
-        attempt = SentOnce(table)
-        append = attempt.update_snapshot(summary_of(batch)).merge_append()
-        mark = Mark(append.snapshot_id, table.metadata.next_sequence_number())
-        attempt.set_properties(properties_of(batch, self._declared.pipeline, mark))
-        for file in files:
-            append.append_data_file(data_file(table, self._declared, file))
-        append.commit()
-        own.append(append.snapshot_id)
-        self._sent.update(file.path for file in files)
-        attempt.commit_transaction()
+        def before(mark: Mark) -> Mapping[str, str]:
+            own.append(mark.snapshot_id)
+            self._sent.update(file.path for file in files)
+            return properties_of(batch, self._declared.pipeline, mark)
+
+        send(table, self._declared, FileSwap(files), summary_of(batch), before)
 
     def version(self) -> int:
         """The sequence number of the table's newest snapshot, as far as this driver knows."""

@@ -6,7 +6,6 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -22,21 +21,20 @@ from headrace.sinks.lake.compaction import (
     Threshold,
     is_small,
 )
-from headrace.sinks.lake.data_file import WriteSpec, WrittenFile
+from headrace.sinks.lake.data_file import FileSwap, WriteSpec, WrittenFile
 from headrace.sinks.lake.folder import TableFolder
-from headrace.sinks.lake.iceberg.catalog import CatalogTable
-from headrace.sinks.lake.iceberg.data_files import data_file, written_spec
+from headrace.sinks.lake.iceberg.catalog import CatalogTable, folder_of
+from headrace.sinks.lake.iceberg.data_files import written_spec
 from headrace.sinks.lake.iceberg.positions import MERGED, Mark
 from headrace.sinks.lake.iceberg.scanned_files import FileReader, partition_of
 from headrace.sinks.lake.iceberg.schema import file_schema, partitions_of
-from headrace.sinks.lake.iceberg.sent_once import SentOnce
+from headrace.sinks.lake.iceberg.sent_once import send
 from headrace.sinks.lake.layout import TableLayout
 from headrace.sinks.lake.merging import FileMerger, in_groups
 from headrace.sinks.lake.partitions import Partition
 from headrace.sinks.lake.table_schema import check_partitioning
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask, Table
 
 _EXPIRE_VERSIONS = 50
@@ -46,6 +44,7 @@ _MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
 _FIVE_DAYS_MS = str(5 * 86_400_000)  # Iceberg's default
 
 _Group = list["FileScanTask"]
+_Swap = FileSwap["FileScanTask"]
 
 
 def upkeep_of(place: CatalogTable, layout: TableLayout, event_time: str | None) -> IcebergUpkeep:
@@ -57,14 +56,6 @@ def upkeep_of(place: CatalogTable, layout: TableLayout, event_time: str | None) 
     columns = file_schema(place.existing().metadata)
     known = event_time if event_time in columns.names else None
     return IcebergUpkeep(place, WriteSpec(place.uri, columns, layout, known))
-
-
-@dataclass(frozen=True)
-class _Swap:
-    """A file that has the rows of others."""
-
-    new: WrittenFile
-    old: _Group
 
 
 class IcebergUpkeep:
@@ -126,10 +117,11 @@ class IcebergUpkeep:
             return sum((self._merge(merging, part) for part in transactions), CompactionResult())
 
     def _merge(self, merging: _Merging, groups: Sequence[_Group]) -> CompactionResult:
-        swaps = [_Swap(merging.merged(group), group) for group in groups]
+        swaps = [FileSwap([merging.merged(group)], group) for group in groups]
         swapped = self._place.retrying(lambda: self._swapped(swaps))
-        merging.folder.delete(swap.new.path for swap in swaps if swap not in swapped)
-        return CompactionResult(sum(len(swap.old) for swap in swapped), len(swapped))
+        left = (swap for swap in swaps if swap not in swapped)
+        merging.folder.delete(file.path for swap in left for file in swap.added)
+        return CompactionResult(sum(len(swap.removed) for swap in swapped), len(swapped))
 
     def _swapped(self, swaps: Sequence[_Swap]) -> list[_Swap]:
         """Commits what others have left possible meanwhile, and returns it."""
@@ -137,23 +129,16 @@ class IcebergUpkeep:
         check_partitioning(self._declared, partitions_of(table.metadata, self._declared))
         live = {task.file.file_path: task for task in table.scan().plan_files()}
         # An attempt before may have been committed although its answer was lost.
-        if done := [swap for swap in swaps if self._file(table, swap).file_path in live]:
+        root, _ = folder_of(table, self._declared.root)
+        if done := [swap for swap in swaps if storage.join(root, swap.added[0].path) in live]:
             return done
-        whole = [s for s in swaps if all(_is_mergeable(live, task, table) for task in s.old)]
+        whole = [s for s in swaps if all(_is_mergeable(live, task, table) for task in s.removed)]
         if whole:
-            attempt = SentOnce(table)
-            summary = {MERGED: str(sum(len(swap.old) for swap in whole))}
-            overwrite = attempt.update_snapshot(summary).overwrite()
-            for swap in whole:
-                overwrite.append_data_file(self._file(table, swap))
-                for task in swap.old:
-                    overwrite.delete_data_file(live[task.file.file_path].file)
-            overwrite.commit()
-            attempt.commit_transaction()
+            added = [file for swap in whole for file in swap.added]
+            removed = [live[task.file.file_path].file for swap in whole for task in swap.removed]
+            summary = {MERGED: str(len(removed))}
+            send(table, self._declared, FileSwap(added, removed), summary, lambda _: {})
         return whole
-
-    def _file(self, table: Table, swap: _Swap) -> DataFile:
-        return data_file(table, self._declared, swap.new)
 
     def _small(self, table: Table) -> dict[Partition, _Group]:
         check_partitioning(self._declared, partitions_of(table.metadata, self._declared))

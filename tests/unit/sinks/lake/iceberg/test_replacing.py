@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyiceberg.table import DataScan
 from pyiceberg.types import LongType
 
 from headrace import Iceberg, Lake, UnsafeValues
@@ -179,6 +180,20 @@ def test_a_column_that_the_rows_have_and_the_table_lacks_is_added(tmp_path):
     rows = [row(offset) | {"site": "x" if offset else None} for offset in range(4)]
     assert table.replace(rows) == (3, 3, 1)
     assert table.content() == table.expected(rows)
+
+
+def test_files_that_stay_are_planned_once_for_each_comparison(tmp_path, monkeypatch):
+    table = Table(tmp_path)
+    table.fill([row(1), row(2)])
+    plan_files, plans = DataScan.plan_files, []
+
+    def noting(scan):
+        plans.append(scan)
+        return plan_files(scan)
+
+    monkeypatch.setattr(DataScan, "plan_files", noting)
+    assert table.replace([row(1, 1), row(2)]) == (1, 1, 1)
+    assert len(plans) == 1
 
 
 def test_a_column_that_changes_while_the_table_is_opened_is_refused(tmp_path, monkeypatch):
