@@ -29,7 +29,7 @@ from headrace.sinks.api import SinkContext, Transaction
 from headrace.sinks.lake.compaction import Compaction
 from headrace.sinks.lake.delta_replacing import LakeReplacingDriver
 from headrace.sinks.lake.driver import LakeDriver
-from headrace.sinks.lake.row_comparison import RowKeys
+from headrace.sinks.lake.row_comparison import RowIdentity
 from headrace.sinks.lake.table import LakeTable, read_table
 
 
@@ -114,7 +114,7 @@ class TestCommits:
             lambda method, path: method == "PUT" and "_delta_log/0" in path and next(losses, False),
         )
         try:
-            driver = LakeReplacingDriver(behind_faults.spec, RowKeys("id"), ())
+            driver = LakeReplacingDriver(behind_faults.spec, RowIdentity("id"), ())
             rows = [row(0), row(1) | {"clicked": True}, row(2, "women"), row(50)]
             pieces = [file.to_json() for file in behind_faults.write(rows)]
             driver.begin((), lambda _: None)

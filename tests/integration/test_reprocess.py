@@ -670,7 +670,7 @@ def test_what_would_not_be_exact_is_refused_before_anything_is_read(flow):
         "compacted": built(flow, source=Topic(**vars_of(flow.topic) | {"compaction": True})),
         "late_data": built(flow, late_data=LateData.DEAD_LETTER),
         "keeps state": built(flow, steps=[deduplicate("event_id", within=timedelta(hours=1))]),
-        "do not tell": built(flow, source=no_id),
+        "do not identify": built(flow, source=no_id),
         "keep state": built(flow, steps=window),
         "nothing of topic": built(flow, name="never-run"),
     }

@@ -159,7 +159,7 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
     def reprocessing_fault(
         self, columns: Collection[str] | None, event_id: str | None
     ) -> Fault | None:
-        """Returns None if rows tell of which record, or at least of which event, they are."""
+        """Returns None if rows identify their record, or at least their event."""
         if (
             columns is None
             or self.unique is not None
@@ -169,7 +169,7 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
             return None
         places = ", ".join(f"Metadata.{metadata.name}" for metadata in _PLACE)
         return Fault(
-            "the rows do not tell of which events they are",
+            "the rows do not identify their events",
             f"declare Topic(event_id=...), or Source(metadata=({places})), before rows are written",
         )
 
@@ -225,7 +225,7 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
         elif rows.columns[name] not in _TIME_TYPES:
             yield Fault(f"event time {name!r} is a {rows.columns[name].value}")
         for field in rows.columns:
-            if field.lower() in units:  # Delta tells columns apart without case
+            if field.lower() in units:  # Delta ignores the case of column names
                 yield Fault(
                     f"the event has a field {field!r}, and {field.lower()!r} is the partition "
                     "taken from the event time",

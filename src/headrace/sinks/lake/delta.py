@@ -70,9 +70,9 @@ class Delta(TableFormat):
     ) -> SinkDriver:
         """Opens the table; a unique one finds the rows that it has by itself."""
         from headrace.sinks.lake.delta_replacing import LakeAddingDriver, LakeReplacingDriver
-        from headrace.sinks.lake.row_comparison import RowKeys
+        from headrace.sinks.lake.row_comparison import RowIdentity
 
-        spec, keys = table.write_spec(schema), RowKeys.of_rows(schema, event_id)
+        spec, keys = table.write_spec(schema), RowIdentity.of_rows(schema, event_id)
         if table.layout.unique is not None:
             return LakeAddingDriver(spec, table.shown_columns(event_id))
         return LakeReplacingDriver(spec, keys, table.shown_columns(event_id))

@@ -25,7 +25,7 @@ from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.merging import FileMerger, conformed
 from headrace.sinks.lake.partitions import Partition, partition_text, with_partition_values
 from headrace.sinks.lake.replacing import AddingDriver, TableReplacingDriver, check_expected
-from headrace.sinks.lake.row_comparison import RowFile, RowKeys
+from headrace.sinks.lake.row_comparison import RowFile, RowIdentity
 from headrace.sinks.lake.table import LakeTable
 
 _Result = TypeVar("_Result")
@@ -109,7 +109,7 @@ class LakeReplacingDriver(TableReplacingDriver[_DeltaRows]):
 
     conflicts: ClassVar[tuple[type[Exception], ...]] = (CommitFailedError,)
 
-    def __init__(self, spec: WriteSpec, keys: RowKeys, shown: Sequence[str]) -> None:
+    def __init__(self, spec: WriteSpec, keys: RowIdentity, shown: Sequence[str]) -> None:
         storage.require_conditional_writes(spec.root, spec.storage_options)
         self._table = LakeTable(spec)
         self._table.check()

@@ -71,7 +71,7 @@ class TableDriver(SinkDriver):
     def commit(
         self, pieces: Sequence[str], transaction: Transaction, watermark_us: int
     ) -> CommitResult | CommitRejection:
-        """One transaction of the table; maintenance is told of it."""
+        """One transaction of the table, which its maintenance is notified of."""
         files = [WrittenFile.from_json(piece) for piece in pieces]
         done = self._table.commit(
             files,

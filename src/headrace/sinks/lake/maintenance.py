@@ -1,7 +1,7 @@
 """Keeps a table fast to read, beside its writers: merges small files, shortens its log.
 
-One thread per table and process, shared by the pipelines that write the table. It is told of
-commits and is never waited for; what fails is logged, counted and tried again, and fails no batch.
+One thread per table and process, shared by the pipelines that write the table. It is notified of
+commits and is never waited for; what fails is logged, counted and retried, and fails no batch.
 
 - Small files of a partition are merged when ``Lake.compact_files`` of them have gathered; in a
   partition that ended before the watermark, when eight have: what still comes there is little.
@@ -32,7 +32,7 @@ from headrace.sinks.lake.partitions import Partition
 
 LATE_FILES = 8
 LOG_CHECKPOINT_VERSIONS = 50
-# What fails is mostly storage that is away, which the pipelines wait for too.
+# What fails is mostly storage that is unreachable, which the pipelines wait for too.
 FIRST_DELAY_SECONDS = 5.0
 MAX_DELAY_SECONDS = 600.0
 # A merge looks for the sign between two files, of which one may be on its way to storage.
@@ -116,7 +116,7 @@ class Maintenance:
         self._late: set[Partition] = set()
         self._delays = exponential_backoff(FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS)
         self._thread = threading.Thread(
-            # A daemon: a process that is to end does not wait for storage that hangs.
+            # A daemon: a process that ends does not wait for storage that hangs.
             target=self._run,
             name=f"maintenance of {spec.root}",
             daemon=True,
@@ -146,7 +146,7 @@ class Maintenance:
     def _run(self) -> None:
         delay, closing = 0.0, False
         while not closing and not self._abandoned.is_set():
-            # Commits that came during the last attempt are due too, also when it is to end.
+            # Commits that came during the last attempt are due too, also when it is closed.
             closing = self._closing.is_set()
             if delay:
                 self._closing.wait(delay)
@@ -168,7 +168,7 @@ class Maintenance:
         reason = "; ".join(map(str, failed))
         self.progress = replace(self.progress, failures=self.progress.failures + 1, reason=reason)
         _LOG.warning(
-            "Maintenance of table %s failed, retrying in %.0f s while its pipelines go on: %s",
+            "Maintenance of table %s failed, retrying in %.0f s while its pipelines continue: %s",
             self._spec.root,
             delay,
             reason,
@@ -212,7 +212,7 @@ class Maintenance:
 def _failure_of(do: Callable[[], None]) -> Exception | None:
     try:
         do()
-    except Exception as error:  # noqa: BLE001  whatever it was, writers and the rest go on
+    except Exception as error:  # noqa: BLE001  whatever it was, writers and the rest continue
         return error
     return None
 

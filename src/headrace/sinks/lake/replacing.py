@@ -1,10 +1,10 @@
 """Brings the rows of given records to what was written once more: a commit of `reprocess`.
 
-:mod:`headrace.sinks.lake.row_comparison` says which rows are missing and which are to go. They are
+:mod:`headrace.sinks.lake.row_comparison` says which rows are missing and which must go. They are
 added and removed in one commit; files are rewritten without the rows that go. So the commit of rows
 that are all there changes no file, and a repeated commit changes nothing.
 
-Commits of pipelines and of maintenance may come in between. After one that takes away a file which
+Commits of pipelines and of maintenance may come in between. After one that removes a file which
 must be rewritten, the comparison is repeated.
 
 Memory: an index of the rows, and one file at a time. Measured with a million rows of nine columns
@@ -43,7 +43,7 @@ from headrace.sinks.lake.row_comparison import (
     Differences,
     RowComparison,
     RowFile,
-    RowKeys,
+    RowIdentity,
     TableRows,
 )
 from headrace.sinks.lake.writer import PartitionedWriter
@@ -87,7 +87,7 @@ class TableReplacingDriver(ReplacingDriver, Generic[_Table]):
     conflicts: ClassVar[tuple[type[Exception], ...]] = ()
 
     def __init__(
-        self, spec: WriteSpec, keys: RowKeys, shown: Sequence[str], positions: PositionStore
+        self, spec: WriteSpec, keys: RowIdentity, shown: Sequence[str], positions: PositionStore
     ) -> None:
         self._spec, self._keys = spec, keys
         self.by_place = keys.event_id is None
@@ -221,13 +221,13 @@ class AddingDriver(ReplacingDriver):
         """Returns what reads rows of the table."""
 
     def begin(self, ranges: Sequence[OffsetRange], before_commit: BeforeCommit) -> None:  # noqa: ARG002
-        """Notes what to tell of the next commit; the table finds rows by their keys."""
+        """Notes what to call before the next commit; the table finds rows by their keys."""
         self._before_commit = before_commit
 
     def commit(
         self, pieces: Sequence[str], transaction: Transaction, watermark_us: int
     ) -> CommitResult | CommitRejection:
-        """See :meth:`TableDriver.commit`; tells how many rows were added."""
+        """See :meth:`TableDriver.commit`; its figures have the rows that were added."""
         written = [WrittenFile.from_json(piece) for piece in pieces]
         rows = self._read()
         added = [(file, range(file.rows)) for file in written]

@@ -1,11 +1,11 @@
 """The rows of some records in a table, beside those that were written again.
 
     written again   what the tasks have written, in files that no version of the table holds yet
-    in the table    the rows of the same records, told by :class:`RowKeys`
+    in the table    the rows of the same records, identified by :class:`RowIdentity`
 
 Rows are compared whole, by two 64-bit hashes of all their columns. A row that is in the table as it
-was written again stays where it is, as often as it was written. What is missing is to be added, and
-what is otherwise is to be removed.
+was written again stays where it is, as often as it was written. What is missing must be added, and
+what is otherwise must be removed.
 
 Of each file of the table, the columns of keys are read: those of places once, those of ids for each
 comparison. Files that have some of the rows are read whole.
@@ -34,7 +34,7 @@ _START, _END = "range start", "range end"
 
 
 @dataclass(frozen=True)
-class RowKeys:
+class RowIdentity:
     """How the rows of given records are found in a table.
 
     Attributes:
@@ -45,7 +45,7 @@ class RowKeys:
     event_id: str | None = None
 
     @classmethod
-    def of_rows(cls, schema: pa.Schema, event_id: str | None) -> RowKeys:
+    def of_rows(cls, schema: pa.Schema, event_id: str | None) -> RowIdentity:
         """Returns the places of records where rows have them, or else their ids."""
         return cls(None if set(schema.names) >= {*POSITION} else event_id)
 
@@ -94,7 +94,7 @@ class TableRows(Protocol):
 
 @dataclass(frozen=True)
 class Differences:
-    """Numbers of files and rows: of what was written again and is missing, of what is to go."""
+    """Numbers of files and rows: of what was written again and is missing, of what must go."""
 
     missing: Mapping[int, Sequence[int]]
     wrong: Mapping[int, Sequence[int]]
@@ -112,7 +112,7 @@ class Differences:
 class RowComparison:
     """The rows of some records: those that were written again beside those of the table."""
 
-    def __init__(self, keys: RowKeys, ranges: Sequence[OffsetRange], rows: TableRows) -> None:
+    def __init__(self, keys: RowIdentity, ranges: Sequence[OffsetRange], rows: TableRows) -> None:
         self._keys, self._rows = keys, rows
         self._ranges = pl.DataFrame(
             [
@@ -168,7 +168,7 @@ class RowComparison:
         """Compares two indices."""
         names = list(written.columns[: len(self._keys.columns)])
         whole = [*names, *_HASHES]
-        # Equal rows are told apart by counting them: of two, one can be missing.
+        # Equal rows are distinguished by counting them: of two, one can be missing.
         copies = pl.int_range(pl.len()).over(whole).alias(_COPY)
         written, present = written.with_columns(copies), present.with_columns(copies)
         same = [*whole, _COPY]

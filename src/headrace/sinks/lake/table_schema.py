@@ -59,7 +59,7 @@ def _check_partition_columns(spec: WriteSpec) -> None:
     if spec.rescues:
         seen[RESCUED_COLUMN] = f"column {RESCUED_COLUMN!r} of unsafe values"
     for name in spec.schema.names:
-        # Delta tells columns apart without case, and its first commit would fail.
+        # Delta ignores the case of column names, and its first commit would fail.
         if name.lower() in seen:
             reason = f"the rows have a column {name!r} beside {seen[name.lower()]}: rename it"
             raise TableMismatchError(spec.root, reason)
@@ -124,7 +124,7 @@ def added_columns(spec: WriteSpec, tail: PresentTable | None) -> list[ColumnChan
 def recorded_columns(spec: WriteSpec) -> dict[str, str]:
     """Returns the table's property that records which columns the pipeline writes.
 
-    So a column that was removed from an event class is told from one that another pipeline or
+    So a column that was removed from an event class differs from one that another pipeline or
     engine has added.
     """
     if not spec.pipeline:

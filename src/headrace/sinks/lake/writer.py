@@ -58,7 +58,7 @@ class PartitionedWriter:
 
     Args:
         spec: the table.
-        task_id: part of the file names, so that an orphan tells where it came from.
+        task_id: part of the file names, so that an orphan shows where it came from.
     """
 
     def __init__(self, spec: WriteSpec, task_id: str) -> None:

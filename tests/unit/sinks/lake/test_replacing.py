@@ -21,7 +21,7 @@ from headrace.sinks.lake.data_file import WriteSpec
 from headrace.sinks.lake.delta_log import DeltaLog, live_paths
 from headrace.sinks.lake.delta_replacing import LakeAddingDriver, LakeReplacingDriver
 from headrace.sinks.lake.folder import TableFolder
-from headrace.sinks.lake.row_comparison import RowKeys
+from headrace.sinks.lake.row_comparison import RowIdentity
 from headrace.sinks.lake.table import LakeTable, read_table
 from headrace.sinks.lake.writer import PartitionedWriter
 
@@ -65,7 +65,9 @@ def fill(target, *batches):
 
 
 def driver_of(target, *, places, ranges=EVERYTHING, before_commit=lambda _: None):
-    driver = LakeReplacingDriver(target, RowKeys() if places else RowKeys("id"), ["at", "id"])
+    driver = LakeReplacingDriver(
+        target, RowIdentity() if places else RowIdentity("id"), ["at", "id"]
+    )
     driver.begin(ranges, before_commit)
     return driver
 
@@ -109,7 +111,7 @@ def test_the_column_of_an_id_has_any_name(tmp_path, name):
     target = WriteSpec(str(tmp_path / "clicks"), columns, Lake("clicks").layout, "at")
     rows = [{"at": AT, name: f"e{n}"} for n in range(4)]
     fill(target, rows[:3])
-    driver = LakeReplacingDriver(target, RowKeys(name), ["at", name])
+    driver = LakeReplacingDriver(target, RowIdentity(name), ["at", name])
     driver.begin(EVERYTHING, lambda _: None)
     transaction = Transaction({ID: 1}, {ID: None}, {"of": "test"})
     figures = driver.commit(written(target, rows), transaction, 0).figures

@@ -120,12 +120,12 @@ class Iceberg(TableFormat):
             IcebergAddingDriver,
             IcebergReplacingDriver,
         )
-        from headrace.sinks.lake.row_comparison import RowKeys
+        from headrace.sinks.lake.row_comparison import RowIdentity
 
         spec, shown = table.write_spec(schema), table.shown_columns(event_id)
         if table.layout.unique is not None:
             return IcebergAddingDriver(place, spec, shown)
-        return IcebergReplacingDriver(place, spec, RowKeys.of_rows(schema, event_id), shown)
+        return IcebergReplacingDriver(place, spec, RowIdentity.of_rows(schema, event_id), shown)
 
     def _upkeep(self, table: DeclaredTable) -> IcebergUpkeep:
         place = self._place(table)

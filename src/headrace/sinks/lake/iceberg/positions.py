@@ -54,9 +54,9 @@ class Mark:
         return [mark for mark in marks if mark is not None]
 
     def is_in(self, metadata: TableMetadata) -> bool:
-        """Whether the table still has what it had at the snapshot: no rollback was behind it.
+        """Whether the table still has what it had at the snapshot: no rollback went before it.
 
-        Where snapshots have expired that would tell, none is assumed.
+        Where the snapshots that would show one have expired, none is assumed.
         """
         head = metadata.current_snapshot()
         for snapshot in ancestors_of(head, metadata):
@@ -159,7 +159,7 @@ class PositionsThen:
         """See :meth:`PositionStore.versions`.
 
         Raises:
-            SinkError: if snapshots have expired that would tell.
+            SinkError: if the snapshots that show it have expired.
         """
         metadata = self.table.metadata
         kept = list(ancestors_of(metadata.current_snapshot(), metadata))

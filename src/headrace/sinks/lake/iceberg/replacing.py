@@ -26,7 +26,7 @@ from headrace.sinks.lake.iceberg.table import IcebergTable
 from headrace.sinks.lake.merging import FileMerger, conformed
 from headrace.sinks.lake.partitions import Partition, with_rescued_values
 from headrace.sinks.lake.replacing import AddingDriver, TableReplacingDriver, check_expected
-from headrace.sinks.lake.row_comparison import RowFile, RowKeys
+from headrace.sinks.lake.row_comparison import RowFile, RowIdentity
 from headrace.sinks.lake.table_schema import check_partitioning
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _COMPARISON_DELAYS = (0.0,) * 19
 
 
 class _OutdatedError(SinkError):
-    """Another writer has taken files away, or rows of them, that were compared."""
+    """Another writer has removed files, or rows of them, that were compared."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class IcebergReplacingDriver(TableReplacingDriver[_IcebergRows]):
     conflicts: ClassVar[tuple[type[Exception], ...]] = (_OutdatedError,)
 
     def __init__(
-        self, place: CatalogTable, declared: WriteSpec, keys: RowKeys, shown: Sequence[str]
+        self, place: CatalogTable, declared: WriteSpec, keys: RowIdentity, shown: Sequence[str]
     ) -> None:
         place.existing()
         self._table = IcebergTable(place, declared)

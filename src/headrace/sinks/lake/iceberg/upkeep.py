@@ -81,7 +81,7 @@ class IcebergUpkeep:
 
     def _expire(self) -> None:
         table = self._place.existing()
-        # Snapshots tell of a rollback, until each pipeline that it took rows of was started again.
+        # Snapshots show a rollback, until each pipeline that it took rows of was started again.
         if not all(mark.is_in(table.metadata) for mark in Mark.of_all(table.metadata)):
             return
         if old := _old_snapshots(table, time.time_ns() // 1_000_000):

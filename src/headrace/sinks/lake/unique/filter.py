@@ -62,7 +62,7 @@ class TableKeys(Protocol):
     def added(self, after: int, version: int) -> Iterator[RowKeys] | None:
         """Returns the keys of rows that came after one version, up to another one.
 
-        None: what came is not known any more, or rows were taken away.
+        None: what came is not known any more, or rows were removed.
         """
 
     def in_slices(self, slices: Collection[int]) -> Iterator[RowKeys]:

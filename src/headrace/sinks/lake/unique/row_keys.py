@@ -59,7 +59,7 @@ class KeyRule(ComparedRows):
         missing = [name for name in unique.by if name not in spec.schema.names]
         if missing or spec.event_time is None:
             what = f"column {missing[0]!r}" if missing else "an event time"
-            raise TableMismatchError(spec.root, f"its rows are to be unique and lack {what}")
+            raise TableMismatchError(spec.root, f"its rows must be unique and lack {what}")
         # In whole milliseconds, as engines write the statistics of files.
         slice_us = max(MIN_SLICE_US, unique.within // _MILLISECOND // SLICES * 1_000)
         return cls(
