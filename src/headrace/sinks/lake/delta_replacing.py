@@ -22,7 +22,7 @@ from headrace.sinks.lake.data_file import FileSwap, WriteSpec, WrittenFile
 from headrace.sinks.lake.delta_log import DeltaLog, live_files
 from headrace.sinks.lake.driver import LakeDriver
 from headrace.sinks.lake.folder import TableFolder
-from headrace.sinks.lake.merging import FileMerger, conformed
+from headrace.sinks.lake.merging import conformed
 from headrace.sinks.lake.partitions import Partition, partition_text, with_partition_values
 from headrace.sinks.lake.replacing import AddingDriver, TableReplacingDriver, check_expected
 from headrace.sinks.lake.row_comparison import RowFile, RowIdentity
@@ -47,9 +47,8 @@ class _DataFile:
 class _DeltaRows:
     """A version of a Delta table: a :class:`~headrace.sinks.lake.replacing.ReplacedTable`."""
 
-    def __init__(self, table: DeltaTable, folder: TableFolder, codec: str) -> None:
-        self.table = table
-        self._folder, self._codec = folder, codec
+    def __init__(self, table: DeltaTable, folder: TableFolder) -> None:
+        self.table, self._folder = table, folder
         self.columns = pa.schema(table.schema())
         self._partition_columns = tuple(table.metadata().partition_columns)
 
@@ -81,9 +80,9 @@ class _DeltaRows:
     def stored(self, file: RowFile) -> pa.Table:
         return self.of(file, self._in_files.names)
 
-    def merger(self) -> FileMerger:
-        times = [field.name for field in self._in_files if pa.types.is_timestamp(field.type)]
-        return FileMerger(self._folder, self._codec, self._in_files, times)
+    @property
+    def timestamps(self) -> list[str]:
+        return [field.name for field in self._in_files if pa.types.is_timestamp(field.type)]
 
     def check_removable(self, numbers: Collection[int]) -> None:  # noqa: ARG002
         properties = self.table.metadata().configuration
@@ -128,7 +127,7 @@ class LakeReplacingDriver(TableReplacingDriver[_DeltaRows]):
         table = self._log.existing()
         check_protocol(self._log.uri, table)
         check_expected(self._log.uri, table.transaction_version, transaction)
-        return _DeltaRows(table, self._folder, self._spec.layout.compression)
+        return _DeltaRows(table, self._folder)
 
     def _commit(self, table: _DeltaRows, swap: FileSwap[int], records: Transaction) -> None:
         removals = [table.files[number].removal() for number in swap.removed]
@@ -149,4 +148,4 @@ class LakeAddingDriver(AddingDriver):
         self._folder = TableFolder(spec.root, spec.storage_options)
 
     def _read(self) -> _DeltaRows:
-        return _DeltaRows(self._log.existing(), self._folder, "")
+        return _DeltaRows(self._log.existing(), self._folder)

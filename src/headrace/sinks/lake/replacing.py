@@ -61,8 +61,9 @@ class ReplacedTable(TableRows, Protocol):
     def files(self) -> Sequence[RowFile]:
         """Returns its files."""
 
-    def merger(self) -> FileMerger:
-        """Returns what writes files of the table."""
+    @property
+    def timestamps(self) -> Sequence[str]:
+        """Returns the columns whose range the table records of each file."""
 
     def check_removable(self, numbers: Collection[int]) -> None:
         """Raises SinkError if rows can't be removed from files with these numbers."""
@@ -159,7 +160,8 @@ class TableReplacingDriver(ReplacingDriver, Generic[_Table]):
             table.check_removable(differences.wrong)
         new: list[WrittenFile] = []
         with cleaning_up_after_failure(lambda: self._folder.delete(file.path for file in new)):
-            merger = table.merger()
+            codec, form = self._spec.layout.compression, self._spec.files
+            merger = FileMerger(self._folder, codec, table.columns, table.timestamps, files=form)
             added = list(_added(merger, table, written, differences.missing, new))
             kept = list(_kept(merger, table, present, differences.wrong, new))
             self._before_commit(self._changes(table, written, present, differences))

@@ -23,7 +23,7 @@ from headrace.sinks.lake.iceberg.scanned_files import FileReader, partition_of
 from headrace.sinks.lake.iceberg.schema import file_schema, partitions_of
 from headrace.sinks.lake.iceberg.sent_once import send
 from headrace.sinks.lake.iceberg.table import IcebergTable
-from headrace.sinks.lake.merging import FileMerger, conformed
+from headrace.sinks.lake.merging import conformed
 from headrace.sinks.lake.partitions import Partition, with_rescued_values
 from headrace.sinks.lake.replacing import AddingDriver, TableReplacingDriver, check_expected
 from headrace.sinks.lake.row_comparison import RowFile, RowIdentity
@@ -92,10 +92,9 @@ class _IcebergRows:
             return FileReader(self._table, names).rows(file.task)
         return self._folder.read(file.path, names)
 
-    def merger(self) -> FileMerger:
-        times = [] if self._spec.event_time is None else [self._spec.event_time]
-        codec, files = self._spec.layout.compression, self._spec.files
-        return FileMerger(self._folder, codec, self._spec.schema, times, files=files)
+    @property
+    def timestamps(self) -> list[str]:
+        return [] if self._spec.event_time is None else [self._spec.event_time]
 
     def check_removable(self, numbers: Collection[int]) -> None:
         present = self._table.metadata.default_spec_id
