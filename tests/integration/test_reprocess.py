@@ -52,7 +52,7 @@ from headrace.pipelines.run import Deployment
 from headrace.service.status import State
 from headrace.settings import Secret
 from headrace.settings.model import KafkaSettings
-from headrace.sinks.lake.delta_log import DeltaLog
+from headrace.sinks.lake import delta_replacing
 from headrace.sinks.lake.iceberg.catalog import CatalogTable
 from headrace.sinks.profiles.registry import open_store
 
@@ -320,17 +320,17 @@ def test_what_is_killed_at_a_commit_is_finished_by_the_next_call(flow, monkeypat
     run(flow, pipeline)
     before = content(flow)
     DeltaTable(f"{flow.lake}/fused").delete("n % 3 = 0")
-    commit, commits = DeltaLog.replace_rows, []
+    commit, commits = delta_replacing.replace_rows, []
 
-    def killed(self, table, swap, records):
-        commits.append(swap)
+    def killed(*arguments):
+        commits.append(arguments)
         if len(commits) == 2:
             if after:
-                commit(self, table, swap, records)
+                commit(*arguments)
             raise SinkError("table", "the process was killed here")
-        commit(self, table, swap, records)
+        commit(*arguments)
 
-    monkeypatch.setattr(DeltaLog, "replace_rows", killed)
+    monkeypatch.setattr(delta_replacing, "replace_rows", killed)
     with pytest.raises(SinkError, match="killed here"):
         again(flow, pipeline)
     found = balance(flow, pipeline)
@@ -692,15 +692,15 @@ def test_one_at_a_time_and_of_two_machines_one_commits(flow, monkeypatch, tmp_pa
 
     assert again(flow, pipeline, observe=second).parts == 1
     DeltaTable(f"{flow.lake}/fused").delete("n = 3")
-    commit = DeltaLog.replace_rows
+    commit = delta_replacing.replace_rows
 
-    def late(self, table, swap, records):
-        monkeypatch.setattr(DeltaLog, "replace_rows", commit)
+    def late(*arguments):
+        monkeypatch.setattr(delta_replacing, "replace_rows", commit)
         monkeypatch.setattr(command, "lock_folder", lambda *_: tmp_path / "other machine")
         again(flow, pipeline)
-        commit(self, table, swap, records)
+        commit(*arguments)
 
-    monkeypatch.setattr(DeltaLog, "replace_rows", late)
+    monkeypatch.setattr(delta_replacing, "replace_rows", late)
     with pytest.raises(SinkError, match="another reprocessing"):
         again(flow, pipeline)
     assert flow.ids() == {f"e{n}": 1 for n in range(30)}

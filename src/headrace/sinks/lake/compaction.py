@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.transaction import RemoveAction
-from pyarrow import compute
 
 from headrace.errors import SinkError
 from headrace.runtime.storage import NO_OPTIONS, Options, list_files
 from headrace.sinks.api import CompactionResult
-from headrace.sinks.lake.data_file import FileSwap
-from headrace.sinks.lake.delta_log import DeltaLog, live_paths
+from headrace.sinks.lake.data_file import FileSwap, StoredFile
+from headrace.sinks.lake.delta_log import DeltaLog, live_files, live_paths
 from headrace.sinks.lake.folder import TableFolder
+from headrace.sinks.lake.log_tail import replace_files
 from headrace.sinks.lake.merging import FileMerger, in_groups
-from headrace.sinks.lake.partitions import Partition, partition_text
+from headrace.sinks.lake.partitions import Partition
 from headrace.sinks.lake.table_features import not_written, unfulfilled
 
 TARGET_BYTES = 128 * 1024 * 1024
@@ -36,21 +31,7 @@ TRANSACTION_BYTES = 8 * TARGET_BYTES
 Threshold = Callable[[Partition], int]
 
 
-@dataclass(frozen=True)
-class _Small:
-    """A file worth merging."""
-
-    path: str
-    size: int
-    partition: Partition
-
-    def removal(self) -> RemoveAction:
-        return RemoveAction(
-            self.path, False, int(time.time() * 1000), self.size, dict(self.partition.values)
-        )
-
-
-_Group = list[_Small]
+_Group = list[StoredFile]
 
 
 class Compaction:
@@ -132,7 +113,7 @@ class Compaction:
         merged = sum(len(swap.removed) for swap in swaps if swap.added[0].path in swapped)
         return CompactionResult(merged=merged, written=len(swapped))
 
-    def _swap(self, swaps: Sequence[FileSwap[_Small]]) -> set[str]:
+    def _swap(self, swaps: Sequence[FileSwap[StoredFile]]) -> set[str]:
         """Paths of the merged files in the table: not those of groups another one has merged."""
         table = self._log.existing()
         # A deletion vector takes rows from a file that was read and keeps its path. The protocol
@@ -144,8 +125,8 @@ class Compaction:
         whole = [swap for swap in swaps if live.issuperset(file.path for file in swap.removed)]
         added = [file for swap in whole for file in swap.added]
         if not done and whole:
-            removals = [file.removal() for swap in whole for file in swap.removed]
-            self._log.replace(table, FileSwap(added, removals))
+            swap = FileSwap(added, [file for swap in whole for file in swap.removed])
+            replace_files(table, self._log.uri, self._options, swap)
         return done or {file.path for file in added}
 
 
@@ -170,23 +151,11 @@ def is_small(size: int) -> bool:
     return size < SMALL_BYTES
 
 
-def _small_files(table: DeltaTable) -> dict[Partition, list[_Small]]:
-    small: dict[Partition, list[_Small]] = defaultdict(list)
-    columns = table.metadata().partition_columns
-    for add in _small_adds(table):
-        values = add.get("partition") or {}
-        partition = Partition(tuple((name, partition_text(values[name])) for name in columns))
-        path = unquote(add["path"])
-        small[partition].append(_Small(path, add["size_bytes"], partition))
+def _small_files(table: DeltaTable) -> dict[Partition, _Group]:
+    small: dict[Partition, _Group] = defaultdict(list)
+    for file in live_files(table, SMALL_BYTES - 1):
+        small[file.partition].append(file)
     return small
-
-
-def _small_adds(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
-    """Newest last. Of a large table most files are large, and never become Python's."""
-    adds = pa.table(table.get_add_actions())
-    small = adds.filter(compute.less(adds["size_bytes"], SMALL_BYTES))
-    columns = [name for name in ("path", "size_bytes", "partition") if name in adds.column_names]
-    yield from small.sort_by("modification_time").select(columns).to_pylist()
 
 
 def _bytes(group: _Group) -> int:

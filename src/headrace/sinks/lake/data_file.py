@@ -167,6 +167,21 @@ class WrittenFile:
 
 
 @dataclass(frozen=True)
+class StoredFile:
+    """A data file of a table.
+
+    Attributes:
+        path: below the table's root, as the file system knows it.
+        size: bytes.
+        partition: of its rows.
+    """
+
+    path: str
+    size: int
+    partition: Partition
+
+
+@dataclass(frozen=True)
 class FileSwap(Generic[_Removed]):
     """Files that a commit adds to a table, and those that it removes.
 

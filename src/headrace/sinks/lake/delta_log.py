@@ -12,7 +12,8 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Field, Schema
 from deltalake import Transaction as AppTransaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+from deltalake.transaction import AddAction, create_table_with_add_actions
+from pyarrow import compute
 
 from headrace.errors import SinkError
 from headrace.runtime import storage
@@ -20,14 +21,9 @@ from headrace.runtime.retrying import retry
 from headrace.runtime.storage import NO_OPTIONS, Options
 from headrace.sinks.api import PositionStore, RestoredTarget, Transaction
 from headrace.sinks.lake.conflicts import CONFLICT_DELAYS, collided
-from headrace.sinks.lake.data_file import FileSwap, WrittenFile
-from headrace.sinks.lake.log_tail import (
-    LogTail,
-    replace_files,
-    replace_rows,
-    replaced_by,
-    replacement,
-)
+from headrace.sinks.lake.data_file import StoredFile, WrittenFile
+from headrace.sinks.lake.log_tail import LogTail, replaced_by, replacement
+from headrace.sinks.lake.partitions import Partition, partition_text
 from headrace.sinks.lake.table_features import not_written
 
 TABLE_PROPERTIES = {
@@ -263,26 +259,6 @@ class DeltaLog:
             raise SinkError(self.uri, not_written(tail.unfulfilled))
         tail.append(batch.files, batch.records.versions, batch.records.metadata)
 
-    def replace(self, table: DeltaTable, swap: FileSwap[RemoveAction]) -> None:
-        """Swap files for others with the same rows, if none was removed since ``table`` was read.
-
-        Files that others add meanwhile are no hindrance.
-
-        Raises:
-            CommitFailedError: if what others have committed meanwhile is a hindrance.
-        """
-        replace_files(table, self.uri, self._options, swap)
-
-    def replace_rows(
-        self, table: DeltaTable, swap: FileSwap[RemoveAction], records: Transaction
-    ) -> None:
-        """Swaps files for others with other rows, and records what goes with that.
-
-        Raises:
-            CommitFailedError: if what others have committed since ``table`` was read is in the way.
-        """
-        replace_rows(table, self.uri, self._options, swap, records)
-
     def add_columns(self, columns: Sequence[Field]) -> None:
         """Adds nullable columns, or fields of structs, in a transaction of their own."""
         self.existing().alter.add_columns(list(columns))
@@ -327,19 +303,21 @@ def _add_action(file: WrittenFile) -> AddAction:
     )
 
 
-def live_files(table: DeltaTable) -> pa.Table:
-    """The files that hold the table's rows.
+def live_files(table: DeltaTable, max_bytes: int = 2**63 - 1) -> Iterator[StoredFile]:
+    """Yields the files of at most ``max_bytes`` that hold the table's rows, oldest first.
 
-    Columns ``path`` (as the file system knows it), ``size_bytes``, ``modification_time`` and,
-    when the table has partitions, ``partition``, a struct.
+    Of a large table most files are large, and never become Python's.
     """
     adds = pa.table(table.get_add_actions())
-    paths = [unquote(path) for path in adds["path"].to_pylist()]
-    return adds.set_column(
-        adds.schema.get_field_index("path"), "path", pa.array(paths, pa.string())
-    )
+    names = table.metadata().partition_columns
+    adds = adds.filter(compute.less_equal(adds["size_bytes"], max_bytes))
+    columns = ["path", "size_bytes", *(["partition"] if names else [])]
+    for add in adds.sort_by("modification_time").select(columns).to_pylist():
+        values = add.get("partition", {})
+        partition = Partition(tuple((name, partition_text(values[name])) for name in names))
+        yield StoredFile(unquote(add["path"]), add["size_bytes"], partition)
 
 
 def live_paths(table: DeltaTable) -> set[str]:
     """Paths of the files that hold the table's rows."""
-    return set(live_files(table)["path"].to_pylist())
+    return {unquote(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()}

@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import ClassVar, TypeVar
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import RemoveAction
 
 from headrace.errors import SinkError
 from headrace.model.partition_value import RESCUED_COLUMN
 from headrace.runtime import storage
 from headrace.sinks.api import Transaction
 from headrace.sinks.lake.compaction import check_protocol
-from headrace.sinks.lake.data_file import FileSwap, WriteSpec, WrittenFile
+from headrace.sinks.lake.data_file import FileSwap, StoredFile, WriteSpec, WrittenFile
 from headrace.sinks.lake.delta_log import DeltaLog, live_files
 from headrace.sinks.lake.driver import LakeDriver
 from headrace.sinks.lake.folder import TableFolder
+from headrace.sinks.lake.log_tail import replace_rows
 from headrace.sinks.lake.merging import conformed
-from headrace.sinks.lake.partitions import Partition, partition_text, with_partition_values
+from headrace.sinks.lake.partitions import with_partition_values
 from headrace.sinks.lake.replacing import AddingDriver, TableReplacingDriver, check_expected
 from headrace.sinks.lake.row_comparison import RowFile, RowIdentity
 from headrace.sinks.lake.table import LakeTable
 
 _Result = TypeVar("_Result")
-
-
-@dataclass(frozen=True)
-class _DataFile:
-    """A data file of the table."""
-
-    path: str
-    size: int
-    partition: Partition
-
-    def removal(self) -> RemoveAction:
-        now_ms = int(time.time() * 1000)
-        return RemoveAction(self.path, True, now_ms, self.size, dict(self.partition.values))
 
 
 class _DeltaRows:
@@ -60,16 +45,8 @@ class _DeltaRows:
         )
 
     @cached_property
-    def files(self) -> Sequence[_DataFile]:
-        return list(self._live())
-
-    def _live(self) -> Iterator[_DataFile]:
-        for add in live_files(self.table).to_pylist():
-            values = add.get("partition") or {}
-            partition = Partition(
-                tuple((name, partition_text(values[name])) for name in self._partition_columns)
-            )
-            yield _DataFile(add["path"], add["size_bytes"], partition)
+    def files(self) -> Sequence[StoredFile]:
+        return list(live_files(self.table))
 
     def of(self, file: RowFile, names: Sequence[str] | None = None) -> pa.Table:
         chosen = [field for field in self.columns if names is None or field.name in names]
@@ -130,8 +107,9 @@ class LakeReplacingDriver(TableReplacingDriver[_DeltaRows]):
         return _DeltaRows(table, self._folder)
 
     def _commit(self, table: _DeltaRows, swap: FileSwap[int], records: Transaction) -> None:
-        removals = [table.files[number].removal() for number in swap.removed]
-        self._log.replace_rows(table.table, FileSwap(swap.added, removals), records)
+        replaced = FileSwap(swap.added, [table.files[number] for number in swap.removed])
+        root, options = self._spec.root, self._spec.storage_options
+        replace_rows(table.table, root, options, replaced, records)
 
 
 class LakeAddingDriver(AddingDriver):

@@ -18,13 +18,12 @@ from urllib.parse import quote, unquote
 import msgspec
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import RemoveAction
 
 from headrace.errors import SinkError
 from headrace.runtime import storage
 from headrace.runtime.storage import Options
 from headrace.sinks.api import Transaction
-from headrace.sinks.lake.data_file import FileSwap, WrittenFile
+from headrace.sinks.lake.data_file import FileSwap, StoredFile, WrittenFile
 from headrace.sinks.lake.table_features import unfulfilled
 
 # Actions of commits that do more than add files.
@@ -253,7 +252,7 @@ def replace_files(
     table: DeltaTable,
     uri: str,
     options: Options,
-    swap: FileSwap[RemoveAction],
+    swap: FileSwap[StoredFile],
 ) -> None:
     """Commits files that hold the rows of removed ones, after whatever others have added.
 
@@ -264,7 +263,7 @@ def replace_files(
     actions: list[dict[str, object]] = [
         {"commitInfo": {"timestamp": now_ms, "operation": "OPTIMIZE", "engineInfo": "headrace"}}
     ]
-    actions += [{"remove": _remove(file)} for file in swap.removed]
+    actions += [{"remove": _remove(file, now_ms, data_change=False)} for file in swap.removed]
     actions += [{"add": _add(file, now_ms, data_change=False)} for file in swap.added]
     # As long as commits between only add files, none of ours is gone.
     _commit_after(table, uri, options, actions, lambda present: not _only_adds(present))
@@ -274,7 +273,7 @@ def replace_rows(
     table: DeltaTable,
     uri: str,
     options: Options,
-    swap: FileSwap[RemoveAction],
+    swap: FileSwap[StoredFile],
     records: Transaction,
 ) -> None:
     """Commits other rows in place of some, after what others have committed beside them.
@@ -299,7 +298,7 @@ def replace_rows(
         {"txn": {"appId": app_id, "version": version}}
         for app_id, version in records.versions.items()
     ]
-    actions += [{"remove": _remove(file, data_change=True)} for file in swap.removed]
+    actions += [{"remove": _remove(file, now_ms)} for file in swap.removed]
     actions += [{"add": _add(file, now_ms)} for file in swap.added]
     removed = {file.path for file in swap.removed}
     _commit_after(table, uri, options, actions, lambda present: _hinders(present, removed, records))
@@ -353,13 +352,13 @@ def _actions(content: bytes, but: tuple[bytes, ...]) -> Iterator[dict[str, Any]]
             yield msgspec.json.decode(line)
 
 
-def _remove(file: RemoveAction, *, data_change: bool = False) -> dict[str, object]:
+def _remove(file: StoredFile, now_ms: int, *, data_change: bool = True) -> dict[str, object]:
     return {
         "path": quote(file.path, safe=_PATH_CHARACTERS),
-        "deletionTimestamp": file.deletion_timestamp,
+        "deletionTimestamp": now_ms,
         "dataChange": data_change,
         "extendedFileMetadata": True,
-        "partitionValues": dict(file.partition_values),
+        "partitionValues": dict(file.partition.values),
         "size": file.size,
     }
 

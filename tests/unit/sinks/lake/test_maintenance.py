@@ -9,7 +9,7 @@ from deltalake import DeltaTable, TableFeatures
 from tests.unit.sinks.lake.test_table import spec, written
 from tests.waiting import LIMIT_SECONDS
 
-from headrace.sinks.lake import maintenance
+from headrace.sinks.lake import compaction, maintenance
 from headrace.sinks.lake.folder import TableFolder
 from headrace.sinks.lake.maintenance import (
     LATE_FILES,
@@ -200,19 +200,18 @@ def test_a_merge_commits_beside_batches_however_many_come_in_between(root, monke
     writer = Writer(declared, hold)
     for number in range(2):
         writer.batch(number)
-    compaction = hold._maintenance._upkeep
-    replace, numbers = compaction._log.replace, iter(range(3, 100))
+    replace_files, numbers = compaction.replace_files, iter(range(3, 100))
 
-    def among_batches(table, swap):
+    def among_batches(*arguments):
         for _ in range(25):
             writer.table.commit(
                 written(declared, {"id": (number := next(numbers))}),
                 versions={"a": number},
                 expected={"a": number - 1},
             )
-        replace(table, swap)
+        replace_files(*arguments)
 
-    monkeypatch.setattr(compaction._log, "replace", among_batches)
+    monkeypatch.setattr(compaction, "replace_files", among_batches)
     writer.batch(2)
     hold.release(LIMIT_SECONDS)
     assert (hold.progress.files_merged, hold.progress.failures) == (3, 0)
