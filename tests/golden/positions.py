@@ -6,8 +6,9 @@ import confluent_kafka
 from tests.golden.formats import Format
 
 from headrace.dispatcher.positions import CommittedPosition
+from headrace.kafka.resume import Position
 from headrace.merger.position import InputPosition, WrittenTo, committed_offset, position_of
-from headrace.mirror.positions import Position, positions_of
+from headrace.mirror.positions import positions_of
 from headrace.model import TopicPartition
 from headrace.pipelines.join.offsets import JoinOffset
 from headrace.pipelines.references.positions import ReferencePosition
@@ -59,7 +60,7 @@ _source_offset = SourceOffset(
 FORMATS = (
     Format(
         "position-of-mirror",
-        Position(1_005, TOPIC_ID, copied_to=1_001, epoch=4, is_committed=True),
+        Position(1_005, TOPIC_ID, read_to=1_001, epoch=4, is_committed=True),
         lambda position: _committed(position.offset, position.metadata),
         lambda stored: positions_of([_as_answered(stored)])[_PARTITION],
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 import pytest
@@ -63,6 +63,6 @@ def _results(name: str, command: click.Command) -> list[object]:
     return RESULTS.get(name) or samples_of_result(command.callback.__wrapped__)
 
 
-def _text(documents: Iterator[object] | list[object]) -> str:
-    texts = (json.dumps(encoded(document), ensure_ascii=False, indent=1) for document in documents)
-    return "\n".join(texts)
+def _text(documents: Iterable[object]) -> str:
+    """The documents that a command shows, in their order."""
+    return json.dumps([encoded(value) for value in documents], ensure_ascii=False, indent=1)
