@@ -10,6 +10,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from headrace.workers.states import LaneState
+
 MAX_WIDTH = 800
 _SHOWN = re.compile(r"!\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
 _SVG = "{http://www.w3.org/2000/svg}"
@@ -41,6 +43,12 @@ def test_every_picture_can_be_read_in_light_and_dark(root: Path) -> None:
         assert float(picture.attrib["width"]) <= MAX_WIDTH, file.name
         assert "prefers-color-scheme: dark" in text, file.name
         assert not re.search(r"<script|<image|href|@import|@font-face|url\((?!#)", text), file.name
+
+
+def test_the_picture_of_a_lane_has_its_states(root: Path) -> None:
+    picture = ET.parse(root / "docs/images/lane-states.svg")
+    drawn = [text.text for text in picture.iter(f"{_SVG}text") if "code" in text.attrib["class"]]
+    assert sorted(drawn) == sorted(LaneState)
 
 
 def test_no_page_draws_with_characters(blocks: Callable[[str], list[Any]]) -> None:
