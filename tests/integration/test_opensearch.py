@@ -568,6 +568,27 @@ def test_pipelines_with_other_fields_share_indices_that_are_made_later(opensearc
     assert written("a", 2) == []
 
 
+def test_a_template_by_which_the_server_would_guess_fields_becomes_strict(opensearch, index):
+    sink, context = OpenSearch(index, unique=BY_ID, index_by="day"), context_of(opensearch)
+    sink.apply(context, schema())
+    template = f"_index_template/headrace-{index}"
+    [known] = opensearch.call("GET", template)["index_templates"]
+    theirs = known["index_template"]
+    theirs["template"]["settings"] = {"number_of_shards": 2}
+    theirs["template"]["mappings"]["dynamic"] = True
+    opensearch.call("PUT", template, theirs)
+    expected = [f"gets dynamic: strict in index template headrace-{index}"]
+    assert sink.changes(context, schema()) == expected
+    assert sink.apply(context, schema()) == expected
+    assert sink.changes(context, schema()) == []
+    assert write(opened(opensearch, sink, schema()), table([row(1)]))[0] == []
+    day = f"{index}-2019.11.24"
+    with pytest.raises(AssertionError, match="strict_dynamic_mapping_exception"):
+        opensearch.call("PUT", f"{day}/_doc/2", {"guessed": 1})
+    settings = opensearch.call("GET", f"{day}/_settings")[day]["settings"]
+    assert settings["index"]["number_of_shards"] == "2"
+
+
 @pytest.mark.parametrize("declared", [{"index_by": "day"}, {"data_stream": True}])
 def test_a_server_guesses_no_fields_where_index_and_template_are_deleted(
     opensearch, index, declared

@@ -30,10 +30,11 @@ Delivery:
 - Effectively once, but for data streams, which are at least once: a batch that is repeated after a
   crash, and a topic that is read again, add nothing. Rows become visible one by one (after a
   refresh of the index), before the batch is committed.
-- Each item of a bulk has its own outcome. 429 and 5xx are sent again alone, with exponential
-  back-off, while the bulks become smaller; 400 of a document is a dead letter. 401, 403, a blocked
-  index, and one that lacks a field of the rows are waited for: the start that follows adds the
-  field. A bulk whose answer is lost is sent again: the ids make that safe.
+- Each item of a bulk has its own outcome. A document with 429 or 5xx is sent again alone, with
+  exponential backoff; where nothing of a bulk is taken, it is sent again in halves. 400 of a
+  document is a dead letter. 401, 403, a blocked index, and one that lacks a field of the rows are
+  waited for: the start that follows adds the field. A bulk whose answer is lost is sent again: the
+  ids make that safe.
 - Before its first row of an index, a task looks whether that exists, or else the template with
   patterns that match it. Where neither does, the batch fails: the server would guess the fields.
   The next start puts the template. Until the cluster says what exists, no row is sent. The patterns

@@ -37,7 +37,8 @@ _IN_FLIGHT = 2
 _MAX_BYTES, _MIN_BYTES, _MORE_BYTES = 8 << 20, 64 << 10, 256 << 10
 DELAYS_SECONDS = (0.1, 5.0)
 """Before the first retry, and the longest before any."""
-_CREATED, _CONFLICT, _TOO_LARGE, _BAD_REQUEST = (200, 201), 409, 413, 400
+_CREATED, _TOO_LARGE, _BAD_REQUEST = (200, 201), 413, 400
+_CONFLICT = "version_conflict_engine_exception"
 # What a document is refused for. Others with status 400, such as that of a closed index, or of one
 # that lacks a field of the rows, are about the index or the cluster: they are waited for.
 _OF_DOCUMENT = frozenset(
@@ -254,7 +255,7 @@ class _Load:
         for place, item in zip(places, items, strict=True):
             if item.status in _CREATED:
                 continue
-            if item.status == _CONFLICT:
+            if item.error.type == _CONFLICT:
                 conflicts += 1
             elif item.status == _BAD_REQUEST and item.error.is_of_document:
                 rejected.append(self._rejected(place, item.error))

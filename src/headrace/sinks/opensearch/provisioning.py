@@ -1,8 +1,8 @@
 """The index template and the indices of a sink: what differs from the rows, and making it fit.
 
-The template is ``headrace-NAME``. One that exists gets the patterns in place of its own, and the
-fields that it lacks; those of other pipelines that write to the index, and what an operator has
-added (shards, replicas, aliases, component templates), stay.
+The template is ``headrace-NAME``. One that exists gets the patterns and ``dynamic: strict`` in
+place of its own, and the fields that it lacks; those of other pipelines that write to the index,
+and what an operator has added (shards, replicas, aliases, component templates), stay.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from headrace.sinks.opensearch.mapping import (
 
 _FORBIDDEN = 403
 _BLOCKED = b"cluster_block_exception"
+_STRICT = "strict"
 # Of two templates whose patterns both match a name, that of the longer one counts.
 _MIN_PRIORITY = 200
 
@@ -164,15 +165,17 @@ class Target:
             return
         if (template := self._template(existing)) == existing:
             return
-        missing = missing_fields(self.properties, _fields(existing))
-        what = ", ".join(paths(missing)) or "its patterns and fields"
+        known = _mappings(existing)
+        parts = list(paths(missing_fields(self.properties, known.get("properties", {}))))
+        parts += [] if known.get("dynamic") == _STRICT else [f"dynamic: {_STRICT}"]
+        what = ", ".join(parts) or "its patterns and fields"
         yield Change(f"gets {what} in index template {name}", path, template)
 
     def _template(self, existing: Mapping[str, Any]) -> dict[str, Any]:
         """Returns a template with what the rows need: the rest of an existing one stays."""
-        inner = existing.get("template", {})
-        fields = merged_fields(self.properties, _fields(existing))
-        mappings = {"dynamic": "strict", **inner.get("mappings", {}), "properties": fields}
+        inner, known = existing.get("template", {}), _mappings(existing)
+        fields = merged_fields(self.properties, known.get("properties", {}))
+        mappings = {**known, "dynamic": _STRICT, "properties": fields}
         template = {
             "priority": _MIN_PRIORITY + len(self.index),
             **existing,
@@ -260,6 +263,6 @@ def _template_path(index: str) -> str:
     return f"_index_template/{quote(_template_name(index), safe='')}"
 
 
-def _fields(template: Mapping[str, Any]) -> Properties:
-    fields: Properties = template.get("template", {}).get("mappings", {}).get("properties", {})
-    return fields
+def _mappings(template: Mapping[str, Any]) -> Mapping[str, Any]:
+    mappings: Mapping[str, Any] = template.get("template", {}).get("mappings", {})
+    return mappings

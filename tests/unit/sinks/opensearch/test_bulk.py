@@ -34,6 +34,7 @@ STRICT = {
     "allowed",
 }
 BLOCKED = {"type": "cluster_block_exception", "reason": "index [clicks] blocked by: [FORBIDDEN/8]"}
+CONFLICT = {"type": "illegal_state_exception", "reason": "a snapshot is being restored"}
 SHARDS = {"type": "validation_exception", "reason": "this cluster has [1000] maximum shards open"}
 
 
@@ -154,6 +155,9 @@ def test_what_is_no_fault_of_a_document_rejects_none():
     full = {"status": 400, "error": SHARDS}
     with pytest.raises(SinkUnavailableError, match=re.escape("400 validation_exception: this")):
         loaded(Server({"2": full}, {"2": full}), max_wait_seconds=0.0)
+    conflict = {"status": 409, "error": CONFLICT}
+    with pytest.raises(SinkUnavailableError, match="409 illegal_state_exception: a snapshot"):
+        loaded(Server({"2": conflict}, {"2": conflict}), max_wait_seconds=0.0)
     blocked = {"status": 403, "error": BLOCKED}
     with pytest.raises(SinkUnavailableError, match=re.escape("403 cluster_block_exception: index")):
         loaded(Server({"2": blocked}, {"2": blocked}), max_wait_seconds=0.0)
