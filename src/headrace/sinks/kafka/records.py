@@ -18,7 +18,7 @@ from headrace.model import (
     value_at,
 )
 from headrace.sinks.api import RejectedRow
-from headrace.sinks.kafka.json_values import is_readable, json_values
+from headrace.sinks.kafka.column_values import is_readable, json_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
