@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headrace.errors import TableMismatchError
 from headrace.model import FieldType, Metadata
-from headrace.model.fault import Fault, is_a
+from headrace.model.fault import Fault, are_texts, is_a
 from headrace.sinks.api import (
     DeclaredRows,
     Guarantee,
-    PositionStore,
     Provisionable,
     Reprocessable,
     Sink,
@@ -106,7 +105,7 @@ class OpenSearch(Sink, Provisionable, Reprocessable):
     def _id_columns(self) -> tuple[str, ...]:
         if self.mode is WriteMode.APPEND and isinstance(self.unique, Unique):
             return tuple(self.unique.by)
-        return self.key
+        return tuple(self.key)
 
     @property
     def _index_by(self) -> IndexBy | None:
@@ -125,7 +124,7 @@ class OpenSearch(Sink, Provisionable, Reprocessable):
             yield Fault(f"OpenSearch.index is {self.index!r}", remedy)
         for name in ("key", "text"):
             value = getattr(self, name)
-            if not is_a(value, tuple) or not all(is_a(column, str) for column in value):
+            if not are_texts(value):
                 yield Fault(f"OpenSearch.{name} is {value!r}", f'{name}=("id",)')
                 return
         if not is_a(self.mode, WriteMode) or self.mode is WriteMode.ADD:
@@ -205,7 +204,7 @@ class OpenSearch(Sink, Provisionable, Reprocessable):
             message = f"index {self.index!r} is written by {self!r} here and by {other!r}"
             yield Fault(message, "the same declaration, or another index")
 
-    def position_store(self, context: SinkContext) -> PositionStore:
+    def position_store(self, context: SinkContext) -> OpenSearchPositions:
         """Returns the document of the pipeline in the index ``headrace-positions``."""
         cluster = ClusterNodes.of(context.settings)
         return OpenSearchPositions(cluster, self.index, context.pipeline)
@@ -235,9 +234,9 @@ class OpenSearch(Sink, Provisionable, Reprocessable):
 
         spec = self._spec(context, schema)
         self.apply(context, schema)
-        cluster = ClusterNodes.of(context.settings)
-        positions = OpenSearchPositions(cluster, self.index, context.pipeline)
+        positions = self.position_store(context)
         positions.create_index()
+        cluster = ClusterNodes.of(context.settings)
         return OpenSearchDriver(positions, DocumentWriters(cluster, spec, schema))
 
     def reprocessing_fault(

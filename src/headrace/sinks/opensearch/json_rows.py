@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headrace.model import EventField
-from headrace.sinks.arrow_types import is_bytes
+from headrace.sinks.arrow_types import is_bytes, is_text
 from headrace.sinks.json_values import (
     BEYOND_CALENDAR,
     NO_JSON,
@@ -75,7 +75,7 @@ def _is_slow(kind: pa.DataType) -> bool:
 
     if not types.is_nested(kind):
         return False
-    if types.is_map(kind) and not types.is_string(kind.key_type):
+    if types.is_map(kind) and not is_text(kind.key_type):
         return True
     parts = [kind.field(position).type for position in range(kind.num_fields)]
     return any(is_bytes(part) or _is_slow(part) for part in parts)

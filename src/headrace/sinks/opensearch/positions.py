@@ -28,7 +28,7 @@ _DELAYS_SECONDS = (0.2, 1.0, 3.0)
 
 
 @dataclass(frozen=True)
-class RecordedPositions:
+class PositionsDocument:
     """The document of a pipeline, as it was read.
 
     Attributes:
@@ -75,16 +75,16 @@ class OpenSearchPositions:
         """Returns None: nothing is known of snapshots that were restored."""
         return
 
-    def recorded(self) -> RecordedPositions:
+    def recorded(self) -> PositionsDocument:
         """Returns the document; an empty one where there is none."""
         answer = self._client.ask("GET", self._path)
         if answer.is_missing():
-            return RecordedPositions(has_index=_NO_INDEX not in answer.body)
+            return PositionsDocument(has_index=_NO_INDEX not in answer.body)
         document = answer.json()
         condition = f"if_primary_term={document['_primary_term']}&if_seq_no={document['_seq_no']}"
         source = document["_source"]
         writer, index_uuids = source.get("writer"), source.get("index_uuids")
-        return RecordedPositions(source["versions"], condition, writer, index_uuids)
+        return PositionsDocument(source["versions"], condition, writer, index_uuids)
 
     def create_index(self) -> None:
         """Creates the index, unless it exists.

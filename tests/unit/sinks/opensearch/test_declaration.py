@@ -40,6 +40,7 @@ def faults(columns=COLUMNS, event_time="at", fields=None, **declared):
         {"data_stream": True},
         UPSERT,
         UPSERT | {"newest_by": "n"},
+        UPSERT | {"key": ["id"], "text": ["id"]},
     ],
 )
 def test_what_can_be_declared_has_no_faults(declared):
@@ -53,7 +54,7 @@ def test_what_can_be_declared_has_no_faults(declared):
         ({"index": None}, "OpenSearch.index is None"),
         ({"index": "headrace-positions"}, "'headrace-positions', where positions are"),
         ({"key": "id"}, "OpenSearch.key is 'id'"),
-        ({"text": ["id"]}, "OpenSearch.text is ['id']"),
+        ({"text": ["id", 7]}, "OpenSearch.text is ['id', 7]"),
         ({"mode": WriteMode.ADD}, "OpenSearch.mode is"),
         ({"mode": "append"}, "OpenSearch.mode is"),
         ({"key": ("id",)}, "are for UPSERT"),

@@ -3,6 +3,7 @@
 import json
 
 import pyarrow as pa
+import pytest
 
 from headrace.sinks.opensearch.documents import DocumentSpec, documents_of
 from headrace.sinks.opensearch.index_name import IndexBy
@@ -54,3 +55,12 @@ def test_names_that_polars_takes_for_patterns_are_names():
         action, source = map(json.loads, line.splitlines())
         assert action["index"]["_id"] == f"[{values[key][0]},1]"
         assert source == {"id": 1, "^.*$": 2, "*": 3, "^x$": {"4": 4}, "x": {"5": 5}}
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), pa.int32()])
+def test_a_map_is_an_object_whatever_layout_its_keys_have(kind):
+    pairs = [("1", 1), ("2", None)] if kind != pa.int32() else [(1, 1), (2, None)]
+    columns = pa.schema([("id", pa.int64()), ("map", pa.map_(kind, pa.int64()))])
+    rows = pa.table({"id": [1, 2], "map": [pairs, None]}, columns)
+    sources = [json.loads(line.splitlines()[1]) for line in documents_of(rows, BY_ID).lines]
+    assert [source["map"] for source in sources] == [{"1": 1, "2": None}, None]
