@@ -809,19 +809,26 @@ class Reprocessable(abc.ABC):
         """
 
     @abc.abstractmethod
-    def open_to_reprocess(
-        self, context: SinkContext, schema: pa.Schema, event_id: str | None
-    ) -> SinkDriver:
-        """Opens the sink beside the pipeline that writes to it.
+    def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
+        """See :meth:`Sink.open`."""
 
-        Commits record no position of the pipeline. A :class:`ReplacingDriver` is told of the
-        records that are written again; of any other driver, a commit must do no harm if the rows
-        are there already.
+    def open_to_reprocess(
+        self,
+        context: SinkContext,
+        schema: pa.Schema,
+        event_id: str | None,  # noqa: ARG002
+    ) -> SinkDriver:
+        """Opens the sink beside the pipeline that writes to it; by default as :meth:`open` does.
+
+        Commits record no position of the pipeline. A :class:`ReplacingDriver` gets the ranges of
+        the records that are written again; of any other driver, a commit must do no harm if the
+        rows are there already.
 
         Raises:
             SinkError: as :meth:`Sink.open`.
             TableMismatchError: as :meth:`Sink.open`.
         """
+        return self.open(context, schema)
 
 
 class Readable(abc.ABC):

@@ -110,15 +110,6 @@ class Kafka(Sink, Reprocessable):
         """Returns None: events are sent again with the ids that they had, as after a crash."""
         return None
 
-    def open_to_reprocess(
-        self,
-        context: SinkContext,
-        schema: pa.Schema,
-        event_id: str | None,  # noqa: ARG002
-    ) -> SinkDriver:
-        """See :meth:`open`."""
-        return self.open(context, schema)
-
 
 def _is_readable(topic: Topic) -> bool:
     """Returns whether its class has a schema; a fault of the class is told of the topic itself."""

@@ -244,20 +244,11 @@ class OpenSearch(Sink, Provisionable, Reprocessable):
         columns: Collection[str] | None,  # noqa: ARG002
         event_id: str | None,  # noqa: ARG002
     ) -> Fault | None:
-        """Returns None for UPSERT; a document of APPEND that exists stays as it is."""
+        """Returns None for UPSERT: rows of one version take the place of documents."""
         if self.mode is WriteMode.UPSERT:
             return None
         message = "OpenSearch.mode append leaves documents that exist as they are"
         return Fault(message, "another pipeline, which writes to another index")
-
-    def open_to_reprocess(
-        self,
-        context: SinkContext,
-        schema: pa.Schema,
-        event_id: str | None,  # noqa: ARG002
-    ) -> SinkDriver:
-        """Opens the index as the pipeline does: rows of one version take the place of documents."""
-        return self.open(context, schema)
 
     def _target(self, context: SinkContext, schema: pa.Schema) -> Target:
         from headrace.sinks.any_values import fields_with_any

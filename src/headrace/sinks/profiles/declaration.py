@@ -165,12 +165,3 @@ class Profiles(Sink, Reprocessable):
     ) -> Fault | None:
         """Returns None: rows that are there already change nothing."""
         return None
-
-    def open_to_reprocess(
-        self,
-        context: SinkContext,
-        schema: pa.Schema,
-        event_id: str | None,  # noqa: ARG002
-    ) -> SinkDriver:
-        """See :meth:`open`."""
-        return self.open(context, schema)
