@@ -445,6 +445,46 @@ def test_what_another_driver_commits_in_between_is_seen(opensearch, index, proxy
     assert others.positions.versions(["app"]) == theirs.versions
 
 
+@pytest.mark.parametrize(
+    ("at", "theirs", "outcome"),
+    [
+        # Theirs comes first, and the answer that ours conflicts with it is lost.
+        ("PUT", batch(0), nullcontext(False)),
+        # Ours is recorded without an answer, and theirs after it.
+        ("GET", batch(0), nullcontext(True)),
+        ("GET", Transaction({"reprocess": 1}, {"reprocess": None}), nullcontext(False)),
+        ("GET", batch(1), pytest.raises(SinkError, match="another driver has recorded other")),
+    ],
+)
+def test_another_driver_beside_a_lost_answer_doubles_no_row(
+    opensearch, index, proxy, at, theirs, outcome
+):
+    """A batch that is recorded is refused only where the other driver is at another one."""
+    sink, context = OpenSearch(index, unique=BY_ID), context_of(opensearch)
+    others, rows = sink.open(context, schema()), table([row(1), row(2)])
+    driver = sink.open(replace(context, settings={"url": Secret(proxy.endpoint)}), schema())
+    pieces = [write(writing, rows)[1] for writing in (driver, others)]
+    asked = []
+
+    def lose_first(method, path):
+        if "/_doc/" in path:
+            asked.append(method)
+            if asked in (["GET", "PUT"], ["GET", "PUT", "GET"]) and method == at:
+                others.commit(pieces[1], theirs, 0)
+        return asked == ["GET", "PUT"]
+
+    proxy.lose_answer = lose_first
+    with outcome as is_new:
+        done = driver.commit(pieces[0], batch(0), 0)
+        assert (done.is_new, done.rows) == (is_new, 2)
+    assert len(proxy.lost) == 1
+    proxy.lose_answer = lambda *_: False
+    restarted = sink.open(context, schema())
+    number = restarted.positions.versions(["app"])["app"]
+    assert restarted.commit(write(restarted, rows)[1], batch(number + 1), 0).is_new
+    assert sorted(opensearch.documents(index)) == ["1", "2"]
+
+
 def test_an_index_that_is_another_one_than_before_is_refused_until_a_reset(opensearch, index):
     sink, context = OpenSearch(index, unique=BY_ID), context_of(opensearch)
     driver = sink.open(context, schema())
