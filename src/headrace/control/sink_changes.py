@@ -65,7 +65,7 @@ def require_sink_extras(settings: Settings, pipelines: Iterable[Pipeline]) -> No
     """
     for pipeline in pipelines:
         for sink, _ in _described(pipeline):
-            if isinstance(sink, Provisionable):
+            if isinstance(sink, Provisionable) and sink.is_provisioned:
                 require_extra("spark")  # rows are described by Arrow
                 if extra := sink.extra_for(settings.sinks.get(sink.kind, {})):
                     require_extra(extra)
@@ -74,7 +74,7 @@ def require_sink_extras(settings: Settings, pipelines: Iterable[Pipeline]) -> No
 def apply_sinks(settings: Settings, pipelines: Iterable[Pipeline]) -> tuple[SinkChange, ...]:
     """Makes the changes of the sinks that :func:`sink_changes` looks at, and returns them.
 
-    Of other sinks than a ``Provisionable`` there are none.
+    Of sinks that are not provisioned there are none.
 
     Raises:
         ExtraMissingError: if the extra of a sink is not installed.
@@ -84,7 +84,7 @@ def apply_sinks(settings: Settings, pipelines: Iterable[Pipeline]) -> tuple[Sink
         change
         for pipeline in pipelines
         for sink, metadata in _described(pipeline)
-        if isinstance(sink, Provisionable)
+        if isinstance(sink, Provisionable) and sink.is_provisioned
         for change in _refusable(settings, pipeline, sink, metadata, sink.apply)
     )
 

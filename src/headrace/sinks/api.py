@@ -631,6 +631,11 @@ class Provisionable(abc.ABC):
     Where steps hide the columns until the pipeline starts, only :meth:`Sink.open` makes it.
     """
 
+    @property
+    def is_provisioned(self) -> bool:
+        """Whether ``apply`` makes the target, as it is declared; by default, it does."""
+        return True
+
     @abc.abstractmethod
     def apply(self, context: SinkContext, schema: pa.Schema) -> Sequence[str]:
         """Makes the changes that :meth:`Sink.changes` names, and returns them; repeatable.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pytest
 
-from headrace import Lake, Metadata, Pipeline, Postgres, Source, Topic
+from headrace import Iceberg, Lake, Metadata, Pipeline, Postgres, Source, Topic
 from headrace.control.plan import apply_plan
 from headrace.control.project import LoadedProject
 from headrace.control.sink_changes import SinkChange, apply_sinks, sink_changes
@@ -119,6 +119,7 @@ class Made(Lake, Provisionable):
     """A sink whose target is made beforehand, or can't be."""
 
     error: Exception | None = None
+    is_provisioned = True
 
     def apply(self, context, schema):
         if self.error is not None:
@@ -135,6 +136,12 @@ def test_targets_that_headrace_makes_are_made_and_the_others_left(settings):
         SinkChange("views-to-lake", "lake made", "views-to-lake made page, site"),
     )
     assert not (settings.root / "lake" / "new").exists()
+
+
+def test_an_iceberg_table_is_made_once(settings):
+    sink = Lake("views", format=Iceberg())
+    assert applied(settings, sink) == (SinkChange("views-to-lake", "lake views", "is created"),)
+    assert applied(settings, sink) == ()
 
 
 def test_a_target_that_would_have_to_change_otherwise_is_refused_and_the_next_is_made(settings):

@@ -17,6 +17,7 @@ from headrace.sinks.api import (
     DeclaredRows,
     Guarantee,
     PositionStore,
+    Provisionable,
     Readable,
     Recountable,
     Reprocessable,
@@ -45,7 +46,7 @@ _TIME_TYPES = frozenset({FieldType.TIMESTAMP, FieldType.MILLIS})
 
 
 @dataclass(frozen=True)
-class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
+class Lake(Sink, Provisionable, Compactable, Readable, Recountable, Reprocessable):
     """Sink: a table in the project's lake, partitioned by event time and fields.
 
     Exactly once: each batch is one transaction of the table that records the offsets it ends at, so
@@ -121,12 +122,21 @@ class Lake(Sink, Compactable, Readable, Recountable, Reprocessable):
         return self._format.position_store(self._in(context))
 
     def open(self, context: SinkContext, schema: pa.Schema) -> SinkDriver:
-        """Opens the table; a Delta table is made by the first commit, an Iceberg table now."""
+        """Opens the table; an Iceberg table is made as by :meth:`apply`."""
         return self._format.open(self._in(context), schema)
 
     def changes(self, context: SinkContext, schema: pa.Schema) -> Sequence[str]:
-        """Returns the columns that the table gets."""
-        return [change.text for change in self._format.changes(self._in(context), schema)]
+        """Returns the columns that the table gets, or that an Iceberg table is created."""
+        return self._format.changes(self._in(context), schema)
+
+    @property
+    def is_provisioned(self) -> bool:
+        """Whether it is an Iceberg table: the first commit makes a Delta table."""
+        return self._format.is_provisioned
+
+    def apply(self, context: SinkContext, schema: pa.Schema) -> Sequence[str]:
+        """Makes an Iceberg table, or adds the columns that it lacks."""
+        return self._format.apply(self._in(context), schema)
 
     def merge_small_files(self, context: SinkContext) -> CompactionResult:
         """Merges the small files of every partition."""

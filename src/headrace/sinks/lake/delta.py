@@ -12,8 +12,6 @@ from headrace.sinks.lake.format import DeclaredTable, TableFormat
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.sinks.lake.table_schema import ColumnChange
-
 
 @dataclass(frozen=True)
 class Delta(TableFormat):
@@ -34,11 +32,11 @@ class Delta(TableFormat):
 
         return LakeDriver(table.write_spec(schema))
 
-    def changes(self, table: DeclaredTable, schema: pa.Schema) -> Sequence[ColumnChange]:
+    def changes(self, table: DeclaredTable, schema: pa.Schema) -> Sequence[str]:
         """See :meth:`TableFormat.changes`."""
         from headrace.sinks.lake.table import LakeTable
 
-        return LakeTable(table.write_spec(schema)).changes()
+        return [change.text for change in LakeTable(table.write_spec(schema)).changes()]
 
     def merge_small_files(self, table: DeclaredTable) -> CompactionResult:
         """Merges the small files of every partition."""

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from headrace.settings import Secret
     from headrace.sinks.lake.data_file import WriteSpec
-    from headrace.sinks.lake.table_schema import ColumnChange
 
 
 @dataclass(frozen=True)
@@ -71,11 +70,13 @@ class TableFormat(abc.ABC):
         extra: the extra of headrace that it needs beside ``spark``; empty: none.
         hides_times: whether partitions by time are no columns of the table.
         keeps_partitions_in_files: whether files have the columns that are partitions.
+        is_provisioned: whether :meth:`apply` makes the table.
     """
 
     extra: ClassVar[str] = ""
     hides_times: ClassVar[bool] = False
     keeps_partitions_in_files: ClassVar[bool] = False
+    is_provisioned: ClassVar[bool] = False
 
     def full_name(self, table: str) -> str:
         """Returns the name of a table that no other table has."""
@@ -106,8 +107,12 @@ class TableFormat(abc.ABC):
         """See :meth:`~headrace.sinks.api.Sink.open`."""
 
     @abc.abstractmethod
-    def changes(self, table: DeclaredTable, schema: pa.Schema) -> Sequence[ColumnChange]:
-        """Returns the columns that a start of the pipeline, or its first batch, adds."""
+    def changes(self, table: DeclaredTable, schema: pa.Schema) -> Sequence[str]:
+        """Returns what :meth:`apply`, or the first batch, changes: the ends of sentences."""
+
+    def apply(self, table: DeclaredTable, schema: pa.Schema) -> Sequence[str]:  # noqa: ARG002
+        """See :meth:`~headrace.sinks.api.Provisionable.apply`."""
+        return ()
 
     @abc.abstractmethod
     def merge_small_files(self, table: DeclaredTable) -> CompactionResult:

@@ -19,8 +19,8 @@ driver, by pyiceberg, adds all files of a batch in one snapshot.
 - A rollback to an earlier snapshot takes rows away and leaves properties. It is known by the last
   snapshot of the pipeline, which is none of the table's ancestors then: commits are refused, and a
   start of the pipeline too, as after a RESTORE of a Delta table.
-- Columns: the table is made, and gets new nullable columns, when the pipeline starts, since files
-  need the ids. Whole numbers and floats become wider where the class says so.
+- Columns: ``headrace apply`` and the start of the pipeline make the table and add nullable columns,
+  since files need the ids. Whole numbers and floats become wider where the class says so.
 - Partitions: ``day`` and ``hour`` are Iceberg's transforms of the event time, and no columns; a
   column of the rows is an identity partition, and is in the files too. Values are as in Delta
   tables: null and the empty text are one partition, and read back as null.

@@ -136,7 +136,7 @@ class CatalogTable:
         """
         table = self.load()
         if table is None:
-            raise SinkError(self.uri, "there is none yet; `headrace run` makes it when it starts")
+            raise SinkError(self.uri, "there is none yet: `headrace apply` and `run` make it")
         return table
 
     def retrying(self, attempt: Callable[[], _Result]) -> _Result:

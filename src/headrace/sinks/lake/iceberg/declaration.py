@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from headrace.settings import Secret
     from headrace.sinks.lake.iceberg.catalog import CatalogTable
+    from headrace.sinks.lake.iceberg.table import IcebergTable
     from headrace.sinks.lake.iceberg.upkeep import IcebergUpkeep
-    from headrace.sinks.lake.table_schema import ColumnChange
+
 _DEFAULT = "default"
 
 
@@ -41,6 +42,7 @@ class Iceberg(TableFormat):
     extra: ClassVar[str] = "iceberg"
     hides_times: ClassVar[bool] = True
     keeps_partitions_in_files: ClassVar[bool] = True
+    is_provisioned: ClassVar[bool] = True
 
     def partitions(self, partition_by: tuple[str, ...]) -> tuple[str, ...]:
         """Returns the partitions of a table: Iceberg's hour is one of a certain day.
@@ -80,12 +82,14 @@ class Iceberg(TableFormat):
 
         return open_table(place, table.write_spec(schema))
 
-    def changes(self, table: DeclaredTable, schema: pa.Schema) -> Sequence[ColumnChange]:
-        """See :meth:`TableFormat.changes`."""
-        place = self._place(table)
-        from headrace.sinks.lake.iceberg.table import IcebergTable
+    def changes(self, table: DeclaredTable, schema: pa.Schema) -> Sequence[str]:
+        """Returns what :meth:`apply` does to the table."""
+        return self._table(table, schema).changes()
 
-        return IcebergTable(place, table.write_spec(schema)).changes()
+    def apply(self, table: DeclaredTable, schema: pa.Schema) -> Sequence[str]:
+        """Makes the table, or adds the columns that it lacks."""
+        _, changes = self._table(table, schema).make({})
+        return changes
 
     def merge_small_files(self, table: DeclaredTable) -> CompactionResult:
         """Merges the small files of every partition."""
@@ -126,6 +130,12 @@ class Iceberg(TableFormat):
         if table.layout.unique is not None:
             return IcebergAddingDriver(place, spec, shown)
         return IcebergReplacingDriver(place, spec, RowIdentity.of_rows(schema, event_id), shown)
+
+    def _table(self, table: DeclaredTable, schema: pa.Schema) -> IcebergTable:
+        place = self._place(table)
+        from headrace.sinks.lake.iceberg.table import IcebergTable
+
+        return IcebergTable(place, table.write_spec(schema))
 
     def _upkeep(self, table: DeclaredTable) -> IcebergUpkeep:
         place = self._place(table)

@@ -33,7 +33,6 @@ from headrace.sinks.lake.iceberg.schema import (
 from headrace.sinks.lake.iceberg.sent_once import send
 from headrace.sinks.lake.iceberg.unique_keys import IcebergKeys
 from headrace.sinks.lake.table_schema import (
-    ColumnChange,
     added_columns,
     check_partitioning,
     recorded_columns,
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
+_CREATED = "is created"
 TABLE_PROPERTIES = {
     "format-version": "2",
     # Each commit writes all snapshots again, a kilobyte each.
@@ -90,29 +90,41 @@ class IcebergTable:
         """Returns what the table records of pipelines."""
         return IcebergPositions(self._place)
 
-    def changes(self) -> list[ColumnChange]:
-        """Returns what :meth:`open` adds to the table; nothing, if there is none yet.
+    def changes(self) -> list[str]:
+        """Returns what :meth:`make` does to the table, as ends of sentences about it.
 
         Raises:
             TableMismatchError: if the rows do not fit the table.
         """
         declared_columns(self._declared)
         table = self._place.load()
-        return [] if table is None else self._changes(table.metadata)
+        return [_CREATED] if table is None else self._changes(table.metadata)
 
-    def _changes(self, metadata: TableMetadata) -> list[ColumnChange]:
+    def _changes(self, metadata: TableMetadata) -> list[str]:
         if (name := missing_values(metadata, self._declared)) is not None:
             reason = f"column {name!r} may not be null, and is not in the rows"
             raise TableMismatchError(self._place.uri, reason)
-        return added_columns(self._declared, PresentIceberg.of(metadata, self._declared))
+        added = added_columns(self._declared, PresentIceberg.of(metadata, self._declared))
+        return [change.text for change in added]
 
-    def open(self) -> WriteSpec:
-        """Makes the table, or adds to it what it lacks; returns what tasks write.
+    def make(self, record: Mapping[str, str]) -> tuple[Table, list[str]]:
+        """Makes the table, or adds to it what it lacks; returns it, and what was changed.
+
+        Args:
+            record: properties that it gets, too.
 
         Raises:
             TableMismatchError: if the rows do not fit the table.
         """
-        table = self._place.retrying(self._grown)
+        return self._place.retrying(lambda: self._made(record))
+
+    def open(self) -> WriteSpec:
+        """Makes the table, and records what the pipeline writes; returns what tasks write.
+
+        Raises:
+            TableMismatchError: if the rows do not fit the table.
+        """
+        table, _ = self.make(recorded_columns(self._declared))
         spec = written_spec(table, self._declared)
         self._table, self._seen = table, Mark.head(table.metadata)
         self._columns = table.schema()
@@ -124,19 +136,21 @@ class IcebergTable:
             self.unique = UniqueFilter(spec, rule, IcebergKeys(self._place, spec, rule))
         return spec
 
-    def _grown(self) -> Table:
+    def _made(self, record: Mapping[str, str]) -> tuple[Table, list[str]]:
         columns = _plain(declared_columns(self._declared))
-        record = recorded_columns(self._declared)
-        table = self._place.load() or self._created(columns, record)
+        table = self._place.load()
+        if table is None:
+            return self._created(columns, record), [_CREATED]
         changes = self._changes(table.metadata)
         if not changes and record.items() <= table.properties.items():
-            return table
+            return table, changes
         transaction = table.transaction()
         if changes:
             with transaction.update_schema() as update:
                 update.union_by_name(columns)
-        transaction.set_properties(record)
-        return transaction.commit_transaction()
+        if record:
+            transaction.set_properties(dict(record))
+        return transaction.commit_transaction(), changes
 
     def _created(self, columns: pa.Schema, record: Mapping[str, str]) -> Table:
         catalog = self._place.open_catalog()

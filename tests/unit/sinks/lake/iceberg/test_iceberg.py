@@ -354,6 +354,45 @@ class TestColumns:
         assert sorted(TABLE.read(lab.context)["title"].to_pylist()) == ["a", "b"]
 
 
+class TestApply:
+    def test_the_table_is_made_and_grows_before_a_pipeline_starts(self, lab):
+        def applied(columns):
+            planned = TABLE.changes(lab.context, columns)
+            assert TABLE.apply(lab.context, columns) == planned
+            assert TABLE.apply(lab.context, columns) == TABLE.changes(lab.context, columns) == []
+            return planned
+
+        assert TABLE.is_provisioned
+        assert loaded(lab.context) is None
+        assert applied(schema()) == ["is created"]
+        assert applied(schema().append(pa.field("x", pa.float64()))) == ["gets column 'x', double"]
+        # Nothing was written with the new column: the code of before may start.
+        commit(lab.open(), 0, row(1))
+        assert lab.ids() == [1]
+
+    def test_the_start_makes_what_apply_makes(self, context):
+        TABLE.apply(context, schema())
+        other = replace(context, lake=f"{context.lake} of a start")
+        for started in (context, other):
+            TABLE.open(started, schema()).close(0.0)
+        applied, opened = loaded(context), loaded(other)
+        assert applied.schema() == opened.schema()
+        assert applied.spec() == opened.spec()
+        assert applied.properties == opened.properties
+
+    def test_a_table_that_would_have_to_change_otherwise_is_refused(self, lab):
+        TABLE.apply(lab.context, schema())
+        with pytest.raises(TableMismatchError, match="'id' is long in the table, but string"):
+            TABLE.apply(lab.context, schema().set(0, pa.field("id", pa.string())))
+
+    def test_the_first_commit_makes_a_delta_table(self, context):
+        sink = replace(TABLE, format=Delta())
+        assert not sink.is_provisioned
+        assert sink.changes(context, schema()) == []
+        assert not sink.apply(context, schema())
+        assert not Path(context.lake).exists()
+
+
 class TestPartitions:
     ROWS = (row(1, "a"), row(70, "a/b c%"), row(2, None), row(3, ""), row(25 * 60, "a"))
 
