@@ -19,7 +19,7 @@ from headrace.sinks.api import DELETED, RejectedRow
 from headrace.sinks.arrow_types import is_text
 from headrace.sinks.map_values import Convert, map_converter
 from headrace.sinks.profiles.latest import Latest, Where
-from headrace.sinks.profiles.rules import ProfileRules
+from headrace.sinks.profiles.rules import DeclaredProfiles, ProfileRules
 from headrace.sinks.profiles.store import (
     MAX_KEY_BYTES,
     ListChange,
@@ -30,8 +30,6 @@ from headrace.sinks.profiles.store import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from headrace.sinks.profiles.declaration import Profiles
 
 MAX_VALUE_BYTES = 64 * 1_024
 # Later times, with the longest ttl, are no exact scores of Redis any more.
@@ -64,7 +62,7 @@ class RowsSpec:
     ttl_us: int
 
     @classmethod
-    def of(cls, sink: Profiles, event_time: str | None, schema: pa.Schema) -> RowsSpec:
+    def of(cls, sink: DeclaredProfiles, event_time: str | None, schema: pa.Schema) -> RowsSpec:
         """Returns what reads rows of ``schema``.
 
         Raises:

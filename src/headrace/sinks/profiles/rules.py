@@ -4,21 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from headrace.model import FieldType
 from headrace.model.fault import Fault, is_a
 from headrace.model.name import NAME, NAME_WORDS
-from headrace.sinks.profiles.latest import MAX_ENTRIES, Latest
-
-if TYPE_CHECKING:
-    from headrace.sinks.profiles.declaration import Profiles
+from headrace.sinks.profiles.latest import MAX_ENTRIES, Latest, Where
 
 _MIN_TTL, _MAX_TTL = timedelta(seconds=1), timedelta(days=36_500)
 _IDS = frozenset({FieldType.STRING, FieldType.LONG})
 _TIMES = frozenset({FieldType.TIMESTAMP, FieldType.MILLIS})
 _EVERY = frozenset(FieldType)
 _VALUES = {str: FieldType.STRING, int: FieldType.LONG, bool: FieldType.BOOLEAN}
+
+
+class DeclaredProfiles(Protocol):
+    """What is declared; ``Profiles``, which imports the rules, describes it."""
+
+    @property
+    def store(self) -> str: ...
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def ttl(self) -> timedelta: ...
+
+    @property
+    def fields(self) -> tuple[str, ...]: ...
+
+    @property
+    def lists(self) -> Mapping[str, Latest]: ...
+
+    @property
+    def forget(self) -> Where | bool: ...
+
+    @property
+    def event_id(self) -> str | None: ...
+
+    @property
+    def event_time(self) -> str | None: ...
 
 
 class ProfileRules:
@@ -33,7 +61,7 @@ class ProfileRules:
 
     def __init__(
         self,
-        sink: Profiles,
+        sink: DeclaredProfiles,
         columns: Mapping[str, FieldType] | None,
         event_time: str | None,
         values: Mapping[str, Collection[str]],
@@ -124,7 +152,7 @@ class ProfileRules:
             yield Fault(f"{what}: {name!r} is {columns[name].value}", expected)
 
 
-def faults_of_two(sink: Profiles, other: Profiles) -> Iterator[Fault]:
+def faults_of_two(sink: DeclaredProfiles, other: DeclaredProfiles) -> Iterator[Fault]:
     """Yields a fault for what two declarations say of one store in two ways.
 
     What is no declaration of a list is a fault of its own, and not compared.
@@ -143,6 +171,6 @@ def faults_of_two(sink: Profiles, other: Profiles) -> Iterator[Fault]:
             yield Fault(message, "both with `event_id`, or lists of their own")
 
 
-def _lists(sink: Profiles) -> dict[str, Latest]:
+def _lists(sink: DeclaredProfiles) -> dict[str, Latest]:
     lists = sink.lists if isinstance(sink.lists, Mapping) else {}
     return {name: latest for name, latest in lists.items() if isinstance(latest, Latest)}
