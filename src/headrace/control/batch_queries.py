@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.cluster import KafkaCluster
 from headrace.model import Topic
@@ -11,6 +9,7 @@ from headrace.model.durations import milliseconds
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.match.held import RegistryPoint, RegistryReader
 from headrace.queries.records.matched import Tick
+from headrace.runtime.clock import now_in_ms
 
 
 class BatchQueriesCheck:
@@ -55,4 +54,4 @@ class BatchQueriesCheck:
     def _is_old(self, tick: Tick) -> bool:
         """Returns whether Kafka may have deleted records of queries that the batch had."""
         ttl = self._queries.max_ttl
-        return ttl is not None and tick.planned_ms + milliseconds(ttl) < time.time_ns() // 1_000_000
+        return ttl is not None and tick.planned_ms + milliseconds(ttl) < now_in_ms()

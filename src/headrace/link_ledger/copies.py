@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -23,6 +22,7 @@ from headrace.link_ledger.records import (
 )
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.ledger.sums import Fate, Sums
+from headrace.runtime.clock import now_in_ms
 from headrace.transfer.columns import last_origin, own_time_ms, time_ms
 from headrace.transfer.target import naming_site
 
@@ -255,7 +255,7 @@ class _Counting:
         self._is_limited_by_size = int(config["retention.bytes"]) >= 0
         if self._is_limited_by_size:
             return f.lit(True)
-        is_old = own_time_ms() < time.time() * 1000 - kept_ms
+        is_old = own_time_ms() < now_in_ms() - kept_ms
         return f.coalesce(is_old, f.lit(False)) if kept_ms >= 0 else f.lit(False)
 
     def _target_fate(self) -> Column:

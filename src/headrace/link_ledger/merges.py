@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -26,6 +25,7 @@ from headrace.merger.plan import MergePlan
 from headrace.merger.position import InputPosition, positions_of
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.ledger.sums import Fate, Sums
+from headrace.runtime.clock import now_in_ms
 from headrace.transfer.columns import own_time_ms
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class _Counting:
         if first_offsets := heads(cut):
             config, group = self._plan.config, self._plan.group
             records = read_records(self._spark, config, group, first_offsets)
-            past_ms = f.least(_time_ms(), f.lit(time.time_ns() // 1_000_000))
+            past_ms = f.least(_time_ms(), f.lit(now_in_ms()))
             is_late = f.col("topic") == self._plan.late
             first = first_values(records.where(~is_late), past_ms)
             # Late records are in no order at all.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -20,6 +19,7 @@ from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds, held_positions, newest_checkpoint
 from headrace.pipelines.source.initial import write_initial
 from headrace.pipelines.source.offsets import NOTHING_READ, SourceOffset
+from headrace.runtime.clock import now_in_ms
 from headrace.sinks.api import PositionStore, SinkDriver, Transaction
 
 
@@ -192,7 +192,7 @@ class Resets:
 
     def _offset(self, ids: CheckpointIds, store: PositionStore, topic: str) -> SourceOffset:
         live = self.cluster.live(topic)
-        latest = SourceOffset(topic, live.topic_id, live.latest, time.time_ns() // 1_000_000)
+        latest = SourceOffset(topic, live.topic_id, live.latest, now_in_ms())
         recorded = ids.recorded(store, {topic: latest}).positions
         if not recorded:
             reason = f"{store.uri} records no offsets of {topic}, id {live.topic_id}"

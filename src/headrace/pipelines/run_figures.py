@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import chain
@@ -16,6 +15,7 @@ from headrace.pipelines.join.figures import JoinFigures
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.source.state import SourceState, SourceView
 from headrace.pipelines.transforms.transform import Transform
+from headrace.runtime.clock import now_in_ms
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -161,7 +161,7 @@ def _backlog(
 def _backlog_seconds(backlog: int | None, last_timestamp_ms: int) -> float | None:
     if backlog is None or (backlog and last_timestamp_ms <= 0):
         return None
-    behind_ms = time.time_ns() // 1_000_000 - last_timestamp_ms if backlog else 0
+    behind_ms = now_in_ms() - last_timestamp_ms if backlog else 0
     # Whole ones, as the status is written whenever it changes.
     return max(0.0, float(math.ceil(behind_ms / 1000)))
 

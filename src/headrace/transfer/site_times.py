@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -19,6 +18,7 @@ from headrace.errors import HeadraceError
 from headrace.kafka.changelog import ensure_changelog
 from headrace.kafka.client import ClientConfig, high_watermarks
 from headrace.model import TopicPartition
+from headrace.runtime.clock import now_in_ms
 
 SITE_TIMES = "_headrace.site-times"
 """Name of the topic."""
@@ -90,6 +90,6 @@ class SourceEnds:
         while not self._ending.wait(_ASK_SECONDS):
             partitions = self._partitions
             if partitions:
-                time_ms = time.time_ns() // 1_000_000  # before: what comes later is not counted
+                time_ms = now_in_ms()  # before: what comes later is not counted
                 with suppress(HeadraceError):  # the reader reports what is wrong with the source
                     self._ends = (time_ms, high_watermarks(self._config, partitions))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 
 from headrace.errors import SpoolError, SpoolFullError
@@ -18,6 +17,7 @@ from headrace.ingest.events.topic_watch import TopicPresence, TopicWatch
 from headrace.ingest.events.validation import Accepted
 from headrace.ingest.spool import GroupCommit, SpoolRecord
 from headrace.ingest.spool.topic_spools import TopicSpools
+from headrace.runtime.clock import now_in_ms
 
 _LOG = logging.getLogger("headrace.ingest")
 
@@ -130,7 +130,7 @@ def _failed(topic: str, error: SpoolError) -> UnknownOutcomeError:
 
 
 def _records(topic: str, events: Sequence[Accepted], headers: Headers) -> list[SpoolRecord]:
-    now = int(time.time() * 1000)
+    now = now_in_ms()
     return [
         SpoolRecord(
             topic=topic,

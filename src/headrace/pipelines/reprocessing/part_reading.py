@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,6 +25,7 @@ from headrace.pipelines.source.report import RangeReport, missing_ranges
 from headrace.pipelines.source.spec import SourceSpec
 from headrace.pipelines.source.staging import Staging
 from headrace.pipelines.state_operators import keeps_state
+from headrace.runtime.clock import now_in_ms
 from headrace.sinks.api import SinkDriver
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class PartReader:
             raise ReprocessRefusedError(self._pipeline.name, reason)
         pieces = split(ranges, self._spec.min_tasks)
         windows = self._cluster.replay_windows(topic)
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = now_in_ms()
         return [
             ReadRange(
                 piece,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -33,6 +32,7 @@ from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.source.staging import driver_staging
 from headrace.runtime import storage
 from headrace.runtime.cleanup import cleaning_up_after_failure
+from headrace.runtime.clock import now_in_ms
 from headrace.sinks.api import (
     CommitRejection,
     CommitResult,
@@ -103,7 +103,7 @@ class Reprocessing:
         sink = self._opened(self._reader.row_schema())
         try:
             positions = live_positions(self._cluster, self._pipeline.followed_topics)
-            announce(self._spark, positions, time.time_ns() // 1_000_000)
+            announce(self._spark, positions, now_in_ms())
             for ranges in cut_into_parts(self._plan.ranges, self._plan.unread):
                 if stop.is_set():
                     break

@@ -38,6 +38,7 @@ from headrace.queries.matched_events.rules import MAX_SHAPES, EmittingRules
 from headrace.queries.matched_events.running_query import RunningQuery, lags_of
 from headrace.queries.matched_events.status import EmitterStatus
 from headrace.queries.topics import ensure_query_topics
+from headrace.runtime.clock import now_in_ms
 from headrace.service.status import State
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class EventEmitter:
 
     def status(self) -> EmitterStatus:
         """Returns the current status."""
-        return replace(self._status, updated_ms=time.time_ns() // 1_000_000)
+        return replace(self._status, updated_ms=now_in_ms())
 
     def run(self, observe: Callable[[Any], None]) -> None:
         """Sends matched events, and retries transient errors, until stopped.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Iterable
 
 from headrace.kafka.changelog import (
@@ -15,6 +14,7 @@ from headrace.kafka.changelog import (
 )
 from headrace.kafka.client import ClientConfig, describe
 from headrace.model import TopicPartition
+from headrace.runtime.clock import now_in_ms
 
 CONTROL_TOPIC = "_headrace.control"
 """Compacted. Keys: ``worker/<name>/<topic>/<partition>``; no value: not paused."""
@@ -86,7 +86,7 @@ def pause(config: ClientConfig, worker: str, partitions: Iterable[TopicPartition
         BrokerUnreachableError: if the brokers do not answer.
         KafkaException: if it was not written, or it is not known whether it was.
     """
-    since = json.dumps({"paused_ms": time.time_ns() // 1_000_000}).encode()
+    since = json.dumps({"paused_ms": now_in_ms()}).encode()
     ensure_changelog(config, CONTROL_TOPIC)
     write_changelog(
         config, CONTROL_TOPIC, {_key(worker, partition): since for partition in partitions}

@@ -15,6 +15,7 @@ from headrace.kafka.dead_letter_writer import DeadLetterWriter
 from headrace.kafka.dead_letters import Position
 from headrace.kafka.groups import first_timestamps
 from headrace.model import DeadLetter, TopicPartition
+from headrace.runtime.clock import now_in_ms
 from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.policy import RetryTopics
 from headrace.workers.timing import WorkerTiming
@@ -150,7 +151,7 @@ class BatchedDeadLetters:
         if firsts.keys() < unread.keys():
             return -1
         known = [*firsts.values(), *(timestamp for timestamp in times.values() if timestamp >= 0)]
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = now_in_ms()
         oldest = min(known, default=now_ms)
         return -1 if oldest > now_ms else max(0, oldest - _MAX_CLOCK_DIFFERENCE_MS)
 
