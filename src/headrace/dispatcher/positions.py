@@ -1,4 +1,4 @@
-"""Where a route goes on, and whether the source still has what comes next.
+"""Where a route continues, and whether the source still has what comes next.
 
 The position is an offset that is committed at the target, for the partition of its topic: all
 records of the source before it are there. It goes with that topic: a source that is deleted takes
@@ -25,15 +25,16 @@ from headrace.errors import (
     DispatcherNoPartitionError,
     RefusedError,
 )
-from headrace.kafka.client import (
-    LiveTopic,
-    commit,
-    committed,
-    describe,
-    earliest_offsets,
-    latest_offsets,
+from headrace.kafka.client import LiveTopic, commit, committed, describe
+from headrace.kafka.resume import (
+    Gap,
+    LogState,
+    Recreated,
+    Truncated,
+    log_states,
+    verdict,
+    with_cuts,
 )
-from headrace.kafka.log_cuts import Seen, find_cuts_by_new_leaders
 from headrace.model import TopicPartition
 from headrace.transfer.committed_position import CommittedPosition
 from headrace.transfer.starts import Starts
@@ -73,7 +74,7 @@ def commit_positions(route: Route, positions: Mapping[TopicPartition, CommittedP
 
 
 def find_starts(route: Route) -> Starts[CommittedPosition]:
-    """Returns where the partitions of the source go on.
+    """Returns where the partitions of the source continue.
 
     Raises:
         DispatcherNoPartitionError: if the topic of a site does not exist.
@@ -90,50 +91,42 @@ def find_starts(route: Route) -> Starts[CommittedPosition]:
     ready = [source for source in topic.all_partitions if source not in refused]
     known = committed_positions(route, ready)
     with naming_site(route.source_site):
-        firsts = earliest_offsets(route.source, ready)
-        ends = latest_offsets(route.source, ready)
-    known |= {s: CommittedPosition(firsts[s]) for s in ready if s not in known}
-    known |= _behind_what_was_sent(
-        route,
-        {
-            source: at
-            for source, at in known.items()
-            if at.offset < firsts[source] and at.topic_id == topic.topic_id
-        },
-        firsts,
-    )
-    seen = {
-        source: Seen(at.offset, at.epoch)
-        for source, at in known.items()
-        if at.topic_id == topic.topic_id
-    }
+        logs = log_states(route.source, {route.topic: topic}, ready)
+    known |= {s: CommittedPosition(logs[s].first) for s in ready if s not in known}
+    known |= _behind_what_was_sent(route, known, logs)
     with naming_site(route.source_site):
-        cuts = find_cuts_by_new_leaders(route.source, seen, ends)
+        reached = {source: at.reached for source, at in known.items()}
+        logs = with_cuts(route.source, logs, reached)
     positions: dict[TopicPartition, CommittedPosition] = {}
     for source in ready:
-        at, (end, epoch) = known[source], ends[source]
-        loss = _loss(route, source, at, topic.topic_id, (firsts[source], end, cuts.get(source)))
+        at, log = known[source], logs[source]
+        loss = _loss(route, source, at, log)
         if loss is not None:
             refused[source] = loss
         else:
             # What was sent since the commit is judged by its epoch, also by the next start.
-            kept = epoch if at.epoch < 0 else at.epoch
-            positions[source] = replace(at, topic_id=topic.topic_id, epoch=kept)
+            kept = log.epoch if at.epoch < 0 else at.epoch
+            positions[source] = replace(at, topic_id=log.topic_id, epoch=kept)
     return Starts(positions, refused, frozenset())
 
 
 def _behind_what_was_sent(
     route: Route,
-    behind: Mapping[TopicPartition, CommittedPosition],
-    firsts: Mapping[TopicPartition, int],
+    known: Mapping[TopicPartition, CommittedPosition],
+    logs: Mapping[TopicPartition, LogState],
 ) -> dict[TopicPartition, CommittedPosition]:
     """Moves positions to the first records, where all before those was sent since the commit."""
-    floors = {route.copy_of(source): at.scan_from for source, at in behind.items()}
-    at_target = offsets_since(route.copies(behind), floors)
+    deleted = {
+        source: at
+        for source, at in known.items()
+        if at.offset < logs[source].first and at.topic_id == logs[source].topic_id
+    }
+    floors = {route.copy_of(source): at.scan_from for source, at in deleted.items()}
+    at_target = offsets_since(route.copies(deleted), floors)
     return {
-        source: replace(at, offset=firsts[source])
-        for source, at in behind.items()
-        if max(at_target.get(route.copy_of(source), ()), default=-1) + 1 >= firsts[source]
+        source: replace(at, offset=logs[source].first)
+        for source, at in deleted.items()
+        if max(at_target.get(route.copy_of(source), ()), default=-1) + 1 >= logs[source].first
     }
 
 
@@ -176,24 +169,20 @@ def _unready(
 
 
 def _loss(
-    route: Route,
-    source: TopicPartition,
-    at: CommittedPosition,
-    topic_id: str,
-    log: tuple[int, int, int | None],
+    route: Route, source: TopicPartition, at: CommittedPosition, log: LogState
 ) -> DispatcherLossError | None:
-    first, end, cut = log
-    name = source.path
-    where = (route.dispatcher, route.target_site, name, at.offset)
-    if at.topic_id not in {"", topic_id}:
-        return DispatcherLossError(*where, first, "the topic was deleted and recreated")
-    if at.offset < first:
-        gone = f"{first - at.offset} offsets are gone, {at.offset} to {first - 1}"
-        return DispatcherLossError(*where, first, f"{gone}: retention or an operator deleted them")
-    if cut is not None:
-        reason = f"its log was truncated at offset {cut}, and dispatched records are gone"
-        return DispatcherLossError(*where, cut, reason)
-    if at.offset > end:
-        reason = f"its log ends at offset {end}: it was truncated, and dispatched records are gone"
-        return DispatcherLossError(*where, end, reason)
-    return None
+    match verdict(at.reached, log):
+        case Recreated(next_offset):
+            reason = "the topic was deleted and recreated"
+        case Gap(next_offset):
+            gone = f"{next_offset - at.offset} offsets are gone, {at.offset} to {next_offset - 1}"
+            reason = f"{gone}: retention or an operator deleted them"
+        case Truncated(next_offset) if log.cut is not None:
+            reason = f"its log was truncated at offset {log.cut}, and dispatched records are gone"
+        case Truncated(next_offset):
+            truncated = f"its log ends at offset {log.end}: it was truncated"
+            reason = f"{truncated}, and dispatched records are gone"
+        case _:
+            return None
+    where = (route.dispatcher, route.target_site, source.path, at.offset)
+    return DispatcherLossError(*where, next_offset, reason)

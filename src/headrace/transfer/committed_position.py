@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import confluent_kafka
 
 from headrace.kafka.client import leader_epoch
+from headrace.kafka.resume import Position
 
 _PARTS = 3
 
@@ -29,6 +30,11 @@ class CommittedPosition:
     scan_from: int = 0
     instance: str = ""
     epoch: int = -1
+
+    @property
+    def reached(self) -> Position:
+        """How far the source was read."""
+        return Position(self.offset, self.topic_id, self.offset, self.epoch)
 
     @property
     def metadata(self) -> str:

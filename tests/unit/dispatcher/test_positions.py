@@ -17,6 +17,7 @@ from headrace.errors import (
     DispatcherNoLeaderError,
     DispatcherNoPartitionError,
 )
+from headrace.kafka import resume
 from headrace.kafka.client import LiveTopic
 from headrace.model import TopicPartition
 from headrace.transfer.committed_position import CommittedPosition
@@ -86,9 +87,9 @@ def _by_copy(values, copies):
 def sites(monkeypatch):
     made = Sites()
     monkeypatch.setattr(positions, "describe", made.describe)
-    monkeypatch.setattr(positions, "earliest_offsets", made.earliest)
-    monkeypatch.setattr(positions, "latest_offsets", made.latest)
-    monkeypatch.setattr(positions, "find_cuts_by_new_leaders", made.find_cuts)
+    monkeypatch.setattr(resume, "earliest_offsets", made.earliest)
+    monkeypatch.setattr(resume, "latest_offsets", made.latest)
+    monkeypatch.setattr(resume, "find_cuts_by_new_leaders", made.find_cuts)
     monkeypatch.setattr(positions, "committed", made.offsets)
     monkeypatch.setattr(positions, "offsets_since", made.offsets_since)
     return made
@@ -103,6 +104,14 @@ def test_a_position_is_read_as_it_was_committed(sites, monkeypatch):
     assert (offset.topic, offset.partition, offset.offset) == ("events", 1, 8)
     sites.committed[1] = EIGHT
     assert committed_positions(ROUTE, [ZERO, ONE]) == {ONE: EIGHT}
+
+
+def test_positions_of_earlier_instances_are_read():
+    metadata = "tvT6rHmlQ0ed8gJyYhRAsA 20 host-1-4711"
+    committed = confluent_kafka.TopicPartition("events", 0, 8, metadata, 3)
+    position = CommittedPosition(8, "tvT6rHmlQ0ed8gJyYhRAsA", 20, "host-1-4711", 3)
+    assert CommittedPosition.of(committed) == position
+    assert position.metadata == metadata
 
 
 @pytest.mark.parametrize("metadata", ["", "id", "id 20", "id x host-1"])
