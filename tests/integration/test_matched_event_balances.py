@@ -17,12 +17,12 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 from headrace.control import matched_event_balances as module
 from headrace.control.matched_event_balances import balance_matched_events
 from headrace.control.query_registry import registered_queries, update_query
+from headrace.kafka import resume
 from headrace.kafka.client import admin_request, commit, connected_producer, describe
 from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.topics import delete_topic
 from headrace.model import TopicPartition
 from headrace.queries.match.held import RegistryReader
-from headrace.queries.matched_events import positions as positions_module
 from headrace.queries.matched_events import rules as rules_module
 from headrace.queries.matched_events.emitter import EventEmitter
 from headrace.queries.matched_events.positions import (
@@ -309,8 +309,8 @@ def test_an_end_before_what_was_sent_is_asked_for_again(project, monkeypatch):
         end, epoch = latest[source]
         return latest | {source: (next(ends, end), epoch)}
 
-    actual = positions_module.latest_offsets
-    monkeypatch.setattr(positions_module, "latest_offsets", latest_offsets)
+    actual = resume.latest_offsets
+    monkeypatch.setattr(resume, "latest_offsets", latest_offsets)
     position, sent = project.start(0)
     assert (position.offset, sent.queries) == (5, {"all"})
 

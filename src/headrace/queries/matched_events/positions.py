@@ -1,4 +1,4 @@
-"""Finds and commits the positions at which a topic's events go on, and finds what was sent.
+"""Finds and commits the positions from which a topic's events continue, and what was sent.
 
 The position of a partition is committed in a consumer group of the topic of events, with the offset
 of the topic of matched events at which the scan for later events begins, and with the queries that
@@ -8,7 +8,7 @@ partitions without a position, which are new, or of a recreated topic, begin wit
 If there were no queries before, all partitions go on at their ends.
 
 Events are known by their offsets. Where another leader does not have the log up to the last event
-that was sent, the partition goes on where the logs part: those events may be others (KIP-320).
+that was sent, the partition continues where the logs part: those events may be others (KIP-320).
 """
 
 from __future__ import annotations
@@ -20,15 +20,23 @@ from dataclasses import dataclass, replace
 import confluent_kafka
 
 from headrace.kafka.client import (
+    LiveTopic,
     commit,
     committed,
     earliest_offsets,
     high_watermarks,
-    latest_offsets,
 )
 from headrace.kafka.headers import headers_of
-from headrace.kafka.log_cuts import Seen, find_cuts_by_new_leaders
 from headrace.kafka.range_reader import Record, read_records
+from headrace.kafka.resume import (
+    Gap,
+    LogState,
+    Position,
+    Truncated,
+    log_states,
+    verdict,
+    with_cuts,
+)
 from headrace.model import OffsetRange, TopicPartition
 from headrace.queries.matched_events.matched_position import MatchedPosition, MatchedQueries
 from headrace.queries.matched_events.matched_topic import MatchedTopic
@@ -59,7 +67,7 @@ class MatchStart:
 
 
 def find_start(matched: MatchedTopic, failover_seconds: float = 10.0) -> MatchStart:
-    """Returns the positions at which to go on.
+    """Returns the positions to continue from.
 
     Args:
         matched: the topic of events, and that of matched events.
@@ -85,59 +93,68 @@ def find_start(matched: MatchedTopic, failover_seconds: float = 10.0) -> MatchSt
     }
     floors = high_watermarks(matched.config, set(map(matched.target, sources)))
     last, records = _sent_since(matched, before)
-    looked_at = {
-        source: last[source].offset + 1 if source in last else at.offset
+    reached = {
+        source: _reached(at, last[source].offset + 1 if source in last else at.offset)
         for source, at in before.items()
     }
-    firsts, ends = _bounds(matched, sources, looked_at, failover_seconds)
-    seen = {source: Seen(looked_at[source], at.epoch) for source, at in before.items()}
-    cuts = find_cuts_by_new_leaders(matched.config, seen, ends)
+    logs = _logs(matched, live, reached, failover_seconds)
     positions: dict[TopicPartition, MatchedPosition] = {}
     sent: dict[TopicPartition, SentOfEvent] = {}
     losses: list[str] = []
     for source in sources:
-        first, (end, epoch) = firsts[source], ends[source]
+        log, at, event = logs[source], known.get(source), last.get(source)
         scan_from = floors[matched.target(source)]
-        new = MatchedPosition(end, live.topic_id, target_id, scan_from, epoch=epoch)
-        at, event = known.get(source), last.get(source)
+        new = MatchedPosition(log.end, live.topic_id, target_id, scan_from, epoch=log.epoch)
         if source in before:
-            reached, whole_to = looked_at[source], min(end, cuts.get(source, end))
-            if event is not None and first <= event.offset < whole_to:
+            losses += _losses(source, reached[source], log)
+            whole_to = log.end if log.cut is None else min(log.cut, log.end)
+            if event is not None and log.first <= event.offset < whole_to:
                 sent[source] = event
-            if source in cuts:
-                cut = f"another leader has a log of its own from offset {cuts[source]} on"
-                losses.append(f"{source}: {cut}; its events are sent, though some may have been")
-            elif not first <= reached <= end:
-                range_ = f"the topic has {first} to {end}"
-                losses.append(
-                    f"{source}: events are skipped: the next event was {reached}, and {range_}"
-                )
-            at_end = replace(new, offset=whole_to)
-            positions[source] = _going_on(before[source], reached, sent.get(source), at_end, first)
+            at_end, offset = replace(new, offset=whole_to), reached[source].offset
+            positions[source] = _going_on(
+                before[source], offset, sent.get(source), at_end, log.first
+            )
         elif at is not None and at.matches_nothing:
             positions[source] = replace(new, skipped=at.skipped, queries=at.queries)
         else:
-            positions[source] = new if begins_at_end else replace(new, offset=first)
+            positions[source] = new if begins_at_end else replace(new, offset=log.first)
     return MatchStart(positions, sent, losses, records, is_first=not marks_of_start)
 
 
-def _bounds(
+def _reached(at: MatchedPosition, offset: int) -> Position:
+    """Returns the position before which all events were matched, since ``at`` was committed."""
+    return Position(offset, at.topic_id, offset, at.epoch)
+
+
+def _losses(source: TopicPartition, at: Position, log: LogState) -> Iterator[str]:
+    match verdict(at, log):
+        case Truncated() if log.cut is not None:
+            cut = f"another leader has a log of its own from offset {log.cut} on"
+            yield f"{source}: {cut}; its events are sent, though some may have been"
+        case Gap() | Truncated():
+            range_ = f"the topic has {log.first} to {log.end}"
+            yield f"{source}: events are skipped: the next event was {at.offset}, and {range_}"
+
+
+def _logs(
     matched: MatchedTopic,
-    sources: Collection[TopicPartition],
-    looked_at: Mapping[TopicPartition, int],
+    live: LiveTopic,
+    reached: Mapping[TopicPartition, Position],
     failover_seconds: float,
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, tuple[int, int]]]:
-    """Returns the first offset of each partition, and its end with the epoch of the leader.
+) -> dict[TopicPartition, LogState]:
+    """Returns the logs of all partitions, compared with the positions.
 
     After a failover, the new leader may for a moment report a lower end than the old leader did. An
-    end before the events that were matched is asked for again for a while.
+    end before the events that were matched is asked for again for a while. Partitions without a
+    leader are asked for, too: the start fails without them.
     """
+    topics = {live.name: replace(live, leaderless=frozenset())}
     deadline = time.monotonic() + failover_seconds
     while True:
-        ends = latest_offsets(matched.config, sources)
-        is_cut = any(ends[source][0] < offset for source, offset in looked_at.items())
+        logs = log_states(matched.config, topics, live.all_partitions)
+        is_cut = any(logs[source].end < at.offset for source, at in reached.items())
         if not is_cut or time.monotonic() > deadline:
-            return earliest_offsets(matched.config, sources), ends
+            return with_cuts(matched.config, logs, reached)
         time.sleep(_ASK_SECONDS)
 
 
