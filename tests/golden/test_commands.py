@@ -15,7 +15,7 @@ _WIDTH = 100
 
 
 def test_help_and_options_of_every_command() -> None:
-    root = click.Context(main, info_name="headrace", terminal_width=_WIDTH)
+    root = _context(main, None, "headrace")
     texts = {"headrace.txt": _page(root)}
     for context in _commands(root):
         texts[context.command_path.removeprefix("headrace ").replace(" ", "-") + ".txt"] = _page(
@@ -38,9 +38,15 @@ def _commands(parent: click.Context) -> Iterator[click.Context]:
     """The context of every command below ``parent``, groups first."""
     group = parent.command
     for name, command in group.commands.items() if isinstance(group, click.Group) else ():
-        context = click.Context(command, parent, info_name=name, terminal_width=_WIDTH)
+        context = _context(command, parent, name)
         yield context
         yield from _commands(context)
+
+
+def _context(command: click.Command, parent: click.Context | None, name: str) -> click.Context:
+    # A command keeps its option for help, whose names are those of its first context.
+    settings = {**command.context_settings, "terminal_width": _WIDTH}
+    return click.Context(command, parent, info_name=name, **settings)
 
 
 def _page(context: click.Context) -> str:
