@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from headrace.events.avro import AvroReader, AvroTexts, SchemaLookup
 from headrace.events.values import as_read
@@ -17,8 +16,9 @@ from headrace.pipelines.source.decode.avro_columns import (
     MIN_RECORDS,
     AvroColumns,
 )
-from headrace.pipelines.source.decode.decoder import Decoded
+from headrace.pipelines.source.decode.decoder import Decoded, decode_others
 from headrace.pipelines.source.decode.json_events import JsonDecoder
+from headrace.pipelines.source.decode.parts import Part, decoded_in_blocks, in_order, without_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from headrace.model import EventSchema
 
 BLOCK_RECORDS = 16_000
-_NOWHERE = np.empty(0, np.int64)
 
 
 class AvroDecoder:
@@ -72,49 +71,30 @@ class AvroDecoder:
         Raises:
             RegistryUnreachableError: if the registry does not answer.
         """
-        tables = [self.arrow_schema.empty_table()]
-        rejected: dict[int, Rejection] = {}
-        for start in range(0, len(values), BLOCK_RECORDS):
-            decoded = self._block(values[start : start + BLOCK_RECORDS])
-            tables.append(decoded.rows)
-            rejected |= {start + index: why for index, why in decoded.rejected.items()}
-        return Decoded(pa.concat_tables(tables).combine_chunks(), rejected)
+        return decoded_in_blocks(self._block, values, BLOCK_RECORDS, self.arrow_schema)
 
     def _block(self, values: Sequence[bytes | None]) -> Decoded:
         if sum(map(len, filter(None, values))) > MAX_BLOCK_BYTES:
-            return self._singly(values)
-        tables: list[pa.Table] = []
-        places: list[NDArray[np.int64]] = []
-        singly: list[NDArray[np.int64]] = []
+            return self._record_by_record(values)
+        parts: list[Part] = []
         rejected: dict[int, Rejection] = {}
+        is_left = np.ones(len(values), np.bool_)
         for head, indices in self._by_schema(values):
             columns = self._columns_of(head)
             if isinstance(columns, tuple):
                 rejected |= dict.fromkeys(indices.tolist(), columns)
-                continue
-            if columns is None or len(indices) < MIN_RECORDS:
-                singly.append(indices)
-                continue
-            rows, is_refused = columns.read([values[index] for index in indices])
-            if is_refused.all():
-                self._columns[head] = None
-            if is_refused.any():
-                singly.append(indices[is_refused])
-                rows = rows.filter(pa.array(~is_refused))
-            tables.append(pa.Table.from_batches([rows]))
-            places.append(indices[~is_refused])
-        if singly:
-            indices = np.sort(np.concatenate(singly))
-            decoded = self._singly([values[index] for index in indices])
-            rejected |= {int(indices[row]): why for row, why in decoded.rejected.items()}
-            tables.append(decoded.rows)
-            places.append(np.delete(indices, [*decoded.rejected]))
-        rejected = dict(sorted(rejected.items()))
-        if len(tables) == 1:
-            return Decoded(tables[0], rejected)
-        order = np.argsort(np.concatenate([*places, _NOWHERE]))
-        rows = pa.concat_tables([*tables, self.arrow_schema.empty_table()])
-        return Decoded(rows.take(pa.array(order)), rejected)
+                is_left[indices] = False
+            elif columns is not None and len(indices) >= MIN_RECORDS:
+                rows, falls_back = columns.read(_at(values, indices))
+                rows = without_rows(rows, np.nonzero(falls_back)[0])
+                parts.append((indices[~falls_back], Decoded(rows, {})))
+                is_left[indices] = falls_back
+                if falls_back.all():
+                    self._columns[head] = None
+        left = np.nonzero(is_left)[0]
+        if len(left):
+            parts.append((left, self._record_by_record(_at(values, left))))
+        return in_order(parts, rejected, self.arrow_schema)
 
     def _by_schema(
         self, values: Sequence[bytes | None]
@@ -127,7 +107,7 @@ class AvroDecoder:
             yield head, np.nonzero(by_record == number)[0]
 
     def _columns_of(self, head: bytes) -> AvroColumns | Rejection | None:
-        """Returns what reads the values behind an id into columns; None: they are read singly."""
+        """Returns what reads the values behind an id into columns; None: nothing does."""
         if not head:
             return None
         if head in self._columns:
@@ -142,18 +122,16 @@ class AvroDecoder:
                 columns = AvroColumns(*reader.written, self._schema, self.arrow_schema)
         return self._columns.setdefault(head, columns)
 
-    def _singly(self, values: Sequence[bytes | None]) -> Decoded:
-        """Decodes records one after the other, by way of JSON text."""
-        texts: list[bytes | None] = []
-        indices: list[int] = []
-        rejected: dict[int, Rejection] = {}
-        for index, value in enumerate(values):
-            text = self._texts(value)
-            if isinstance(text, bytes):
-                texts.append(text)
-                indices.append(index)
-            else:
-                rejected[index] = text
-        decoded = self._json.decode(texts)
-        rejected |= {indices[number]: why for number, why in decoded.rejected.items()}
-        return Decoded(decoded.rows, dict(sorted(rejected.items())))
+    def _record_by_record(self, values: Sequence[bytes | None]) -> Decoded:
+        """Decodes records by way of JSON text."""
+        texts = [self._texts(value) for value in values]
+        rejected = {index: why for index, why in enumerate(texts) if isinstance(why, tuple)}
+        read = [text if isinstance(text, bytes) else None for text in texts]
+        return decode_others(self._json, read, rejected)
+
+
+def _at(values: Sequence[bytes | None], indices: NDArray[np.int64]) -> Sequence[Any]:
+    """Returns the values at some indices, which are ascending."""
+    if len(indices) == len(values):
+        return values
+    return [values[index] for index in indices.tolist()]

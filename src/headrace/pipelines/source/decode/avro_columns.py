@@ -89,7 +89,7 @@ class AvroColumns:
         writer, outer = plan.defined(writer, ())
         self._read = plan.fields(writer, schema.fields, outer)
 
-    def read(self, values: Sequence[bytes]) -> tuple[pa.RecordBatch, _Bools]:
+    def read(self, values: Sequence[bytes]) -> tuple[pa.Table, _Bools]:
         """Returns a row for each value, and which rows are none: those are to be read singly.
 
         Args:
@@ -99,7 +99,7 @@ class AvroColumns:
         arrays = dict(zip(self._fields, self._read(cursors), strict=True))
         cursors.refuse(cursors.at != cursors.ends)
         columns = [arrays[name] for name in self._arrow_schema.names]
-        return pa.RecordBatch.from_arrays(columns, schema=self._arrow_schema), cursors.refused
+        return pa.Table.from_arrays(columns, schema=self._arrow_schema), cursors.refused
 
 
 class NotInColumnsError(Exception):

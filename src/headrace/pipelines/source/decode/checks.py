@@ -6,7 +6,7 @@ Spark forks its Python workers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,12 +50,15 @@ class RowChecks:
 
     def applied(self, decoded: Decoded, records: int) -> Decoded:
         """Returns ``decoded`` without the rows that fail; ``records`` is the size of the chunk."""
+        from headrace.pipelines.source.decode.parts import without_rows
+
         rejected_rows = {**self._unsafe(decoded.rows), **self._out_of_bounds(decoded.rows)}
         if not rejected_rows:
             return decoded
         indices = [index for index in range(records) if index not in decoded.rejected]
         rejected = decoded.rejected | {indices[row]: why for row, why in rejected_rows.items()}
-        return Decoded(_without(decoded.rows, rejected_rows), dict(sorted(rejected.items())))
+        rows = without_rows(decoded.rows, rejected_rows).combine_chunks()
+        return Decoded(rows, dict(sorted(rejected.items())))
 
     def _out_of_bounds(self, rows: pa.Table) -> dict[int, Rejection]:
         import pyarrow as pa
@@ -106,12 +109,3 @@ def _selected(column: pa.ChunkedArray, mask: pa.ChunkedArray) -> Iterator[tuple[
 
     rows = pc.indices_nonzero(mask).to_pylist()
     return zip(rows, column.filter(mask).to_pylist(), strict=True)
-
-
-def _without(rows: pa.Table, rejected_rows: Mapping[int, Rejection]) -> pa.Table:
-    import numpy as np
-    import pyarrow as pa
-
-    kept = np.ones(rows.num_rows, np.bool_)
-    kept[list(rejected_rows)] = False
-    return rows.filter(pa.array(kept)).combine_chunks()

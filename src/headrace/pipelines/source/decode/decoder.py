@@ -11,7 +11,9 @@ from headrace.kafka.headers import headers_of
 from headrace.model import Registered
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from headrace.events import Rejection
     from headrace.kafka.range_reader import Record
@@ -29,6 +31,10 @@ class Decoded:
 
     rows: pa.Table
     rejected: dict[int, Rejection]
+
+    def rejected_at(self, indices: Sequence[int] | NDArray[np.int64]) -> dict[int, Rejection]:
+        """Returns the rejections by other indices of the same records, such as in more of them."""
+        return {int(indices[index]): why for index, why in self.rejected.items()}
 
 
 def record_values(records: Iterable[Record], record_format: Format) -> list[bytes | None]:
@@ -52,8 +58,8 @@ def decode_others(
         return decoder.decode(values)
     indices = [index for index in range(len(values)) if index not in rejected]
     decoded = decoder.decode([values[index] for index in indices])
-    by_decoder = {indices[number]: why for number, why in decoded.rejected.items()}
-    return Decoded(decoded.rows, dict(sorted({**rejected, **by_decoder}.items())))
+    by_index = {**rejected, **decoded.rejected_at(indices)}
+    return Decoded(decoded.rows, dict(sorted(by_index.items())))
 
 
 class Decoder(Protocol):

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from headrace.events import Rejection, parsed_again, rejection
 from headrace.events.json_schema import json_text
 from headrace.pipelines.source.decode.columns import EventColumns
 from headrace.pipelines.source.decode.decoder import Decoded
+from headrace.pipelines.source.decode.parts import decoded_in_blocks, without_rows
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -62,27 +62,17 @@ class JsonDecoder:
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """Decodes a chunk into the columns of the schema's fields."""
-        batches: list[pa.RecordBatch] = []
-        rejected: dict[int, Rejection] = {}
-        for start in range(0, len(values), BLOCK_RECORDS):
-            batch, rejected_in_block = self._block(values[start : start + BLOCK_RECORDS])
-            batches.append(batch)
-            rejected |= {start + index: rejected_in_block[index] for index in rejected_in_block}
-        rows = pa.Table.from_batches(batches, schema=self.arrow_schema).combine_chunks()
-        return Decoded(rows, rejected)
+        return decoded_in_blocks(self._block, values, BLOCK_RECORDS, self.arrow_schema)
 
-    def _block(self, values: Sequence[bytes | None]) -> tuple[pa.RecordBatch, dict[int, Rejection]]:
+    def _block(self, values: Sequence[bytes | None]) -> Decoded:
         events, rejected = self._parse(values)
         rows, unreadable = self._columns.of(events)
-        if not unreadable:
-            return rows, rejected
-        indices = [index for index in range(len(values)) if index not in rejected]
-        for row in unreadable:
-            index = indices[row]
-            rejected[index] = rejection(values[index], self._schema)
-        kept = np.ones(rows.num_rows, np.bool_)
-        kept[list(unreadable)] = False
-        return rows.filter(pa.array(kept)), dict(sorted(rejected.items()))
+        if unreadable:
+            indices = [index for index in range(len(values)) if index not in rejected]
+            for index in (indices[row] for row in unreadable):
+                rejected[index] = rejection(values[index], self._schema)
+        table = without_rows(pa.Table.from_batches([rows]), unreadable)
+        return Decoded(table, dict(sorted(rejected.items())))
 
     def _parse(self, values: Sequence[bytes | None]) -> tuple[list[Struct], dict[int, Rejection]]:
         """Returns the records that the parser takes, and by index why it rejects the others."""

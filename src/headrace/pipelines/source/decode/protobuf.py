@@ -28,6 +28,7 @@ from headrace.model import FieldType
 from headrace.pipelines.source.decode.columns import arrow_schema, arrow_type
 from headrace.pipelines.source.decode.decoder import Decoded
 from headrace.pipelines.source.decode.json_events import BLOCK_RECORDS
+from headrace.pipelines.source.decode.parts import decoded_in_blocks, in_order, without_rows
 from headrace.pipelines.source.decode.timestamps import timestamps
 
 if TYPE_CHECKING:
@@ -78,16 +79,9 @@ class ProtobufDecoder:
         Raises:
             RegistryUnreachableError: if the registry does not answer.
         """
-        tables: list[pa.Table] = []
-        rejected: dict[int, Rejection] = {}
-        for start in range(0, len(values), BLOCK_RECORDS):
-            rows, rejected_in_block = self._block(values[start : start + BLOCK_RECORDS])
-            tables.append(rows)
-            rejected |= {start + index: rejected_in_block[index] for index in rejected_in_block}
-        table = pa.concat_tables(tables) if tables else self.arrow_schema.empty_table()
-        return Decoded(table.combine_chunks(), rejected)
+        return decoded_in_blocks(self._block, values, BLOCK_RECORDS, self.arrow_schema)
 
-    def _block(self, values: Sequence[bytes | None]) -> tuple[pa.Table, dict[int, Rejection]]:
+    def _block(self, values: Sequence[bytes | None]) -> Decoded:
         rejected: dict[int, Rejection] = {}
         by_reader: dict[ProtobufReader, tuple[list[int], list[Any]]] = {}
         for index, value in enumerate(values):
@@ -104,32 +98,19 @@ class ProtobufDecoder:
             indices, messages = by_reader[reader]
             indices.append(index)
             messages.append(message)
-        parts: list[pa.RecordBatch] = []
-        places: list[int] = []
-        for reader, (indices, messages) in by_reader.items():
-            rows, refused = self._rows(reader, messages)
-            rejected |= {indices[row]: why for row, why in refused.items()}
-            places += [index for row, index in enumerate(indices) if row not in refused]
-            parts.append(rows)
-        table = pa.Table.from_batches(parts, schema=self.arrow_schema)
-        if len(parts) > 1:
-            table = table.take(pa.array(np.argsort(places)))
-        return table, dict(sorted(rejected.items()))
+        parts = [
+            (indices, self._decoded(reader, messages))
+            for reader, (indices, messages) in by_reader.items()
+        ]
+        return in_order(parts, rejected, self.arrow_schema)
 
-    def _rows(
-        self, reader: ProtobufReader, messages: list[Any]
-    ) -> tuple[pa.RecordBatch, dict[int, Rejection]]:
+    def _decoded(self, reader: ProtobufReader, messages: list[Any]) -> Decoded:
         if reader not in self._columns:
             self._columns[reader] = _Messages(reader.message.fields)
         arrays, refused = self._columns[reader](messages)
-        rows = pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
-        if not refused:
-            return rows, {}
-        kept = np.ones(rows.num_rows, np.bool_)
-        kept[list(refused)] = False
-        return rows.filter(pa.array(kept)), {
-            row: self._why(reader, messages[row]) for row in sorted(refused)
-        }
+        rows = pa.Table.from_arrays(arrays, schema=self.arrow_schema)
+        rejected = {row: self._why(reader, messages[row]) for row in sorted(refused)}
+        return Decoded(without_rows(rows, refused), rejected)
 
     def _why(self, reader: ProtobufReader, message: Any) -> Rejection:
         text = reader.json_text(message)
