@@ -1,4 +1,4 @@
-"""Avro values are read a field of all records at a time as they are read one by one."""
+"""Avro values are read a field of all records at a time as they are read record by record."""
 
 import io
 from datetime import UTC, date, datetime
@@ -18,12 +18,9 @@ from headrace.events.values import as_read
 from headrace.events.wire_format import HEADER
 from headrace.model import event_schema
 from headrace.pipelines.source.decode.avro import BLOCK_RECORDS, AvroDecoder
-from headrace.pipelines.source.decode.avro_columns import (
-    MAX_ITEMS,
-    MIN_RECORDS,
-    AvroColumns,
-    NotInColumnsError,
-)
+from headrace.pipelines.source.decode.avro_columns import MIN_RECORDS, AvroColumns
+from headrace.pipelines.source.decode.avro_cursors import MAX_ITEMS
+from headrace.pipelines.source.decode.avro_reads import NotInColumnsError
 from headrace.pipelines.source.decode.json_events import JsonDecoder
 
 HEAD = HEADER.pack(0, 1)
@@ -191,7 +188,7 @@ def together(values, event, schema):
     return rows[:accepted], rejected
 
 
-def singly(values, event, schema):
+def record_by_record(values, event, schema):
     """Rows and rejections of values that are read one by one, by way of JSON text."""
     declared = event_schema(event)
     texts, decoder = AvroTexts({1: schema}.get, declared), JsonDecoder(as_read(declared))
@@ -209,9 +206,9 @@ def singly(values, event, schema):
 
 
 @given(topics())
-def test_values_are_read_together_as_one_by_one(topic):
+def test_values_are_read_together_as_record_by_record(topic):
     event, schema, values = topic
-    assert together(values, event, schema) == singly(values, event, schema)
+    assert together(values, event, schema) == record_by_record(values, event, schema)
 
 
 class Basket:
@@ -260,7 +257,7 @@ def test_items_of_all_records_are_read_together_but_those_of_long_lists(value, i
     values = [written(BASKET, basket(2)), value, written(BASKET, basket(1))]
     rounds = 4 * MAX_ITEMS
     assert [*columns.read(values * rounds)[1]] == [False, not is_together, False] * rounds
-    assert together(values, Basket, BASKET) == singly(values, Basket, BASKET)
+    assert together(values, Basket, BASKET) == record_by_record(values, Basket, BASKET)
 
 
 class Node:
@@ -280,13 +277,13 @@ ID = {"name": "id", "type": "string"}
         {"name": "n", "type": ["null", "double"]},
     ],
 )
-def test_other_types_are_read_one_by_one(field):
+def test_other_types_are_read_record_by_record(field):
     schema = {"type": "record", "name": "Node", "fields": [ID, field]}
     declared = event_schema(Node)
     with pytest.raises(NotInColumnsError):
         AvroColumns(*parsed_schema(schema), declared, AvroDecoder(declared, {}.get).arrow_schema)
     values = [written(schema, {"id": "a", field["name"]: None})]
-    assert together(values, Node, schema) == singly(values, Node, schema)
+    assert together(values, Node, schema) == record_by_record(values, Node, schema)
 
 
 def test_records_of_several_schemas_keep_their_order():
@@ -356,9 +353,9 @@ def with_field(kind, value):
         with_field(["null", {"type": "fixed", "name": "F", "size": 2**70}], None),
     ],
 )
-def test_odd_schemas_are_read_one_by_one(schema, fields):
+def test_odd_schemas_are_read_record_by_record(schema, fields):
     values = [written(schema, {"id": "a", **fields})]
-    assert together(values, Node, schema) == singly(values, Node, schema)
+    assert together(values, Node, schema) == record_by_record(values, Node, schema)
 
 
 class Symbol:
@@ -371,7 +368,7 @@ def test_symbols_that_are_no_texts_fail_nothing(symbols):
     kind = {"type": "enum", "name": "E", "symbols": symbols}
     schema = named("Symbol", ID, {"name": "x", "type": ["null", kind]})
     values = [HEAD + b"\x02a" + end for end in (b"\x00", b"\x02\x00", b"\x02\x02")]
-    assert together(values, Symbol, schema) == singly(values, Symbol, schema)
+    assert together(values, Symbol, schema) == record_by_record(values, Symbol, schema)
 
 
 def test_a_block_of_long_lists_is_read_in_few_steps():
@@ -383,7 +380,7 @@ def test_a_block_of_long_lists_is_read_in_few_steps():
         *parsed_schema(schema), declared, AvroDecoder(declared, {}.get).arrow_schema
     )
     assert columns.read(values)[1].all()
-    assert together(values, Node, schema) == singly(values, Node, schema)
+    assert together(values, Node, schema) == record_by_record(values, Node, schema)
 
 
 class Real:
@@ -395,4 +392,4 @@ class Real:
 def test_a_signalling_nan_is_no_warning():
     schema = named("Real", ID, {"name": "x", "type": "float"})
     values = [written(schema, {"id": "a", "x": 1.5}), HEAD + b"\x02a" + b"\x01\x00\x80\x7f"]
-    assert together(values, Real, schema) == singly(values, Real, schema)
+    assert together(values, Real, schema) == record_by_record(values, Real, schema)

@@ -1,4 +1,4 @@
-"""Avro events to columns: all at once where their schema allows it, else by way of JSON text."""
+"""Avro events to columns: all at once where their schema allows it, else record by record."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ import numpy as np
 from headrace.events.avro import AvroReader, AvroTexts, SchemaLookup
 from headrace.events.values import as_read
 from headrace.events.wire_format import frame_size
-from headrace.pipelines.source.decode.avro_columns import (
-    MAX_BLOCK_BYTES,
-    MIN_RECORDS,
-    AvroColumns,
-)
+from headrace.pipelines.source.decode.avro_columns import MIN_RECORDS, AvroColumns
+from headrace.pipelines.source.decode.avro_cursors import MAX_BLOCK_BYTES
 from headrace.pipelines.source.decode.decoder import Decoded, decode_others
 from headrace.pipelines.source.decode.json_events import JsonDecoder
 from headrace.pipelines.source.decode.parts import Part, decoded_in_blocks, in_order, without_rows
@@ -107,7 +104,7 @@ class AvroDecoder:
             yield head, np.nonzero(by_record == number)[0]
 
     def _columns_of(self, head: bytes) -> AvroColumns | Rejection | None:
-        """Returns what reads the values behind an id into columns; None: nothing does."""
+        """Returns what reads the values after an id into columns; None: nothing does."""
         if not head:
             return None
         if head in self._columns:
