@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import EpochMillis, Precision
-from headrace.events.avro import AvroTexts
-from headrace.events.avro_schemas import parsed_schema
+from headrace.events.avro import AvroReader, AvroTexts
 from headrace.events.values import as_read
 from headrace.events.wire_format import HEADER
 from headrace.model import event_schema
@@ -174,6 +173,12 @@ def once(schema, names):
     return schema | {key: once(schema[key], names) for key in ("items", "values") if key in schema}
 
 
+def columns_of(schema, event):
+    declared = event_schema(event)
+    arrow_schema = AvroDecoder(declared, {}.get).arrow_schema
+    return AvroColumns(AvroReader(schema, declared), declared, arrow_schema)
+
+
 def together(values, event, schema):
     """Rows and rejections of values that are read by the decoder, in a block of enough records."""
     block = [*values, *values * (MIN_RECORDS * 6 // len(values))]
@@ -252,8 +257,7 @@ def basket(items):
     ],
 )
 def test_items_of_all_records_are_read_together_but_those_of_long_lists(value, is_together):
-    schema = event_schema(Basket)
-    columns = AvroColumns(*parsed_schema(BASKET), schema, AvroDecoder(schema, {}.get).arrow_schema)
+    columns = columns_of(BASKET, Basket)
     values = [written(BASKET, basket(2)), value, written(BASKET, basket(1))]
     rounds = 4 * MAX_ITEMS
     assert [*columns.read(values * rounds)[1]] == [False, not is_together, False] * rounds
@@ -266,22 +270,23 @@ class Node:
 
 
 ID = {"name": "id", "type": "string"}
+N = {"name": "n", "type": "long"}
 
 
 @pytest.mark.parametrize(
-    "field",
+    ("field", "reason"),
     [
-        {"name": "next", "type": ["null", "Node"]},
-        {"name": "n", "type": ["null", "long", "string"]},
-        {"name": "n", "type": ["null"]},
-        {"name": "n", "type": ["null", "double"]},
+        ({"name": "next", "type": ["null", "Node"]}, "does not bound how deep values nest"),
+        ({"name": "n", "type": ["null", "long", "string"]}, "a union that is not of null and one"),
+        ({"name": "n", "type": ["null", ["null", "long"]]}, "a union that is not of null and one"),
+        ({"name": "n", "type": ["null"]}, "a union that is not of null and one"),
+        ({"name": "n", "type": ["null", "double"]}, "Avro's double for long 'n'"),
     ],
 )
-def test_other_types_are_read_record_by_record(field):
+def test_other_types_are_read_record_by_record(field, reason):
     schema = {"type": "record", "name": "Node", "fields": [ID, field]}
-    declared = event_schema(Node)
-    with pytest.raises(NotInColumnsError):
-        AvroColumns(*parsed_schema(schema), declared, AvroDecoder(declared, {}.get).arrow_schema)
+    with pytest.raises(NotInColumnsError, match=reason):
+        columns_of(schema, Node)
     values = [written(schema, {"id": "a", field["name"]: None})]
     assert together(values, Node, schema) == record_by_record(values, Node, schema)
 
@@ -360,10 +365,12 @@ def test_odd_schemas_are_read_record_by_record(schema, fields):
 
 class Symbol:
     id: str
-    x: str | None
+    x: str
 
 
-@pytest.mark.parametrize("symbols", [[], [1, 2], ["x", 5], [["a"]], ["\ud800"]])
+@pytest.mark.parametrize(
+    "symbols", [[], [1, 2], ["x", 5], ["x", None], [["a"]], ["\ud800"], "xy", {"x": 1}]
+)
 def test_symbols_that_are_no_texts_fail_nothing(symbols):
     kind = {"type": "enum", "name": "E", "symbols": symbols}
     schema = named("Symbol", ID, {"name": "x", "type": ["null", kind]})
@@ -371,14 +378,31 @@ def test_symbols_that_are_no_texts_fail_nothing(symbols):
     assert together(values, Symbol, schema) == record_by_record(values, Symbol, schema)
 
 
+def test_two_fields_of_one_name_are_read_as_record_by_record():
+    schema = named("Node", *({"name": "id", "type": kind} for kind in ("long", "string")), N)
+    values = [HEAD + b"\x02\x00\x06", HEAD + b"\x04\x02a\x06"]
+    assert together(values, Node, schema) == record_by_record(values, Node, schema)
+    with pytest.raises(NotInColumnsError, match="two fields of 'Node' have one name"):
+        columns_of(schema, Node)
+
+
+def test_why_a_schema_is_decoded_record_by_record_is_logged_once(caplog):
+    schema = named("Node", ID, {"name": "n", "type": ["int", "long"]})
+    value = HEADER.pack(0, 4711) + written(schema, {"id": "a", "n": 1})[HEADER.size :]
+    for _ in range(2):
+        AvroDecoder(event_schema(Node), {4711: schema}.get).decode([value, value])
+    [message] = caplog.messages
+    assert message == (
+        "Node: records with the schema id 4711 are decoded record by record, which takes up to ten "
+        "times as long: it has a union that is not of null and one other type"
+    )
+
+
 def test_a_block_of_long_lists_is_read_in_few_steps():
     deep = {"type": "array", "items": {"type": "array", "items": "long"}}
     schema = named("Node", ID, {"name": "x", "type": deep})
     values = [written(schema, {"id": str(n), "x": [[1] * 60] * 60}) for n in range(MIN_RECORDS)]
-    declared = event_schema(Node)
-    columns = AvroColumns(
-        *parsed_schema(schema), declared, AvroDecoder(declared, {}.get).arrow_schema
-    )
+    columns = columns_of(schema, Node)
     assert columns.read(values)[1].all()
     assert together(values, Node, schema) == record_by_record(values, Node, schema)
 

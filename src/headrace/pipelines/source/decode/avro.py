@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headrace.events.avro import AvroReader, AvroTexts, SchemaLookup
 from headrace.events.values import as_read
-from headrace.events.wire_format import frame_size
+from headrace.events.wire_format import frame_size, schema_id_of
 from headrace.pipelines.source.decode.avro_columns import MIN_RECORDS, AvroColumns
 from headrace.pipelines.source.decode.avro_cursors import MAX_BLOCK_BYTES
+from headrace.pipelines.source.decode.avro_reads import NotInColumnsError
 from headrace.pipelines.source.decode.decoder import Decoded, decode_others
 from headrace.pipelines.source.decode.json_events import JsonDecoder
 from headrace.pipelines.source.decode.parts import Part, decoded_in_blocks, in_order, without_rows
@@ -21,8 +23,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headrace.events import Rejection
-    from headrace.model import EventSchema
+    from headrace.model import EventSchema, SchemaId
 
+_LOG = logging.getLogger("headrace.pipelines")
 BLOCK_RECORDS = 16_000
 
 
@@ -87,7 +90,7 @@ class AvroDecoder:
                 parts.append((indices[~falls_back], Decoded(rows, {})))
                 is_left[indices] = falls_back
                 if falls_back.all():
-                    self._columns[head] = None
+                    self._fall_back(head, "no record of a block was read otherwise")
         left = np.nonzero(is_left)[0]
         if len(left):
             parts.append((left, self._record_by_record(_at(values, left))))
@@ -112,12 +115,16 @@ class AvroDecoder:
         reader = self._texts.reader(head)
         if not isinstance(reader, AvroReader):
             return reader
-        columns = None
-        if reader.is_bounded:
-            # Also what Arrow and NumPy raise of odd schemas, such as symbols that are no texts.
-            with suppress(Exception):
-                columns = AvroColumns(*reader.written, self._schema, self.arrow_schema)
-        return self._columns.setdefault(head, columns)
+        try:
+            self._columns[head] = AvroColumns(reader, self._schema, self.arrow_schema)
+        except NotInColumnsError as error:
+            self._fall_back(head, str(error))
+        return self._columns[head]
+
+    def _fall_back(self, head: bytes, reason: str) -> None:
+        """Has records of a schema decoded by themselves from now on."""
+        self._columns[head] = None
+        _log_fallback(self._schema.name, schema_id_of(head), reason)
 
     def _record_by_record(self, values: Sequence[bytes | None]) -> Decoded:
         """Decodes records by way of JSON text."""
@@ -132,3 +139,13 @@ def _at(values: Sequence[bytes | None], indices: NDArray[np.int64]) -> Sequence[
     if len(indices) == len(values):
         return values
     return [values[index] for index in indices.tolist()]
+
+
+@lru_cache(maxsize=1_000)
+def _log_fallback(event: str, schema_id: SchemaId, reason: str) -> None:
+    """Logs once in a process why records of a schema are decoded by themselves."""
+    _LOG.warning(
+        "%s: records with the schema id %s are decoded record by record, which takes up to ten "
+        "times as long: %s",
+        *(event, schema_id, reason),
+    )

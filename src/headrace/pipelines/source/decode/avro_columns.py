@@ -33,6 +33,7 @@ from headrace.pipelines.source.decode.avro_reads import (
 from headrace.pipelines.source.decode.columns import arrow_type
 
 if TYPE_CHECKING:
+    from headrace.events.avro import AvroReader
     from headrace.events.avro_schemas import Named, Schema
     from headrace.model import EventSchema
     from headrace.pipelines.source.decode.avro_cursors import Bools, Int64s
@@ -47,8 +48,7 @@ class AvroColumns:
     """Reads values that were written with one schema into the columns of an event class.
 
     Args:
-        writer: that schema, as fastavro has parsed it.
-        named: the types that it names.
+        reader: of single values of that schema.
         schema: of the event class, as :func:`~headrace.events.values.as_read` gives it.
         arrow_schema: columns of fields of the class.
 
@@ -57,11 +57,12 @@ class AvroColumns:
             way, or the schema has more than MAX_TYPES with each named type where it is used.
     """
 
-    def __init__(
-        self, writer: Schema, named: Named, schema: EventSchema, arrow_schema: pa.Schema
-    ) -> None:
+    def __init__(self, reader: AvroReader, schema: EventSchema, arrow_schema: pa.Schema) -> None:
+        if not reader.is_bounded:
+            raise NotInColumnsError("it does not bound how deep values nest, or how long they are")
         self._arrow_schema = arrow_schema
         self._fields = schema.names
+        writer, named = reader.written
         plan = _Plan(named)
         writer, outer = plan.defined(writer, ())
         self._read = plan.fields(writer, schema.fields, outer)
@@ -93,8 +94,10 @@ class _Plan:
     ) -> Callable[[Cursors], list[pa.Array]]:
         """Returns what reads a record: an array of each field of the class."""
         if kind_of(writer) not in ("record", "error"):
-            raise NotInColumnsError
+            raise NotInColumnsError(f"it has Avro's {kind_of(writer):.60} for a class")
         parts = {part["name"]: part["type"] for part in writer["fields"]}
+        if len(parts) < len(writer["fields"]):
+            raise NotInColumnsError(f"two fields of {writer['name']!r} have one name")
         declared = {field.name: field for field in fields}
         steps: dict[str, Callable[[Cursors], Any]] = {
             name: self._read(part, declared[name], outer)
@@ -103,8 +106,11 @@ class _Plan:
             for name, part in parts.items()
         }
         absent = {field.name: arrow_type(field) for field in fields if field.name not in parts}
-        if not fields or not all(declared[name].nullable for name in absent):
-            raise NotInColumnsError
+        missing = [name for name in absent if not declared[name].nullable]
+        if missing:
+            raise NotInColumnsError(f"it lacks the field {missing[0]!r}, which is required")
+        if not fields:
+            raise NotInColumnsError("a class has no fields")
 
         def read(cursors: Cursors) -> list[pa.Array]:
             arrays = {name: step(cursors) for name, step in steps.items()}
@@ -117,14 +123,14 @@ class _Plan:
         """Returns the definition of a type, and the names of those around its parts."""
         self._types += 1
         if self._types > MAX_TYPES:
-            raise NotInColumnsError
+            raise NotInColumnsError(f"it has more than {MAX_TYPES} types, each where it is used")
         if isinstance(writer, str) and writer in self._named:
             writer = self._named[writer]
         name = writer.get("name") if isinstance(writer, dict) else None
         if name is None:
             return writer, outer
         if name in outer:
-            raise NotInColumnsError
+            raise NotInColumnsError(f"its type {name!r} holds itself")
         return writer, (*outer, name)
 
     def _read(self, writer: Schema, field: EventField, outer: Sequence[str]) -> Read:
@@ -140,13 +146,13 @@ class _Plan:
             return self._containers(writer, field, outer)
         make = READS.get((kind, field.type))
         if make is None:
-            raise NotInColumnsError
+            raise _other_type(kind, field)
         return make(writer, field)
 
     def _containers(self, writer: Schema, field: EventField, outer: Sequence[str]) -> Read:
         kind, is_map = arrow_type(field), field.type is FieldType.MAP
         if kind_of(writer) != ("map" if is_map else "array"):
-            raise NotInColumnsError
+            raise _other_type(kind_of(writer), field)
         read = self._read(writer["values" if is_map else "items"], field.item, outer)
         if not is_map:
 
@@ -201,7 +207,7 @@ class _Plan:
             return lambda cursors: [*items_of(cursors, skips)]
         skip = SKIPS.get(base)
         if skip is None:
-            raise NotInColumnsError
+            raise NotInColumnsError(f"it has the type {base:.60}")
         return skip
 
     def _skip_union(self, branches: Sequence[Schema], outer: Sequence[str]) -> Skip:
@@ -217,10 +223,14 @@ class _Plan:
         return skip_present
 
 
+def _other_type(kind: str, field: EventField) -> NotInColumnsError:
+    return NotInColumnsError(f"it has Avro's {kind:.60} for {field.type.value} {field.name!r}")
+
+
 def _null_and_other(branches: Sequence[Schema]) -> tuple[int, int]:
-    if len(branches) != 2 or "null" not in branches:  # noqa: PLR2004
-        raise NotInColumnsError
-    null = branches.index("null")
+    null = branches.index("null") if "null" in branches else 0
+    if len(branches) != 2 or branches[null] != "null" or isinstance(branches[1 - null], list):  # noqa: PLR2004
+        raise NotInColumnsError("it has a union that is not of null and one other type")
     return null, 1 - null
 
 

@@ -26,11 +26,12 @@ _TIME = pa.timestamp("us", tz="UTC")
 _DAY_US = 86_400_000_000
 _UNITS = {"timestamp-millis": 1000, "timestamp-micros": 1}
 _MAX_LONG = 2**63 - 1
+_MAX_DECIMAL_SHIFT = 18  # digits that fit 64 bits
 _MAX_EXACT = 2**53
 
 
 class NotInColumnsError(Exception):
-    """Values of a schema are not read into columns."""
+    """Values of a schema are not read into columns, for the reason that it carries."""
 
 
 def _texts(_writer: Schema, field: EventField) -> Read:
@@ -71,7 +72,7 @@ def fixed_size(writer: Schema) -> int:
     """Returns how many bytes a value of a fixed type has."""
     size = writer["size"]
     if not isinstance(size, int) or not 0 <= size <= MAX_BLOCK_BYTES:
-        raise NotInColumnsError
+        raise NotInColumnsError(f"its type {writer['name']!r} has {size!r:.60} bytes")
     return size
 
 
@@ -111,10 +112,11 @@ def _decimals(writer: Schema, field: EventField) -> Read:
     """Reads decimals of at most eight bytes, and integers."""
     digits, scale = field.precision.digits, field.precision.scale
     kind, base = arrow_type(field), writer if isinstance(writer, str) else writer["type"]
-    factor = 10 ** (scale - (writer.get("scale", 0) if base in ("bytes", "fixed") else 0))
-    # Else the writer has a larger scale, or one far smaller.
-    if not isinstance(factor, int) or factor > _MAX_LONG:
-        raise NotInColumnsError
+    written = writer.get("scale", 0) if base in ("bytes", "fixed") else 0
+    if not 0 <= scale - written <= _MAX_DECIMAL_SHIFT:
+        reason = f"field {field.name!r} has the scale {scale}, and its decimal {written!r:.20}"
+        raise NotInColumnsError(reason)
+    factor = 10 ** (scale - written)
     limit = min(10**digits - 1, _MAX_LONG) // factor
     size = fixed_size(writer) if base == "fixed" else None
 
@@ -170,11 +172,17 @@ def _within(unit: int, integer: type, kind: pa.DataType) -> Read:
     return read
 
 
+def _is_text(symbol: object) -> bool:
+    # Half of a surrogate pair can't be encoded.
+    return isinstance(symbol, str) and symbol == symbol.encode(errors="ignore").decode()
+
+
 def _symbols(writer: Schema, field: EventField) -> Read:
-    if not writer["symbols"]:
-        raise NotInColumnsError
-    symbols = pa.array(writer["symbols"], pa.string())
-    is_value = np.array([not field.values or text in field.values for text in writer["symbols"]])
+    texts = [*writer["symbols"]]
+    if not texts or not all(map(_is_text, texts)):
+        raise NotInColumnsError(f"the symbols of its enum {writer['name']!r} are not all texts")
+    symbols = pa.array(texts, pa.string())
+    is_value = np.array([not field.values or text in field.values for text in texts])
 
     def read(cursors: Cursors) -> pa.Array:
         numbers = cursors.longs()
