@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from subprocess import SubprocessError
 
 from headrace.errors import ExtraMissingError, HeadraceError, RegistryUnreachableError
 from headrace.events import avro_comparison, json_schema_comparison, protobuf_comparison
 from headrace.events.avro import SchemaLookup
-from headrace.events.avro_references import AvroSchemas, written_out
+from headrace.events.avro_references import AvroSchemas
 from headrace.events.protobuf import ProtobufLookup
 from headrace.events.written import WrittenWith, event_writer
 from headrace.kafka.schema_registry import latest_schema, look_up
 from headrace.model import (
     Avro,
     EventSchema,
+    JsonSchema,
     Protobuf,
     Registered,
     RegisteredSchema,
@@ -32,11 +31,11 @@ from headrace.workers import Worker
 from headrace.workers.function_task import FunctionFactory
 
 _MAX_REQUESTS = 16
-# What a schema that is none raises, and a compiler that does not do its work.
-_NO_COMPARISON = (
-    *(ValueError, TypeError, AttributeError, LookupError, RecursionError),
-    *(OSError, SubprocessError),
-)
+_COMPARISONS = {
+    Avro.registry_kind: avro_comparison.allowed_but_not_taken,
+    JsonSchema.registry_kind: json_schema_comparison.allowed_but_not_taken,
+    Protobuf.registry_kind: protobuf_comparison.allowed_but_not_taken,
+}
 
 
 def written_with(topics: Iterable[Topic], settings: Settings) -> dict[str, WrittenWith]:
@@ -102,8 +101,8 @@ def _differences(
     phrases: Iterable[str] = [f"events are {latest.kind}, and not {kind}"]
     if latest.kind == kind:
         try:
-            phrases = dict.fromkeys(_allowed_but_not_taken(latest, schema))
-        except _NO_COMPARISON as error:
+            phrases = dict.fromkeys(_COMPARISONS[kind](latest, schema))
+        except ValueError as error:
             phrases = [f"nothing can be compared: {error}"]
         else:
             yield from _write_faults(topic, latest)
@@ -123,16 +122,6 @@ def _write_faults(topic: Topic, latest: RegisteredSchema) -> Iterator[Fault]:
             f"topic {topic.name!r}: no events can be written with the schema {subject!r}: {error}",
             "change the class or the schema, unless nothing of this project writes to the topic",
         )
-
-
-def _allowed_but_not_taken(latest: RegisteredSchema, schema: EventSchema) -> Iterable[str]:
-    if latest.kind == Avro.registry_kind:
-        return avro_comparison.allowed_but_not_taken(written_out(latest), schema)
-    if latest.kind == Protobuf.registry_kind:
-        return protobuf_comparison.allowed_but_not_taken(latest, schema)
-    referenced = {name: json.loads(text) for name, text in reversed(latest.referenced)}
-    document = json.loads(latest.text)
-    return json_schema_comparison.allowed_but_not_taken(document, referenced, schema)
 
 
 def require_extras(topics: Iterable[Topic]) -> None:

@@ -8,24 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headrace.events.avro_references import written_out
 from headrace.events.avro_schemas import Named, Schema, parsed_schema
 from headrace.events.avro_types import TAKEN, kind_of, mismatch_of
 from headrace.events.comparison import may_be_missing, may_be_null, texts_not_taken
-from headrace.model import EventField, EventSchema, FieldType
+from headrace.model import EventField, EventSchema, FieldType, RegisteredSchema
 
 
-def allowed_but_not_taken(writer: Schema, schema: EventSchema) -> Iterator[str]:
+def allowed_but_not_taken(registered: RegisteredSchema, schema: EventSchema) -> Iterator[str]:
     """Yields a phrase for each thing that a schema allows and an event class does not take.
 
     Args:
-        writer: the schema, as its JSON document is parsed.
+        registered: the schema.
         schema: of the event class.
 
     Raises:
         ValueError: if it is no schema of Avro's.
     """
     try:
-        parsed, named = parsed_schema(writer)
+        parsed, named = parsed_schema(written_out(registered))
     except Exception as error:
         raise ValueError(str(error)) from error
     root = EventField("", FieldType.STRUCT, schema=schema)
@@ -52,7 +53,8 @@ def _phrases(writer: Schema, field: EventField, path: str, named: Named) -> Iter
 
 
 def _of_record(record: Schema, schema: EventSchema, path: str, named: Named) -> Iterator[str]:
-    written = {part["name"]: part["type"] for part in record["fields"]}
+    # fastavro takes anything for a name, such as a list.
+    written = {str(part["name"]): part["type"] for part in record["fields"]}
     for field in schema.fields:
         inner = f"{path}.{field.name}" if path else field.name
         if field.name in written:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice, product
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from headrace.events.comparison import may_be_missing, may_be_null, named, texts_not_taken
 from headrace.events.json_schema import DECIMAL_PATTERN, JSON_KINDS
@@ -22,10 +22,12 @@ from headrace.events.json_schema_references import JsonSchemaDocument, Reference
 from headrace.events.parser import event_parser
 from headrace.events.readable import ReadableCheck
 from headrace.events.rejection import Rejection, rejection
-from headrace.model import EventField, EventSchema, FieldType
+from headrace.model import EventField, EventSchema, FieldType, RegisteredSchema
 
 _Branch: TypeAlias = tuple[Mapping[str, Any], ...]
 """Schemas that a value has to fit all of, whose unions and references count no more."""
+
+_Kind = TypeVar("_Kind", list[Any], dict[str, Any])
 
 _FORMATS: Mapping[FieldType, tuple[str, str, str]] = {
     FieldType.TIMESTAMP: ("format", "date-time", "time"),
@@ -44,19 +46,24 @@ _NOT_COMPARED = (
     *("$dynamicRef", "$recursiveRef"),
 )
 _MAX_BRANCHES = 1_000
+_MAX_DEPTH = 100
 
 
-def allowed_but_not_taken(
-    document: JsonSchemaDocument, referenced: Mapping[str, JsonSchemaDocument], schema: EventSchema
-) -> Iterator[str]:
+def allowed_but_not_taken(registered: RegisteredSchema, schema: EventSchema) -> Iterator[str]:
     """Yields a phrase for each thing that a schema allows and an event class does not take.
 
     Args:
-        document: the schema.
-        referenced: schemas that it refers to, by the names that it uses for them.
+        registered: the schema.
         schema: of the event class.
+
+    Raises:
+        ValueError: if it is no JSON Schema, or one that can't be compared.
     """
-    references = References(document, referenced)
+    try:
+        referenced = {name: json.loads(text) for name, text in reversed(registered.referenced)}
+        references = References(json.loads(registered.text), referenced)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
     event = EventField("", FieldType.STRUCT, schema=schema)
     yield from _Comparison(references).of(references.root, event, "")
 
@@ -84,8 +91,10 @@ class _Comparison:
             yield ()
             return
         within |= {id(schema)}
-        unions = [[part] for part in schema.get("allOf", ())]
-        unions += [schema[key] for key in ("anyOf", "oneOf") if key in schema]
+        if len(within) > _MAX_DEPTH:
+            raise ValueError(f"its alternatives nest deeper than {_MAX_DEPTH} levels")
+        unions = [[part] for part in _keyword(schema, "allOf", list)]
+        unions += [_keyword(schema, key, list) for key in ("anyOf", "oneOf") if key in schema]
         reference = schema.get("$ref")
         if isinstance(reference, Reference):
             target = self._references.target(reference)
@@ -139,7 +148,7 @@ class _Comparison:
             yield from self.of({"allOf": held}, field.element, f"{path}[]")
 
     def _members(self, branch: _Branch, schema: EventSchema, path: str) -> Iterator[str]:
-        required = {name for part in branch for name in part.get("required", ())}
+        required = [name for part in branch for name in _keyword(part, "required", list)]
         for field in schema.fields:
             inner = f"{path}.{field.name}" if path else field.name
             is_needed = not field.nullable and field.type is not FieldType.JSON
@@ -151,9 +160,10 @@ class _Comparison:
 
 def _property(schema: Mapping[str, Any], name: str) -> Iterator[JsonSchemaDocument]:
     """Yields the schemas that a property of an object has to fit."""
-    properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    properties = _keyword(schema, "properties", dict)
+    patterns = _keyword(schema, "patternProperties", dict)
     own = [properties[name]] if name in properties else []
-    own += [patterns[pattern] for pattern in patterns if re.search(pattern, name)]
+    own += [patterns[pattern] for pattern in patterns if _matches(pattern, name)]
     yield from own or [schema.get("additionalProperties", True)]
     yield _hidden(schema)
 
@@ -162,11 +172,11 @@ def _held(schema: Mapping[str, Any], kind: FieldType) -> Iterator[JsonSchemaDocu
     """Yields the schemas of what a map or list holds, each of which is one of them."""
     if kind is FieldType.MAP:
         for key in ("properties", "patternProperties"):
-            yield from schema.get(key, {}).values()
+            yield from _keyword(schema, key, dict).values()
         yield schema.get("additionalProperties", True)
         return
     items = schema.get("items", True)
-    yield from schema.get("prefixItems", ())
+    yield from _keyword(schema, "prefixItems", list)
     if isinstance(items, list):
         yield from items
         items = schema.get("additionalItems", True)
@@ -178,8 +188,27 @@ def _hidden(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return {key: schema[key] for key in _NOT_COMPARED if key in schema}
 
 
-def _listed(kinds: str | list[str]) -> list[str]:
-    return [kinds] if isinstance(kinds, str) else [*kinds]
+def _keyword(schema: Mapping[str, Any], key: str, kind: type[_Kind]) -> _Kind:
+    """Returns what a schema has for a keyword; it is empty where the schema does not have it."""
+    value = schema.get(key, kind())
+    if isinstance(value, kind):
+        return value
+    expected = "list" if kind is list else "object"
+    raise ValueError(f"{key!r} is {value!r:.60}, and no {expected}")
+
+
+def _matches(pattern: str, name: str) -> bool:
+    try:
+        return re.search(pattern, name) is not None
+    except re.error as error:
+        raise ValueError(f"the pattern {pattern!r:.60} is not known here: {error}") from error
+
+
+def _listed(kinds: Any) -> list[str]:
+    listed = [kinds] if isinstance(kinds, str) else kinds
+    if not isinstance(listed, list) or not all(isinstance(kind, str) and kind for kind in listed):
+        raise ValueError(f"'type' is {kinds!r:.60}, and no name of a type")
+    return listed
 
 
 def _in_both(first: list[str], second: list[str]) -> list[str]:
@@ -201,13 +230,13 @@ def _kinds(branch: _Branch) -> list[str] | None:
 
 
 def _is_whole(divisor: Any) -> bool:
-    return isinstance(divisor, int | float) and divisor >= 1 and float(divisor).is_integer()
+    return isinstance(divisor, int | float) and divisor >= 1 and divisor % 1 == 0
 
 
 def _values(branch: _Branch) -> list[Any] | None:
     """Returns the values that schemas allow together; None: they do not list them."""
     lists = [
-        [part["const"]] if "const" in part else part["enum"]
+        [part["const"]] if "const" in part else _keyword(part, "enum", list)
         for part in branch
         if "const" in part or "enum" in part
     ]

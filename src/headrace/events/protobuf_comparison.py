@@ -8,6 +8,7 @@ for: in proto3 no field can be required.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from subprocess import SubprocessError
 from typing import TYPE_CHECKING
 
 from headrace.events.comparison import may_be_missing, texts_not_taken
@@ -30,10 +31,13 @@ def allowed_but_not_taken(registered: RegisteredSchema, schema: EventSchema) -> 
         schema: of the event class.
 
     Raises:
-        ValueError: if it is no schema of Protobuf's, with the compiler's words.
-        OSError: if the compiler did not do its work.
+        ValueError: if it is no schema of Protobuf's, with the compiler's words, or the compiler did
+            not do its work.
     """
-    descriptor = protobuf_schema(registered).message([0])
+    try:
+        descriptor = protobuf_schema(registered).message([0])
+    except (OSError, SubprocessError) as error:
+        raise ValueError(str(error)) from error
     if descriptor is None:
         yield "there is no message"
         return

@@ -52,8 +52,12 @@ class ProtobufSchema:
         from google.protobuf.descriptor_pool import DescriptorPool
 
         pool = DescriptorPool()
-        for file in _compiled(schema).file:
-            pool.Add(file)
+        compiled = _compiled(schema)
+        try:
+            for file in compiled.file:
+                pool.Add(file)
+        except TypeError as error:  # such as of two fields that have one name in JSON
+            raise ValueError(f"it is no schema of Protobuf's ({error})") from error
         self.file: FileDescriptor = pool.FindFileByName(_FILE)
 
     def message(self, indices: Sequence[int]) -> Descriptor | None:

@@ -1,5 +1,6 @@
 """What an Avro schema allows and an event class does not take."""
 
+import json
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -11,7 +12,7 @@ from tests.contracts.fidelity import any_sending
 
 from headrace.events.avro import avro_schema
 from headrace.events.avro_comparison import allowed_but_not_taken
-from headrace.model import Avro, Precision, event_schema
+from headrace.model import Avro, Precision, RegisteredSchema, event_schema
 
 
 @dataclass
@@ -33,13 +34,17 @@ class Order:
 SCHEMA = event_schema(Order)
 
 
+def phrases_of(document, schema):
+    return list(allowed_but_not_taken(RegisteredSchema("AVRO", json.dumps(document)), schema))
+
+
 def compared(name, kind):
     """What is said of the schema of the class with another type for a field; None: without it."""
     document = avro_schema(SCHEMA)
     fields = [part for part in document["fields"] if part["name"] != name]
     if kind is not None:
         fields.append({"name": name, "type": kind})
-    return list(allowed_but_not_taken(document | {"fields": fields}, SCHEMA))
+    return phrases_of(document | {"fields": fields}, SCHEMA)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -47,7 +52,7 @@ def test_a_class_takes_all_that_its_own_schema_allows(seed):
     sending = any_sending(Random(seed), datetime(2026, 5, 1, tzinfo=UTC), 1)
     if isinstance(sending.format, Avro):
         schema = event_schema(sending.record.annotation)
-        assert list(allowed_but_not_taken(avro_schema(schema), schema)) == []
+        assert phrases_of(avro_schema(schema), schema) == []
 
 
 PRICE = {"type": "record", "name": "P", "fields": [{"name": "price", "type": "double"}]}
@@ -81,7 +86,7 @@ def test_what_the_class_does_not_take_is_named(name, kind, phrases):
 
 
 def test_the_event_itself_is_a_record():
-    assert list(allowed_but_not_taken(["null", "string"], SCHEMA)) == [
+    assert phrases_of(["null", "string"], SCHEMA) == [
         "an event may be null",
         "the value is Avro's string, expected a record",
     ]
@@ -90,4 +95,11 @@ def test_the_event_itself_is_a_record():
 @pytest.mark.parametrize("schema", [{"type": "record"}, "Order", 7, {}])
 def test_what_is_no_schema_is_not_compared(schema):
     with pytest.raises(ValueError, match=r"."):
-        list(allowed_but_not_taken(schema, SCHEMA))
+        phrases_of(schema, SCHEMA)
+
+
+def test_a_name_that_is_no_text_is_that_of_no_field():
+    document = avro_schema(SCHEMA)
+    fields = [part | {"name": [part["name"]]} for part in document["fields"]]
+    missing = phrases_of(document | {"fields": fields}, SCHEMA)
+    assert "field 'id' may be missing" in missing

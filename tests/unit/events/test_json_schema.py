@@ -17,7 +17,15 @@ from headrace.events.json_schema_comparison import allowed_but_not_taken
 from headrace.events.wire_format import HEADER, framed
 from headrace.ingest.events.json_limits import JsonLimits
 from headrace.ingest.events.validation import EventCheck
-from headrace.model import EpochMillis, Json, JsonSchema, Precision, Topic, event_schema
+from headrace.model import (
+    EpochMillis,
+    Json,
+    JsonSchema,
+    Precision,
+    RegisteredSchema,
+    Topic,
+    event_schema,
+)
 
 LIMITS = JsonLimits(depth=64, keys=1000, string_bytes=1 << 20)
 
@@ -63,7 +71,9 @@ ORDER = {
 
 
 def compared(document, **referenced):
-    return list(allowed_but_not_taken(document, referenced, SCHEMA))
+    others = tuple((name, json.dumps(other)) for name, other in referenced.items())
+    registered = RegisteredSchema("JSON", json.dumps(document), others)
+    return list(allowed_but_not_taken(registered, SCHEMA))
 
 
 def changed(name, schema):
@@ -110,7 +120,8 @@ def test_events_of_random_classes_are_what_their_schemas_say(seed):
     schema = event_schema(sending.record.annotation)
     validator = jsonschema_rs.validator_for(json_schema(schema))
     write, read = JsonSchemaWriter(schema, 1), JsonSchemaWriter(schema, 1)
-    assert list(allowed_but_not_taken(json_schema(schema), {}, schema)) == []
+    registered = RegisteredSchema("JSON", json.dumps(json_schema(schema)))
+    assert list(allowed_but_not_taken(registered, schema)) == []
     for sent in sending.sent:
         if not sent.reason and sent.value is not None and not repeats_a_key(sent.value):
             value = write(sent.value)

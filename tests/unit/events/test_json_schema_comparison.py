@@ -18,7 +18,7 @@ from headrace.errors import InvalidRecordError
 from headrace.events.instances import event_reader
 from headrace.events.json_schema import DECIMAL_PATTERN, json_schema
 from headrace.events.json_schema_comparison import allowed_but_not_taken
-from headrace.model import Topic, event_schema
+from headrace.model import RegisteredSchema, Topic, event_schema
 
 DRAFTS = {
     "http://json-schema.org/draft-07/schema#": jsonschema_rs.Draft7Validator,
@@ -172,6 +172,11 @@ def any_event(rng, document):
 OWN = json_schema(SCHEMA)["properties"]
 
 
+def of_document(document, *referenced):
+    registered = RegisteredSchema("JSON", json.dumps(document), referenced)
+    return list(allowed_but_not_taken(registered, SCHEMA))
+
+
 @pytest.mark.parametrize("draft", DRAFTS)
 @pytest.mark.parametrize("seed", range(15))
 def test_an_event_that_the_schema_allows_and_the_class_rejects_is_warned_of(seed, draft):
@@ -179,7 +184,7 @@ def test_an_event_that_the_schema_allows_and_the_class_rejects_is_warned_of(seed
     for _ in range(25):
         document = any_document(rng, draft)
         validator = DRAFTS[draft](document, validate_formats=True)
-        phrases = list(allowed_but_not_taken(document, {}, SCHEMA))
+        phrases = of_document(document)
         for _ in range(40):
             event = any_event(rng, document)
             if validator.is_valid(event) and not is_taken(event):
@@ -193,7 +198,7 @@ def compared(schema, field="id", draft=NEW, **definitions):
     document = json_schema(SCHEMA)
     properties = document["properties"] | {field: schema}
     document |= {"properties": properties, "$defs": definitions, "$schema": draft}
-    return list(allowed_but_not_taken(document, {}, SCHEMA))
+    return of_document(document)
 
 
 @pytest.mark.parametrize(
@@ -284,7 +289,7 @@ def test_references_of_another_schema_are_its_own():
     document = json_schema(SCHEMA) | {"definitions": {"text": {"type": "string"}}}
     for name in ("item.json", "https://shop/item.json"):
         document["properties"]["first"] = {"allOf": [{"type": "object"}, {"$ref": name}]}
-        phrases = set(allowed_but_not_taken(document, {name: other}, SCHEMA))
+        phrases = set(of_document(document, (name, json.dumps(other))))
         assert phrases == {"field 'first.sku' may be null"}
 
 
@@ -294,3 +299,50 @@ def test_of_very_many_alternatives_some_are_compared_and_that_is_said():
         schema = {"allOf": [schema, {"anyOf": [{"minLength": 1}, {"minLength": 2}]}]}
     [phrase] = compared(schema)
     assert phrase == "field 'id' is compared with 1000 of its alternatives alone"
+
+
+def nested(levels):
+    schema = {"type": "string"}
+    for _ in range(levels):
+        schema = {"anyOf": [schema]}
+    return schema
+
+
+DEEP = {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(1_000)}
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"type": 7}, "'type' is 7, and no name of a type"),
+        ({"type": [""]}, "'type' is"),
+        ({"allOf": 7}, "'allOf' is 7, and no list"),
+        ({"anyOf": {"type": "null"}}, "'anyOf' is"),
+        ({"enum": 7}, "'enum' is 7, and no list"),
+        ({"type": "object", "required": True}, "'required' is True, and no list"),
+        ({"type": "object", "properties": ["sku"]}, "'properties' is"),
+        ({"type": "object", "patternProperties": 7}, "'patternProperties' is 7, and no object"),
+        ({"type": "object", "patternProperties": {r"\p{L}": {}}}, "the pattern"),
+        ({"type": "array", "prefixItems": 7}, "'prefixItems' is 7, and no list"),
+        (nested(200), "its alternatives nest deeper than 100 levels"),
+        ({"$ref": "#/$defs/d0"}, "its alternatives nest deeper than 100 levels"),
+    ],
+)
+def test_what_can_t_be_compared_is_a_value_error(schema, reason):
+    field = {"object": "first", "array": "items"}.get(str(schema.get("type")), "id")
+    with pytest.raises(ValueError, match=reason):
+        compared(schema, field, **DEEP)
+
+
+def test_a_schema_that_is_nested_too_deep_is_not_compared():
+    text = '{"anyOf": [' * 5_000 + "{}" + "]}" * 5_000
+    for registered in (
+        RegisteredSchema("JSON", text),
+        RegisteredSchema("JSON", "{}", (("other.json", text),)),
+    ):
+        with pytest.raises(ValueError, match="it is nested too deep"):
+            list(allowed_but_not_taken(registered, SCHEMA))
+
+
+def test_a_divisor_beyond_a_double_is_whole():
+    assert compared({"type": "number", "multipleOf": 10**400}, "count") == []

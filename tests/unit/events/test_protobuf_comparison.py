@@ -106,3 +106,21 @@ def test_a_field_that_a_schema_requires_is_not_missing():
 def test_a_file_without_a_message_has_no_events():
     registered = RegisteredSchema("PROTOBUF", 'syntax = "proto3";')
     assert list(allowed_but_not_taken(registered, SCHEMA)) == ["there is no message"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "message {",
+        'syntax = "proto2"; message M { optional int32 a_b = 1; optional int32 aB = 2; }',
+    ],
+)
+def test_what_is_no_schema_is_not_compared(text):
+    with pytest.raises(ValueError, match="it is no schema of Protobuf's"):
+        list(allowed_but_not_taken(RegisteredSchema("PROTOBUF", text), SCHEMA))
+
+
+def test_a_compiler_that_does_not_run_is_a_value_error(monkeypatch):
+    monkeypatch.setattr("sys.executable", "no-such-python")
+    with pytest.raises(ValueError, match="no-such-python"):
+        list(allowed_but_not_taken(RegisteredSchema("PROTOBUF", "// not compiled before"), SCHEMA))
