@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,7 +12,7 @@ from headrace.events.avro import SchemaLookup
 from headrace.events.avro_references import AvroSchemas
 from headrace.events.protobuf import ProtobufLookup
 from headrace.events.written import WrittenWith, event_writer
-from headrace.kafka.schema_registry import latest_schema, look_up
+from headrace.kafka.schema_registry import latest_schema, lookup_of
 from headrace.model import (
     Avro,
     EventSchema,
@@ -136,19 +135,15 @@ def require_extras(topics: Iterable[Topic]) -> None:
 
 
 def schema_lookup(settings: Settings) -> SchemaLookup | None:
-    """Returns the project's registry as a function, which can be pickled; ``None`` without one."""
+    """Returns what looks up schemas of Avro in the project's registry; ``None`` without one."""
     registry = settings.schema_registry
-    if registry is None:
-        return None
-    return AvroSchemas(functools.partial(look_up, registry, Avro.registry_kind))
+    return None if registry is None else AvroSchemas(lookup_of(registry, Avro.registry_kind))
 
 
 def protobuf_lookup(settings: Settings) -> ProtobufLookup | None:
-    """Returns the project's registry as a function of its schemas of Protobuf, as the other."""
+    """Returns what looks up schemas of Protobuf in the project's registry; ``None`` without one."""
     registry = settings.schema_registry
-    if registry is None:
-        return None
-    return functools.partial(look_up, registry, Protobuf.registry_kind)
+    return None if registry is None else lookup_of(registry, Protobuf.registry_kind)
 
 
 def with_schemas(worker: Worker, settings: Settings) -> Worker:

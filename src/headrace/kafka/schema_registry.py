@@ -7,6 +7,7 @@ not become as many requests. A request is repeated twice before the registry cou
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -132,10 +133,16 @@ def shared_registry(settings: SchemaRegistrySettings) -> SchemaRegistry:
     return _SHARED.setdefault(key, SchemaRegistry(settings))
 
 
-def look_up(
+def lookup_of(
+    settings: SchemaRegistrySettings, kind: str
+) -> Callable[[SchemaId], RegisteredSchema | None]:
+    """Returns :meth:`SchemaRegistry.schema` of the shared registry; it can be pickled."""
+    return functools.partial(_look_up, settings, kind)
+
+
+def _look_up(
     settings: SchemaRegistrySettings, kind: str, schema_id: SchemaId
 ) -> RegisteredSchema | None:
-    """Returns :meth:`SchemaRegistry.schema` of the registry that this process shares."""
     return shared_registry(settings).schema(kind, schema_id)
 
 

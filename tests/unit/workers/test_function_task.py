@@ -13,7 +13,7 @@ from pyspark import cloudpickle
 
 from headrace.errors import RegistryUnreachableError
 from headrace.events.avro_references import AvroSchemas
-from headrace.kafka.schema_registry import look_up
+from headrace.kafka.schema_registry import lookup_of
 from headrace.model import Avro, JsonSchema, Protobuf, Topic
 from headrace.settings import SchemaRegistrySettings, Secret
 from headrace.testing import Outcome, WorkerBench
@@ -155,7 +155,7 @@ def test_a_registry_that_does_not_answer_ends_the_instance_and_makes_no_dead_let
 
 def test_the_schemas_of_a_worker_travel_with_its_function():
     settings = SchemaRegistrySettings("http://registry", "ann", Secret("hunter2"))
-    schemas = AvroSchemas(partial(look_up, settings, "AVRO"))
+    schemas = AvroSchemas(lookup_of(settings, "AVRO"))
     factory = dataclasses.replace(charge_avro.task, schemas=schemas)
     copy = cloudpickle.loads(cloudpickle.dumps(factory))
     assert copy.schemas.lookup.args[0].url == "http://registry"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import pytest
 from tests.integration.instances import drill
@@ -13,7 +12,7 @@ from tests.waiting import until
 
 from headrace.events.avro import AvroWriter, avro_schema
 from headrace.events.avro_references import AvroSchemas
-from headrace.kafka.schema_registry import look_up
+from headrace.kafka.schema_registry import lookup_of
 from headrace.model import Avro, Topic, TopicPartition
 from headrace.workers import WorkerRecord
 from headrace.workers.function_task import FunctionFactory
@@ -60,7 +59,7 @@ def test_a_record_whose_schema_is_not_known_keeps_no_other_lane_waiting(kind):
 
     async def process():
         with MockRegistry().running() as registry:
-            lookup = partial(look_up, registry.settings, Avro.registry_kind)
+            lookup = lookup_of(registry.settings, Avro.registry_kind)
             schemas = AvroSchemas(lookup)
             bench = LaneBench(FunctionFactory(kind(seen), (WRITTEN,), schemas))
             bench.assign(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
@@ -97,11 +96,11 @@ def _protobuf_decoder(schema: EventSchema, registry: SchemaRegistrySettings | No
 def _lookup(
     kind: str, registry: SchemaRegistrySettings | None
 ) -> Callable[[SchemaId], RegisteredSchema | None]:
-    from headrace.kafka.schema_registry import look_up
+    from headrace.kafka.schema_registry import lookup_of
 
     if registry is None:
         raise ValueError(f"schemas of {kind} have no registry")
-    return functools.partial(look_up, registry, kind)
+    return lookup_of(registry, kind)
 
 
 def columns_for(schema: EventSchema | None) -> pa.Schema:
