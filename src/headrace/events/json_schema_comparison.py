@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice, product
@@ -71,15 +72,17 @@ def allowed_but_not_taken(registered: RegisteredSchema, schema: EventSchema) -> 
 class _Comparison:
     def __init__(self, references: References) -> None:
         self._references = references
+        self._compared = Counter[str]()  # alternatives, by path: they multiply over levels
 
     def of(self, schema: JsonSchemaDocument, field: EventField, path: str) -> Iterator[str]:
         """Yields phrases about the field at a path."""
         if field.type is FieldType.JSON:
             return
-        for number, branch in enumerate(self._branches(schema, frozenset())):
-            if number == _MAX_BRANCHES:
+        for branch in self._branches(schema, frozenset()):
+            if self._compared[path] == _MAX_BRANCHES:
                 yield f"{named(path)} is compared with {_MAX_BRANCHES} of its alternatives alone"
                 return
+            self._compared[path] += 1
             yield from self._of_branch(branch, field, path)
 
     def _branches(self, schema: JsonSchemaDocument, within: frozenset[int]) -> Iterator[_Branch]:
@@ -102,7 +105,7 @@ class _Comparison:
                 unions.append([target])
                 if not reference.has_siblings:
                     yield from self._branches(target, within)
-                    if reference.has_siblings is not None:
+                    if reference.has_siblings is not None or len(schema) == 1:
                         return
         choices = [self._choices(union, within) for union in unions]
         for parts in product(*choices):

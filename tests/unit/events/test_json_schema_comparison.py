@@ -301,6 +301,21 @@ def test_of_very_many_alternatives_some_are_compared_and_that_is_said():
     assert phrase == "field 'id' is compared with 1000 of its alternatives alone"
 
 
+def test_alternatives_of_several_levels_are_counted_together():
+    kinds = {"sku": {"type": "string"}, "count": {"type": "integer"}}
+    items = [{"type": "object", "required": ["sku"], "properties": kinds} for _ in range(40)]
+    schema = {"anyOf": [{"type": "array", "items": {"anyOf": items}} for _ in range(40)]}
+    assert set(compared(schema, "items")) == {
+        "field 'items[]' is compared with 1000 of its alternatives alone"
+    }
+
+
+@pytest.mark.parametrize("draft", [OLD, NEW, None])
+def test_what_is_behind_a_reference_is_said_once(draft):
+    phrases = compared({"$ref": "#/$defs/n"}, draft=draft, n={"type": "integer"})
+    assert phrases == ["field 'id' may be an integer, expected string"]
+
+
 def nested(levels):
     schema = {"type": "string"}
     for _ in range(levels):
