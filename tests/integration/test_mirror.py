@@ -395,7 +395,7 @@ def test_markers_that_another_leader_wrote_are_no_truncation(failing, target, to
     )
     write(source, name, range(10))
     epoch = leader_epoch(source, name)
-    failing.cluster.kill(1)
+    failing.cluster.stop()
     failing.cluster.start_broker(1)
     wait_for(lambda: leader_epoch(source, name) > epoch)
     sender = TransactionalProducer(source, f"{name}-aborted")

@@ -70,6 +70,7 @@ def test_an_error_in_the_timer_of_deadlines_ends_the_instance(monkeypatch):
         raise ValueError("broken")
 
     monkeypatch.setattr(instance.TaskThreads, "all_hang", broken)
+    monkeypatch.setattr(instance, "topic_ids", lambda *_: {})
     with pytest.raises(ValueError, match="broken"):
         asyncio.run(asyncio.wait_for(run(Members(), monkeypatch), LIMIT_SECONDS))
 
