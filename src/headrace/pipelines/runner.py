@@ -102,11 +102,11 @@ class Driver:
             for pipeline in pipelines
         ]
         try:
-            while not stop.is_set() and not all(run.progress.has_ended for run in runs):
-                for run in due(runs) if once else runs:
+            while not stop.is_set() and (unfinished := _unfinished(runs)):
+                for run in due(unfinished) if once else unfinished:
                     run.poll()
                 observe({run.pipeline.name: run.progress for run in runs})
-                stop.wait(POLL_INTERVAL_SECONDS)
+                stop.wait(POLL_INTERVAL_SECONDS if _unfinished(unfinished) else 0.0)
         finally:
             # Whatever has ended the loop: a query that goes on would hold its lock, and commit
             # batches.
@@ -118,10 +118,14 @@ class Driver:
 
 def due(runs: Sequence[PipelineRun]) -> Sequence[PipelineRun]:
     """Returns those whose topics no unfinished one writes; all, where they wait for each other."""
-    unfinished = [run for run in runs if not run.progress.has_ended]
+    unfinished = _unfinished(runs)
     written = {t.name for run in unfinished for sink in run.pipeline.sinks for t in sink.topics}
     ready = [run for run in unfinished if not written & _topics_read(run.pipeline)]
     return ready or unfinished
+
+
+def _unfinished(runs: Sequence[PipelineRun]) -> list[PipelineRun]:
+    return [run for run in runs if not run.progress.has_ended]
 
 
 def _topics_read(pipeline: Pipeline) -> set[str]:

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from headrace import Join, Kafka, Lake, Pipeline, Topic, enrich
+from headrace.pipelines import runner
 from headrace.pipelines.progress import PipelineProgress
-from headrace.pipelines.run import Deployment
-from headrace.pipelines.runner import due, run_pipelines
+from headrace.pipelines.run import POLL_INTERVAL_SECONDS, Deployment
+from headrace.pipelines.runner import Driver, due, run_pipelines
 from headrace.service.status import State
 from headrace.settings.model import Settings
 
@@ -60,6 +61,45 @@ def test_what_writes_to_a_side_table_is_waited_for() -> None:
 def test_pipelines_that_wait_for_each_other_all_start() -> None:
     ring = [run(A_TO_B), run(Pipeline("b-to-a", B, Kafka(A)))]
     assert due(ring) == ring
+
+
+class Waits(threading.Event):
+    """Notes how long it is waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float | None] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds.append(timeout)
+        return False
+
+
+class EndsAtTheSecondPoll:
+    """Stands for a pipeline."""
+
+    def __init__(self, _spark: object, _settings: Settings, pipeline: Pipeline, *_: object, once):
+        self.pipeline, self.polls = pipeline, 0
+
+    @property
+    def progress(self) -> SimpleNamespace:
+        return SimpleNamespace(has_ended=self.polls == 2)
+
+    def poll(self) -> None:
+        self.polls += 1
+
+    def stop(self) -> None:
+        pass
+
+
+def test_a_run_ends_without_a_wait_once_its_pipelines_have_ended(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(runner, "PipelineRun", EndsAtTheSecondPoll)
+    settings = Settings(root=tmp_path, name="p", modules=(), lake=str(tmp_path))
+    driver = Driver(None, settings, Deployment("127.0.0.1:1", str(tmp_path), "local[1]", {}))
+    stop = Waits()
+    outcomes = driver.run([A_TO_B], once=True, observe=lambda _: None, stop=stop)
+    assert [progress.has_ended for progress in outcomes.values()] == [True]
+    assert stop.seconds == [POLL_INTERVAL_SECONDS, 0.0]
 
 
 def test_a_run_says_that_spark_is_starting_before_it_waits_for_it(tmp_path, monkeypatch) -> None:
