@@ -89,6 +89,12 @@ class BigQueryServer(ServerProcess):
         answer = self.request("POST", "/queries", body)
         return [[cell["v"] for cell in row["f"]] for row in answer.get("rows", [])]
 
+    def drop_tables(self) -> None:
+        """Deletes all tables: the time of each request grows with the number of tables."""
+        folder = f"/datasets/{DATASET}/tables"
+        for table in self.request("GET", folder).get("tables", []):
+            self.request("DELETE", f"{folder}/{table['tableReference']['tableId']}")
+
     def _is_ready(self) -> bool:
         assert self._process is not None
         assert self._process.poll() is None, (self.folder / "bigquery.log").read_text()

@@ -118,6 +118,12 @@ def _field(name, type_, mode="NULLABLE"):
     return {"name": name, "type": type_, "mode": mode}
 
 
+@pytest.fixture(autouse=True)
+def few_tables(bigquery):
+    yield
+    bigquery.drop_tables()
+
+
 @pytest.fixture
 def target(bigquery):
     return Target(bigquery)
