@@ -13,7 +13,6 @@ from headrace.control import site_checks
 from headrace.control.project import load_project
 from headrace.control.site_checks import (
     TopicLink,
-    check_links,
     link_faults,
     link_warnings,
     planned_topic,
@@ -148,12 +147,11 @@ def test_the_command_compares_what_is_there(tmp_path, broker, topic):
     make_topic(config, f"waw.{name}", 3)
     project = load_project(load_settings(tmp_path, environ={}))
     assert [str(link.by) for link in topic_links(project)] == ["mirror waw", *["dispatcher d"] * 2]
-    mirrored, sent, away = check_links(project)
-    assert "has 2 partitions at waw" in mirrored.faults[0].message
-    assert f"there is no topic {name}.away at waw" in sent.faults[0].message
-    assert (away.unreachable, away.faults) == ("par", ())
-    links = answer("sites", "check", "--project", tmp_path, code=3)["links"]
-    assert [link["unreachable"] for link in links] == ["", "", "par"]
+    mirrored, sent, away = answer("sites", "check", "--project", tmp_path, code=3)["links"]
+    assert "has 2 partitions at waw" in mirrored["faults"][0]["message"]
+    assert f"there is no topic {name}.away at waw" in sent["faults"][0]["message"]
+    assert (away["unreachable"], away["faults"]) == ("par", [])
+    assert (mirrored["unreachable"], sent["unreachable"]) == ("", "")
 
 
 def test_a_plan_asks_each_site_once_also_of_topics_that_apply_would_make(tmp_path, monkeypatch):
