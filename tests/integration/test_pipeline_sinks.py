@@ -17,7 +17,7 @@ from headrace import Kafka, Metadata, OnNull, Postgres, Source, Topic, WriteMode
 from headrace.errors import NothingCommittedError
 from headrace.kafka.topics import Action, TopicChange, apply_changes
 from headrace.service.status import State
-from headrace.settings import Secret
+from headrace.settings import KafkaSettings, Secret
 
 PATHS = ("fused", "stepped")
 COLUMNS = "event_id text, event_time timestamptz, category varchar(4), n int, price numeric"
@@ -256,9 +256,13 @@ def test_a_topic_that_is_gone_loses_nothing_and_has_no_place_to_reset_to(flow):
     target = Topic(f"enriched-{uuid.uuid4().hex[:8]}", event=Enriched)
     flow.send([click(n) for n in range(10)])
     pipeline = built(flow, "fused", Kafka(target))
+    # By default, a producer waits for 30 s that a topic appears.
+    soon = {"topic.metadata.propagation.max.ms": "1000"}
+    flow.more_settings = {"kafka": KafkaSettings(client=soon)}
     outcome = flow.run(pipeline)["fused"]
     assert (outcome.state, outcome.rows_out) == (State.REFUSED, 0)
     assert target.name in outcome.reason
+    flow.more_settings = {}
     flow.create(target.name, 1)
     assert flow.run(pipeline)["fused"].state is State.FINISHED
     assert len(records(flow.client, target.name)) == 10
