@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -49,6 +47,8 @@ _FRAGMENT = re.compile(
 _GENERATED = re.compile(r"^<!-- (\S+): begin -->$.*?^<!-- \1: end -->$", re.MULTILINE | re.DOTALL)
 _LINE = 160
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(r"#+ *(.*)")  # or the rest of a text with a "#", whose words count as well
+_PUBLIC_CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 Offence = tuple[str, str]
@@ -124,9 +124,9 @@ def test_a_sentence_is_no_fragment() -> None:
 
 
 def _of_program(text: str) -> Iterator[str]:
-    tree = ast.parse(text)
-    yield from _banned("\n".join([*_comments(text), *_strings(tree)]))
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(ast.parse(text)))
+    yield from _banned("\n".join([*_COMMENT.findall(text), *_strings(nodes)]))
+    for node in nodes:
         if isinstance(node, _DEFINITIONS) and _is_fragment(ast.get_docstring(node) or ""):
             yield f"docstring of {node.name!r} is no sentence"
         for name in _bound(node):
@@ -136,15 +136,9 @@ def _of_program(text: str) -> Iterator[str]:
                 yield f"name {name!r} (MAX_, MIN_)"
 
 
-def _comments(text: str) -> Iterator[str]:
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.string.lstrip("# ")
-
-
-def _strings(tree: ast.AST) -> Iterator[str]:
+def _strings(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Docstrings and messages: texts of several words."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
             yield node.value
 
@@ -176,9 +170,8 @@ def _ambiguous(programs: Mapping[str, str]) -> Iterator[Offence]:
     files = defaultdict(list)
     for file, text in programs.items():
         if file.startswith("src/") and "/template/" not in file:
-            for node in ast.parse(text).body:
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    files[node.name].append(file)
+            for name in _PUBLIC_CLASS.findall(text):
+                files[name].append(file)
     for name, modules in files.items():
         if len(modules) > 1:
             for file in modules:
