@@ -144,9 +144,10 @@ def test_a_topic_with_an_open_transaction_in_one_partition_is_told_as_such(lab, 
     assert lab.cluster.live_unless_open(topic_name).latest == {0: 1, 1: 2}
 
 
-def test_an_unreachable_broker_is_waited_for(tmp_path, lab, topic_name):
+def test_an_unreachable_broker_is_waited_for(tmp_path, lab, topic_name, monkeypatch):
     lab.create(topic_name, 1)
     start = Planner(spec(lab.cluster, topic_name, tmp_path)).initial_offset()
+    monkeypatch.setattr(client, "REQUEST_TIMEOUT_SECONDS", 1.0)
     away = KafkaCluster({"bootstrap.servers": "127.0.0.1:9", "socket.timeout.ms": "1000"})
     assert Planner(spec(away, topic_name, tmp_path)).plan_next(start) == start
 
