@@ -26,21 +26,22 @@ class CutLog:
         """Keeps the log as it is now. Nothing may be written meanwhile."""
         shutil.copytree(self._log, self._copy)
 
-    def cut(self):
-        """Takes away what was written since, and waits for the next leader.
+    def cut(self, *others):
+        """Takes away what was written since, here and of other logs; waits for the next leaders.
 
         A broker that was killed comes back only after its session of 15 s; one that was stopped
         does at once, and looks at its logs as after a kill.
         """
-        before = self._leader_epoch()
+        before = {log: log.leader_epoch() for log in (self, *others)}
         self._cluster.stop()
         (self._data / ".kafka_cleanshutdown").unlink()
-        shutil.rmtree(self._log)
-        self._copy.rename(self._log)
+        for log in before:
+            shutil.rmtree(log._log)
+            log._copy.rename(log._log)
         self._cluster.start_broker(1)
-        wait_for(lambda: self._leader_epoch() > before)
+        wait_for(lambda: all(log.leader_epoch() > epoch for log, epoch in before.items()))
 
-    def _leader_epoch(self):
+    def leader_epoch(self):
         try:
             return latest_offsets(self._client, [self._partition])[self._partition][1]
         except BrokerUnreachableError:

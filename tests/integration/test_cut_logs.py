@@ -14,7 +14,7 @@ from tests.integration.dispatcher_project import DispatcherInProcess
 from tests.integration.emit_project import ALL, EmitProject
 from tests.integration.instances import Bench, drill, recorder, running, until_brokers_say
 from tests.kafka_topics import make_topic
-from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
+from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import StandingQueries
 from headrace.control.worker_reset import reset
@@ -27,6 +27,7 @@ from headrace.errors import (
 from headrace.kafka.client import client_config, connected_producer
 from headrace.kafka.dead_letter_writer import dead_letter_records
 from headrace.kafka.replay import DeadLetterFilter, replay
+from headrace.kafka.transactions import TransactionalProducer
 from headrace.merger.plan import ClockSource, MergePlan
 from headrace.mirror.link import Link
 from headrace.model import DeadLetter, TopicPartition
@@ -42,61 +43,63 @@ def own(start_cluster):
     return start_cluster()
 
 
-@pytest.fixture
-def bench(own):
-    return Bench(own.bootstrap_servers)
+class CutWorker:
+    """A worker that has taken 150 records, or also one of a transaction, and its marker."""
+
+    def __init__(self, own, *, is_transactional):
+        self.bench = Bench(own.bootstrap_servers)
+        self.seen, task = recorder()
+        self.worker, self.log = self.bench.worker(task), CutLog(own, self.bench.topic.name)
+        self.bench.send(100)
+        self.log.remember()
+        self.bench.send(50, first=100)
+        end = 150
+        if is_transactional:
+            self._send_in_transaction()
+            end += 2
+        self.work(end)
+
+    def _send_in_transaction(self):
+        sender = confluent_kafka.Producer(
+            {**self.bench.client, "transactional.id": self.bench.topic.name}
+        )
+        sender.init_transactions(LIMIT_SECONDS)
+        sender.begin_transaction()
+        sender.produce(self.bench.topic.name, b"150", partition=0)
+        sender.commit_transaction(LIMIT_SECONDS)
+
+    def work(self, end):
+        """Runs an instance until it has committed an offset."""
+
+        async def run():
+            async with running(self.bench.instance(self.worker)):
+                await until_brokers_say(lambda: self.bench.committed(self.worker) == {0: end})
+
+        drill(run())
 
 
-def work(bench, worker, done):
-    """Runs an instance until ``done()``."""
-
-    async def run():
-        async with running(bench.instance(worker)):
-            await until_brokers_say(done)
-
-    drill(run())
-
-
-@pytest.mark.parametrize("is_transactional", [False, True])
-def test_a_worker_does_not_skip_what_follows_the_cut(bench, own, tmp_path, is_transactional):
-    seen, task = recorder()
-    worker, log = bench.worker(task), CutLog(own, bench.topic.name)
-    bench.send(100)
-    log.remember()
-    bench.send(50, first=100)
-    end = 150
-    if is_transactional:
-        end += send_in_transaction(bench)
-    work(bench, worker, lambda: bench.committed(worker) == {0: end})
-
-    log.cut()
-    bench.send(80, first=1_000)
-
-    with pytest.raises(WorkerTruncatedError) as refused:
-        drill(bench.instance(worker).run())
-    assert (refused.value.topic, refused.value.cut_offset) == (bench.topic.name, 100)
+def test_a_worker_does_not_skip_what_follows_the_cut(own, tmp_path):
+    plain, transactional = (
+        CutWorker(own, is_transactional=is_transactional) for is_transactional in (False, True)
+    )
+    plain.log.cut(transactional.log)
     kafka = KafkaSettings(bootstrap_servers=own.bootstrap_servers)
     settings = Settings(tmp_path, "cut", (), str(tmp_path), kafka=kafka)
-    assert reset(settings, worker, to="committed", dry_run=False).begins == {
-        f"{bench.topic.name}/0": 100
-    }
-    seen.clear()
-    work(bench, worker, lambda: bench.committed(worker) == {0: 180})
-    assert [*seen.values()] == [list(range(1_000, 1_080))]
+    for case in (plain, transactional):
+        bench, topic = case.bench, case.bench.topic.name
+        bench.send(80, first=1_000)
+        with pytest.raises(WorkerTruncatedError) as refused:
+            drill(bench.instance(case.worker).run())
+        assert (refused.value.topic, refused.value.cut_offset) == (topic, 100)
+        begins = reset(settings, case.worker, to="committed", dry_run=False).begins
+        assert begins == {f"{topic}/0": 100}
+        case.seen.clear()
+        case.work(180)
+        assert [*case.seen.values()] == [list(range(1_000, 1_080))]
 
 
-def send_in_transaction(bench):
-    """Sends a record and the marker behind it; returns how many offsets they take."""
-    conf = {**bench.client, "transactional.id": bench.topic.name}
-    sender = confluent_kafka.Producer(conf)
-    sender.init_transactions(LIMIT_SECONDS)
-    sender.begin_transaction()
-    sender.produce(bench.topic.name, b"150", partition=0)
-    sender.commit_transaction(LIMIT_SECONDS)
-    return 2
-
-
-def test_a_worker_that_runs_notices_a_cut(bench, own):
+def test_a_worker_that_runs_notices_a_cut(own):
+    bench = Bench(own.bootstrap_servers)
     worker, log = bench.worker(recorder()[1]), CutLog(own, bench.topic.name)
     bench.send(100)
     log.remember()
@@ -182,6 +185,32 @@ def test_a_mirror_does_not_skip_what_follows_the_cut(own, broker, topic):
     assert refusal.truncated_at == 100
 
 
+def test_markers_that_another_leader_wrote_are_no_cut(own, broker, topic):
+    source, target = (client_of(running) for running in (own, broker))
+    name = topic("clicks")
+    copies = {name: f"waw.{name}"}
+    test_mirror.make(source, name)
+    test_mirror.make(target, copies[name])
+    link = Link(name, f"headrace.mirror.{name}", "waw", "central", source, target, copies)
+    log = CutLog(own, name)
+    test_mirror.write(source, name, range(10))
+    log.remember()
+    log.cut()  # of nothing
+    sender = TransactionalProducer(source, f"{name}-aborted")
+    sender._producer.begin_transaction()
+    sender._producer.produce(name, b"999", partition=0)
+    sender._producer.flush(FLUSH_SECONDS)
+    sender.close()
+    with test_mirror.Running(link) as running:
+        running.until(lambda progress: progress.moved.records == 10)
+        wait_for(lambda: test_mirror.committed_offset(target, link) == 12)
+    test_mirror.write(source, name, range(10, 20))
+    with test_mirror.Running(link) as running:
+        running.until(lambda progress: progress.moved.records == 10)
+        assert running.refused == {}
+    assert test_mirror.numbers(target, link) == list(range(20))
+
+
 def test_a_merger_does_not_skip_what_follows_the_cut(own, topic):
     client, name, began_ms = client_of(own), topic("clicks"), int(time.time() * 1000) - 60_000
     sources = dict.fromkeys((f"here.{name}", f"there.{name}"), ClockSource.WALL)
@@ -209,76 +238,83 @@ def test_a_merger_does_not_skip_what_follows_the_cut(own, topic):
 
 @pytest.fixture
 def dispatched(own, broker, topic, session, tmp_path):
-    """A dispatcher to site waw that has sent 150 records; the log goes back to 100 of them."""
+    """A dispatcher to site waw, with 100 records to send; the log goes back to them."""
     addresses = {"central": own.bootstrap_servers, "waw": broker.bootstrap_servers}
-    name = topic("clicks")
-    targets = {"waw": f"{name}.events"}
-    project = DispatcherInProcess(tmp_path, addresses, name, partitions=1, targets=targets)
-    project.make_topics()
-    project.write(range(100))
-    return project, CutLog(own, name)
+
+    def made():
+        name = topic("clicks")
+        targets = {"waw": f"{name}.events"}
+        folder = tmp_path / name
+        project = DispatcherInProcess(folder, addresses, name, partitions=1, targets=targets)
+        project.make_topics()
+        project.write(range(100))
+        return project, CutLog(own, name)
+
+    return made
 
 
-def test_a_dispatcher_does_not_skip_what_follows_the_cut(dispatched):
-    project, log = dispatched
+def test_a_dispatcher_sends_what_follows_the_cut_and_nothing_again(dispatched):
+    """Also where it was killed before it committed the position of what it sent."""
+    project, log = dispatched()
     log.remember()
     project.write(range(100, 150))
     project.once()
+    killed, killed_log = dispatched()
+    killed.once()
+    killed_log.remember()
+    killed.write(range(100, 150))
+    sender = connected_producer(killed.configs["waw"])
+    for n in range(100, 150):
+        origin = ("headrace-origin", f"central/{killed.name}/0/{n}".encode())
+        sender.produce(killed.target, b'{"n": %d}' % n, None, 0, headers=[origin])
+    assert sender.flush(FLUSH_SECONDS) == 0
 
-    log.cut()
+    log.cut(killed_log)
     project.write(range(1_000, 1_080))
+    killed.write(range(1_000, 1_080))
 
     refused = " ".join(project.once(exit_code=3).split())
     assert "its log was truncated at offset 100" in refused
     project.command("dispatcher", "accept", "dispatch", "waw", f"{project.name}/0")
-    project.once()
-    assert project.numbers("waw") == [*range(150), *range(1_000, 1_080)]
+    for sending in (project, killed):
+        sending.once()
+        assert sending.numbers("waw") == [*range(150), *range(1_000, 1_080)]
 
 
-def test_a_dispatcher_does_not_take_new_records_for_those_that_it_sent_before_the_cut(dispatched):
-    """As of an instance that was killed before it committed its position."""
-    project, log = dispatched
-    project.once()
-    log.remember()
-    project.write(range(100, 150))
-    sender = connected_producer(project.configs["waw"])
-    for n in range(100, 150):
-        origin = ("headrace-origin", f"central/{project.name}/0/{n}".encode())
-        sender.produce(project.target, b'{"n": %d}' % n, None, 0, headers=[origin])
-    assert sender.flush(FLUSH_SECONDS) == 0
+class CutEmit:
+    """A process of `query emit` that has sent 150 matches, or was killed before it committed."""
 
-    log.cut()
-    project.write(range(1_000, 1_080))
+    def __init__(self, folder, own, topic, *, is_committed):
+        folder.mkdir()
+        self.project = project = EmitProject(folder, own, topic, partitions=1)
+        project.register("all", ALL)
+        self.log = CutLog(own, project.topic)
+        with project.running():
+            project.until_begun()
+            self.places = project.send(100)
+            project.until("all", self.places)
+            self.log.remember()
+            before = committed_positions(project.matched, project.sources)
+            self.places += project.send(50)
+            project.until("all", self.places)
+        if not is_committed:
+            commit_positions(project.matched, before)
 
-    project.once()
-    assert project.numbers("waw") == [*range(150), *range(1_000, 1_080)]
 
-
-@pytest.mark.parametrize("is_committed", [True, False])
-def test_query_emit_does_not_skip_what_follows_the_cut(
-    own, topic, session, tmp_path, caplog, is_committed
-):
-    project = EmitProject(tmp_path, own, topic, partitions=1)
-    project.register("all", ALL)
-    log = CutLog(own, project.topic)
-    with project.running():
-        project.until_begun()
-        places = project.send(100)
-        project.until("all", places)
-        log.remember()
-        before = committed_positions(project.matched, project.sources)
-        places += project.send(50)
-        project.until("all", places)
-    if not is_committed:  # as by a process that was killed
-        commit_positions(project.matched, before)
-
-    log.cut()
-    project.sent = 100
-    places += project.send(80)
-
-    with project.running():
-        project.until("all", places)
-    assert "another leader has a log of its own from offset 100 on" in caplog.text
+def test_query_emit_does_not_skip_what_follows_the_cut(own, topic, session, tmp_path, caplog):
+    cases = [
+        CutEmit(tmp_path / str(is_committed), own, topic, is_committed=is_committed)
+        for is_committed in (True, False)
+    ]
+    cases[0].log.cut(cases[1].log)
+    for case in cases:
+        project = case.project
+        project.sent = 100
+        case.places += project.send(80)
+        caplog.clear()
+        with project.running():
+            project.until("all", case.places)
+        assert "another leader has a log of its own from offset 100 on" in caplog.text
 
 
 def test_dead_letters_behind_the_cut_are_replayed(own, topic):

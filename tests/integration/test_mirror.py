@@ -33,7 +33,6 @@ from headrace.kafka.client import (
     consumer,
     describe,
     group_offsets,
-    latest_offsets,
 )
 from headrace.kafka.groups import describe_group
 from headrace.kafka.sending import ProducerRecord
@@ -383,39 +382,6 @@ def test_a_pair_in_both_directions_sends_nothing_back(source, target, topic):
     for client in (source, target):
         values = [int(row[1]) for row in records(client, name)[0]]
         assert sorted(values) == list(range(210))
-
-
-def test_markers_that_another_leader_wrote_are_no_truncation(failing, target, topic):
-    source = client_config(KafkaSettings(), failing.bootstrap_servers)
-    name = topic("clicks")
-    make(source, name)
-    make(target, f"waw.{name}")
-    link = Link(
-        name, f"headrace.mirror.{name}", "waw", "central", source, target, {name: f"waw.{name}"}
-    )
-    write(source, name, range(10))
-    epoch = leader_epoch(source, name)
-    failing.cluster.stop()
-    failing.cluster.start_broker(1)
-    wait_for(lambda: leader_epoch(source, name) > epoch)
-    sender = TransactionalProducer(source, f"{name}-aborted")
-    sender._producer.begin_transaction()
-    sender._producer.produce(name, b"999", partition=0)
-    sender._producer.flush(FLUSH_SECONDS)
-    sender.close()
-    with Running(link) as running:
-        running.until(lambda progress: progress.moved.records == 10)
-        wait_for(lambda: committed_offset(target, link) == 12)
-    write(source, name, range(10, 20))
-    with Running(link) as running:
-        running.until(lambda progress: progress.moved.records == 10)
-        assert running.refused == {}
-    assert numbers(target, link) == list(range(20))
-
-
-def leader_epoch(client, name):
-    partition = TopicPartition(name, 0)
-    return latest_offsets(client, [partition])[partition][1]
 
 
 def committed_offset(client, link):
