@@ -93,15 +93,17 @@ def test_a_stopped_cluster_comes_back_at_the_same_address_with_its_records(
     start_cluster, topic, tmp_path, monkeypatch
 ):
     """From a folder with spaces and accents."""
+    # After a kill, a broker comes back only when its session is over.
+    config = {"broker.session.timeout.ms": "6000"}
     monkeypatch.setenv("LC_ALL", "C")
     folder = tmp_path / "d\u00e9mo (\u6d4b\u8bd5) 100%"
-    name, first = topic(), start_cluster(folder=folder)
+    name, first = topic(), start_cluster(folder=folder, config=config)
     assert first.cluster.status().running
     create(first.bootstrap_servers, name)
     produce(first.bootstrap_servers, name, [b"kept"])
     first.cluster.stop()
     assert not first.cluster.status().running
-    again = start_cluster(folder=first.folder)
+    again = start_cluster(folder=first.folder, config=config)
     assert again.bootstrap_servers == first.bootstrap_servers
     assert consume(again.bootstrap_servers, name, 1) == [b"kept"]
     produce(again.bootstrap_servers, name, [b"acknowledged"])
