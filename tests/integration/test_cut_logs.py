@@ -18,12 +18,7 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace import StandingQueries
 from headrace.control.worker_reset import reset
-from headrace.errors import (
-    MergerLossError,
-    MirrorTruncatedError,
-    QueryTopicTruncatedError,
-    WorkerTruncatedError,
-)
+from headrace.errors import LinkLossError, QueryTopicTruncatedError, WorkerTruncatedError
 from headrace.kafka.client import client_config, connected_producer
 from headrace.kafka.dead_letter_writer import dead_letter_records
 from headrace.kafka.replay import DeadLetterFilter, replay
@@ -181,8 +176,8 @@ def test_a_mirror_does_not_skip_what_follows_the_cut(own, broker, topic):
     with test_mirror.Running(link) as running:
         running.until(lambda progress: progress.refused)
         refusal = running.refused[TopicPartition(name, 0)]
-    assert isinstance(refusal, MirrorTruncatedError)
-    assert refusal.truncated_at == 100
+    assert refusal.code == "MIRROR_TRUNCATED"
+    assert refusal.accepted_offset == 100
 
 
 def test_markers_that_another_leader_wrote_are_no_cut(own, broker, topic):
@@ -231,7 +226,7 @@ def test_a_merger_does_not_skip_what_follows_the_cut(own, topic):
     with test_merger.Running(plan) as running:
         running.until(lambda status: status.refused)
         [refusal] = running.instance.progress.refused.values()
-    assert isinstance(refusal, MergerLossError)
+    assert isinstance(refusal, LinkLossError)
     assert (refusal.next_offset, refusal.accepted_offset) == (150, 100)
     assert "its log was truncated at offset 100" in str(refusal)
 

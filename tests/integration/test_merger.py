@@ -17,7 +17,7 @@ from tests.kafka_topics import make_topic, wait_until_settled
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for
 
 from headrace.control import mergers
-from headrace.errors import MergerLossError, MergerNoPartitionError, MergerRecordError
+from headrace.errors import LinkLossError, LinkNoPartitionError, LinkRecordError
 from headrace.kafka.client import (
     admin_request,
     client_config,
@@ -318,7 +318,7 @@ def test_records_that_were_deleted_before_they_were_merged_are_refused(plan, beg
     with Running(merged) as running:
         running.until(lambda status: status.refused)
         [refusal] = running.instance.progress.refused.values()
-    assert isinstance(refusal, MergerLossError)
+    assert isinstance(refusal, LinkLossError)
     assert (refusal.next_offset, refusal.accepted_offset) == (10, 25)
     assert "15 offsets are gone, 10 to 24" in str(refusal)
     assert f"headrace merger accept {merged.name} {merged.topics[0]}/0" in str(refusal)
@@ -341,7 +341,7 @@ def test_a_topic_that_was_made_again_is_refused(plan, began_ms):
     with Running(merged) as running:
         running.until(lambda status: status.refused)
         assert {type(why) for why in running.instance.progress.refused.values()} == {
-            MergerNoPartitionError
+            LinkNoPartitionError
         }
     make_topic(merged.config, name)
     with Running(merged) as running:
@@ -363,7 +363,7 @@ def test_without_positions_a_target_with_records_is_refused(plan, began_ms):
     with Running(merged) as running:
         running.until(lambda status: status.refused)
         [refusal] = running.instance.progress.refused.values()
-    assert isinstance(refusal, MergerLossError)
+    assert isinstance(refusal, LinkLossError)
     assert "no position is committed" in str(refusal)
     assert (refusal.next_offset, refusal.accepted_offset) == (0, 9)
     assert len(times(merged)) == 10
@@ -379,7 +379,7 @@ def test_a_record_that_the_target_refuses_is_named(plan, began_ms):
     with Running(merged) as running:
         running.until(lambda status: status.refused)
         [error] = running.instance.progress.refused.values()
-    assert isinstance(error, MergerRecordError)
+    assert isinstance(error, LinkRecordError)
     assert (error.partition, error.offset) == (f"{merged.topics[0]}/0", 1)
     before = running.instance.progress.moved.records  # 1, where it was read without the others
     alter = [ConfigResource("topic", merged.target, incremental_configs=[LARGER])]

@@ -6,7 +6,7 @@ import pytest
 from tests.kafka_topics import make_topic
 from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
-from headrace.errors import TransferRecordError
+from headrace.errors import LinkRecordError
 from headrace.kafka.client import client_config, producer
 from headrace.model import TopicPartition
 from headrace.settings.model import KafkaSettings
@@ -19,7 +19,7 @@ from headrace.transfer.writing import end_transaction
 def target(broker, topic):
     config, name = client_config(KafkaSettings(), broker.bootstrap_servers), topic()
     make_topic(config, name, 2)
-    return TransferTarget("m", f"headrace.{name}", config, (name,), TransferRecordError)
+    return TransferTarget("m", f"headrace.{name}", config, (name,), LinkRecordError)
 
 
 def test_a_transaction_that_stays_open_is_hanging_until_it_is_ended(target):

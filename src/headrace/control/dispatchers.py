@@ -24,8 +24,8 @@ from headrace.dispatcher.route import Route
 from headrace.dispatcher.status import DispatcherStatus
 from headrace.errors import (
     BrokerUnreachableError,
-    DispatcherLossError,
-    DispatcherNotRefusedError,
+    LinkLossError,
+    LinkNotRefusedError,
     PartitionMissingError,
     RefusedError,
 )
@@ -205,7 +205,7 @@ def _dispatched(
     end: int | None,
     refusal: RefusedError | None,
 ) -> DispatchedPartition:
-    begin = refusal.accepted_offset if isinstance(refusal, DispatcherLossError) else None
+    begin = refusal.accepted_offset if isinstance(refusal, LinkLossError) else None
     if begin is None:
         begin = 0 if at is None else at.offset
     return DispatchedPartition(
@@ -244,9 +244,8 @@ def accept_dispatch(
     The ledger keeps which. A running instance goes on with it within half a minute.
 
     Raises:
-        DispatcherNotRefusedError: if no loss is to be accepted.
-        DispatcherNoPartitionError, DispatcherNoLeaderError: if the partition can't be read or
-            written.
+        LinkNotRefusedError: if no loss is to be accepted.
+        LinkNoPartitionError, LinkNoLeaderError: if the partition can't be read or written.
         PartitionMissingError: if the source has no such partition.
         AuthorizationError: if an ACL is missing at a site.
         BrokerUnreachableError: if the brokers of a site do not answer.
@@ -259,9 +258,8 @@ def accept_dispatch(
         partitions = len(starts.positions) + len(starts.refused)
         raise PartitionMissingError(partition.topic, partition.partition, partitions)
     if refusal is None:
-        name = partition.path
-        raise DispatcherNotRefusedError(dispatcher.name, site, name)
-    if not isinstance(refusal, DispatcherLossError):
+        raise LinkNotRefusedError(*route.named(site), partition.path)
+    if not isinstance(refusal, LinkLossError):
         raise refusal
     topic_id = live_topic(route, route.source_site).topic_id
     before = committed_positions(route, [partition])[partition]

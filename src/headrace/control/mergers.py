@@ -9,12 +9,7 @@ from datetime import timedelta
 from headrace.control.accepted_ranges import keep_accepted
 from headrace.control.project import LoadedProject
 from headrace.control.site_clusters import own_cluster
-from headrace.errors import (
-    MergerNotRefusedError,
-    MergerRunningError,
-    RefusedError,
-    TopicMissingError,
-)
+from headrace.errors import LinkNotRefusedError, LinkRunningError, RefusedError, TopicMissingError
 from headrace.kafka.client import (
     LiveTopic,
     commit,
@@ -216,9 +211,9 @@ def accept_gap(project: LoadedProject, merger: Merger, partition: TopicPartition
     """Lets a partition of a source go on after records that it has lost; the ledger keeps that.
 
     Raises:
-        MergerRunningError: if an instance runs.
-        MergerNotRefusedError: if no loss is to be accepted.
-        MergerNoPartitionError, MergerNoLeaderError: if the partition can't be read or written.
+        LinkRunningError: if an instance runs.
+        LinkNotRefusedError: if no loss is to be accepted.
+        LinkNoPartitionError, LinkNoLeaderError: if the partition can't be read or written.
         AuthorizationError: if an ACL is missing.
         BrokerUnreachableError: if the brokers do not answer.
         SinkError: if the ledger can't be written; nothing is accepted then.
@@ -226,13 +221,13 @@ def accept_gap(project: LoadedProject, merger: Merger, partition: TopicPartition
     plan = plan_of(project, merger)
     members = describe_group(plan.config, plan.group).members
     if members:
-        raise MergerRunningError(merger.name, len(members))
+        raise LinkRunningError("merger", merger.name, len(members))
     output = TopicPartition(plan.target, partition.partition)
     offsets = committed(plan.config, plan.group, plan.inputs_of(output))
     loss = find_loss(plan, output, offsets)
     name = partition.path
     if loss is None or loss.source != partition:
-        raise MergerNotRefusedError(merger.name, name)
+        raise LinkNotRefusedError(*plan.named(partition))
     live = describe(plan.config, [partition.topic, plan.target])
     with keep_accepted(
         project.settings,

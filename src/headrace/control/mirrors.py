@@ -11,11 +11,10 @@ from headrace.control.accepted_ranges import keep_accepted
 from headrace.control.site_clusters import cluster_of, own_cluster
 from headrace.errors import (
     BrokerUnreachableError,
-    MirrorGapError,
-    MirrorLossError,
-    MirrorNotRefusedError,
+    LinkLossError,
+    LinkNotRefusedError,
+    LinkRunningError,
     MirrorOffsetError,
-    MirrorRunningError,
     PartitionMissingError,
 )
 from headrace.kafka.client import commit, describe, latest_offsets, watermarks
@@ -163,7 +162,7 @@ def _mirrored(
     copy, refusal = link.copy_of(source), starts.refused.get(source)
     start = position or starts.positions.get(source)
     begin = 0 if start is None else start.offset
-    if isinstance(refusal, MirrorLossError):
+    if isinstance(refusal, LinkLossError):
         begin = refusal.next_offset
     return MirroredPartition(
         source.path,
@@ -204,11 +203,10 @@ def accept_loss(
         to: the next offset to mirror; by default, where the source's records begin.
 
     Raises:
-        MirrorRunningError: if an instance runs.
-        MirrorNotRefusedError: if no loss is to be accepted, or ``to`` would repeat records.
+        LinkRunningError: if an instance runs.
+        LinkNotRefusedError: if no loss is to be accepted, or ``to`` would repeat records.
         MirrorOffsetError: if the source's log has no offset ``to``.
-        MirrorTopicMissingError, MirrorNoLeaderError, MirrorNoCopyError: if the partition can't be
-            read or written.
+        LinkNoPartitionError, LinkNoLeaderError: if the partition can't be read or written.
         PartitionMissingError: if the source's topic has no such partition.
         AuthorizationError: if an ACL is missing at a site.
         BrokerUnreachableError: if the brokers of a site do not answer.
@@ -218,13 +216,13 @@ def accept_loss(
     with naming_site(link.target_site):
         members = describe_group(link.target, link.group).members
     if members:
-        raise MirrorRunningError(mirror.name, len(members))
+        raise LinkRunningError("mirror", mirror.name, len(members))
     _check_partition(link, partition)
     copy = link.copy_of(partition)
     starts = find_starts(link, committed_positions(link, [copy]))
     refusal, start = starts.refused.get(partition), starts.positions.get(partition)
     name = partition.path
-    if refusal is not None and not isinstance(refusal, MirrorLossError):
+    if refusal is not None and not isinstance(refusal, LinkLossError):
         raise refusal
     if to is not None:
         _check_offset(link, partition, to)
@@ -233,10 +231,10 @@ def accept_loss(
     elif start is not None and to is not None and to > start.offset:
         before, after = start.offset, to
     else:
-        raise MirrorNotRefusedError(mirror.name, name)
+        raise LinkNotRefusedError("mirror", mirror.name, "", name)
     topic_id = describe(link.source, [partition.topic])[partition.topic].topic_id
     offset = ConsumerOffset(copy.topic, copy.partition, after, Position(after, topic_id).metadata)
-    is_known = isinstance(refusal, MirrorGapError) or refusal is None
+    is_known = refusal is None or refusal.loss == "gap"
     with naming_site(link.target_site):
         end, _ = latest_offsets(link.target, [copy])[copy]
         target_id = describe(link.target, [copy.topic])[copy.topic].topic_id

@@ -19,12 +19,7 @@ from dataclasses import replace
 import confluent_kafka
 
 from headrace.dispatcher.route import Route
-from headrace.errors import (
-    DispatcherLossError,
-    DispatcherNoLeaderError,
-    DispatcherNoPartitionError,
-    RefusedError,
-)
+from headrace.errors import LinkLossError, LinkNoLeaderError, LinkNoPartitionError, RefusedError
 from headrace.kafka.client import LiveTopic, commit, committed, describe
 from headrace.kafka.resume import (
     Gap,
@@ -77,7 +72,7 @@ def find_starts(route: Route) -> Starts[CommittedPosition]:
     """Returns where the partitions of the source continue.
 
     Raises:
-        DispatcherNoPartitionError: if the topic of a site does not exist.
+        LinkNoPartitionError: if the topic of a site does not exist.
         AuthorizationError: if an ACL is missing at a site.
         BrokerUnreachableError: if the brokers of a site do not answer.
     """
@@ -134,7 +129,7 @@ def live_topic(route: Route, site: str) -> LiveTopic:
     """Returns the topic of one of the two sites.
 
     Raises:
-        DispatcherNoPartitionError: if it does not exist.
+        LinkNoPartitionError: if it does not exist.
         AuthorizationError: if an ACL is missing at the site.
         BrokerUnreachableError: if its brokers do not answer.
     """
@@ -146,7 +141,7 @@ def live_topic(route: Route, site: str) -> LiveTopic:
     with naming_site(site):
         topic = describe(config, [name]).get(name)
     if topic is None:
-        raise DispatcherNoPartitionError(route.dispatcher, site, f"{name}/0")
+        raise LinkNoPartitionError(*route.named(site), f"{name}/0")
     return topic
 
 
@@ -156,21 +151,19 @@ def _unready(
     """Returns why a partition can't be read or written at all."""
     copy = route.copy_of(source)
     if copy.partition >= target.partitions:
-        name = copy.path
-        return DispatcherNoPartitionError(route.dispatcher, route.target_site, name)
+        return LinkNoPartitionError(*route.named(route.target_site), copy.path)
     for site, live, place in (
         (route.source_site, topic, source),
         (route.target_site, target, copy),
     ):
         if place.partition in live.leaderless:
-            name = place.path
-            return DispatcherNoLeaderError(route.dispatcher, site, name)
+            return LinkNoLeaderError(*route.named(site), place.path)
     return None
 
 
 def _loss(
     route: Route, source: TopicPartition, at: CommittedPosition, log: LogState
-) -> DispatcherLossError | None:
+) -> LinkLossError | None:
     match verdict(at.reached, log):
         case Recreated(next_offset):
             reason = "the topic was deleted and recreated"
@@ -184,5 +177,5 @@ def _loss(
             reason = f"{truncated}, and dispatched records are gone"
         case _:
             return None
-    where = (route.dispatcher, route.target_site, source.path, at.offset)
-    return DispatcherLossError(*where, next_offset, reason)
+    names = route.named(route.target_site)
+    return LinkLossError(*names, source.path, at.offset, next_offset, reason)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.dispatcher.declaration import DispatchMode, Home
-from headrace.errors import DispatcherRecordError
+from headrace.errors import LinkRecordError
 from headrace.kafka.client import ClientConfig
 from headrace.model import TopicPartition
 from headrace.transfer.columns import TIMESTAMP, header, headers_or_empty, origin_sites
@@ -66,17 +66,20 @@ class Route:
         places = {self.copy_of(source): source for source in sources}
         return Copies(self.target, self.group, self.target_site, self.source_site, places)
 
-    def record_error(self, source: TopicPartition, rejection: Rejection) -> DispatcherRecordError:
+    def record_error(self, source: TopicPartition, rejection: Rejection) -> LinkRecordError:
         """Returns the error of a record that the target does not take."""
-        return DispatcherRecordError(
-            self.dispatcher,
-            self.target_site,
+        return LinkRecordError(
+            *self.named(self.target_site),
             source.path,
             rejection.offset,
-            self.target_topic,
             rejection.reason,
-            rejection.setting,
+            topic=self.target_topic,
+            setting=rejection.setting,
         )
+
+    def named(self, site: str) -> tuple[str, str, str]:
+        """Returns the kind of link, its name and a site, for an error."""
+        return "dispatcher", self.dispatcher, site
 
     def outgoing(self, records: DataFrame) -> DataFrame:
         """Returns what is sent of records of the topic.

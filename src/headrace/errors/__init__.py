@@ -46,34 +46,16 @@ HeadraceError                         base
 │   ├── NothingCommittedError
 │   ├── CommitUnknownError             it can't be known whether a batch is in the table
 │   ├── TableMismatchError
-│   ├── TransferRecordError           transfers: a record can't be written as it is
-│   │   ├── MirrorRecordError         mirrors
-│   │   ├── DispatcherRecordError     dispatchers
-│   │   └── MergerRecordError         mergers
-│   ├── MergerRefusedError            a partition can't be merged on, others can
-│   │   ├── MergerNoPartitionError
-│   │   ├── MergerNoLeaderError
-│   │   └── MergerLossError           its source lacks what comes next
-│   ├── MergerNotRefusedError
-│   ├── MergerRunningError
-│   ├── DispatcherRefusedError        dispatchers: a partition can't be sent on, others can
-│   │   ├── DispatcherNoPartitionError
-│   │   ├── DispatcherNoLeaderError
-│   │   └── DispatcherLossError       its source lacks what comes next
+│   ├── LinkError                     links: a mirror, merger or dispatcher can't continue
+│   │   ├── LinkRecordError           a record can't be written as it is
+│   │   ├── LinkNoPartitionError
+│   │   ├── LinkNoLeaderError
+│   │   ├── LinkLossError             its source lacks what comes next
+│   │   ├── LinkNotRefusedError
+│   │   └── LinkRunningError
 │   ├── DispatcherCoresError
-│   ├── DispatcherNotRefusedError
 │   ├── DispatcherRunningError
-│   ├── MirrorRefusedError            mirrors: a partition can't be copied on, others can
-│   │   ├── MirrorTopicMissingError
-│   │   ├── MirrorNoLeaderError
-│   │   ├── MirrorNoCopyError
-│   │   └── MirrorLossError           its source lacks what comes next
-│   │       ├── MirrorGapError
-│   │       ├── MirrorRecreatedError
-│   │       └── MirrorTruncatedError
-│   ├── MirrorNotRefusedError
 │   ├── MirrorOffsetError
-│   ├── MirrorRunningError
 │   ├── WorkerRunningError            running
 │   ├── ServiceRunningError
 │   ├── LoaderRunningError
@@ -113,7 +95,7 @@ HeadraceError                         base
 │       ├── ProfileStoreUnavailableError  the store of profiles can't be used now
 │       └── StorageUnavailableError   the storage of the lake does not answer
 ├── ProfileMissingError               the store has no profile of this user
-├── DispatcherFailedError             dispatchers: the query of a target has failed
+├── DispatcherFailedError             links: the query of a target has failed
 ├── QueryTextError                    queries: the text of a standing query is not valid
 ├── QueryInvalidError                 its id or its time to live is not possible
 ├── QueryMissingError                 no query of that id is registered

@@ -31,18 +31,27 @@ class FactsError(HeadraceError):
     offset 7): the checksum is wrong. <remedy>``
     """
 
-    def __str__(self) -> str:
-        facts = {
-            fact.name: getattr(self, fact.name)
+    @property
+    def message(self) -> str:
+        """What happened, as a sentence: the first line of the docstring."""
+        # What follows it explains the fields.
+        return (self.__doc__ or "").splitlines()[0]
+
+    def facts(self) -> dict[str, object]:
+        """Returns the fields that the message shows, by their names in it."""
+        return {
+            fact.name.replace("_", " "): getattr(self, fact.name)
             for fact in fields(self)  # type: ignore[arg-type]
             # Without repr: what only the remedy needs. Empty: what the place that raised it did not
             # know.
             if fact.repr and getattr(self, fact.name) != ""
         }
+
+    def __str__(self) -> str:
+        facts = self.facts()
         sentence = next((str(facts.pop(name)) for name in _SENTENCES if name in facts), "")
-        # The first line alone is the message; what follows explains the fields.
-        text = (self.__doc__ or "").splitlines()[0].rstrip(".")
-        listed = ", ".join(f"{name.replace('_', ' ')} {fact!r}" for name, fact in facts.items())
+        text = self.message.rstrip(".")
+        listed = ", ".join(f"{name} {fact!r}" for name, fact in facts.items())
         if listed:
             text += f" ({listed})" if sentence else f": {listed}"
         if sentence:
@@ -57,6 +66,6 @@ class RefusedError(FactsError):
 
     # Its own: a supervisor should not restart what an operator has to decide.
     exit_code = 3
-    code: ClassVar[str] = "REFUSED"
+    code: str = "REFUSED"
     # Another process runs in its place: the status of that one stays.
     runs_elsewhere: ClassVar[bool] = False

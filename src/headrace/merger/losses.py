@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from headrace.errors import MergerLossError
+from headrace.errors import LinkLossError
 from headrace.events.times import time_of
 from headrace.kafka.client import offsets_since
 from headrace.kafka.resume import (
@@ -39,10 +39,10 @@ class SourceLoss(NamedTuple):
     accepted: InputPosition
     reason: str
 
-    def error(self, plan: MergePlan) -> MergerLossError:
+    def error(self, plan: MergePlan) -> LinkLossError:
         """Returns why its output is refused."""
         names = plan.named(self.source)
-        return MergerLossError(*names, self.next_offset, self.accepted.offset, self.reason)
+        return LinkLossError(*names, self.next_offset, self.accepted.offset, self.reason)
 
 
 def find_losses(

@@ -10,7 +10,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
-from headrace.errors import MergerRecordError, TopicMissingError
+from headrace.errors import LinkRecordError, TopicMissingError
 from headrace.kafka.broker_errors import Meaning, forbidden, meaning
 from headrace.kafka.client import consumer, describe, high_watermarks
 from headrace.kafka.headers import headers_of
@@ -176,7 +176,7 @@ class Merging:
 
         Raises:
             SourceChangedError: if a source does not have the next record of a partition.
-            MergerRecordError: if the target does not take a record.
+            LinkRecordError: if the target does not take a record.
             RejectedBatchError: if the target has refused records.
             AuthorizationError: if an ACL is missing.
             SinkError: if the target takes no records of a topic.
@@ -190,7 +190,7 @@ class Merging:
         self._idle_check.check(self._reader, has_received=bool(messages))
         try:
             self._merge(messages)
-        except MergerRecordError:
+        except LinkRecordError:
             self._is_partial = True
             raise
         self._hold_back()

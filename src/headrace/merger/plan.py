@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headrace.errors import MergerRecordError
+from headrace.errors import LinkRecordError
 from headrace.kafka.client import ClientConfig
 from headrace.model import TopicPartition
 from headrace.transfer.target import Rejection, TransferTarget
@@ -73,16 +73,16 @@ class MergePlan:
 
     def record_error(
         self, source: TopicPartition, rejection: Rejection, topic: str = ""
-    ) -> MergerRecordError:
+    ) -> LinkRecordError:
         """Returns the error of a record that a topic, by default the target, does not take."""
-        return MergerRecordError(
+        return LinkRecordError(
             *self.named(source),
             rejection.offset,
             rejection.reason,
-            topic or self.target,
-            rejection.setting,
+            copy=topic or self.target,
+            setting=rejection.setting,
         )
 
-    def named(self, partition: TopicPartition) -> tuple[str, str]:
-        """Returns the names of the merger and of a partition, for an error."""
-        return self.name, partition.path
+    def named(self, partition: TopicPartition) -> tuple[str, str, str, str]:
+        """Returns the kind of link, its name, no site, and a partition, for an error."""
+        return "merger", self.name, "", partition.path

@@ -7,11 +7,7 @@ from dataclasses import replace
 
 import confluent_kafka
 
-from headrace.errors import (
-    MergerNoLeaderError,
-    MergerNoPartitionError,
-    MergerRefusedError,
-)
+from headrace.errors import LinkError, LinkNoLeaderError, LinkNoPartitionError
 from headrace.kafka.client import LiveTopic, describe
 from headrace.kafka.resume import LogState, log_states
 from headrace.merger.last_records import last_times
@@ -62,7 +58,7 @@ def find_loss(
     """Returns what the first source of an output that has lost records has lost.
 
     Raises:
-        MergerNoPartitionError, MergerNoLeaderError: if the output can't be read or written at all.
+        LinkNoPartitionError, LinkNoLeaderError: if the output can't be read or written at all.
         AuthorizationError: if an ACL is missing.
         BrokerUnreachableError: if the brokers do not answer.
     """
@@ -119,13 +115,13 @@ def _positions(
 
 def _unready(
     plan: MergePlan, output: TopicPartition, topics: Mapping[str, LiveTopic]
-) -> MergerRefusedError | None:
+) -> LinkError | None:
     """Returns why an output can't be read or written at all."""
     late = TopicPartition(plan.late, output.partition)
     for partition in (*plan.inputs_of(output), output, late):
         topic = topics.get(partition.topic)
         if topic is None or partition.partition >= topic.partitions:
-            return MergerNoPartitionError(*plan.named(partition))
+            return LinkNoPartitionError(*plan.named(partition))
         if partition.partition in topic.leaderless:
-            return MergerNoLeaderError(*plan.named(partition))
+            return LinkNoLeaderError(*plan.named(partition))
     return None

@@ -177,7 +177,7 @@ class Copier:
 
         Raises:
             SourceChangedError: if the source does not have the next record of a partition.
-            MirrorRecordError: if a record can't be copied as it is. What was taken before it can be
+            LinkRecordError: if a record can't be copied as it is. What was taken before it can be
                 committed.
             RejectedBatchError: if the target has refused records.
             AuthorizationError: if an ACL is missing at a site.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.errors import MirrorRecordError
+from headrace.errors import LinkRecordError
 from headrace.kafka.client import ClientConfig
 from headrace.model import TopicPartition
 from headrace.transfer.columns import origin_sites
@@ -52,6 +52,16 @@ class Link:
         return TopicPartition(self.copies[source.topic], source.partition)
 
     @property
+    def source_names(self) -> tuple[str, str, str]:
+        """Returns the kind of link, its name and its source, for an error."""
+        return "mirror", self.name, self.source_site
+
+    @property
+    def target_names(self) -> tuple[str, str, str]:
+        """Returns the kind of link, its name and its target, for an error."""
+        return "mirror", self.name, self.target_site
+
+    @property
     def transfer_target(self) -> TransferTarget:
         """Returns where instances write, and their group."""
         return TransferTarget(
@@ -80,14 +90,13 @@ class Link:
         sites = f.array(*map(f.lit, sorted(self.passed_sites)))
         return ~f.arrays_overlap(origin_sites(headers), sites)
 
-    def record_error(self, source: TopicPartition, rejection: Rejection) -> MirrorRecordError:
+    def record_error(self, source: TopicPartition, rejection: Rejection) -> LinkRecordError:
         """Returns the error of a record that can't be copied."""
-        return MirrorRecordError(
-            self.name,
-            self.source_site,
+        return LinkRecordError(
+            *self.source_names,
             source.path,
             rejection.offset,
             rejection.reason,
-            self.copies[source.topic],
-            rejection.setting,
+            copy=self.copies[source.topic],
+            setting=rejection.setting,
         )

@@ -13,24 +13,14 @@ from dataclasses import replace
 
 import confluent_kafka
 
-from headrace.errors import (
-    MirrorGapError,
-    MirrorLossError,
-    MirrorNoCopyError,
-    MirrorNoLeaderError,
-    MirrorRecreatedError,
-    MirrorRefusedError,
-    MirrorTopicMissingError,
-    MirrorTruncatedError,
-)
+from headrace.errors import LinkError, LinkLossError, LinkNoLeaderError, LinkNoPartitionError
 from headrace.kafka.client import LiveTopic, committed, describe
 from headrace.kafka.resume import (
     UNKNOWN_EPOCH,
-    Gap,
     LogState,
+    Loss,
     Position,
     Recreated,
-    Truncated,
     log_states,
     verdict,
     with_cuts,
@@ -83,7 +73,7 @@ def find_starts(link: Link, known: Mapping[TopicPartition, Position | None]) -> 
     with naming_site(link.target_site):
         copied = describe(link.target, {copy.topic for copy in known})
     ready: dict[TopicPartition, TopicPartition] = {}
-    refused: dict[TopicPartition, MirrorRefusedError] = {}
+    refused: dict[TopicPartition, LinkError] = {}
     awaited: set[TopicPartition] = set()
     for copy in known:
         source = link.source_of(copy)
@@ -115,18 +105,18 @@ def find_starts(link: Link, known: Mapping[TopicPartition, Position | None]) -> 
 
 def _unready(
     link: Link, source: TopicPartition, topic: LiveTopic | None, copied: LiveTopic | None
-) -> MirrorRefusedError | None:
+) -> LinkError | None:
     """Returns why a partition can't be read or written at all."""
     copy = link.copy_of(source)
-    partition, target = source.path, copy.path
+    at_source, at_target = (*link.source_names, source.path), (*link.target_names, copy.path)
     if topic is None:
-        return MirrorTopicMissingError(link.name, link.source_site, partition)
+        return LinkNoPartitionError(*at_source)
     if source.partition in topic.leaderless:
-        return MirrorNoLeaderError(link.name, link.source_site, partition)
+        return LinkNoLeaderError(*at_source)
     if copied is None or copy.partition >= copied.partitions:
-        return MirrorNoCopyError(link.name, link.source_site, partition, target)
+        return LinkNoPartitionError(*at_source, copy.path)
     if copy.partition in copied.leaderless:
-        return MirrorNoLeaderError(link.name, link.target_site, target)
+        return LinkNoLeaderError(*at_target)
     return None
 
 
@@ -151,13 +141,11 @@ def _starts(
 
 def _loss(
     link: Link, source: TopicPartition, start: Position, log: LogState
-) -> MirrorLossError | None:
-    where = (link.name, link.source_site, source.path, start.offset)
-    match verdict(start, log):
-        case Recreated(first):
-            return MirrorRecreatedError(*where, start.topic_id, log.topic_id, first)
-        case Gap(first):
-            return MirrorGapError(*where, first - 1)
-        case Truncated(cut):
-            return MirrorTruncatedError(*where, cut)
-    return None
+) -> LinkLossError | None:
+    now = verdict(start, log)
+    if not isinstance(now, Loss):
+        return None
+    ids = (start.topic_id, log.topic_id) if isinstance(now, Recreated) else ()
+    kind = type(now).__name__.lower()
+    where = (*link.source_names, source.path, start.offset, now.offset)
+    return LinkLossError(*where, "", kind, *ids)

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import confluent_kafka
 from confluent_kafka import KafkaException
 
-from headrace.errors import BrokerUnreachableError, RefusedError, TransferRecordError
+from headrace.errors import BrokerUnreachableError, LinkRecordError, RefusedError
 from headrace.kafka.broker_errors import Meaning, meaning
 from headrace.kafka.group_member import GroupMember, NoMemberError
 from headrace.kafka.lost_brokers import BrokersLostError
@@ -249,7 +249,7 @@ class TransferInstance(Generic[Start]):
             return
         try:
             self.carrier.move(self._timing.take_seconds)
-        except TransferRecordError as error:
+        except LinkRecordError as error:
             # The remedy of the error leaves out all that is not committed before the record.
             self._commit()
             self._refuse(error)
@@ -258,7 +258,7 @@ class TransferInstance(Generic[Start]):
             self._commit()
             self._check_topics()
 
-    def _refuse(self, error: TransferRecordError) -> None:
+    def _refuse(self, error: LinkRecordError) -> None:
         """Leaves the partition of a record out, and starts over with the others."""
         source = TopicPartition(*error.source)
         self._refused_records.add(self._transfer.moved_by(source), error)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from headrace.errors import TransferRecordError
+from headrace.errors import LinkRecordError
 from headrace.model import TopicPartition
 from headrace.transfer.starts import Start, Starts
 from headrace.transfer.timing import TransferTiming
@@ -22,7 +22,7 @@ class _RefusedRecord:
         delay: from the last try to that.
     """
 
-    error: TransferRecordError
+    error: LinkRecordError
     retry_at: float
     delay: float
 
@@ -38,7 +38,7 @@ class RefusedRecords:
         self._timing = timing
         self._records: dict[TopicPartition, _RefusedRecord] = {}
 
-    def add(self, partition: TopicPartition, error: TransferRecordError) -> None:
+    def add(self, partition: TopicPartition, error: LinkRecordError) -> None:
         """Leaves a partition out, from now until its record is to be tried again."""
         before, timing = self._records.get(partition), self._timing
         delay = timing.check_seconds

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from headrace.errors import AuthorizationError, BrokerUnreachableError, TransferRecordError
+from headrace.errors import AuthorizationError, BrokerUnreachableError, LinkRecordError
 from headrace.kafka.client import ClientConfig
 from headrace.model import TopicPartition
 
@@ -45,7 +45,7 @@ class TransferTarget:
     group: str
     config: ClientConfig = field(repr=False)
     topics: tuple[str, ...]
-    record_error: Callable[[TopicPartition, Rejection], TransferRecordError]
+    record_error: Callable[[TopicPartition, Rejection], LinkRecordError]
     site: str = ""
     commit_seconds: float = 0.2
 

@@ -89,7 +89,7 @@ def _with_time(timestamp_ms: int, headers: list[Any]) -> tuple[int, list[Any]]:
 
 
 class TransferWriter:
-    """Writes records. Used on one thread, until it raises anything but TransferRecordError.
+    """Writes records. Used on one thread, until it raises anything but LinkRecordError.
 
     Args:
         target: where it writes.
@@ -122,7 +122,7 @@ class TransferWriter:
         """Puts a record into the transaction, which is begun where none is open.
 
         Raises:
-            TransferRecordError: if the client does not take the record. The transaction goes on.
+            LinkRecordError: if the client does not take the record. The transaction goes on.
             RejectedBatchError: if the target has refused records.
             AuthorizationError, SinkError: if the target takes no records of the topic.
             TransactionFencedError, TransactionUnsettledError: if the transaction can't go on.

@@ -5,13 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from headrace.control import mergers, mirrors
-from headrace.errors import (
-    MergerNotRefusedError,
-    MergerRunningError,
-    MirrorNotRefusedError,
-    MirrorOffsetError,
-    MirrorRunningError,
-)
+from headrace.errors import LinkNotRefusedError, LinkRunningError, MirrorOffsetError
 from headrace.kafka.client import LiveTopic
 from headrace.kafka.groups import ConsumerGroup, Member
 from headrace.kafka.resume import Position
@@ -60,8 +54,8 @@ def accept_of_merger():
 @pytest.mark.parametrize(
     ("accept", "error", "code"),
     [
-        (accept_of_mirror, MirrorRunningError, "MIRROR_RUNNING"),
-        (accept_of_merger, MergerRunningError, "MERGER_RUNNING"),
+        (accept_of_mirror, LinkRunningError, "MIRROR_RUNNING"),
+        (accept_of_merger, LinkRunningError, "MERGER_RUNNING"),
     ],
 )
 def test_nothing_is_accepted_while_instances_run(group, accept, error, code):
@@ -74,10 +68,10 @@ def test_nothing_is_accepted_while_instances_run(group, accept, error, code):
 @pytest.mark.parametrize(
     ("accept", "error", "code"),
     [
-        (accept_of_mirror, MirrorNotRefusedError, "MIRROR_NOT_REFUSED"),
-        (lambda: accept_of_mirror(8), MirrorNotRefusedError, "MIRROR_NOT_REFUSED"),
-        (lambda: accept_of_mirror(3), MirrorNotRefusedError, "MIRROR_NOT_REFUSED"),
-        (accept_of_merger, MergerNotRefusedError, "MERGER_NOT_REFUSED"),
+        (accept_of_mirror, LinkNotRefusedError, "MIRROR_NOT_REFUSED"),
+        (lambda: accept_of_mirror(8), LinkNotRefusedError, "MIRROR_NOT_REFUSED"),
+        (lambda: accept_of_mirror(3), LinkNotRefusedError, "MIRROR_NOT_REFUSED"),
+        (accept_of_merger, LinkNotRefusedError, "MERGER_NOT_REFUSED"),
     ],
 )
 @pytest.mark.usefixtures("group")

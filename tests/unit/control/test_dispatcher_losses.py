@@ -8,7 +8,7 @@ import pytest
 from headrace.control import dispatchers
 from headrace.control.dispatchers import accept_dispatch
 from headrace.dispatcher.route import Route
-from headrace.errors import DispatcherLossError, DispatcherNotRefusedError
+from headrace.errors import LinkLossError, LinkNotRefusedError
 from headrace.kafka.client import LiveTopic
 from headrace.model import TopicPartition
 from headrace.transfer.committed_position import CommittedPosition
@@ -31,7 +31,7 @@ TARGET_END = 5_000
 def test_copies_of_other_records_are_not_looked_for(
     monkeypatch, topic_id, accepted, scan_from, target_end
 ):
-    loss = DispatcherLossError("d", "waw", PARTITION.path, 1_000, accepted, "it is gone")
+    loss = LinkLossError("dispatcher", "d", "waw", PARTITION.path, 1_000, accepted, "it is gone")
     before = CommittedPosition(1_000, "id", 4_000, "host-1")
     committed, kept = {}, []
     for name, value in {
@@ -55,6 +55,6 @@ def test_what_is_not_lost_is_not_accepted(monkeypatch):
     known = Starts({PARTITION: CommittedPosition(8)}, {}, frozenset())
     monkeypatch.setattr(dispatchers, "routes_of", lambda *_: [ROUTE])
     monkeypatch.setattr(dispatchers, "find_starts", lambda _: known)
-    with pytest.raises(DispatcherNotRefusedError) as raised:
+    with pytest.raises(LinkNotRefusedError) as raised:
         accept_dispatch(SimpleNamespace(settings=None), SimpleNamespace(name="d"), "waw", PARTITION)
     assert raised.value.code == "DISPATCHER_NOT_REFUSED"

@@ -12,11 +12,7 @@ from headrace.dispatcher.positions import (
     find_starts,
 )
 from headrace.dispatcher.route import Route
-from headrace.errors import (
-    DispatcherLossError,
-    DispatcherNoLeaderError,
-    DispatcherNoPartitionError,
-)
+from headrace.errors import LinkLossError, LinkNoLeaderError, LinkNoPartitionError
 from headrace.kafka import resume
 from headrace.kafka.client import LiveTopic
 from headrace.model import TopicPartition
@@ -151,7 +147,7 @@ def test_a_record_that_is_gone_is_a_loss_of_its_partition(
     sites.firsts[ZERO], sites.end = first, end
     starts = find_starts(ROUTE)
     loss = starts.refused[ZERO]
-    assert isinstance(loss, DispatcherLossError)
+    assert isinstance(loss, LinkLossError)
     assert (loss.accepted_offset, loss.partition, loss.site) == (accepted, "clicks/0", "waw")
     assert reason in loss.reason
     assert starts.positions.keys() == {ONE}
@@ -179,14 +175,14 @@ def test_a_log_that_was_cut_before_the_position_and_grew_again_is_a_loss(sites):
 @pytest.mark.parametrize("missing", ["clicks", "events"])
 def test_a_topic_that_does_not_exist_is_named(sites, missing):
     del sites.topics[missing]
-    with pytest.raises(DispatcherNoPartitionError, match=missing):
+    with pytest.raises(LinkNoPartitionError, match=missing):
         find_starts(ROUTE)
 
 
 def test_a_partition_that_the_target_lacks_is_refused(sites):
     sites.topics["events"] = LiveTopic("events", "target-id", 1, 1)
     starts = find_starts(ROUTE)
-    assert isinstance(starts.refused[ONE], DispatcherNoPartitionError)
+    assert isinstance(starts.refused[ONE], LinkNoPartitionError)
     assert starts.positions.keys() == {ZERO}
 
 
@@ -195,6 +191,6 @@ def test_a_partition_without_a_leader_holds_up_no_other(sites, topic, site):
     sites.topics[topic] = LiveTopic(topic, "id", 2, 1, frozenset({1}))
     starts = find_starts(ROUTE)
     refusal = starts.refused[ONE]
-    assert isinstance(refusal, DispatcherNoLeaderError)
+    assert isinstance(refusal, LinkNoLeaderError)
     assert (refusal.site, refusal.partition) == (site, f"{topic}/1")
     assert starts.positions.keys() == {ZERO}

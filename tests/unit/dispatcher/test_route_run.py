@@ -9,7 +9,7 @@ from headrace.dispatcher.declaration import DispatchMode
 from headrace.dispatcher.refused import find_refused
 from headrace.dispatcher.route import Route
 from headrace.dispatcher.route_run import RouteRun
-from headrace.errors import DispatcherCoresError, DispatcherRecordError
+from headrace.errors import DispatcherCoresError, LinkRecordError
 from headrace.model import TopicPartition
 from headrace.settings.model import RestartSettings
 from headrace.transfer.committed_position import CommittedPosition
@@ -98,6 +98,6 @@ def test_a_record_that_the_target_refuses_stops_its_partition_alone(monkeypatch,
     run = RouteRun(None, ROUTE, RestartSettings(), tmp_path / "d", lambda: 3, once=True)
     run.run()
     assert read == [{0, 1, 2}, {0, 2}]
-    assert isinstance(run.failure, DispatcherRecordError)
+    assert isinstance(run.failure, LinkRecordError)
     assert (run.failure.source, run.failure.offset) == (("clicks", 1), 7)
     assert run.status.refused == {"clicks/1": str(run.failure)}

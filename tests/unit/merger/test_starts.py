@@ -5,7 +5,7 @@ from __future__ import annotations
 import confluent_kafka
 import pytest
 
-from headrace.errors import MergerLossError, MergerNoLeaderError, MergerNoPartitionError
+from headrace.errors import LinkLossError, LinkNoLeaderError, LinkNoPartitionError
 from headrace.kafka import resume
 from headrace.kafka.client import LiveTopic
 from headrace.merger import losses, starts
@@ -107,7 +107,7 @@ def test_a_source_that_lacks_what_comes_next_holds_up_its_partition_alone(
     found = broker.find_starts()
     assert found.positions.keys() == {ZERO}
     refusal = found.refused[ONE]
-    assert isinstance(refusal, MergerLossError)
+    assert isinstance(refusal, LinkLossError)
     assert (refusal.code, refusal.partition) == ("MERGER_LOSS", "there/1")
     assert reason in str(refusal)
     loss = find_loss(PLAN, ONE, broker.committed())
@@ -117,7 +117,7 @@ def test_a_source_that_lacks_what_comes_next_holds_up_its_partition_alone(
 def test_a_source_that_was_made_again_is_refused_from_its_first_record(broker):
     broker.topics["there"] = LiveTopic("there", "another-id", 2, 1)
     found = broker.find_starts()
-    assert {type(refusal) for refusal in found.refused.values()} == {MergerLossError}
+    assert {type(refusal) for refusal in found.refused.values()} == {LinkLossError}
     assert find_loss(PLAN, ONE, broker.committed()).accepted.offset == 0
 
 
@@ -126,7 +126,7 @@ def test_a_partition_that_a_topic_lacks_holds_up_no_other(broker, topic):
     broker.topics[topic] = LiveTopic(topic, f"{topic}-id", 1, 1)
     found = broker.find_starts()
     assert found.positions.keys() == {ZERO}
-    assert isinstance(found.refused[ONE], MergerNoPartitionError)
+    assert isinstance(found.refused[ONE], LinkNoPartitionError)
     assert (found.refused[ONE].code, found.refused[ONE].partition) == (
         "MERGER_NO_PARTITION",
         f"{topic}/1",
@@ -138,7 +138,7 @@ def test_a_topic_that_does_not_exist_is_named(broker, topic):
     del broker.topics[topic]
     found = broker.find_starts()
     assert {refusal.partition for refusal in found.refused.values()} == {f"{topic}/0", f"{topic}/1"}
-    with pytest.raises(MergerNoPartitionError):
+    with pytest.raises(LinkNoPartitionError):
         find_loss(PLAN, ZERO, broker.committed())
 
 
@@ -147,7 +147,7 @@ def test_a_partition_without_a_leader_holds_up_no_other(broker, topic):
     broker.topics[topic] = LiveTopic(topic, f"{topic}-id", 2, 1, frozenset({1}))
     found = broker.find_starts()
     assert found.positions.keys() == {ZERO}
-    assert isinstance(found.refused[ONE], MergerNoLeaderError)
+    assert isinstance(found.refused[ONE], LinkNoLeaderError)
     assert (found.refused[ONE].code, found.refused[ONE].partition) == (
         "MERGER_NO_LEADER",
         f"{topic}/1",

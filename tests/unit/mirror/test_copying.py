@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
-from headrace.errors import AuthorizationError, MirrorRecordError
+from headrace.errors import AuthorizationError, LinkRecordError
 from headrace.kafka.client import LiveTopic
 from headrace.kafka.resume import Position
 from headrace.mirror import copying
@@ -115,7 +115,7 @@ def test_it_is_read_on_from_the_offset_that_the_epoch_belongs_to(fakes):
 def test_a_name_of_a_header_that_is_not_utf_8_names_the_record(fakes):
     fakes.messages = [Message(5), Message(6, headers=None), Message(7)]
     copier = copier_from(Position(5, "id"))
-    with pytest.raises(MirrorRecordError) as raised:
+    with pytest.raises(LinkRecordError) as raised:
         copier.move(0)
     assert (raised.value.partition, raised.value.offset) == ("a/0", 6)
     assert copier.commit(None).records == 1
@@ -125,7 +125,7 @@ def test_a_name_of_a_header_that_is_not_utf_8_names_the_record(fakes):
 def test_a_record_that_the_target_has_refused_is_not_sent_again(fakes):
     fakes.messages = [Message(5), Message(6), Message(7)]
     copier = copier_from(Position(5, "id"), {A: Rejection(6, "too large")})
-    with pytest.raises(MirrorRecordError, match="too large"):
+    with pytest.raises(LinkRecordError, match="too large"):
         copier.move(0)
     assert [offset for offset, _ in fakes.sent] == [5]
     assert fakes.one_by_one

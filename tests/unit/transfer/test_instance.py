@@ -10,11 +10,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from headrace.errors import (
-    BrokerUnreachableError,
-    MirrorRecordError,
-    MirrorTopicMissingError,
-)
+from headrace.errors import BrokerUnreachableError, LinkNoPartitionError, LinkRecordError
 from headrace.kafka.resume import Position
 from headrace.kafka.transactions import TransactionUnsettledError
 from headrace.mirror import instance as mirror_module
@@ -149,7 +145,7 @@ def test_a_transaction_that_could_not_be_ended_is_ended_later(world, monkeypatch
     assert len(set(world.ids)) == 2
 
 
-TOO_LARGE = MirrorRecordError("m", "waw", "a/0", 5, "too large")
+TOO_LARGE = LinkRecordError("mirror", "m", "waw", "a/0", 5, "too large")
 OTHER, OTHER_COPY = TopicPartition("a", 1), TopicPartition("waw.a", 1)
 
 
@@ -206,7 +202,7 @@ def test_a_partition_that_another_instance_takes_is_tried_anew_when_it_comes_bac
 def test_refused_records_are_sent_alone_until_each_has_refused_its_partition(two):
     one = {SOURCE: Rejection(5, "too large")}
     both = one | {OTHER: Rejection(7, "too large")}
-    another = MirrorRecordError("m", "waw", "a/1", 7, "too large")
+    another = LinkRecordError("mirror", "m", "waw", "a/1", 7, "too large")
     progress = run(
         two,
         RejectedBatchError("x", {}),
@@ -233,7 +229,7 @@ def test_a_record_of_a_partition_that_stays_is_still_known_after_a_rebalance(two
 
 
 def test_a_partition_that_waits_is_looked_at_again(world):
-    refusal = MirrorTopicMissingError("m", "waw", "a/0")
+    refusal = LinkNoPartitionError("mirror", "m", "waw", "a/0")
     later = TopicPartition("a", 1)
     world.starts = Starts({}, {SOURCE: refusal}, frozenset({later}))
 

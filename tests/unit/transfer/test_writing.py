@@ -6,7 +6,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from headrace.errors import AuthorizationError, MirrorRecordError
+from headrace.errors import AuthorizationError, LinkRecordError
 from headrace.kafka import broker_errors
 from headrace.kafka.transactions import TransactionFencedError, TransactionUnsettledError
 from headrace.mirror.link import Link
@@ -137,7 +137,7 @@ def test_records_that_are_purged_tell_the_reason_of_the_transaction(client):
 def test_a_record_that_the_client_refuses_is_named(client):
     writer = TransferWriter(MIRROR, "id")
     client.raises["produce"] = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
-    with pytest.raises(MirrorRecordError) as raised:
+    with pytest.raises(LinkRecordError) as raised:
         send(writer, 7)
     error = raised.value
     assert (error.site, error.partition, error.offset) == ("waw", "a/0", 7)

@@ -1,0 +1,225 @@
+"""What errors of mirrors, mergers and dispatchers say: one class in the words of each kind."""
+
+import pytest
+
+from headrace import errors
+from headrace.pipelines.remote_errors import RemoteError, original_error
+
+MESSAGES = [
+    (
+        errors.LinkRunningError("mirror", "m", 2),
+        "MIRROR_RUNNING",
+        (
+            "Instances of the mirror are running: mirror 'm', instances 2. Stop them first; a"
+            " killed one is a member of the group for ten seconds more."
+        ),
+    ),
+    (
+        errors.LinkNotRefusedError("mirror", "m", "", "a/0"),
+        "MIRROR_NOT_REFUSED",
+        (
+            "The partition is mirrored without loss: there is nothing to accept: mirror 'm', "
+            "partition 'a/0'. `headrace mirror list` shows what m can't copy on."
+        ),
+    ),
+    (
+        errors.LinkRecordError(
+            "mirror", "m", "waw", "a/0", 5, "too large", "waw.a", "", "max.message.bytes"
+        ),
+        "MIRROR_RECORD",
+        (
+            "A record can't be copied as it is (mirror 'm', site 'waw', partition 'a/0', "
+            "offset 5, setting 'max.message.bytes'): too large. To keep it: give waw.a a "
+            "larger max.message.bytes than its sources have. To leave it out: stop the "
+            "instances of m, then `headrace mirror accept m a/0 --to 6`."
+        ),
+    ),
+    (
+        errors.LinkRecordError(
+            "mirror", "m", "waw", "a/0", 5, "its header is no text", "waw.a", ""
+        ),
+        "MIRROR_RECORD",
+        (
+            "A record can't be copied as it is (mirror 'm', site 'waw', partition 'a/0', "
+            "offset 5): its header is no text. To leave it out: stop the instances of m, then"
+            " `headrace mirror accept m a/0 --to 6`."
+        ),
+    ),
+    (
+        errors.LinkNoPartitionError("mirror", "m", "waw", "a/0"),
+        "MIRROR_TOPIC_MISSING",
+        (
+            "A topic of the source does not exist, or was deleted: mirror 'm', site 'waw', "
+            "partition 'a/0'. Create it, or take it out of Mirror 'm'. It is looked for every"
+            " 30 seconds."
+        ),
+    ),
+    (
+        errors.LinkNoLeaderError("mirror", "m", "waw", "a/0"),
+        "MIRROR_NO_LEADER",
+        (
+            "A partition has no leader: all brokers with an in-sync replica of it are down: "
+            "mirror 'm', site 'waw', partition 'a/0'. It is mirrored on within 30 seconds "
+            "after it has a leader: start its brokers."
+        ),
+    ),
+    (
+        errors.LinkNoPartitionError("mirror", "m", "waw", "a/0", "waw.a/0"),
+        "MIRROR_NO_COPY",
+        (
+            "A partition of the source is not mirrored, because its copy does not exist: "
+            "mirror 'm', site 'waw', partition 'a/0', copy 'waw.a/0'. Declare as many "
+            "partitions for waw.a as the source has, then `headrace apply`."
+        ),
+    ),
+    (
+        errors.LinkLossError("mirror", "m", "waw", "a/0", 8, 1010, "", "gap"),
+        "MIRROR_GAP",
+        (
+            "Records were deleted before they were mirrored: mirror 'm', site 'waw', "
+            "partition 'a/0', next offset 8, last offset 1009. 1,002 offsets are gone, 8 to "
+            "1,009. To go on with what the source has: `headrace mirror accept m a/0`. To "
+            "copy everything again: delete the copy, `headrace apply`, and run the mirror."
+        ),
+    ),
+    (
+        errors.LinkLossError("mirror", "m", "waw", "a/0", 8000, 0, "", "recreated", "old", "new"),
+        "MIRROR_RECREATED",
+        (
+            "The topic was deleted and created again since it was last mirrored: mirror 'm', "
+            "site 'waw', partition 'a/0', next offset 8000, mirrored topic id 'old', live "
+            "topic id 'new', first offset 0. Records of the old topic from offset 8,000 on "
+            "are gone, where there were any; the offsets of the new one mean other records. "
+            "To go on with what the source has: `headrace mirror accept m a/0`. To copy "
+            "everything again: delete the copy, `headrace apply`, and run the mirror."
+        ),
+    ),
+    (
+        errors.LinkLossError("mirror", "m", "waw", "a/0", 8, 5, "", "truncated"),
+        "MIRROR_TRUNCATED",
+        (
+            "The source's log was truncated before a record that has been mirrored: mirror "
+            "'m', site 'waw', partition 'a/0', next offset 8, truncated at 5. The brokers "
+            "lost acknowledged records (unclean leader election, lost disk), which the copy "
+            "still has; what follows there now is other records. To go on with what the "
+            "source has: `headrace mirror accept m a/0`. To copy everything again: delete the"
+            " copy, `headrace apply`, and run the mirror."
+        ),
+    ),
+    (
+        errors.LinkRunningError("merger", "m", 2),
+        "MERGER_RUNNING",
+        (
+            "Instances of the merger are running: merger 'm', instances 2. Stop them first; a"
+            " killed one is a member of the group for ten seconds more."
+        ),
+    ),
+    (
+        errors.LinkNotRefusedError("merger", "m", "", "a/0"),
+        "MERGER_NOT_REFUSED",
+        (
+            "The partition is merged without loss: there is nothing to accept: merger 'm', "
+            "partition 'a/0'. `headrace merger list` shows what m can't merge on."
+        ),
+    ),
+    (
+        errors.LinkRecordError(
+            "merger", "m", "", "a/0", 5, "too large", "all", "", "cleanup.policy"
+        ),
+        "MERGER_RECORD",
+        (
+            "The target of a merger does not take a record (merger 'm', partition 'a/0', "
+            "offset 5, setting 'cleanup.policy'): too large. To keep it: let all not be "
+            "compacted, or no record would be without a key."
+        ),
+    ),
+    (
+        errors.LinkNoPartitionError("merger", "m", "", "a/0"),
+        "MERGER_NO_PARTITION",
+        (
+            "A topic of the merger does not exist, or does not have the partition: merger "
+            "'m', partition 'a/0'. All its topics have the same partitions: `headrace apply` "
+            "makes the declared ones."
+        ),
+    ),
+    (
+        errors.LinkNoLeaderError("merger", "m", "", "a/0"),
+        "MERGER_NO_LEADER",
+        (
+            "No broker leads a partition of the merger now: merger 'm', partition 'a/0'. It "
+            "is merged on once a broker that has it is back."
+        ),
+    ),
+    (
+        errors.LinkLossError("merger", "m", "", "a/0", 8, 5, "its log was truncated"),
+        "MERGER_LOSS",
+        (
+            "A source does not have the record that is to be merged next (merger 'm', "
+            "partition 'a/0', next offset 8, accepted offset 5): its log was truncated. To go"
+            " on at offset 5: `headrace merger accept m a/0`."
+        ),
+    ),
+    (
+        errors.LinkNotRefusedError("dispatcher", "d", "waw", "a/0"),
+        "DISPATCHER_NOT_REFUSED",
+        (
+            "The partition is dispatched without loss: there is nothing to accept: dispatcher"
+            " 'd', site 'waw', partition 'a/0'. `headrace dispatcher list` shows what d can't"
+            " dispatch on."
+        ),
+    ),
+    (
+        errors.LinkRecordError(
+            "dispatcher",
+            "d",
+            "waw",
+            "a/0",
+            5,
+            "too large",
+            "",
+            "events",
+            "message.timestamp.after.max.ms",
+        ),
+        "DISPATCHER_RECORD",
+        (
+            "The topic of a target does not take a record (dispatcher 'd', site 'waw', "
+            "partition 'a/0', offset 5, topic 'events', setting "
+            "'message.timestamp.after.max.ms'): too large. To keep it: give events at waw "
+            'config={"message.timestamp.after.max.ms": "9223372036854775807"}.'
+        ),
+    ),
+    (
+        errors.LinkNoPartitionError("dispatcher", "d", "waw", "a/0"),
+        "DISPATCHER_NO_PARTITION",
+        (
+            "A topic does not exist, or does not have the partition: dispatcher 'd', site "
+            "'waw', partition 'a/0'. The source and the topic of the target have the same "
+            "partitions: `headrace apply` in the project of their site makes them. They are "
+            "looked for every 30 seconds."
+        ),
+    ),
+    (
+        errors.LinkNoLeaderError("dispatcher", "d", "waw", "a/0"),
+        "DISPATCHER_NO_LEADER",
+        (
+            "No broker leads a partition now: dispatcher 'd', site 'waw', partition 'a/0'. It"
+            " is dispatched on within 30 seconds after it has a leader: start its brokers."
+        ),
+    ),
+    (
+        errors.LinkLossError("dispatcher", "d", "waw", "a/0", 8, 5, "its log was truncated"),
+        "DISPATCHER_LOSS",
+        (
+            "The source does not have the record that is to be dispatched next (dispatcher "
+            "'d', site 'waw', partition 'a/0', next offset 8, accepted offset 5): its log was"
+            " truncated. To go on at offset 5: `headrace dispatcher accept d waw a/0`."
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("error", "code", "message"), MESSAGES)
+def test_an_error_has_the_code_and_the_words_of_its_kind_of_link(error, code, message):
+    assert str(error) == message
+    assert (error.code, error.exit_code) == (code, 3)
+    assert str(original_error(str(RemoteError(error)))) == message
