@@ -30,7 +30,9 @@ def test_exit_codes() -> None:
     for name in sorted(errors.__all__):
         error = getattr(errors, name)
         if isinstance(error, type) and issubclass(error, errors.HeadraceError):
-            lines.append(f"{name}: {error.exit_code} {getattr(error, 'code', name)}")
+            refused = issubclass(error, errors.RefusedError)
+            codes = error.codes() if refused else (getattr(error, "code", name),)
+            lines.append(" ".join((f"{name}: {error.exit_code}", *codes)))
     golden("exit-codes.txt", "\n".join(lines))
 
 

@@ -69,3 +69,8 @@ class RefusedError(FactsError):
     code: str = "REFUSED"
     # Another process runs in its place: the status of that one stays.
     runs_elsewhere: ClassVar[bool] = False
+
+    @classmethod
+    def codes(cls) -> tuple[str, ...]:
+        """Returns the codes that errors of this class have."""
+        return (cls.code,)

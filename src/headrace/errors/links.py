@@ -39,7 +39,11 @@ class LinkError(RefusedError):
     kind: str = field(repr=False)
     link: str
 
-    _CASES: ClassVar[Mapping[str, _Case]]
+    _CASES: ClassVar[Mapping[str, _Case]] = {}
+
+    @classmethod
+    def codes(cls) -> tuple[str, ...]:
+        return tuple(case.code for case in cls._CASES.values())
 
     def __post_init__(self) -> None:
         self.code = self._case.code
