@@ -11,7 +11,7 @@ from bench.mirror_copies import follow_copy
 from bench.peers.java_program import Program, peer_jars
 from bench.peers.kafka_connect import Worker, plugin_folder, worker_program
 from bench.setup import Setup
-from headrace.mirror.declaration import Mirror
+from headrace.links.mirror.declaration import Mirror
 from headrace.runtime.java import Java
 
 _DISTRIBUTED = "org.apache.kafka.connect.cli.ConnectDistributed"

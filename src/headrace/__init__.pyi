@@ -1,7 +1,6 @@
 from .control.event_producer import EventProducer
 from .control.query_explanation import QueryExplanation
 from .control.query_registry import QueryEntry, QueryState
-from .dispatcher.declaration import Dispatcher, DispatchMode, Home
 from .errors import (
     EventRejectedError,
     EventsNotDeliveredError,
@@ -10,9 +9,11 @@ from .errors import (
     SinkUnavailableError,
     TableMismatchError,
 )
-from .merger.declaration import Merger
+from .links.dispatcher.declaration import Dispatcher, DispatchMode, Home
+from .links.merger.declaration import Merger
+from .links.mirror.declaration import Mirror
+from .links.origin import Origin
 from .metrics import Metric
-from .mirror.declaration import Mirror
 from .model import (
     ArrayEnvelope,
     Avro,
@@ -87,7 +88,6 @@ from .sinks.profiles.latest import Latest
 from .sinks.profiles.store import Profile, ProfileEntry, ProfileField
 from .sinks.unique.declaration import Unique
 from .sinks.write_mode import WriteMode
-from .transfer.origin import Origin
 from .workers import (
     BatchWorkerTask,
     DeadLetters,

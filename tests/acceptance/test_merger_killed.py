@@ -16,7 +16,7 @@ from tests.waiting import FLUSH_SECONDS, wait_for_drill
 
 from headrace.kafka.client import client_config, consumer, high_watermarks, producer
 from headrace.kafka.group_member import SESSION_SECONDS
-from headrace.merger.plan import ClockSource, MergePlan
+from headrace.links.merger.plan import ClockSource, MergePlan
 from headrace.model import TopicPartition
 from headrace.settings.model import KafkaSettings
 

@@ -31,8 +31,8 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS, wait_for_drill
 
 from headrace.kafka.client import client_config, consumer, producer
 from headrace.kafka.groups import describe_group
+from headrace.links.origin import origins
 from headrace.settings.model import KafkaSettings
-from headrace.transfer.origin import origins
 
 HEADRACE = (sys.executable, "-m", "headrace.cli")
 PARTITIONS = 2

@@ -7,8 +7,9 @@ import re
 import pytest
 
 from headrace import Join, classify, count_windows, deduplicate, enrich, fan_out, filter_rows
-from headrace.dispatcher.status import DispatcherStatus
-from headrace.merger.status import MergerStatus
+from headrace.links.dispatcher.status import DispatcherStatus
+from headrace.links.merger.status import MergerStatus
+from headrace.links.mirror.status import MirrorStatus
 from headrace.metrics import (
     DISPATCHER_METRICS,
     DISPATCHER_PARTITION_METRICS,
@@ -25,7 +26,6 @@ from headrace.metrics import (
     WORKER_METRICS,
     Metric,
 )
-from headrace.mirror.status import MirrorStatus
 from headrace.pipelines.progress import PipelineProgress
 from headrace.queries.instance.status import QueryInstanceStatus
 from headrace.queries.matched_events.status import EmitterStatus

@@ -5,10 +5,10 @@ from __future__ import annotations
 import confluent_kafka
 from tests.golden.formats import Format
 
-from headrace.dispatcher.positions import CommittedPosition
 from headrace.kafka.resume import Position
-from headrace.merger.position import InputPosition, WrittenTo, committed_offset, position_of
-from headrace.mirror.positions import positions_of
+from headrace.links.dispatcher.positions import CommittedPosition
+from headrace.links.merger.position import InputPosition, WrittenTo, committed_offset, position_of
+from headrace.links.mirror.positions import positions_of
 from headrace.model import TopicPartition
 from headrace.pipelines.join.offsets import JoinOffset
 from headrace.pipelines.references.positions import ReferencePosition

@@ -20,6 +20,8 @@ from headrace.kafka.dead_letters import StoredDeadLetter, dead_letter_record
 from headrace.kafka.log_cuts import Seen
 from headrace.kafka.replayed import PartitionId, Window, addressees, is_for
 from headrace.kafka.tail import TailedHeader, TailedRecord
+from headrace.links.origin import ORIGIN, Origin, origin_prefix, origins
+from headrace.links.site_times import read_site_time, site_time_key
 from headrace.model import DeadLetter, TopicPartition
 from headrace.queries.instance.leases import Claim, read_claim
 from headrace.queries.matched_events.matched_event import (
@@ -48,8 +50,6 @@ from headrace.queries.records.snapshots import (
 from headrace.queries.registry.record import RegisteredQuery, decode_query, encode_query
 from headrace.settings import Rate
 from headrace.testing import MemoryRecord
-from headrace.transfer.origin import ORIGIN, Origin, origin_prefix, origins
-from headrace.transfer.site_times import read_site_time, site_time_key
 
 _TIME = datetime(2026, 11, 30, 9, 30, 0, 123_000, tzinfo=UTC)
 _MS = 1_800_000_000_000

@@ -21,6 +21,7 @@ from headrace.control.matched_event_balances import balance_matched_events
 from headrace.control.matched_events_run import matched_events_run
 from headrace.control.query_registry import cancel_query, register_query
 from headrace.kafka.client import client_config, committed, connected_producer, consumer
+from headrace.links.origin import origins
 from headrace.model import TopicPartition
 from headrace.queries.matched_events.matched_topic import MatchedTopic
 from headrace.queries.matched_events.positions import (
@@ -30,7 +31,6 @@ from headrace.queries.matched_events.positions import (
 from headrace.queries.topics import ensure_query_topics
 from headrace.service.run import RunOptions
 from headrace.settings import KafkaSettings, load_settings
-from headrace.transfer.origin import origins
 
 HEADRACE = (sys.executable, "-m", "headrace.cli")
 PARTITIONS = 2

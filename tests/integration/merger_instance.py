@@ -5,8 +5,8 @@ import signal
 import sys
 from dataclasses import asdict
 
-from headrace.merger.instance import MergerInstance
-from headrace.merger.plan import ClockSource, MergePlan
+from headrace.links.merger.instance import MergerInstance
+from headrace.links.merger.plan import ClockSource, MergePlan
 
 
 def arguments(plan: MergePlan) -> list[str]:

@@ -7,9 +7,9 @@ import sys
 from dataclasses import asdict
 
 from headrace.kafka.group_member import GroupMember
-from headrace.mirror.copying import Copier
-from headrace.mirror.instance import MirrorInstance
-from headrace.mirror.link import Link
+from headrace.links.mirror.copying import Copier
+from headrace.links.mirror.instance import MirrorInstance
+from headrace.links.mirror.link import Link
 
 RUNS, BEFORE_METADATA, BEFORE_OFFSETS = "runs", "before-metadata", "before-offsets"
 
@@ -44,8 +44,8 @@ class FrozenCopier(Copier):
 
 
 if __name__ == "__main__":
-    from headrace.mirror import instance as mirror
-    from headrace.transfer import instance as transfer
+    from headrace.links import instance as transfer
+    from headrace.links.mirror import instance as mirror
 
     link, freezes = Link(**json.loads(sys.argv[1])), sys.argv[2]
     if freezes == BEFORE_METADATA:

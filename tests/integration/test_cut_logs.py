@@ -23,8 +23,8 @@ from headrace.kafka.client import client_config, connected_producer
 from headrace.kafka.dead_letter_writer import dead_letter_records
 from headrace.kafka.replay import DeadLetterFilter, replay
 from headrace.kafka.transactions import TransactionalProducer
-from headrace.merger.plan import ClockSource, MergePlan
-from headrace.mirror.link import Link
+from headrace.links.merger.plan import ClockSource, MergePlan
+from headrace.links.mirror.link import Link
 from headrace.model import DeadLetter, TopicPartition
 from headrace.queries.instance.instance import AggregatorInstance
 from headrace.queries.matched_events.positions import commit_positions, committed_positions

@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace import Home
-from headrace.dispatcher.route import Route
-from headrace.dispatcher.sent import SentRecords, is_new
+from headrace.links.columns import TIMESTAMP
+from headrace.links.dispatcher.route import Route
+from headrace.links.dispatcher.sent import SentRecords, is_new
+from headrace.links.origin import ORIGIN, origins
 from headrace.model import TopicPartition
-from headrace.transfer.columns import TIMESTAMP
-from headrace.transfer.origin import ORIGIN, origins
 
 SITES = ("central", "waw", "par", "lyon")
 SCHEMA = (

@@ -36,16 +36,16 @@ from headrace.link_ledger.records import (
     first_values,
     read_records,
 )
-from headrace.merger.instance import MergerInstance
-from headrace.merger.merging import LATE_HEADER
-from headrace.mirror.instance import MirrorInstance
+from headrace.links.columns import own_time_ms
+from headrace.links.merger.instance import MergerInstance
+from headrace.links.merger.merging import LATE_HEADER
+from headrace.links.mirror.instance import MirrorInstance
+from headrace.links.origin import ORIGIN
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.ledger.sums import Fate
 from headrace.pipelines.ledger.windows import WindowState
 from headrace.settings import load_settings
 from headrace.settings.model import KafkaSettings
-from headrace.transfer.columns import own_time_ms
-from headrace.transfer.origin import ORIGIN
 
 PARTITIONS = 2
 WINDOW = 60

@@ -25,16 +25,16 @@ from headrace.kafka.client import (
     connected_producer,
     consumer,
 )
-from headrace.merger.instance import MergerInstance
-from headrace.merger.merging import LATE_HEADER, Merging
-from headrace.merger.plan import ClockSource, MergePlan
-from headrace.mirror.instance import MirrorInstance
-from headrace.mirror.link import Link
+from headrace.links.columns import TIMESTAMP
+from headrace.links.merger.instance import MergerInstance
+from headrace.links.merger.merging import LATE_HEADER, Merging
+from headrace.links.merger.plan import ClockSource, MergePlan
+from headrace.links.mirror.instance import MirrorInstance
+from headrace.links.mirror.link import Link
+from headrace.links.origin import ORIGIN
+from headrace.links.site_times import SITE_TIMES, ensure_site_times, site_time_key
 from headrace.model import TopicPartition
 from headrace.settings.model import KafkaSettings
-from headrace.transfer.columns import TIMESTAMP
-from headrace.transfer.origin import ORIGIN
-from headrace.transfer.site_times import SITE_TIMES, ensure_site_times, site_time_key
 
 HEADRACE = Path(sys.executable).with_name("headrace")
 LARGER = ConfigEntry("max.message.bytes", "3000000", incremental_operation=AlterConfigOpType.SET)

@@ -31,14 +31,14 @@ from headrace.kafka.client import (
 from headrace.kafka.groups import describe_group
 from headrace.kafka.sending import ProducerRecord
 from headrace.kafka.transactions import TransactionalProducer
-from headrace.mirror.instance import MirrorInstance
-from headrace.mirror.link import Link
+from headrace.links.columns import TIMESTAMP
+from headrace.links.mirror.instance import MirrorInstance
+from headrace.links.mirror.link import Link
+from headrace.links.origin import ORIGIN
+from headrace.links.timing import TransferTiming
 from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
 from headrace.settings.model import KafkaSettings
-from headrace.transfer.columns import TIMESTAMP
-from headrace.transfer.origin import ORIGIN
-from headrace.transfer.timing import TransferTiming
 
 HEADRACE = Path(sys.executable).with_name("headrace")
 ANY_TIME = ConfigEntry(TIMES_AHEAD, str(2**63 - 1), incremental_operation=AlterConfigOpType.SET)

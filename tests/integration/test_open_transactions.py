@@ -8,11 +8,11 @@ from tests.waiting import FLUSH_SECONDS, LIMIT_SECONDS
 
 from headrace.errors import LinkRecordError
 from headrace.kafka.client import client_config, producer
+from headrace.links.open_transactions import OpenTransactions
+from headrace.links.target import TransferTarget
+from headrace.links.writing import end_transaction
 from headrace.model import TopicPartition
 from headrace.settings.model import KafkaSettings
-from headrace.transfer.open_transactions import OpenTransactions
-from headrace.transfer.target import TransferTarget
-from headrace.transfer.writing import end_transaction
 
 
 @pytest.fixture

@@ -35,8 +35,8 @@ from headrace.control.services import broker_config
 from headrace.errors import AuthenticationError, AuthorizationError, HeadraceError
 from headrace.kafka import client, sending
 from headrace.kafka.cluster import KafkaCluster
-from headrace.mirror.instance import MirrorInstance
-from headrace.mirror.link import Link
+from headrace.links.mirror.instance import MirrorInstance
+from headrace.links.mirror.link import Link
 from headrace.model import OffsetRange, TopicPartition
 from headrace.runtime.ports import free_ports
 from headrace.settings import KafkaSettings, Settings, load_settings

@@ -32,7 +32,6 @@ from headrace.control import load_project
 from headrace.control.query_registry import registered_queries, update_query
 from headrace.control.query_results import newest_results
 from headrace.control.query_service import ProjectQueries
-from headrace.dispatcher.status import DispatcherStatus, RouteStatus
 from headrace.errors import HeadraceError
 from headrace.ingest.http.problem import RefusedRequestError
 from headrace.ingest.http.request_guard import RequestGuard
@@ -40,8 +39,9 @@ from headrace.ingest.limits import LocalLimiter
 from headrace.ingest.tokens.known import KnownTokens
 from headrace.ingest.tokens.table import TokenTable, revocation
 from headrace.ingest.tokens.token import TokenKind, TokenScope
-from headrace.merger.status import MergerStatus
-from headrace.mirror.status import MirrorStatus
+from headrace.links.dispatcher.status import DispatcherStatus, RouteStatus
+from headrace.links.merger.status import MergerStatus
+from headrace.links.mirror.status import MirrorStatus
 from headrace.pipelines.progress import PipelineProgress
 from headrace.queries.aggregate.plan import Plans
 from headrace.queries.answer.silent import WatchedQueries

@@ -16,10 +16,10 @@ from types import ModuleType
 from typing import TypeAlias
 
 from headrace.control.project_modules import own_modules
-from headrace.dispatcher.declaration import Dispatcher
 from headrace.errors import Problem
-from headrace.merger.declaration import Merger
-from headrace.mirror.declaration import Mirror
+from headrace.links.dispatcher.declaration import Dispatcher
+from headrace.links.merger.declaration import Merger
+from headrace.links.mirror.declaration import Mirror
 from headrace.model import Topic, declaring_class
 from headrace.model.declared import MadeDeclaration, noted_declarations
 from headrace.pipelines.pipeline import Pipeline

@@ -10,7 +10,7 @@ from typing import Any
 from headrace.control.envelope_rules import no_envelope
 from headrace.control.pipeline_rules import NAME_ROLE
 from headrace.control.topic_rules import name_faults, schema_of
-from headrace.dispatcher.declaration import Dispatcher, DispatchMode, Home
+from headrace.links.dispatcher.declaration import Dispatcher, DispatchMode, Home
 from headrace.model import Registered, Topic
 from headrace.model.fault import Fault, duration, is_a
 from headrace.model.name import NAME

@@ -7,9 +7,9 @@ from functools import partial
 
 from headrace.control.dispatchers import dispatcher_session, routes_of
 from headrace.control.project import LoadedProject
-from headrace.dispatcher.declaration import Dispatcher
-from headrace.dispatcher.instance import DispatcherInstance
-from headrace.dispatcher.status import DispatcherStatus
+from headrace.links.dispatcher.declaration import Dispatcher
+from headrace.links.dispatcher.instance import DispatcherInstance
+from headrace.links.dispatcher.status import DispatcherStatus
 from headrace.service.run import RunOptions, ServiceRun
 from headrace.service.status import StatusFolder
 from headrace.settings import environment

@@ -13,15 +13,6 @@ from headrace.control.accepted_ranges import keep_accepted
 from headrace.control.kafka_session import kafka_session
 from headrace.control.project import LoadedProject
 from headrace.control.site_clusters import cluster_of, own_cluster, site_clusters
-from headrace.dispatcher.declaration import Dispatcher, DispatchMode
-from headrace.dispatcher.positions import (
-    commit_positions,
-    committed_positions,
-    find_starts,
-    live_topic,
-)
-from headrace.dispatcher.route import Route
-from headrace.dispatcher.status import DispatcherStatus
 from headrace.errors import (
     BrokerUnreachableError,
     LinkLossError,
@@ -30,12 +21,21 @@ from headrace.errors import (
     RefusedError,
 )
 from headrace.kafka.client import latest_offsets
+from headrace.links.committed_position import CommittedPosition
+from headrace.links.dispatcher.declaration import Dispatcher, DispatchMode
+from headrace.links.dispatcher.positions import (
+    commit_positions,
+    committed_positions,
+    find_starts,
+    live_topic,
+)
+from headrace.links.dispatcher.route import Route
+from headrace.links.dispatcher.status import DispatcherStatus
+from headrace.links.status import refused_now
+from headrace.links.target import naming_site
 from headrace.model import TopicPartition
 from headrace.service.status import StatusFolder
 from headrace.settings import Settings
-from headrace.transfer.committed_position import CommittedPosition
-from headrace.transfer.status import refused_now
-from headrace.transfer.target import naming_site
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

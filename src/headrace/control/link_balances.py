@@ -16,18 +16,18 @@ from headrace.control.mergers import plan_of
 from headrace.control.mirrors import link_of
 from headrace.control.project import LoadedProject
 from headrace.control.site_clusters import own_cluster
-from headrace.dispatcher.declaration import Dispatcher
-from headrace.dispatcher.positions import committed_positions as dispatched
-from headrace.dispatcher.route import Route
 from headrace.errors import HeadraceError
 from headrace.link_ledger.accepted import AcceptedRange
 from headrace.link_ledger.balance import link_windows
 from headrace.link_ledger.copies import CopiedTopic, CopyPosition
 from headrace.link_ledger.merges import MergedTopics
 from headrace.link_ledger.records import NotCountedError
-from headrace.merger.declaration import Merger
-from headrace.mirror.declaration import Mirror
-from headrace.mirror.positions import committed_positions as mirrored
+from headrace.links.dispatcher.declaration import Dispatcher
+from headrace.links.dispatcher.positions import committed_positions as dispatched
+from headrace.links.dispatcher.route import Route
+from headrace.links.merger.declaration import Merger
+from headrace.links.mirror.declaration import Mirror
+from headrace.links.mirror.positions import committed_positions as mirrored
 from headrace.model import TopicPartition
 from headrace.pipelines.ledger.windows import WindowBalance, WindowState
 from headrace.settings import Settings, environment

@@ -10,7 +10,7 @@ from typing import Any
 from headrace.control.mirror_rules import MAX_COMMIT_EVERY
 from headrace.control.pipeline_rules import NAME_ROLE
 from headrace.kafka.record_limits import ANY_TIME, TIMES_AHEAD, TIMES_BEHIND, max_batch_bytes
-from headrace.merger.declaration import Merger
+from headrace.links.merger.declaration import Merger
 from headrace.model import Topic
 from headrace.model.fault import Fault, duration, is_a
 from headrace.model.name import NAME

@@ -19,15 +19,15 @@ from headrace.kafka.client import (
     latest_offsets,
 )
 from headrace.kafka.groups import ConsumerGroup, describe_group
-from headrace.merger.declaration import Merger
-from headrace.merger.last_records import last_times
-from headrace.merger.plan import ClockSource, MergePlan
-from headrace.merger.position import InputPosition, committed_offset, positions_of
-from headrace.merger.starts import find_loss, find_starts
-from headrace.merger.status import MergerStatus
+from headrace.links.merger.declaration import Merger
+from headrace.links.merger.last_records import last_times
+from headrace.links.merger.plan import ClockSource, MergePlan
+from headrace.links.merger.position import InputPosition, committed_offset, positions_of
+from headrace.links.merger.starts import find_loss, find_starts
+from headrace.links.merger.status import MergerStatus
+from headrace.links.status import refused_now
 from headrace.model import TopicPartition
 from headrace.service.status import StatusFolder
-from headrace.transfer.status import refused_now
 
 _MILLISECOND = timedelta(milliseconds=1)
 _MAX_READS = 5  # of the positions, while an instance commits

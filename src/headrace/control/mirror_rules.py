@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.control.pipeline_rules import NAME_ROLE
 from headrace.control.topic_rules import name_faults
-from headrace.mirror.declaration import Mirror
+from headrace.links.mirror.declaration import Mirror
 from headrace.model import Topic
 from headrace.model.fault import Fault, duration, is_a
 from headrace.model.name import NAME

@@ -20,16 +20,16 @@ from headrace.errors import (
 from headrace.kafka.client import commit, describe, latest_offsets, watermarks
 from headrace.kafka.groups import ConsumerGroup, describe_group
 from headrace.kafka.resume import Position
-from headrace.mirror.declaration import Mirror
-from headrace.mirror.link import Link
-from headrace.mirror.positions import committed_positions, find_starts
-from headrace.mirror.status import MirrorStatus
+from headrace.links.mirror.declaration import Mirror
+from headrace.links.mirror.link import Link
+from headrace.links.mirror.positions import committed_positions, find_starts
+from headrace.links.mirror.status import MirrorStatus
+from headrace.links.starts import Starts
+from headrace.links.status import refused_now
+from headrace.links.target import naming_site
 from headrace.model import TopicPartition
 from headrace.service.status import StatusFolder
 from headrace.settings import Settings
-from headrace.transfer.starts import Starts
-from headrace.transfer.status import refused_now
-from headrace.transfer.target import naming_site
 
 
 def link_of(settings: Settings, mirror: Mirror, *, tells_times: bool = False) -> Link:

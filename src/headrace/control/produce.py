@@ -21,8 +21,8 @@ from headrace.ingest.http.problem import ProblemDetails
 from headrace.kafka.client import describe
 from headrace.kafka.counting_producer import CountingProducer
 from headrace.kafka.record_limits import MAX_MESSAGE_BYTES
-from headrace.merger.declaration import Merger
-from headrace.mirror.declaration import Mirror
+from headrace.links.merger.declaration import Merger
+from headrace.links.mirror.declaration import Mirror
 
 MAX_SHOWN_CHARACTERS = 200
 MAX_NAMED_LINES = 20

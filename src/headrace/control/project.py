@@ -27,10 +27,10 @@ from headrace.control.retention_rules import retention_faults
 from headrace.control.standing_query_rules import matched_queries, standing_query_faults
 from headrace.control.topic_rules import topic_faults
 from headrace.control.worker_rules import sends_dead_letters, worker_faults
-from headrace.dispatcher.declaration import Dispatcher
 from headrace.errors import Problem, ProjectError
-from headrace.merger.declaration import Merger
-from headrace.mirror.declaration import Mirror
+from headrace.links.dispatcher.declaration import Dispatcher
+from headrace.links.merger.declaration import Merger
+from headrace.links.mirror.declaration import Mirror
 from headrace.model import Topic
 from headrace.model.fault import Fault, is_a
 from headrace.pipelines.pipeline import Pipeline

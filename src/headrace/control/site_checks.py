@@ -28,10 +28,10 @@ from headrace.kafka.record_limits import (
     TIMES_BEHIND,
 )
 from headrace.kafka.topics import TopicState, topic_states
+from headrace.links.target import naming_site
 from headrace.model import Topic
 from headrace.model.fault import Fault
 from headrace.settings import Settings
-from headrace.transfer.target import naming_site
 
 ORIGIN_BYTES = 400
 """What a mirror or a dispatcher adds to a record: headers, and the names of site and topic."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from headrace.control.mergers import plan_of
 from headrace.control.mirrors import link_of
 from headrace.control.project import LoadedProject
-from headrace.merger.declaration import Merger
-from headrace.merger.instance import MergerInstance
-from headrace.merger.status import MergerStatus
-from headrace.mirror.declaration import Mirror
-from headrace.mirror.instance import MirrorInstance
-from headrace.mirror.status import MirrorStatus
+from headrace.links.merger.declaration import Merger
+from headrace.links.merger.instance import MergerInstance
+from headrace.links.merger.status import MergerStatus
+from headrace.links.mirror.declaration import Mirror
+from headrace.links.mirror.instance import MirrorInstance
+from headrace.links.mirror.status import MirrorStatus
 from headrace.service.run import RunOptions, ServiceRun
 from headrace.service.status import StatusFolder
 

@@ -20,11 +20,11 @@ from headrace.link_ledger.records import (
     read_records,
     sums_by_fate,
 )
+from headrace.links.columns import last_origin, own_time_ms, time_ms
+from headrace.links.target import naming_site
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.ledger.sums import Fate, Sums
 from headrace.runtime.clock import now_in_ms
-from headrace.transfer.columns import last_origin, own_time_ms, time_ms
-from headrace.transfer.target import naming_site
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession

@@ -13,8 +13,8 @@ from headrace.kafka.client import (
     latest_offsets,
 )
 from headrace.kafka.topics import compacted
+from headrace.links.target import naming_site
 from headrace.model import OffsetRange, TopicPartition
-from headrace.transfer.target import naming_site
 
 SETTLE_SECONDS = 15.0  # transactions of a mirror and of a merger end after ten
 _POLL_SECONDS = 0.2

@@ -20,13 +20,13 @@ from headrace.link_ledger.records import (
     read_records,
     sums_by_fate,
 )
-from headrace.merger.merging import LATE_HEADER, NO_TIMESTAMP
-from headrace.merger.plan import MergePlan
-from headrace.merger.position import InputPosition, positions_of
+from headrace.links.columns import own_time_ms
+from headrace.links.merger.merging import LATE_HEADER, NO_TIMESTAMP
+from headrace.links.merger.plan import MergePlan
+from headrace.links.merger.position import InputPosition, positions_of
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.ledger.sums import Fate, Sums
 from headrace.runtime.clock import now_in_ms
-from headrace.transfer.columns import own_time_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession

@@ -42,7 +42,7 @@ from headrace.ingest.tokens.token import Token
 from headrace.kafka.dead_letters import StoredDeadLetter
 from headrace.kafka.groups import ConsumerGroup
 from headrace.kafka.replay import Replay
-from headrace.mirror.status import MirrorStatus
+from headrace.links.mirror.status import MirrorStatus
 from headrace.model import DeadLetter, TopicPartition
 from headrace.settings import Rate
 from headrace.sinks.api import CompactionResult

@@ -9,10 +9,10 @@ from headrace.errors import LinkNotRefusedError, LinkRunningError, MirrorOffsetE
 from headrace.kafka.client import LiveTopic
 from headrace.kafka.groups import ConsumerGroup, Member
 from headrace.kafka.resume import Position
-from headrace.merger.plan import ClockSource, MergePlan
-from headrace.mirror.link import Link
+from headrace.links.merger.plan import ClockSource, MergePlan
+from headrace.links.mirror.link import Link
+from headrace.links.starts import Starts
 from headrace.model import TopicPartition
-from headrace.transfer.starts import Starts
 
 SOURCE, COPY = TopicPartition("a", 0), TopicPartition("waw.a", 0)
 LINK = Link("m", "headrace.mirror.m", "waw", "central", {}, {}, {"a": "waw.a"})

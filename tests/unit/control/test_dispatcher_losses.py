@@ -7,12 +7,12 @@ import pytest
 
 from headrace.control import dispatchers
 from headrace.control.dispatchers import accept_dispatch
-from headrace.dispatcher.route import Route
 from headrace.errors import LinkLossError, LinkNotRefusedError
 from headrace.kafka.client import LiveTopic
+from headrace.links.committed_position import CommittedPosition
+from headrace.links.dispatcher.route import Route
+from headrace.links.starts import Starts
 from headrace.model import TopicPartition
-from headrace.transfer.committed_position import CommittedPosition
-from headrace.transfer.starts import Starts
 
 PARTITION = TopicPartition("clicks", 0)
 ROUTE = Route("d", "headrace.dispatcher.d.waw", "central", "waw", {}, {}, "clicks", "events")

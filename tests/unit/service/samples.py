@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.dispatcher.status import DispatcherStatus, RouteStatus
-from headrace.merger.status import MergerStatus
-from headrace.mirror.status import MirrorStatus
+from headrace.links.dispatcher.status import DispatcherStatus, RouteStatus
+from headrace.links.merger.status import MergerStatus
+from headrace.links.mirror.status import MirrorStatus
 from headrace.pipelines.progress import PipelineProgress
 from headrace.queries.instance.status import QueryInstanceStatus
 from headrace.queries.matched_events.status import EmitterStatus

@@ -17,11 +17,11 @@ from tests.unit.service.samples import (
     STATUSES,
 )
 
-from headrace.dispatcher.status import DispatcherStatus
-from headrace.mirror.status import MirrorStatus
+from headrace.links.dispatcher.status import DispatcherStatus
+from headrace.links.mirror.status import MirrorStatus
+from headrace.links.status import refused_now
 from headrace.queries.instance.status import QueryInstanceStatus
 from headrace.service.status import STALE_AFTER_SECONDS, State, StatusFolder
-from headrace.transfer.status import refused_now
 
 STALE_MS = int(STALE_AFTER_SECONDS * 1000)
 of_each_kind = pytest.mark.parametrize("status", STATUSES, ids=lambda status: status.kind)

@@ -14,7 +14,7 @@ from headrace.runtime.logs import Subject
 if TYPE_CHECKING:
     from headrace.cli.views.dispatchers import RouteStandings
     from headrace.control.dispatchers import AcceptedDispatch
-    from headrace.dispatcher.declaration import Dispatcher
+    from headrace.links.dispatcher.declaration import Dispatcher
     from headrace.model import TopicPartition
 
 

@@ -14,7 +14,7 @@ from headrace.runtime.logs import Subject
 if TYPE_CHECKING:
     from headrace.cli.views.mergers import MergerStandings
     from headrace.control.mergers import AcceptedGap
-    from headrace.merger.declaration import Merger
+    from headrace.links.merger.declaration import Merger
     from headrace.model import TopicPartition
 
 

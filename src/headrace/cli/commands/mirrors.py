@@ -14,7 +14,7 @@ from headrace.runtime.logs import Subject
 if TYPE_CHECKING:
     from headrace.cli.views.mirrors import MirrorStandings
     from headrace.control.mirrors import AcceptedLoss
-    from headrace.mirror.declaration import Mirror
+    from headrace.links.mirror.declaration import Mirror
     from headrace.model import TopicPartition
 
 

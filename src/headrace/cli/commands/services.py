@@ -43,9 +43,9 @@ def status(session: Session) -> ProjectStatus:
     from headrace.cli.views.services import ProjectStatus
     from headrace.control import services, status_folders
     from headrace.control.pipeline_progress import pipeline_progress
-    from headrace.dispatcher.status import DispatcherStatus
-    from headrace.merger.status import MergerStatus
-    from headrace.mirror.status import MirrorStatus
+    from headrace.links.dispatcher.status import DispatcherStatus
+    from headrace.links.merger.status import MergerStatus
+    from headrace.links.mirror.status import MirrorStatus
     from headrace.queries.instance.status import QueryInstanceStatus
     from headrace.queries.matched_events.status import EmitterStatus
     from headrace.service.status import StatusFolder

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.control.dispatchers import RouteStanding
-    from headrace.dispatcher.status import DispatcherStatus
+    from headrace.links.dispatcher.status import DispatcherStatus
 
 
 @dataclass(frozen=True)

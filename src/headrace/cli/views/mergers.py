@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.control.mergers import MergerStanding
-    from headrace.merger.status import MergerStatus
+    from headrace.links.merger.status import MergerStatus
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.control.mirrors import MirrorStanding
-    from headrace.mirror.status import MirrorStatus
+    from headrace.links.mirror.status import MirrorStatus
 
 
 @dataclass(frozen=True)

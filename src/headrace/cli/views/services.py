@@ -17,9 +17,9 @@ from headrace.cli.views import view
 from headrace.control.services import Services
 
 if TYPE_CHECKING:
-    from headrace.dispatcher.status import DispatcherStatus
-    from headrace.merger.status import MergerStatus
-    from headrace.mirror.status import MirrorStatus
+    from headrace.links.dispatcher.status import DispatcherStatus
+    from headrace.links.merger.status import MergerStatus
+    from headrace.links.mirror.status import MirrorStatus
     from headrace.pipelines.progress import PipelineProgress
     from headrace.queries.instance.status import QueryInstanceStatus
     from headrace.queries.matched_events.status import EmitterStatus

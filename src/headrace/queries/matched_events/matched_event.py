@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from headrace.kafka.tail import TailedRecord
+from headrace.links.origin import Origin, origins
 from headrace.queries.records.decoding import decode_json
-from headrace.transfer.origin import Origin, origins
 
 REVISION = "headrace-query-revision"
 """The name of the header with the revision of the query, a decimal number."""

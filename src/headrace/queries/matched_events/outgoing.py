@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from headrace.links.columns import header, headers_or_empty
+from headrace.links.origin import ORIGIN
 from headrace.model.event import EventSchema
 from headrace.queries.columns import ConstantLayout, column_of, with_event
 from headrace.queries.language.functions import ValueType
@@ -20,8 +22,6 @@ from headrace.queries.matched_events.rules import (
     ShapeRules,
 )
 from headrace.queries.matched_events.sent import SentOfEvent
-from headrace.transfer.columns import header, headers_or_empty
-from headrace.transfer.origin import ORIGIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -37,12 +37,12 @@ from headrace.kafka.resume import (
     verdict,
     with_cuts,
 )
+from headrace.links.origin import Origin, origins
 from headrace.model import OffsetRange, TopicPartition
 from headrace.queries.matched_events.matched_position import MatchedPosition, MatchedQueries
 from headrace.queries.matched_events.matched_topic import MatchedTopic
 from headrace.queries.matched_events.rules import EmittingRules
 from headrace.queries.matched_events.sent import SentEventRecord, SentOfEvent
-from headrace.transfer.origin import Origin, origins
 
 _ASK_SECONDS = 0.5  # ends of partitions that are too low are asked for again at this interval
 

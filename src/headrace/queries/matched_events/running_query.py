@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from headrace.errors import MatchedEventsRunningError
 from headrace.kafka.client import high_watermarks, watermarks
 from headrace.kafka.log_cuts import Seen
+from headrace.links.source_epochs import source_epochs
+from headrace.links.spark_query import DoneBatches, KafkaQuery, OutgoingRows, ReadTopic
 from headrace.model import TopicPartition
 from headrace.queries.matched_events.matched_position import MatchedPosition
 from headrace.queries.matched_events.matched_topic import MatchedTopic
@@ -22,8 +24,6 @@ from headrace.queries.matched_events.positions import (
     commit_positions,
     committed_positions,
 )
-from headrace.transfer.source_epochs import source_epochs
-from headrace.transfer.spark_query import DoneBatches, KafkaQuery, OutgoingRows, ReadTopic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

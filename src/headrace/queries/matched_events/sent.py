@@ -7,8 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from headrace.links.origin import Origin
 from headrace.model import OffsetRange, TopicPartition
-from headrace.transfer.origin import Origin
 
 Match: TypeAlias = tuple[int, str]
 """The offset of an event, and the id of a query that it matches."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from headrace.links.status import TransferStatus
 from headrace.metrics import MATCHED_EVENTS_METRICS
-from headrace.transfer.status import TransferStatus
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.links.origin import Origin
 from headrace.model import OffsetRange, TopicPartition
 from headrace.queries.matched_events.sent import RecordedMatches, SentEventRecord
-from headrace.transfer.origin import Origin
 
 EVENTS = OffsetRange(TopicPartition("clicks", 1), 10, 20)
 

@@ -1,0 +1,121 @@
+"""An instance of a dispatcher: a Spark session, and in it a query for each target."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import (
+    CheckpointInUseError,
+    DispatcherFailedError,
+    DispatcherRunningError,
+    HeadraceError,
+)
+from headrace.links.dispatcher.route import Route
+from headrace.links.dispatcher.route_run import RouteRun
+from headrace.links.dispatcher.status import DispatcherStatus, RouteStatus
+from headrace.pipelines.lock import CheckpointLock
+from headrace.pipelines.session import SPARK_STARTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.settings import RestartSettings
+
+_OBSERVE_SECONDS = 0.5
+
+
+class DispatcherInstance:
+    """Dispatches to some or all targets until it is stopped, or all have failed. Used once.
+
+    Args:
+        name: of the dispatcher.
+        routes: its targets.
+        session: opens the Spark session.
+        restart: how often, and after how long, a query that failed is started again.
+        state: the project's folder on this machine.
+        once: end when what the topic holds now is sent.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        routes: Sequence[Route],
+        session: Callable[[], AbstractContextManager[SparkSession]],
+        restart: RestartSettings,
+        state: Path,
+        *,
+        once: bool = False,
+    ) -> None:
+        self._name, self._routes, self._session, self._restart = name, routes, session, restart
+        self._state, self._once = state, once
+        self._stop = threading.Event()
+        self._runs: list[RouteRun] = []
+
+    def stop(self) -> None:
+        """Ends it. From any thread."""
+        self._stop.set()
+
+    def run(self, observe: Callable[[Any], None]) -> None:
+        """Runs it; ``observe`` is called twice a second.
+
+        Raises:
+            DispatcherRunningError: if another process of this machine dispatches to a target.
+            HeadraceError: the first error that has ended a target, once all have ended.
+        """
+        with ExitStack() as stack:
+            for route in self._routes:
+                stack.callback(self._locked(route).release)
+            observe(None)
+            spark = stack.enter_context(self._session())
+            self._runs = [self._run_of(spark, route) for route in self._routes]
+            threads = [
+                threading.Thread(target=run.run, name=f"to {run.status.site}", daemon=True)
+                for run in self._runs
+            ]
+            for thread in threads:
+                thread.start()
+            try:
+                while any(thread.is_alive() for thread in threads) and not self._stop.is_set():
+                    observe(None)
+                    self._stop.wait(_OBSERVE_SECONDS)
+            finally:
+                for run in self._runs:
+                    run.stop()
+                for thread in threads:
+                    thread.join()
+        failures = [(run.status, run.failure) for run in self._runs if run.failure is not None]
+        if failures and (self._once or len(failures) == len(self._runs)):
+            status, failure = failures[0]
+            if isinstance(failure, HeadraceError):
+                raise failure
+            raise DispatcherFailedError(self._name, status.site, status.reason) from failure
+
+    def status(self) -> DispatcherStatus:
+        """Returns how it is doing."""
+        routes = [run.status for run in self._runs] or [
+            RouteStatus(route.target_site, reason=SPARK_STARTS) for route in self._routes
+        ]
+        return DispatcherStatus.of(self._name, {route.site: route for route in routes})
+
+    def _run_of(self, spark: SparkSession, route: Route) -> RouteRun:
+        folder = self._state / "state" / f"dispatcher.{self._name}" / route.target_site
+
+        def cores() -> int:
+            # Executors of a cluster come one after the other.
+            return int(spark.sparkContext.defaultParallelism) // len(self._routes)
+
+        return RouteRun(spark, route, self._restart, folder, cores, once=self._once)
+
+    def _locked(self, route: Route) -> CheckpointLock:
+        name = f"dispatcher.{route.dispatcher}.{route.target_site}"
+        lock = CheckpointLock(self._state / "locks", name)
+        try:
+            lock.acquire()
+        except CheckpointInUseError as error:
+            holder = error.holder
+            raise DispatcherRunningError(route.dispatcher, route.target_site, holder) from error
+        return lock

@@ -1,0 +1,110 @@
+"""Which record does a target not take? Kafka's Java client, which Spark sends with, does not say.
+
+Of a query that has failed, each partition is sent apart, a record at a time. The record was in
+flight, so it is among the first of its partition that the target does not have.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.links.committed_position import CommittedPosition
+from headrace.links.dispatcher.query import first_unsent, partition_query
+from headrace.links.dispatcher.route import Route
+from headrace.links.dispatcher.sent import sent_since
+from headrace.links.spark_query import KafkaQuery
+from headrace.links.target import Rejection
+from headrace.model import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_POLL_SECONDS = 0.5
+_SETTLE_SECONDS = 1.0  # what a query that was stopped has in flight reaches the target
+# A target that is far away takes few records one by one: what is left is for the common query.
+_APART_SECONDS = 60.0
+# Of Kafka's Java client, and the setting of the topic that refuses the record.
+_SETTINGS = {
+    "RecordTooLargeException": "max.message.bytes",
+    "RecordBatchTooLargeException": "max.message.bytes",
+    "InvalidTimestampException": "message.timestamp.after.max.ms",
+    "InvalidRecordException": "cleanup.policy",
+}
+_REFUSAL = re.compile(rf"\b({'|'.join(_SETTINGS)})\b.*")
+
+
+def refusal_of(failure: Exception) -> tuple[str, str] | None:
+    """Returns why a query's target does not take a record, and by which setting of its topic.
+
+    ``None``: the query has failed otherwise.
+    """
+    refusal = _REFUSAL.search(str(failure))
+    return None if refusal is None else (refusal[0], _SETTINGS[refusal[1]])
+
+
+def find_refused(
+    spark: SparkSession,
+    route: Route,
+    positions: Mapping[TopicPartition, CommittedPosition],
+    folder: Path,
+    wait: Callable[[float], bool],
+) -> dict[TopicPartition, Rejection]:
+    """Returns records that the target does not take, by partitions; others may follow.
+
+    What the target takes meanwhile is sent. Where it takes all, or all of a minute, there is none.
+
+    Args:
+        spark: the session.
+        route: what is sent, and where to.
+        positions: of the query that has failed.
+        folder: of the driver's machine, for the checkpoints of queries.
+        wait: waits so many seconds, and returns whether to end at once.
+
+    Raises:
+        AuthorizationError: if an ACL is missing at a site.
+        BrokerUnreachableError: if the brokers of a site do not answer.
+    """
+    wait(_SETTLE_SECONDS)
+    refusals = _sent_apart(spark, route, positions, folder, wait)
+    wait(_SETTLE_SECONDS)
+    rejections: dict[TopicPartition, Rejection] = {}
+    for source, (reason, setting) in refusals.items():
+        at = positions[source]
+        offset = first_unsent(spark, route, (source, at.offset), sent_since(route, {source: at}))
+        if offset is not None:
+            rejections[source] = Rejection(offset, reason, setting)
+    return rejections
+
+
+def _sent_apart(
+    spark: SparkSession,
+    route: Route,
+    positions: Mapping[TopicPartition, CommittedPosition],
+    folder: Path,
+    wait: Callable[[float], bool],
+) -> dict[TopicPartition, tuple[str, str]]:
+    """Sends partitions apart until a record is refused, and returns why, by partitions."""
+    sent = sent_since(route, positions)
+    deadline = time.monotonic() + _APART_SECONDS
+    queries: dict[TopicPartition, KafkaQuery] = {}
+    try:
+        for source, at in positions.items():
+            checkpoint = folder / f"partition-{source.partition}"
+            start = source, at.offset
+            queries[source] = partition_query(spark, route, start, sent, checkpoint)
+        while True:
+            is_active = any(query.is_active for query in queries.values())
+            refusals = {
+                source: refusal
+                for source, query in queries.items()
+                if query.failure is not None and (refusal := refusal_of(query.failure))
+            }
+            if refusals or not is_active or time.monotonic() > deadline or wait(_POLL_SECONDS):
+                return refusals
+    finally:
+        for query in queries.values():
+            query.stop()

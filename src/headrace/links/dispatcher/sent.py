@@ -1,0 +1,88 @@
+"""Which records after a position the target has already: a query that starts does not repeat them.
+
+Spark reports what it has sent when a batch ends. What it sent since is at the end of the target's
+topic, and each copy names its record. It may have gaps: where a record was refused, those behind it
+may be there.
+
+A copy names its record by the offset alone. Where the log of the source has another leader since
+the commit, the records from that one's first on may be others than those that were sent: they are
+sent, once more if need be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from headrace.kafka.log_cuts import Seen, find_cuts
+from headrace.links.committed_position import CommittedPosition
+from headrace.links.dispatcher.route import Route
+from headrace.links.tail import offsets_since
+from headrace.links.target import naming_site
+from headrace.model import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+MAX_OFFSETS = 1_000_000
+"""Of a partition, that are remembered; what is behind them is sent again."""
+
+
+@dataclass(frozen=True)
+class SentRecords:
+    """The records of one partition that are at the target.
+
+    Attributes:
+        first: an offset of the source.
+        marks: a byte for each offset from ``first`` on: 1, if its record is at the target.
+    """
+
+    first: int
+    marks: bytes
+
+
+def sent_since(
+    route: Route, positions: Mapping[TopicPartition, CommittedPosition]
+) -> dict[TopicPartition, SentRecords]:
+    """Returns which records of the source, from the positions on, are at the target.
+
+    Raises:
+        AuthorizationError: if an ACL is missing at a site.
+        BrokerUnreachableError: if the brokers of a site do not answer for 30 s.
+    """
+    floors = {route.copy_of(source): at.scan_from for source, at in positions.items()}
+    at_target = offsets_since(route.copies(positions), floors)
+    sent: dict[TopicPartition, SentRecords] = {}
+    seen: dict[int, Seen] = {}
+    for source, at in positions.items():
+        numbers = [offset - at.offset for offset in at_target.get(route.copy_of(source), ())]
+        known = [number for number in numbers if 0 <= number < MAX_OFFSETS]
+        if known:
+            marks = bytearray(max(known) + 1)
+            for number in known:
+                marks[number] = 1
+            sent[source] = SentRecords(at.offset, bytes(marks))
+            seen[source.partition] = Seen(at.offset + len(marks), at.epoch)
+    with naming_site(route.source_site):
+        cuts = find_cuts(route.source, route.topic, seen)
+    for partition, cut in cuts.items():
+        source = TopicPartition(route.topic, partition)
+        whole = max(cut - sent[source].first, 0)
+        sent[source] = replace(sent[source], marks=sent[source].marks[:whole])
+    return sent
+
+
+def is_new(sent: Mapping[TopicPartition, SentRecords]) -> Column:
+    """Returns whether a record of Spark's Kafka source is not at the target."""
+    from pyspark.sql import functions as f
+
+    new = f.lit(True)
+    for source, records in sent.items():
+        index = f.col("offset") - records.first
+        mark = f.substr(f.lit(records.marks), (index + 1).cast("int"), f.lit(1))
+        is_known = (f.col("partition") == source.partition) & index.between(
+            0, len(records.marks) - 1
+        )
+        new = new & f.when(is_known, mark != f.lit(b"\x01")).otherwise(f.lit(True))
+    return new

@@ -1,0 +1,442 @@
+"""One instance of a mirror or a merger, from its start to its end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+import confluent_kafka
+from confluent_kafka import KafkaException
+
+from headrace.errors import BrokerUnreachableError, LinkRecordError, RefusedError
+from headrace.kafka.broker_errors import Meaning, meaning
+from headrace.kafka.group_member import GroupMember, NoMemberError
+from headrace.kafka.lost_brokers import BrokersLostError
+from headrace.kafka.transactions import TransactionFencedError, TransactionUnsettledError
+from headrace.links.open_transactions import OpenTransactions
+from headrace.links.refused_records import RefusedRecords
+from headrace.links.starts import Start, Starts
+from headrace.links.target import Rejection, TransferTarget
+from headrace.links.timing import TransferTiming
+from headrace.links.writing import RejectedBatchError, end_transaction
+from headrace.model import TopicPartition
+from headrace.runtime.instance_name import process_name
+from headrace.service.status import State
+
+_LOG = logging.getLogger("headrace.transfer")
+_LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
+_WAITED_FOR = frozenset({Meaning.UNREACHABLE, Meaning.TRANSIENT, Meaning.REBALANCING})
+NewStart = TypeVar("NewStart", contravariant=True)  # noqa: PLC0105 - as typing's own names
+
+
+class SourceChangedError(Exception):
+    """The next record is not there: where the partitions begin is to be asked again."""
+
+
+_INTERRUPTIONS = (
+    BrokersLostError,
+    BrokerUnreachableError,
+    NoMemberError,
+    RejectedBatchError,
+    SourceChangedError,
+    TransactionFencedError,
+    TransactionUnsettledError,
+)
+
+
+@dataclass(slots=True)
+class MovedRecords:
+    """Records that were committed to the target.
+
+    Attributes:
+        records: how many.
+        value_bytes: of their values.
+        loops_skipped: of a mirror: records that have been at one of the two sites before, and were
+            not sent.
+        late: of a merger: records that could not be put in order any more; they are in the topic
+            for those.
+    """
+
+    records: int = 0
+    value_bytes: int = 0
+    loops_skipped: int = 0
+    late: int = 0
+
+    def add(self, other: MovedRecords) -> None:
+        """Adds those of another transaction."""
+        self.records += other.records
+        self.value_bytes += other.value_bytes
+        self.loops_skipped += other.loops_skipped
+        self.late += other.late
+
+
+class Carrier(Protocol[NewStart]):
+    """Moves records of the partitions that an instance has. Used on one thread, until it raises.
+
+    What it raises of the errors that :class:`TransferInstance` names is an interruption: the
+    instance closes it, and begins with a new one from what is committed. Others end the instance.
+    """
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the transaction is to end before its time."""
+
+    def add(self, starts: Mapping[TopicPartition, NewStart]) -> None:
+        """Moves records of further partitions, from their positions on."""
+
+    def remove(self, partitions: Collection[TopicPartition]) -> None:
+        """Moves these no more. What is in the transaction of them was committed before."""
+
+    def move(self, seconds: float) -> None:
+        """Takes records into the transaction; waits ``seconds`` for the first."""
+
+    def commit(self, group: Any) -> MovedRecords:
+        """Ends the transaction.
+
+        Args:
+            group: metadata of the group, as this instance is a member of it.
+
+        Returns:
+            what was in the transaction.
+        """
+
+    def check_topics(self) -> None:
+        """Looks for topics that were deleted: of an idle one, the client may not be told."""
+
+    def close(self) -> None:
+        """Gives up what is not committed."""
+
+
+class Transfer(Protocol[Start]):
+    """What instances of one mirror or merger do."""
+
+    @property
+    def target(self) -> TransferTarget:
+        """Returns where they write, and their group."""
+
+    def carrier(
+        self, transactional_id: str, rejections: Mapping[TopicPartition, Rejection] | None
+    ) -> Carrier[Start]:
+        """Returns a carrier without partitions.
+
+        Args:
+            transactional_id: of this carrier alone.
+            rejections: by partition of the source, a record that the target refuses; not ``None``:
+                it refused some, so that each record is to be sent in a batch of its own.
+        """
+
+    def positions(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Returns the partitions whose committed offsets say where ``partitions`` go on."""
+
+    def starts(
+        self,
+        partitions: Collection[TopicPartition],
+        committed: Sequence[confluent_kafka.TopicPartition],
+    ) -> Starts[Start]:
+        """Returns where ``partitions`` go on, by what is committed for their positions."""
+
+    def moved_by(self, source: TopicPartition) -> TopicPartition:
+        """Returns the partition that the group shares by which one of a source is moved."""
+
+
+@dataclass
+class TransferProgress:
+    """What an instance has done since its start.
+
+    Attributes:
+        moved: records that were committed.
+        partitions: those of the target that it moves records to.
+        refused: those that can't be moved on, and why.
+        restarts: how often it started over from what is committed.
+        unreachable: why a site did not answer when it was asked last; empty: it did.
+        hanging: offsets of the target at which transactions have been open for half a minute.
+    """
+
+    moved: MovedRecords = field(default_factory=MovedRecords)
+    partitions: set[TopicPartition] = field(default_factory=set)
+    refused: dict[TopicPartition, RefusedError] = field(default_factory=dict)
+    restarts: int = 0
+    unreachable: str = ""
+    hanging: dict[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def reason(self) -> str:
+        """Returns why it waits, or its readers do; empty: they do not."""
+        if not self.hanging:
+            return self.unreachable
+        partition, offset = min(self.hanging.items())
+        return (
+            f"a transaction in {partition.path} is open since offset {offset:,} and has not ended: "
+            "readers of committed records wait there"
+        )
+
+    @property
+    def state(self) -> State:
+        """Returns the state of an instance that has not ended."""
+        return State.WAITING if self.unreachable else State.RUNNING
+
+
+class TransferInstance(Generic[Start]):
+    """Moves its share of the partitions until it is stopped, or fails. Used once.
+
+    Any number of instances share the partitions. While brokers are away, it waits. What is in a
+    transaction when anything goes wrong is given up, and moved again from the position that is
+    committed. A partition whose next record the target does not take is refused, and tried again
+    from time to time; the others go on.
+    """
+
+    def __init__(
+        self, transfer: Transfer[Start], timing: TransferTiming = TransferTiming()
+    ) -> None:
+        self.progress = TransferProgress()
+        self.carrier: Carrier[Start] | None = None
+        self._timing = timing
+        self._transfer, self._target = transfer, transfer.target
+        self._stopping = threading.Event()
+        self._id = ""
+        self._open_transactions = OpenTransactions(self._target.config)
+        self._rejections: dict[TopicPartition, Rejection] | None = None
+        self._refused_records = RefusedRecords(timing)
+        self._waiting: set[TopicPartition] = set()
+        self._start_at = 0.0
+        self._unknown_since: float | None = None
+        self._commit_at = self._check_at = self._look_for_hanging_at = 0.0
+        self._member = GroupMember(
+            {"client.id": process_name()} | dict(self._target.config),
+            self._target.group,
+            self._target.topics,
+            on_assigned=self._assigned,
+            on_revoked=self._revoked,
+            on_lost=self._lost,
+        )
+
+    def stop(self) -> None:
+        """Ends it; from any thread."""
+        self._stopping.set()
+
+    def run(self, observe: Callable[[TransferProgress], None]) -> None:
+        """Moves records until :meth:`stop`; calls ``observe`` some times a second.
+
+        Raises:
+            TopicMissingError: if a topic of the target does not exist.
+            AuthorizationError: if an ACL is missing.
+            SinkError: if the target takes no records of a topic.
+            KafkaException: if an error of a cluster is permanent.
+        """
+        try:
+            while not self._stopping.is_set():
+                try:
+                    self._step()
+                except _INTERRUPTIONS as error:
+                    self._interrupt(error)
+                observe(self.progress)
+            self._commit_or_interrupt()
+        finally:
+            self._drop_carrier()
+            self._member.close()
+
+    def _step(self) -> None:
+        with self._target.naming():
+            self._member.poll()
+        self._begin_waiting()
+        if self.carrier is None:
+            self._stopping.wait(self._timing.take_seconds)
+            return
+        try:
+            self.carrier.move(self._timing.take_seconds)
+        except LinkRecordError as error:
+            # The remedy of the error leaves out all that is not committed before the record.
+            self._commit()
+            self._refuse(error)
+            return
+        if time.monotonic() >= self._commit_at or self.carrier.is_full:
+            self._commit()
+            self._check_topics()
+
+    def _refuse(self, error: LinkRecordError) -> None:
+        """Leaves the partition of a record out, and starts over with the others."""
+        source = TopicPartition(*error.source)
+        self._refused_records.add(self._transfer.moved_by(source), error)
+        # Records of several partitions may be known; without any, they are sent in batches again.
+        known = {
+            at: rejection for at, rejection in (self._rejections or {}).items() if at != source
+        }
+        self._interrupt(error)
+        self._rejections = known or None
+
+    def _commit(self) -> None:
+        self._commit_at = time.monotonic() + self._target.commit_seconds
+        if self.carrier is not None:
+            self.progress.moved.add(self.carrier.commit(self._member.metadata()))
+
+    def _check_topics(self) -> None:
+        if self.carrier is not None and time.monotonic() >= self._check_at:
+            self._check_at = time.monotonic() + self._timing.check_seconds
+            try:
+                self.carrier.check_topics()
+            except BrokerUnreachableError as error:  # the reader waits for them
+                self.progress.unreachable = str(error)
+            else:
+                if self._unknown_since is None:
+                    self.progress.unreachable = ""
+                self._look_for_hanging()
+
+    def _look_for_hanging(self) -> None:
+        """Notes transactions that stay open: who reads committed records is told nothing."""
+        if time.monotonic() < self._look_for_hanging_at:
+            return
+        self._look_for_hanging_at = time.monotonic() + self._timing.check_seconds
+        unknown = set() if self._unknown_since is None else self._waiting
+        try:
+            with self._target.naming():
+                hanging = self._open_transactions.hanging(self.progress.partitions | unknown)
+        except BrokerUnreachableError:  # the carrier says so
+            return
+        except KafkaException as error:
+            if meaning(error.args[0]) in _WAITED_FOR:
+                return
+            raise
+        for partition, offset in hanging.items() - self.progress.hanging.items():
+            _LOG.error(
+                "%s: a transaction in %s is open since offset %d and has not ended, so that readers"
+                " of committed records wait there; if `kafka-transactions.sh find-hanging` names "
+                "it, an operator has to end it with `abort`",
+                self._target.name,
+                partition,
+                offset,
+            )
+        self.progress.hanging = hanging
+
+    def _commit_or_interrupt(self) -> None:
+        try:
+            self._commit()
+        except _INTERRUPTIONS as error:
+            self._interrupt(error)
+
+    def _begin_waiting(self) -> None:
+        """Begins partitions whose start is not known yet; again later where no broker tells it."""
+        if not self._waiting or time.monotonic() < self._start_at:
+            return
+        self._start_at = time.monotonic() + self._timing.start_seconds
+        if self.carrier is None:  # first: what is committed is to be certain
+            self.carrier = self._new_carrier()
+        else:  # what follows may take longer than a transaction
+            self._commit()
+        try:
+            with self._target.naming():
+                committed = self._member.committed(self._transfer.positions(self._waiting))
+        except KafkaException as error:
+            if meaning(error.args[0]) not in _WAITED_FOR:
+                raise
+            self._note_unknown(error)
+            return
+        self._unknown_since = None
+        starts = self._refused_records.left_out_of(self._transfer.starts(self._waiting, committed))
+        if starts.positions:
+            self.carrier.add(starts.positions)
+        self._waiting = {*starts.refused, *starts.awaited}
+        if self._waiting:
+            self._start_at = time.monotonic() + self._timing.check_seconds
+        self._note(starts)
+
+    def _new_carrier(self) -> Carrier[Start]:
+        """Ends what the former one left open, and makes one with an id of its own.
+
+        Brokers that are killed can forget to end a transaction. The next one of the same id would
+        then commit its records, too.
+        """
+        if self._id:
+            end_transaction(self._target, self._id)
+        self._id = f"{self._target.group}.{uuid.uuid4()}"
+        return self._transfer.carrier(self._id, self._rejections)
+
+    def _note_unknown(self, error: KafkaException) -> None:
+        now = time.monotonic()
+        self._unknown_since = self._unknown_since or now
+        self.progress.unreachable = f"the target does not tell committed offsets: {error}"
+        self._look_for_hanging()
+        if now - self._unknown_since < self._timing.hung_seconds:
+            _LOG.info("%s: cannot fetch committed offsets, retrying: %s", self._target.name, error)
+            return
+        _LOG.error(
+            "%s: the target has not told the positions of %d partition(s) for %.0f s: it does not "
+            "respond, or a transaction does not end, and an operator has to end it with "
+            "`kafka-transactions.sh find-hanging` and `abort`: %s",
+            self._target.name,
+            len(self._waiting),
+            self._timing.hung_seconds,
+            error,
+        )
+        self._unknown_since = now
+
+    def _note(self, starts: Starts[Start]) -> None:
+        self.progress.unreachable = ""
+        for partition, position in starts.positions.items():
+            _LOG.info("%s: %s from %s", self._target.name, partition, _text(position))
+        for partition, refusal in starts.refused.items():
+            if type(self.progress.refused.get(partition)) is not type(refusal):
+                _LOG.error("%s", refusal)
+        for partition in starts.awaited:
+            _LOG.info("%s: the source of %s is not there yet", self._target.name, partition)
+        for partition in (*starts.positions, *starts.awaited):
+            self.progress.refused.pop(partition, None)
+        self.progress.refused.update(starts.refused)
+        self.progress.partitions.update(starts.positions)
+
+    def _assigned(self, partitions: set[TopicPartition]) -> None:
+        self._waiting |= partitions
+        self._start_at = 0.0
+
+    def _revoked(self, partitions: set[TopicPartition]) -> None:
+        self._commit_or_interrupt()
+        self._forget(partitions)
+
+    def _lost(self, partitions: set[TopicPartition]) -> None:
+        self._interrupt("the group gave its partitions to another instance")
+        self._forget(partitions)
+
+    def _forget(self, partitions: set[TopicPartition]) -> None:
+        if self.carrier is not None:
+            self.carrier.remove(partitions)
+        self._waiting -= partitions
+        self.progress.partitions -= partitions
+        self._refused_records.forget(partitions)
+        for partition in partitions:
+            self.progress.refused.pop(partition, None)
+            self.progress.hanging.pop(partition, None)
+        kept = {
+            source: rejection
+            for source, rejection in (self._rejections or {}).items()
+            if self._transfer.moved_by(source) not in partitions
+        }
+        # Those that are not known yet are found again, by another batch that the target refuses.
+        self._rejections = kept or None
+        if not self._waiting:
+            self._unknown_since = None
+
+    def _interrupt(self, why: object) -> None:
+        """Gives up the transaction; all partitions begin again from what is committed."""
+        _LOG.warning("%s: restarts from committed offsets: %s", self._target.name, why)
+        self.progress.restarts += 1
+        if isinstance(why, BrokerUnreachableError):
+            self.progress.unreachable = str(why)
+        if isinstance(why, RejectedBatchError):
+            self._rejections = (self._rejections or {}) | why.records
+        self._waiting |= self.progress.partitions
+        self._drop_carrier()
+        self._start_at = time.monotonic() + self._timing.restart_seconds
+
+    def _drop_carrier(self) -> None:
+        if self.carrier is not None:
+            self.carrier.close()
+        self.carrier = None
+        self.progress.partitions.clear()
+
+
+def _text(position: object) -> str:
+    return ", ".join(map(str, position)) if isinstance(position, tuple) else str(position)

@@ -1,0 +1,149 @@
+"""Whether the sources of a merger still have what comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from headrace.errors import LinkLossError
+from headrace.events.times import time_of
+from headrace.kafka.client import offsets_since
+from headrace.kafka.resume import (
+    UNKNOWN_EPOCH,
+    Gap,
+    LogState,
+    Position,
+    Recreated,
+    Truncated,
+    verdict,
+    with_cuts,
+)
+from headrace.links.merger.plan import MergePlan
+from headrace.links.merger.position import InputPosition, OutputPosition
+from headrace.model import TopicPartition
+
+
+class SourceLoss(NamedTuple):
+    """What a source lacks of the records that are next.
+
+    Attributes:
+        source: the partition.
+        next_offset: of the first record that is not written.
+        accepted: where it could go on.
+        reason: what happened.
+    """
+
+    source: TopicPartition
+    next_offset: int
+    accepted: InputPosition
+    reason: str
+
+    def error(self, plan: MergePlan) -> LinkLossError:
+        """Returns why its output is refused."""
+        names = plan.named(self.source)
+        return LinkLossError(*names, self.next_offset, self.accepted.offset, self.reason)
+
+
+def find_losses(
+    plan: MergePlan,
+    positions: Mapping[TopicPartition, OutputPosition],
+    known: Mapping[TopicPartition, InputPosition | None],
+    logs: Mapping[TopicPartition, LogState],
+    written_to: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, SourceLoss]:
+    """Returns, by output, what its first input that has lost records has lost.
+
+    Args:
+        plan: of the merger.
+        positions: where the inputs of outputs would go on.
+        known: what is committed of inputs.
+        logs: what the broker has of them.
+        written_to: the newest times of outputs with an input of which no position is committed.
+    """
+    reached = _reached(plan, positions, known)
+    logs = with_cuts(plan.config, logs, reached)
+    losses: dict[TopicPartition, SourceLoss] = {}
+    for output, starts in positions.items():
+        inputs = plan.inputs_of(output)
+        has_positions = any(known.get(source) for source in inputs)
+        for source, start in zip(inputs, starts, strict=True):
+            at, log = reached[source], logs[source]
+            is_new = not at.topic_id and has_positions
+            is_recreated = at.topic_id not in {"", log.topic_id}
+            if known.get(source) or is_new or is_recreated:
+                loss = _loss(source, start, at, log)
+            else:
+                loss = _without_position(plan, source, start, log, written_to.get(output))
+            if loss is not None:
+                losses.setdefault(output, loss)
+    return losses
+
+
+def _reached(
+    plan: MergePlan,
+    positions: Mapping[TopicPartition, OutputPosition],
+    known: Mapping[TopicPartition, InputPosition | None],
+) -> dict[TopicPartition, Position]:
+    """Returns the positions of inputs with the ids of their topics; empty: none is committed."""
+    return {
+        source: Position(
+            start.offset,
+            _known_id(source.topic, known.get(source), map(known.get, plan.inputs_of(output))),
+            start.read_to,
+            start.epoch,
+        )
+        for output, starts in positions.items()
+        for source, start in zip(plan.inputs_of(output), starts, strict=True)
+    }
+
+
+def _known_id(topic: str, own: InputPosition | None, others: Iterable[InputPosition | None]) -> str:
+    """Returns the id of a topic that an input had committed; empty: none had."""
+    positions = [own] if own is not None and topic in own.topics else others
+    ids = (at.topics[topic] for at in positions if at is not None and topic in at.topics)
+    return next(ids, "")
+
+
+def _without_position(
+    plan: MergePlan,
+    source: TopicPartition,
+    start: InputPosition,
+    log: LogState,
+    written_to_ms: int | None,
+) -> SourceLoss | None:
+    """Returns the loss of an input whose position is gone; an empty output is started over."""
+    if written_to_ms is None:
+        return None
+    offset = offsets_since(plan.config, [source], written_to_ms).get(source, log.end)
+    time = time_of(written_to_ms * 1000).isoformat(timespec="milliseconds")
+    reason = (
+        f"no position is committed, and {plan.target} has records up to {time}: the group had no "
+        "instance for longer than brokers keep offsets, its offsets were deleted, or the topic was "
+        "recreated. What the source has of that time, and later, would be merged"
+    )
+    return SourceLoss(source, log.first, InputPosition(offset, offset, topics=start.topics), reason)
+
+
+def _loss(
+    source: TopicPartition, start: InputPosition, at: Position, log: LogState
+) -> SourceLoss | None:
+    match verdict(at, log):
+        case Recreated(first):
+            rest = InputPosition(first, first, topics=start.topics)
+            reason = "the topic was deleted and recreated"
+        case Truncated(offset):
+            cut = min(offset, log.end)
+            # What was read before the cut, and waits, is there; what is after it is new.
+            first = max(min(start.offset, cut), log.first)
+            rest = replace(start, offset=first, read_to=cut, epoch=UNKNOWN_EPOCH)
+            gone = "records that were merged are gone from it"
+            reason = f"its log was truncated at offset {cut}: {gone}"
+        case Gap(first):
+            # What was written of those that are left is not written again.
+            rest = replace(start, offset=first, read_to=max(first, start.read_to))
+            gone = f"{first - start.offset} offsets are gone, {start.offset} to {first - 1}"
+            reason = f"{gone}: retention or an operator deleted them"
+        case _:
+            return None
+    return SourceLoss(source, start.offset, rest, reason)

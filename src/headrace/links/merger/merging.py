@@ -1,0 +1,467 @@
+"""Records of several topics into one, sorted, a transaction at a time."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+
+from headrace.errors import LinkRecordError, TopicMissingError
+from headrace.kafka.broker_errors import Meaning, forbidden, meaning
+from headrace.kafka.client import consumer, describe, high_watermarks
+from headrace.kafka.headers import headers_of
+from headrace.kafka.log_cuts import epoch_of
+from headrace.kafka.lost_brokers import IdleCheck
+from headrace.links.instance import MovedRecords, SourceChangedError
+from headrace.links.merger.clock import InputClock
+from headrace.links.merger.order import Pending
+from headrace.links.merger.plan import ClockSource, MergePlan
+from headrace.links.merger.position import InputPosition, OutputPosition, committed_offset
+from headrace.links.merger.target_partition import (
+    SourcePartition,
+    TargetPartition,
+    Written,
+    value_bytes,
+)
+from headrace.links.target import Rejection
+from headrace.links.writing import NO_TIMESTAMP_MS, TransferWriter
+from headrace.model import TopicPartition
+from headrace.runtime.clock import now_in_ms
+from headrace.runtime.instance_name import process_name
+
+LATE_HEADER = "headrace-late"
+"""Header of a record that is not in order, with the reason."""
+
+UNREADABLE_HEADERS, NO_TIMESTAMP = "headers", "no-timestamp"
+"""The reasons beside those of :mod:`headrace.links.merger.target_partition`."""
+
+SiteTimes = Mapping[TopicPartition, int]
+"""By partition of a copy, the time up to which its mirror has copied all."""
+
+_LOG = logging.getLogger("headrace.merger")
+_LOG.addHandler(logging.NullHandler())  # silent unless the application asks for it
+_FULL_BYTES = 16 * 1024 * 1024  # a transaction is to end in time
+_FULL_RECORDS = 200_000
+_WRITE_RECORDS = 500  # at once, so that a transaction that is full ends
+_FULL_RECORDS_ALONE = 1_000  # each of them is a request of its own
+_ASK_SECONDS = 0.2
+# Brokers forget offsets of topics that no member subscribes to, a week after they were committed.
+_COMMIT_ALL_SECONDS = 3600.0
+_WARN_SECONDS = 60.0
+_WAITING_BYTES = 128 * 1024 * 1024  # of all inputs together, as `Merging.waiting_records`
+_READING = {
+    "fetch.message.max.bytes": "1048576",
+    "queued.min.messages": "50000",
+    "queued.max.messages.kbytes": "32768",
+    "fetch.queue.backoff.ms": "10",  # by default a queue that is full is filled again after 1 s
+    "fetch.wait.max.ms": "50",
+    "check.crcs": "true",
+}
+
+
+class Merging:
+    """Merges into the partitions it was given. Used on one thread, until it raises.
+
+    Args:
+        plan: the merger and its cluster.
+        transactional_id: of this one alone.
+        site_times: what mirrors say; it changes while it is read.
+        rejections: records that the target refuses; not ``None``: it refused some, so that each
+            record is sent in a batch of its own.
+
+    Attributes:
+        take_records: the records of one read.
+        waiting_records: those that wait, of all inputs together. An input that is ahead of the
+            others is read no further beyond its share.
+        min_waiting_records: the share of an input is at least this.
+
+    Raises:
+        TransactionUnsettledError: if the brokers do not answer.
+        AuthorizationError: if an ACL is missing.
+    """
+
+    take_records = 5_000
+    waiting_records = 400_000
+    min_waiting_records = 1_000
+
+    def __init__(
+        self,
+        plan: MergePlan,
+        transactional_id: str,
+        site_times: SiteTimes,
+        rejections: Mapping[TopicPartition, Rejection] | None = None,
+    ) -> None:
+        self._plan, self._site_times = plan, site_times
+        self._alone, self._rejections = rejections is not None, rejections or {}
+        self._writer = TransferWriter(
+            plan.transfer_target, transactional_id, one_by_one=self._alone
+        )
+        self._reader = self._new_reader()
+        self._idle_check = IdleCheck(plan.config)
+        self._outputs: dict[TopicPartition, TargetPartition] = {}
+        self._inputs: dict[tuple[str, int], tuple[TargetPartition, SourcePartition]] = {}
+        self._uncommitted = MovedRecords()
+        self._ask_at = 0.0
+        self._is_partial = False
+        self._ready: set[TopicPartition] = set()
+        self._commit_all_at = 0.0
+        self._late_since_warning = 0
+        self._warn_at = 0.0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the transaction is to end before its time."""
+        counts = self._uncommitted
+        most = _FULL_RECORDS_ALONE if self._alone else _FULL_RECORDS
+        return counts.records + counts.late >= most or counts.value_bytes >= _FULL_BYTES
+
+    def add(self, starts: Mapping[TopicPartition, OutputPosition]) -> None:
+        """Merges further partitions, from their positions on."""
+        for target, positions in starts.items():
+            inputs = [
+                self._new_input(source, place, start)
+                for place, (source, start) in enumerate(
+                    zip(self._plan.inputs_of(target), positions, strict=True)
+                )
+            ]
+            output = self._outputs[target] = TargetPartition(target, inputs)
+            for input_ in inputs:
+                self._inputs[input_.source.topic, input_.source.partition] = (output, input_)
+        # A new one: a client that is given a partition again may begin where it was before. What
+        # waits is kept, and each input goes on after the last record that was read.
+        self._reader.close()
+        self._reader = self._new_reader()
+        self._reader.assign([_at(input_) for _, input_ in self._inputs.values()])
+        self._pause([input_ for _, input_ in self._inputs.values() if input_.is_paused])
+
+    def remove(self, partitions: Collection[TopicPartition]) -> None:
+        """Merges these no more. What is in the transaction of them was committed before."""
+        outputs = [self._outputs.pop(p) for p in partitions if p in self._outputs]
+        self._ready -= set(partitions)
+        gone = [input_ for output in outputs for input_ in output.inputs]
+        for input_ in gone:
+            del self._inputs[input_.source.topic, input_.source.partition]
+        self._reader.incremental_unassign([_plain(input_) for input_ in gone])
+
+    def lags(self) -> dict[TopicPartition, int | None]:
+        """Returns, by partition of a source, the offsets from the first record that is not written.
+
+        The end is that of the last fetch; ``None``: nothing was fetched yet.
+        """
+        return {
+            input_.source: self._lag(output, input_) for output, input_ in self._inputs.values()
+        }
+
+    def sorted_to_ms(self) -> dict[TopicPartition, int | None]:
+        """Returns, by partition of the target, the time up to which it is written."""
+        times = {target: output.reached.time_ms for target, output in self._outputs.items()}
+        return {target: None if time_ms < 0 else time_ms for target, time_ms in times.items()}
+
+    def waits_for(self) -> dict[TopicPartition, list[TopicPartition]]:
+        """Returns, by partition of the target, the sources that records wait for."""
+        now_ms = now_in_ms()
+        blocking = {target: output.blocking(now_ms) for target, output in self._outputs.items()}
+        return {target: [input_.source for input_ in inputs] for target, inputs in blocking.items()}
+
+    def idle(self) -> list[TopicPartition]:
+        """Returns the partitions of sources that are not waited for."""
+        return [input_.source for _, input_ in self._inputs.values() if input_.clock.is_idle]
+
+    def move(self, seconds: float) -> None:
+        """Reads up to 5,000 records, and writes those whose turn has come into the transaction.
+
+        Raises:
+            SourceChangedError: if a source does not have the next record of a partition.
+            LinkRecordError: if the target does not take a record.
+            RejectedBatchError: if the target has refused records.
+            AuthorizationError: if an ACL is missing.
+            SinkError: if the target takes no records of a topic.
+            TransactionFencedError, TransactionUnsettledError: if the transaction can't go on.
+            BrokersLostError: if the client has lost the brokers.
+            BrokerUnreachableError: if the brokers do not answer.
+            KafkaException: if an error is permanent.
+        """
+        limit = _FULL_RECORDS_ALONE if self._alone else self.take_records
+        messages = self._reader.consume(limit, 0 if self._ready else seconds)
+        self._idle_check.check(self._reader, has_received=bool(messages))
+        try:
+            self._merge(messages)
+        except LinkRecordError:
+            self._is_partial = True
+            raise
+        self._hold_back()
+        self._writer.poll()
+
+    def commit(self, group: Any) -> MovedRecords:
+        """Ends the transaction: its records are there for readers, and its positions are kept.
+
+        After a record that the target does not take, nothing is committed: positions would be
+        those of records after it, too.
+
+        Raises:
+            TransactionUnsettledError: if it may have been committed or not.
+            TransactionFencedError: if another instance has the partitions, or the transaction took
+                longer than ten seconds.
+            RejectedBatchError: if the target has refused records.
+            SourceChangedError: if a topic was deleted or recreated since its records were read.
+            AuthorizationError: if an ACL is missing.
+            SinkError: if the target takes no records of a topic.
+            BrokerUnreachableError: if the brokers do not answer.
+        """
+        positions = [(input_, output.position(input_)) for output, input_ in self._inputs.values()]
+        is_due = time.monotonic() >= self._commit_all_at
+        moved = [(input_, at) for input_, at in positions if is_due or at != input_.committed]
+        if not moved or self._is_partial:
+            return MovedRecords()
+        self._writer.begin()  # also for offsets alone
+        self._writer.flush()
+        self._check_topics([input_ for input_, _ in moved])
+        self._writer.commit([committed_offset(input_.source, at) for input_, at in moved], group)
+        for input_, at in moved:
+            input_.committed = at
+        if is_due:
+            self._commit_all_at = time.monotonic() + _COMMIT_ALL_SECONDS
+        counts, self._uncommitted = self._uncommitted, MovedRecords()
+        self._warn_of_late(counts.late)
+        return counts
+
+    def check_topics(self) -> None:
+        """Looks for topics that were deleted: of an idle one, the client may not be told.
+
+        Raises:
+            SourceChangedError: if one was deleted or recreated.
+            AuthorizationError: if an ACL is missing.
+            BrokerUnreachableError: if the brokers do not answer.
+        """
+        self._check_topics([input_ for _, input_ in self._inputs.values()])
+
+    def close(self) -> None:
+        """Gives up what is not committed."""
+        self._writer.close()
+        self._reader.close()
+
+    def _warn_of_late(self, records: int) -> None:
+        """Logs, at most once a minute, how many records are in the topic of late ones."""
+        self._late_since_warning += records
+        if self._late_since_warning and time.monotonic() >= self._warn_at:
+            _LOG.warning(
+                "%s: %d records were late, and went to %s: what is sent later than %g s after "
+                "its time is late, as after an outage of the Kafka of a site",
+                self._plan.name,
+                self._late_since_warning,
+                self._plan.late,
+                self._plan.allowed_lateness_ms / 1000,
+            )
+            self._late_since_warning, self._warn_at = 0, time.monotonic() + _WARN_SECONDS
+
+    def _new_input(
+        self, source: TopicPartition, place: int, start: InputPosition
+    ) -> SourcePartition:
+        clock = InputClock(place, self._plan.allowed_lateness_ms, start.time_ms)
+        return SourcePartition.begin(source, self._plan.sources[source.topic], start, clock)
+
+    def _merge(self, messages: list[Any]) -> None:
+        self._ready |= self._sort_in(messages)
+        if time.monotonic() >= self._ask_at:
+            self._ask()
+            self._ready |= {t for t, output in self._outputs.items() if output.first is not None}
+            self._ask_at = time.monotonic() + _ASK_SECONDS
+        for target in list(self._ready):
+            self._write_ready(self._outputs[target])
+            if self.is_full:  # the others are for the next transaction
+                return
+
+    def _write_ready(self, output: TargetPartition) -> None:
+        limit = _FULL_RECORDS_ALONE if self._alone else _WRITE_RECORDS
+        while not self.is_full:
+            written = output.take(now_in_ms(), limit)
+            for record in written:
+                self._write(output, record)
+            if len(written) < limit:
+                self._ready.discard(output.target)
+                return
+
+    def _sort_in(self, messages: list[Any]) -> set[TopicPartition]:
+        """Puts records where they wait; returns the outputs that they may move."""
+        taken: dict[tuple[str, int], list[Pending]] = {}
+        notes: list[tuple[SourcePartition | None, Any, KafkaError]] = []
+        for message in messages:
+            source = (message.topic(), message.partition())
+            # None: the client had fetched it of a partition that went meanwhile.
+            known = self._inputs.get(source)
+            error = message.error()
+            if error is not None:
+                notes.append((known and known[1], message, error))
+            elif known is not None:
+                place = known[1].clock.place
+                record = (message.timestamp()[1], place, message.offset(), message)
+                taken.setdefault(source, []).append(record)
+        for source, records in taken.items():
+            self._put(*self._inputs[source], records)
+        for note in notes:  # the end of a partition comes after its records
+            self._note(*note)
+        return {self._inputs[source][0].target for source in taken}
+
+    def _put(
+        self, output: TargetPartition, input_: SourcePartition, records: list[Pending]
+    ) -> None:
+        first, last = records[0][2], records[-1][3]
+        if first < input_.next:
+            raise SourceChangedError(f"offset {first} of {input_.source} was fetched twice")
+        if last.offset() >= input_.read_to - 1:  # else it is not that of the last record
+            input_.epoch = epoch_of(last)
+        for written in output.put(input_.clock.place, records, now_in_ms()):
+            self._write(output, written)
+
+    def _ask(self) -> None:
+        """Asks how far silent inputs are."""
+        now_ms = now_in_ms()  # before the ends: what comes later is not among them
+        silent = self._silent(now_ms)
+        if not silent:
+            return
+        site_times = [self._site_time(input_, now_ms) for input_ in silent]
+        ends = self._ends(silent)
+        now = time.monotonic()
+        for input_, time_ms in zip(silent, site_times, strict=True):
+            if time_ms >= 0 and input_.next >= ends[input_.source]:
+                input_.clock.note_complete(time_ms)
+            if input_.note_blocking(self._plan.idle_seconds, now):
+                _LOG.warning(
+                    "%s: %s is idle, no records for %.0f s: merging continues without it",
+                    self._plan.name,
+                    input_.source,
+                    self._plan.idle_seconds,
+                )
+
+    def _silent(self, now_ms: int) -> list[SourcePartition]:
+        """Returns inputs that records wait for, or that are idle."""
+        return [
+            input_
+            for output in self._outputs.values()
+            for input_ in (
+                *output.blocking(now_ms),
+                *(input_ for input_ in output.inputs if input_.clock.is_idle),
+            )
+        ]
+
+    def _site_time(self, input_: SourcePartition, now_ms: int) -> int:
+        """Returns the time up to which its site had sent nothing more; -1: it is not known."""
+        if input_.clock_source is ClockSource.MIRROR:
+            return self._site_times.get(input_.source, -1)
+        return now_ms if input_.clock_source is ClockSource.WALL else -1
+
+    def _ends(self, inputs: Collection[SourcePartition]) -> dict[TopicPartition, int]:
+        """Returns the ends of inputs, open transactions included: their records will come."""
+        try:
+            return high_watermarks(self._plan.config, [input_.source for input_ in inputs])
+        except TopicMissingError as error:
+            raise SourceChangedError(str(error)) from error
+
+    def _write(self, output: TargetPartition, written: Written) -> None:
+        """Puts a record into the transaction.
+
+        Brokers take names of headers that the client library can't give, and records without a
+        timestamp: these go to those that are not in order, the former without headers.
+        """
+        (time_ms, place, offset, message), reason = written
+        input_, headers = output.inputs[place], headers_of(message)
+        if headers is None:
+            reason = UNREADABLE_HEADERS
+        elif time_ms == NO_TIMESTAMP_MS:
+            reason = NO_TIMESTAMP
+        rejection = self._rejections.get(input_.source)
+        if rejection is not None and rejection.offset == offset:
+            topic = self._plan.late if reason else self._plan.target
+            raise self._plan.record_error(input_.source, rejection, topic)
+        if headers is not None and not reason:
+            self._writer.send(input_.source, output.target, message, list(headers))
+            self._uncommitted.records += 1
+        else:
+            late = TopicPartition(self._plan.late, output.target.partition)
+            marked = [*(headers or ()), (LATE_HEADER, reason.encode())]
+            self._writer.send(input_.source, late, message, marked)
+            self._uncommitted.late += 1
+        self._uncommitted.value_bytes += value_bytes(written.record)
+
+    def _hold_back(self) -> None:
+        """Pauses inputs that are ahead of the others with much that waits; resumes the others."""
+        share, now_ms = max(len(self._inputs), 1), now_in_ms()
+        most_records = max(self.waiting_records // share, self.min_waiting_records)
+        most_bytes = _WAITING_BYTES // share
+        pause: list[SourcePartition] = []
+        resume: list[SourcePartition] = []
+        for output, input_ in self._inputs.values():
+            waiting, is_ahead = output.waiting(input_), output.is_ahead(input_, now_ms)
+            if input_.is_paused:
+                # The others wait for one that is not ahead, and it may wait for its own records.
+                has_room = waiting <= most_records // 2 and input_.bytes <= most_bytes // 2
+                if has_room or not is_ahead:
+                    resume.append(input_)
+            elif is_ahead and (waiting > most_records or input_.bytes > most_bytes):
+                pause.append(input_)
+        self._pause(pause)
+        self._resume(resume)
+
+    def _pause(self, inputs: Collection[SourcePartition]) -> None:
+        for input_ in inputs:
+            input_.is_paused = True
+        if inputs:
+            self._reader.pause([_plain(input_) for input_ in inputs])
+
+    def _resume(self, inputs: Collection[SourcePartition]) -> None:
+        for input_ in inputs:
+            input_.is_paused = False
+        if inputs:
+            self._reader.resume([_plain(input_) for input_ in inputs])
+
+    def _lag(self, output: TargetPartition, input_: SourcePartition) -> int | None:
+        try:
+            _, end = self._reader.get_watermark_offsets(_plain(input_), cached=True)
+        except KafkaException:  # the client has not begun with it
+            return None
+        return None if end == OFFSET_INVALID else max(end - output.position(input_).offset, 0)
+
+    def _note(self, input_: SourcePartition | None, message: Any, error: KafkaError) -> None:
+        """Handles what the reader is told beside records."""
+        means = meaning(error)
+        if means in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
+            _LOG.warning("%s: %s", self._plan.name, error.str())
+        elif means in {Meaning.NO_RECORD, Meaning.TRUNCATED, Meaning.MISSING}:
+            raise SourceChangedError(error.str())
+        elif means is Meaning.FORBIDDEN:
+            topics = message.topic() or ", ".join(self._plan.topics)
+            raise forbidden(self._plan.config, "READ", f"topic {topics}")
+        elif means is not Meaning.END:
+            raise KafkaException(error)
+        elif input_ is not None:  # markers of transactions after the last record are no records
+            input_.next = max(input_.next, message.offset())
+
+    def _check_topics(self, inputs: Collection[SourcePartition]) -> None:
+        """Checks that what was read is of the topics that the positions belong to."""
+        topics = describe(self._plan.config, {input_.source.topic for input_ in inputs})
+        for input_ in inputs:
+            topic = topics.get(input_.source.topic)
+            if topic is None or topic.topic_id != input_.start.topics[topic.name]:
+                raise SourceChangedError(f"topic {input_.source.topic} was deleted or recreated")
+
+    def _new_reader(self) -> confluent_kafka.Consumer:
+        config = {"client.id": process_name()} | dict(self._plan.config)
+        return consumer(config, self._plan.group, _READING)
+
+
+def _at(input_: SourcePartition) -> confluent_kafka.TopicPartition:
+    """What the reader is assigned: with the epoch, it notices a log that was truncated."""
+    offset, epoch = (
+        (input_.next, -1) if input_.next < input_.read_to else (input_.read_to, input_.epoch)
+    )
+    return confluent_kafka.TopicPartition(
+        input_.source.topic, input_.source.partition, offset, "", epoch
+    )
+
+
+def _plain(input_: SourcePartition) -> confluent_kafka.TopicPartition:
+    return confluent_kafka.TopicPartition(input_.source.topic, input_.source.partition)

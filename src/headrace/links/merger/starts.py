@@ -1,0 +1,127 @@
+"""Where the outputs of a merger continue, and why some can't."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+import confluent_kafka
+
+from headrace.errors import LinkError, LinkNoLeaderError, LinkNoPartitionError
+from headrace.kafka.client import LiveTopic, describe
+from headrace.kafka.resume import LogState, log_states
+from headrace.links.merger.last_records import last_times
+from headrace.links.merger.losses import SourceLoss, find_losses
+from headrace.links.merger.plan import MergePlan
+from headrace.links.merger.position import (
+    InputPosition,
+    OutputPosition,
+    positions_of,
+)
+from headrace.links.starts import Starts
+from headrace.model import TopicPartition
+
+
+def find_starts(
+    plan: MergePlan,
+    outputs: Collection[TopicPartition],
+    committed: Iterable[confluent_kafka.TopicPartition],
+) -> Starts[OutputPosition]:
+    """Returns where outputs continue.
+
+    Args:
+        plan: of the merger.
+        outputs: partitions of the target.
+        committed: offsets of the inputs of ``outputs``; negative where nothing is committed.
+
+    Raises:
+        AuthorizationError: if an ACL is missing.
+        BrokerUnreachableError: if the brokers do not answer.
+    """
+    topics = describe(plan.config, {*plan.topics, plan.target, plan.late})
+    unready = {output: _unready(plan, output, topics) for output in outputs}
+    ready = [output for output, refusal in unready.items() if refusal is None]
+    positions, losses = _positions_and_losses(plan, ready, positions_of(committed), topics)
+    return Starts(
+        {output: at for output, at in positions.items() if output not in losses},
+        {output: refusal for output, refusal in unready.items() if refusal is not None}
+        | {output: loss.error(plan) for output, loss in losses.items()},
+        frozenset(),
+    )
+
+
+def find_loss(
+    plan: MergePlan,
+    output: TopicPartition,
+    committed: Iterable[confluent_kafka.TopicPartition],
+) -> SourceLoss | None:
+    """Returns what the first source of an output that has lost records has lost.
+
+    Raises:
+        LinkNoPartitionError, LinkNoLeaderError: if the output can't be read or written at all.
+        AuthorizationError: if an ACL is missing.
+        BrokerUnreachableError: if the brokers do not answer.
+    """
+    topics = describe(plan.config, {*plan.topics, plan.target, plan.late})
+    refusal = _unready(plan, output, topics)
+    if refusal is not None:
+        raise refusal
+    _, losses = _positions_and_losses(plan, [output], positions_of(committed), topics)
+    return losses.get(output)
+
+
+def _positions_and_losses(
+    plan: MergePlan,
+    outputs: Collection[TopicPartition],
+    known: Mapping[TopicPartition, InputPosition | None],
+    topics: Mapping[str, LiveTopic],
+) -> tuple[dict[TopicPartition, OutputPosition], dict[TopicPartition, SourceLoss]]:
+    inputs = [source for output in outputs for source in plan.inputs_of(output)]
+    logs = log_states(plan.config, topics, inputs)
+    positions = {output: _positions(plan, output, known, logs) for output in outputs}
+    written_to = _written_to(plan, outputs, known)
+    return positions, find_losses(plan, positions, known, logs, written_to)
+
+
+def _written_to(
+    plan: MergePlan,
+    outputs: Collection[TopicPartition],
+    known: Mapping[TopicPartition, InputPosition | None],
+) -> dict[TopicPartition, int]:
+    """Returns the newest times of outputs that have records, and inputs without a position."""
+    without = [
+        output for output in outputs if not all(known.get(s) for s in plan.inputs_of(output))
+    ]
+    return last_times(plan.config, without)
+
+
+def _positions(
+    plan: MergePlan,
+    output: TopicPartition,
+    known: Mapping[TopicPartition, InputPosition | None],
+    logs: Mapping[TopicPartition, LogState],
+) -> OutputPosition:
+    """Returns where inputs of an output continue; without a commit, one starts over."""
+    inputs = plan.inputs_of(output)
+    topics = {source.topic: logs[source].topic_id for source in inputs}
+    return tuple(
+        replace(
+            known.get(source) or InputPosition(logs[source].first, logs[source].first),
+            topics=topics,
+        )
+        for source in inputs
+    )
+
+
+def _unready(
+    plan: MergePlan, output: TopicPartition, topics: Mapping[str, LiveTopic]
+) -> LinkError | None:
+    """Returns why an output can't be read or written at all."""
+    late = TopicPartition(plan.late, output.partition)
+    for partition in (*plan.inputs_of(output), output, late):
+        topic = topics.get(partition.topic)
+        if topic is None or partition.partition >= topic.partitions:
+            return LinkNoPartitionError(*plan.named(partition))
+        if partition.partition in topic.leaderless:
+            return LinkNoLeaderError(*plan.named(partition))
+    return None

@@ -1,0 +1,79 @@
+"""An instance of a mirror: records of another site, into copies at this one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import confluent_kafka
+
+from headrace.kafka.resume import Position
+from headrace.links.instance import TransferInstance
+from headrace.links.mirror.copying import Copier
+from headrace.links.mirror.link import Link
+from headrace.links.mirror.positions import find_starts, positions_of
+from headrace.links.mirror.status import MirrorStatus
+from headrace.links.site_times import ensure_site_times
+from headrace.links.starts import Starts
+from headrace.links.target import Rejection
+from headrace.links.timing import TransferTiming
+from headrace.model import TopicPartition
+
+
+class MirrorInstance(TransferInstance[Position]):
+    """Copies its share of a mirror's partitions until it is stopped, or fails. Used once."""
+
+    def __init__(self, link: Link, timing: TransferTiming = TransferTiming()) -> None:
+        super().__init__(_MirrorTransfer(link), timing)
+        self._link = link
+
+    def status(self) -> MirrorStatus:
+        """Returns how it is doing; on its thread, or after its end."""
+        progress, copier = self.progress, self.carrier
+        lags = copier.lags() if isinstance(copier, Copier) else {}
+        refused = {
+            self._link.source_of(copy).path: str(why)
+            for copy, why in sorted(progress.refused.items())
+        }
+        return MirrorStatus(
+            self._link.name,
+            state=progress.state,
+            reason=progress.reason,
+            records=progress.moved.records,
+            value_bytes=progress.moved.value_bytes,
+            loops_skipped=progress.moved.loops_skipped,
+            restarts=progress.restarts,
+            lags={source.path: lag for source, lag in sorted(lags.items())},
+            refused=refused,
+        )
+
+
+class _MirrorTransfer:
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self.target = link.transfer_target
+
+    def carrier(
+        self, transactional_id: str, rejections: Mapping[TopicPartition, Rejection] | None
+    ) -> Copier:
+        if self._link.tells_times:
+            with self.target.naming():
+                ensure_site_times(self._link.target)
+        return Copier(self._link, transactional_id, rejections)
+
+    def positions(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        return list(partitions)
+
+    def starts(
+        self,
+        _: Collection[TopicPartition],
+        committed: Sequence[confluent_kafka.TopicPartition],
+    ) -> Starts[Position]:
+        starts, copy_of = find_starts(self._link, positions_of(committed)), self._link.copy_of
+        return Starts(
+            {copy_of(source): position for source, position in starts.positions.items()},
+            {copy_of(source): refusal for source, refusal in starts.refused.items()},
+            frozenset(map(copy_of, starts.awaited)),
+        )
+
+    def moved_by(self, source: TopicPartition) -> TopicPartition:
+        return self._link.copy_of(source)

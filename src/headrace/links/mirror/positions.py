@@ -1,0 +1,151 @@
+"""Where a partition continues, and whether the source still has what comes next.
+
+A :class:`headrace.kafka.resume.Position` is committed at the target, in the transaction that holds
+the records before it. Its ``read_to`` is the offset after the last record that was copied. Where no
+offset is committed, as after a week without an instance, the last record of the copy says by its
+origin where it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+import confluent_kafka
+
+from headrace.errors import LinkError, LinkLossError, LinkNoLeaderError, LinkNoPartitionError
+from headrace.kafka.client import LiveTopic, committed, describe
+from headrace.kafka.resume import (
+    UNKNOWN_EPOCH,
+    LogState,
+    Loss,
+    Position,
+    Recreated,
+    log_states,
+    verdict,
+    with_cuts,
+)
+from headrace.links.mirror.link import Link
+from headrace.links.starts import Starts
+from headrace.links.tail import Copies, last_origins
+from headrace.links.target import naming_site
+from headrace.model import TopicPartition
+
+
+def positions_of(
+    offsets: Iterable[confluent_kafka.TopicPartition],
+) -> dict[TopicPartition, Position | None]:
+    """Returns what instances committed, by partitions of the target; ``None``: nothing."""
+    return {
+        TopicPartition(offset.topic, offset.partition): (
+            None if offset.offset < 0 else Position.of(offset)
+        )
+        for offset in offsets
+    }
+
+
+def committed_positions(
+    link: Link, copies: Collection[TopicPartition]
+) -> dict[TopicPartition, Position | None]:
+    """Returns the committed positions of partitions of the target, as one who is no member asks.
+
+    Raises:
+        AuthorizationError: if an ACL is missing at the target.
+        BrokerUnreachableError: if the target's brokers do not answer.
+    """
+    with naming_site(link.target_site):
+        return dict.fromkeys(copies) | positions_of(committed(link.target, link.group, copies))
+
+
+def find_starts(link: Link, known: Mapping[TopicPartition, Position | None]) -> Starts[Position]:
+    """Returns where partitions continue.
+
+    Args:
+        link: the mirror and its clusters.
+        known: partitions of the *target*, with what is committed for them.
+
+    Raises:
+        AuthorizationError: if an ACL is missing at a site.
+        BrokerUnreachableError: if the brokers of a site do not answer.
+    """
+    with naming_site(link.source_site):
+        topics = describe(link.source, {link.source_of(copy).topic for copy in known})
+    with naming_site(link.target_site):
+        copied = describe(link.target, {copy.topic for copy in known})
+    ready: dict[TopicPartition, TopicPartition] = {}
+    refused: dict[TopicPartition, LinkError] = {}
+    awaited: set[TopicPartition] = set()
+    for copy in known:
+        source = link.source_of(copy)
+        topic = topics.get(source.topic)
+        refusal = _unready(link, source, topic, copied.get(copy.topic))
+        if refusal is not None:
+            refused[source] = refusal
+        elif topic is not None and source.partition >= topic.partitions:
+            awaited.add(source)
+        else:
+            ready[source] = copy
+    with naming_site(link.source_site):
+        logs = log_states(link.source, topics, ready)
+    starts = _starts(link, {source: known[copy] for source, copy in ready.items()}, logs)
+    with naming_site(link.source_site):
+        logs = with_cuts(link.source, logs, starts)
+    losses = {
+        source: loss
+        for source, start in starts.items()
+        if (loss := _loss(link, source, start, logs[source])) is not None
+    }
+    positions = {
+        source: replace(start, topic_id=logs[source].topic_id)
+        for source, start in starts.items()
+        if source not in losses
+    }
+    return Starts(positions, {**refused, **losses}, frozenset(awaited))
+
+
+def _unready(
+    link: Link, source: TopicPartition, topic: LiveTopic | None, copied: LiveTopic | None
+) -> LinkError | None:
+    """Returns why a partition can't be read or written at all."""
+    copy = link.copy_of(source)
+    at_source, at_target = (*link.source_names, source.path), (*link.target_names, copy.path)
+    if topic is None:
+        return LinkNoPartitionError(*at_source)
+    if source.partition in topic.leaderless:
+        return LinkNoLeaderError(*at_source)
+    if copied is None or copy.partition >= copied.partitions:
+        return LinkNoPartitionError(*at_source, copy.path)
+    if copy.partition in copied.leaderless:
+        return LinkNoLeaderError(*at_target)
+    return None
+
+
+def _starts(
+    link: Link,
+    known: Mapping[TopicPartition, Position | None],
+    logs: Mapping[TopicPartition, LogState],
+) -> dict[TopicPartition, Position]:
+    unknown = {link.copy_of(source): source for source in known if known[source] is None}
+    tails = last_origins(
+        Copies(link.target, link.group, link.target_site, link.source_site, unknown)
+    )
+    starts: dict[TopicPartition, Position] = {}
+    for source, position in known.items():
+        first, origin = logs[source].first, tails.get(link.copy_of(source))
+        start = position or Position(first if origin is None else origin.offset + 1)
+        # Retention has removed the markers after the last record: no log can be compared there.
+        is_gone = start.read_to < first
+        starts[source] = replace(start, epoch=UNKNOWN_EPOCH) if is_gone else start
+    return starts
+
+
+def _loss(
+    link: Link, source: TopicPartition, start: Position, log: LogState
+) -> LinkLossError | None:
+    now = verdict(start, log)
+    if not isinstance(now, Loss):
+        return None
+    ids = (start.topic_id, log.topic_id) if isinstance(now, Recreated) else ()
+    kind = type(now).__name__.lower()
+    where = (*link.source_names, source.path, start.offset, now.offset)
+    return LinkLossError(*where, "", kind, *ids)

@@ -1,0 +1,63 @@
+"""Partitions that wait, since the target does not take their next record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from headrace.errors import LinkRecordError
+from headrace.links.starts import Start, Starts
+from headrace.links.timing import TransferTiming
+from headrace.model import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class _RefusedRecord:
+    """A record that the target does not take.
+
+    Attributes:
+        error: names the record.
+        retry_at: when it is tried again, by the monotonic clock.
+        delay: from the last try to that.
+    """
+
+    error: LinkRecordError
+    retry_at: float
+    delay: float
+
+
+class RefusedRecords:
+    """Records that the target does not take, each tried again after twice the time before.
+
+    Args:
+        timing: the first and the longest time.
+    """
+
+    def __init__(self, timing: TransferTiming) -> None:
+        self._timing = timing
+        self._records: dict[TopicPartition, _RefusedRecord] = {}
+
+    def add(self, partition: TopicPartition, error: LinkRecordError) -> None:
+        """Leaves a partition out, from now until its record is to be tried again."""
+        before, timing = self._records.get(partition), self._timing
+        delay = timing.check_seconds
+        if before is not None:
+            delay = min(2 * before.delay, max(timing.max_retry_seconds, delay))
+        self._records[partition] = _RefusedRecord(error, time.monotonic() + delay, delay)
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """Tries the records of these partitions at once."""
+        for partition in partitions:
+            self._records.pop(partition, None)
+
+    def left_out_of(self, starts: Starts[Start]) -> Starts[Start]:
+        """Returns the starts, where partitions whose record is not to be tried yet are refused."""
+        now = time.monotonic()
+        refused = {
+            partition: record.error
+            for partition, record in self._records.items()
+            if partition in starts.positions and now < record.retry_at
+        }
+        begun = {at: start for at, start in starts.positions.items() if at not in refused}
+        return replace(starts, positions=begun, refused={**starts.refused, **refused})

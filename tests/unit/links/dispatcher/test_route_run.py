@@ -1,0 +1,103 @@
+"""A target of a dispatcher: cores of its partitions, and records that it does not take."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from headrace.errors import DispatcherCoresError, LinkRecordError
+from headrace.links.committed_position import CommittedPosition
+from headrace.links.dispatcher import refused, route_run
+from headrace.links.dispatcher.declaration import DispatchMode
+from headrace.links.dispatcher.refused import find_refused
+from headrace.links.dispatcher.route import Route
+from headrace.links.dispatcher.route_run import RouteRun
+from headrace.links.starts import Starts
+from headrace.links.target import Rejection
+from headrace.model import TopicPartition
+from headrace.settings.model import RestartSettings
+
+
+class Started(Exception):  # noqa: N818 - what it stands for is no error
+    """It has come to the commit of its positions."""
+
+
+POSITIONS = {TopicPartition("clicks", number): CommittedPosition(0) for number in range(3)}
+REFUSED = TopicPartition("clicks", 1)
+ROUTE = Route("d", "g", "central", "waw", {}, {}, "clicks", "events")
+
+
+@pytest.mark.parametrize(
+    ("mode", "cores", "once", "starts"),
+    [
+        (DispatchMode.REAL_TIME, 2, False, False),
+        (DispatchMode.REAL_TIME, 3, False, True),
+        (DispatchMode.REAL_TIME, 2, True, True),
+        (DispatchMode.MICRO_BATCH, 2, False, True),
+    ],
+)
+def test_a_target_does_not_start_where_partitions_would_wait_for_a_core(
+    monkeypatch, tmp_path, mode, cores, once, starts
+):
+    monkeypatch.setattr(route_run, "find_starts", lambda _: Starts(POSITIONS, {}, frozenset()))
+    monkeypatch.setattr(route_run, "live_topic", lambda *_: SimpleNamespace(topic_id="id"))
+
+    def commit(*_):
+        raise Started
+
+    monkeypatch.setattr(route_run, "commit_positions", commit)
+    monkeypatch.setattr(route_run, "latest_offsets", lambda *_: {})
+    route = Route("d", "g", "central", "waw", {}, {}, "clicks", "events", mode=mode)
+    run = RouteRun(None, route, RestartSettings(), tmp_path / "d", lambda: cores, once=once)
+    with pytest.raises(Started if starts else DispatcherCoresError):
+        run._run_query()
+
+
+def query(*, is_refused):
+    """A query that has ended, or failed as Spark does where a broker refuses a record."""
+    text = "Task 0 failed: org.apache.kafka.common.errors.RecordTooLargeException: It is large."
+    failure = RuntimeError(f"{text}\n\tat org.apache.spark") if is_refused else None
+    return SimpleNamespace(
+        is_active=False, failure=failure, progress=lambda: None, stop=lambda: None
+    )
+
+
+def test_of_partitions_that_are_sent_apart_the_refused_record_is_named(monkeypatch, tmp_path):
+    apart = []
+
+    def partition_query(_spark, _route, start, _sent, folder):
+        apart.append((*start, folder.name))
+        return query(is_refused=start[0] == REFUSED)
+
+    monkeypatch.setattr(refused, "sent_since", lambda *_: {})
+    monkeypatch.setattr(refused, "partition_query", partition_query)
+    monkeypatch.setattr(refused, "first_unsent", lambda *_: 7)
+    assert find_refused(None, ROUTE, POSITIONS, tmp_path, lambda _: False) == {
+        REFUSED: Rejection(7, "RecordTooLargeException: It is large.", "max.message.bytes")
+    }
+    assert apart == [(source, 0, f"partition-{source.partition}") for source in POSITIONS]
+
+
+def test_a_record_that_the_target_refuses_stops_its_partition_alone(monkeypatch, tmp_path):
+    read = []
+
+    def route_query(_spark, _route, starts, *_, **__):
+        read.append({source.partition for source in starts})
+        return query(is_refused=REFUSED in starts)
+
+    rejection = Rejection(7, "It is large.", "max.message.bytes")
+    for name, fake in {
+        "find_starts": lambda _: Starts(POSITIONS, {}, frozenset()),
+        "live_topic": lambda *_: SimpleNamespace(topic_id="", partitions=len(POSITIONS)),
+        "commit_positions": lambda *_: None,
+        "latest_offsets": lambda _, partitions: dict.fromkeys(partitions, (9, 0)),
+        "sent_since": lambda *_: {},
+        "route_query": route_query,
+        "find_refused": lambda *_: {REFUSED: rejection},
+    }.items():
+        monkeypatch.setattr(route_run, name, fake)
+    run = RouteRun(None, ROUTE, RestartSettings(), tmp_path / "d", lambda: 3, once=True)
+    run.run()
+    assert read == [{0, 1, 2}, {0, 2}]
+    assert isinstance(run.failure, LinkRecordError)
+    assert (run.failure.source, run.failure.offset) == (("clicks", 1), 7)
+    assert run.status.refused == {"clicks/1": str(run.failure)}

@@ -1,0 +1,168 @@
+"""Where the partitions of a merger go on, by what the broker says; it is not asked."""
+
+from __future__ import annotations
+
+import confluent_kafka
+import pytest
+
+from headrace.errors import LinkLossError, LinkNoLeaderError, LinkNoPartitionError
+from headrace.kafka import resume
+from headrace.kafka.client import LiveTopic
+from headrace.links.merger import losses, starts
+from headrace.links.merger.plan import ClockSource, MergePlan
+from headrace.links.merger.position import InputPosition, WrittenTo, committed_offset, position_of
+from headrace.links.merger.starts import find_loss, find_starts
+from headrace.model import TopicPartition
+
+SOURCES = {"here": ClockSource.WALL, "there": ClockSource.MIRROR}
+PLAN = MergePlan("m", "headrace.merger.m", {}, SOURCES, "merged", "late", 0, 1.0)
+ZERO, ONE = TopicPartition("merged", 0), TopicPartition("merged", 1)
+LOST = TopicPartition("there", 1)
+EIGHT = InputPosition(8, 8, epoch=3, topics={"here": "here-id", "there": "there-id"})
+
+
+class Broker:
+    """Topics of two partitions with offsets 0 to 9; of each source, those from 8 on are next."""
+
+    def __init__(self):
+        self.topics = {
+            name: LiveTopic(name, f"{name}-id", 2, 1) for name in (*SOURCES, "merged", "late")
+        }
+        self.firsts, self.ends, self.cuts = {}, {}, {}
+
+    def describe(self, _, names):
+        return {name: self.topics[name] for name in names if name in self.topics}
+
+    def earliest(self, _, partitions):
+        return {partition: self.firsts.get(partition, 0) for partition in partitions}
+
+    def latest(self, _, partitions):
+        return {partition: (self.ends.get(partition, 10), 0) for partition in partitions}
+
+    def find_cuts(self, _, seen, ends):
+        assert ends.keys() == seen.keys()
+        return {source: self.cuts[source] for source in seen if source in self.cuts}
+
+    def find_starts(self):
+        return find_starts(PLAN, [ZERO, ONE], self.committed())
+
+    def committed(self):
+        inputs = [*PLAN.inputs_of(ZERO), *PLAN.inputs_of(ONE)]
+        return [committed_offset(source, EIGHT) for source in inputs]
+
+
+@pytest.fixture
+def broker(monkeypatch):
+    made = Broker()
+    monkeypatch.setattr(starts, "describe", made.describe)
+    monkeypatch.setattr(resume, "earliest_offsets", made.earliest)
+    monkeypatch.setattr(resume, "latest_offsets", made.latest)
+    monkeypatch.setattr(resume, "find_cuts_by_new_leaders", made.find_cuts)
+    monkeypatch.setattr(starts, "last_times", lambda *_: {})
+    return made
+
+
+def test_positions_of_earlier_instances_are_read():
+    metadata = "9 3 1000 999 1 here=7oQbwHlWT_2kY0GqDpeWdg,there=tvT6rHmlQ0ed8gJyYhRAsA"
+    committed = confluent_kafka.TopicPartition("there", 1, 8, metadata)
+    topics = {"here": "7oQbwHlWT_2kY0GqDpeWdg", "there": "tvT6rHmlQ0ed8gJyYhRAsA"}
+    position = InputPosition(8, 9, 3, 1000, WrittenTo(999, 1), topics)
+    assert position_of(committed) == position
+    assert position.metadata == metadata
+
+
+def test_partitions_go_on_where_they_are_committed(broker):
+    found = broker.find_starts()
+    assert found.refused == {}
+    assert {output: [at.offset for at in inputs] for output, inputs in found.positions.items()} == {
+        ZERO: [8, 8],
+        ONE: [8, 8],
+    }
+
+
+def deleted(broker):
+    broker.firsts[LOST] = 9
+
+
+def truncated(broker):
+    broker.cuts[LOST] = 5
+
+
+def shorter(broker):
+    broker.ends[LOST] = 5
+
+
+@pytest.mark.parametrize(
+    ("lose", "accepted", "reason"),
+    [
+        (deleted, 9, "1 offsets are gone, 8 to 8"),
+        (truncated, 5, "its log was truncated at offset 5"),
+        (shorter, 5, "its log was truncated at offset 5"),
+    ],
+)
+def test_a_source_that_lacks_what_comes_next_holds_up_its_partition_alone(
+    broker, lose, accepted, reason
+):
+    lose(broker)
+    found = broker.find_starts()
+    assert found.positions.keys() == {ZERO}
+    refusal = found.refused[ONE]
+    assert isinstance(refusal, LinkLossError)
+    assert (refusal.code, refusal.partition) == ("MERGER_LOSS", "there/1")
+    assert reason in str(refusal)
+    loss = find_loss(PLAN, ONE, broker.committed())
+    assert (loss.source, loss.next_offset, loss.accepted.offset) == (LOST, 8, accepted)
+
+
+def test_a_source_that_was_made_again_is_refused_from_its_first_record(broker):
+    broker.topics["there"] = LiveTopic("there", "another-id", 2, 1)
+    found = broker.find_starts()
+    assert {type(refusal) for refusal in found.refused.values()} == {LinkLossError}
+    assert find_loss(PLAN, ONE, broker.committed()).accepted.offset == 0
+
+
+@pytest.mark.parametrize("topic", ["here", "there", "merged", "late"])
+def test_a_partition_that_a_topic_lacks_holds_up_no_other(broker, topic):
+    broker.topics[topic] = LiveTopic(topic, f"{topic}-id", 1, 1)
+    found = broker.find_starts()
+    assert found.positions.keys() == {ZERO}
+    assert isinstance(found.refused[ONE], LinkNoPartitionError)
+    assert (found.refused[ONE].code, found.refused[ONE].partition) == (
+        "MERGER_NO_PARTITION",
+        f"{topic}/1",
+    )
+
+
+@pytest.mark.parametrize("topic", ["here", "there", "merged", "late"])
+def test_a_topic_that_does_not_exist_is_named(broker, topic):
+    del broker.topics[topic]
+    found = broker.find_starts()
+    assert {refusal.partition for refusal in found.refused.values()} == {f"{topic}/0", f"{topic}/1"}
+    with pytest.raises(LinkNoPartitionError):
+        find_loss(PLAN, ZERO, broker.committed())
+
+
+@pytest.mark.parametrize("topic", ["here", "there", "merged", "late"])
+def test_a_partition_without_a_leader_holds_up_no_other(broker, topic):
+    broker.topics[topic] = LiveTopic(topic, f"{topic}-id", 2, 1, frozenset({1}))
+    found = broker.find_starts()
+    assert found.positions.keys() == {ZERO}
+    assert isinstance(found.refused[ONE], LinkNoLeaderError)
+    assert (found.refused[ONE].code, found.refused[ONE].partition) == (
+        "MERGER_NO_LEADER",
+        f"{topic}/1",
+    )
+
+
+def test_of_an_input_without_a_position_nothing_is_taken_where_the_target_has_records(
+    broker, monkeypatch
+):
+    monkeypatch.setattr(starts, "last_times", lambda *_: {ZERO: 1_000})
+    monkeypatch.setattr(losses, "offsets_since", lambda *_: {})
+    nothing = [
+        confluent_kafka.TopicPartition(source.topic, source.partition)
+        for source in (*PLAN.inputs_of(ZERO), *PLAN.inputs_of(ONE))
+    ]
+    found = find_starts(PLAN, [ZERO, ONE], nothing)
+    assert found.positions.keys() == {ONE}
+    assert "no position is committed" in str(found.refused[ZERO])

@@ -1,0 +1,126 @@
+"""An instance is killed at each call of its clients; the next one begins where it is committed."""
+
+from types import SimpleNamespace
+
+import confluent_kafka
+import pytest
+
+from headrace.kafka.client import LiveTopic
+from headrace.kafka.resume import Position
+from headrace.links.mirror import copying
+from headrace.links.mirror.copying import Copier
+from headrace.links.mirror.link import Link
+from headrace.links.mirror.positions import positions_of
+from headrace.model import TopicPartition
+
+RECORDS = 7
+LINK = Link("m", "headrace.mirror.m", "waw", "central", {}, {}, {"a": "waw.a"})
+COPY = TopicPartition("waw.a", 0)
+
+
+class Killed(BaseException):
+    """The process was killed here."""
+
+
+class Sites:
+    """A source with some records, and what readers of committed records see at the target.
+
+    Attributes:
+        copied: offsets of the records.
+        committed: the position.
+        steps: calls until an instance is killed.
+    """
+
+    def __init__(self, steps):
+        self.copied, self.committed, self.steps = [], None, steps
+
+    def step(self, *_):
+        self.steps -= 1
+        if self.steps < 0:
+            raise Killed
+
+    def consumer(self, *_):
+        at = SimpleNamespace(offset=0)
+
+        def assign(partitions):
+            at.offset = partitions[0].offset
+
+        def consume(*_):
+            self.step()
+            offsets = range(at.offset, min(at.offset + 2, RECORDS))
+            at.offset += len(offsets)
+            return [record(offset) for offset in offsets]
+
+        return SimpleNamespace(assign=assign, consume=consume, close=lambda: None)
+
+    def writer(self, *_, one_by_one):
+        assert not one_by_one
+        sent = []
+
+        def send(_source, _copy, message, _headers):
+            self.step()
+            sent.append(message.offset())
+
+        def commit(offsets, _):
+            self.step()
+            self.copied += sent
+            self.committed = offsets
+            sent.clear()
+            self.step()  # the answer is lost
+
+        return SimpleNamespace(
+            send=send, commit=commit, begin=self.step, flush=self.step, poll=lambda: None
+        )
+
+    def run(self):
+        """An instance copies, and commits every second time."""
+        start = positions_of(self.committed)[COPY] if self.committed else Position(0, "id")
+        copier = Copier(LINK, "id")
+        copier.add({COPY: start})
+        for number in range(RECORDS):
+            copier.move(0)
+            if number % 2:
+                copier.commit(None)
+
+
+def record(offset):
+    return SimpleNamespace(
+        topic=lambda: "a",
+        partition=lambda: 0,
+        offset=lambda: offset,
+        error=lambda: None,
+        leader_epoch=lambda: 3,
+        value=lambda: b"value",
+        headers=list,
+    )
+
+
+@pytest.fixture
+def sites(monkeypatch):
+    """``sites(steps)``: those whose first instance is killed after so many calls."""
+
+    def make(steps):
+        made = Sites(steps)
+        monkeypatch.setattr(copying, "consumer", made.consumer)
+        monkeypatch.setattr(copying, "TransferWriter", made.writer)
+        monkeypatch.setattr(copying, "describe", lambda *_: {"a": LiveTopic("a", "id", 1, 1)})
+        return made
+
+    return make
+
+
+def test_whenever_an_instance_is_killed_each_record_is_copied_once_in_order(sites):
+    undisturbed = sites(1_000)
+    undisturbed.run()
+    places = 1_000 - undisturbed.steps
+    assert places > 3 * RECORDS
+    for steps in range(places):
+        killed = sites(steps)
+        with pytest.raises(Killed):
+            killed.run()
+        killed.steps = 1_000
+        killed.run()
+        assert killed.copied == list(range(RECORDS)), steps
+        [position] = killed.committed
+        assert isinstance(position, confluent_kafka.TopicPartition)
+        assert position.offset == RECORDS
