@@ -23,6 +23,7 @@ from headrace.kafka.client import (
 )
 from headrace.kafka.groups import describe_group
 from headrace.kafka.log_cuts import Seen, find_cuts
+from headrace.kafka.partitions import partition_of
 from headrace.model import TopicPartition
 from headrace.settings import Settings
 from headrace.workers import Worker
@@ -174,7 +175,7 @@ def _cuts(config: ClientConfig, worker: Worker, partitions: Collection[TopicPart
             read_to = max((end for _, end in done), default=at.offset)
             seen = {at.partition: Seen(read_to, leader_epoch(at))}
             for cut in find_cuts(config, at.topic, seen).values():
-                cuts[TopicPartition(at.topic, at.partition)] = min(cut, at.offset)
+                cuts[partition_of(at)] = min(cut, at.offset)
     return cuts
 
 

@@ -24,6 +24,7 @@ from headrace.kafka.client import (
     high_watermarks,
 )
 from headrace.kafka.lost_brokers import IdleCheck
+from headrace.kafka.partitions import client_partition
 from headrace.kafka.range_reader import read_ranges
 from headrace.kafka.topics import ensure_topics
 from headrace.model import OffsetRange, Topic, TopicPartition
@@ -216,9 +217,7 @@ class ChangelogFollower:
         reader = consumer(self._config, "headrace.changelog", _WAITING)
         fetch_metadata(reader, self._name)
         earliest = confluent_kafka.OFFSET_BEGINNING
-        reader.assign(
-            [confluent_kafka.TopicPartition(p.topic, p.partition, earliest) for p in partitions]
-        )
+        reader.assign([client_partition(partition, earliest) for partition in partitions])
         unread, missing = {partition.partition for partition in partitions}, set(self._keys)
         idle_check = IdleCheck(self._config)
         try:

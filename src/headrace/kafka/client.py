@@ -37,6 +37,7 @@ from headrace.kafka.broker_errors import (
     needs,
     principal,
 )
+from headrace.kafka.partitions import client_partition, client_partitions, partition_of
 from headrace.kafka.record_limits import MAX_MESSAGE_BYTES
 from headrace.model import TopicPartition
 from headrace.settings import PRODUCER_SETTINGS, KafkaSettings
@@ -359,20 +360,14 @@ def group_offsets(
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
     """
-    return {
-        TopicPartition(offset.topic, offset.partition): offset.offset
-        for offset in committed(config, group, partitions)
-    }
+    return {partition_of(offset): offset.offset for offset in committed(config, group, partitions)}
 
 
 def committed(
     config: ClientConfig, group: str, partitions: Iterable[TopicPartition]
 ) -> list[confluent_kafka.TopicPartition]:
     """Returns committed offsets of a group, each with the metadata of its commit."""
-    requested = [
-        confluent_kafka.TopicPartition(partition.topic, partition.partition)
-        for partition in partitions
-    ]
+    requested = client_partitions(partitions)
     if not requested:
         return []
     offsets = _group_request(
@@ -404,8 +399,8 @@ def commit_offsets(
         config,
         group,
         [
-            confluent_kafka.TopicPartition(p.topic, p.partition, at, "", known.get(p, -1))
-            for p, at in offsets.items()
+            client_partition(partition, at, epoch=known.get(partition, -1))
+            for partition, at in offsets.items()
         ],
     )
 
@@ -731,17 +726,11 @@ def _list_offsets(
     level: IsolationLevel = IsolationLevel.READ_COMMITTED,
 ) -> dict[TopicPartition, Future[Any]]:
     futures = client.list_offsets(
-        {
-            confluent_kafka.TopicPartition(partition.topic, partition.partition): spec
-            for partition in partitions
-        },
+        dict.fromkeys(map(client_partition, partitions), spec),
         isolation_level=level,
         request_timeout=READ_ATTEMPT_SECONDS,
     )
-    return {
-        TopicPartition(partition.topic, partition.partition): future
-        for partition, future in futures.items()
-    }
+    return {partition_of(place): future for place, future in futures.items()}
 
 
 def _offset(client: AdminClient, partition: TopicPartition, future: Future[Any]) -> int:

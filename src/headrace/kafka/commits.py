@@ -11,6 +11,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.kafka.broker_errors import Meaning, meaning
+from headrace.kafka.partitions import client_partition
 from headrace.model import TopicPartition
 
 _LOG = logging.getLogger("headrace.kafka")
@@ -65,13 +66,7 @@ class Commits:
             KafkaException: if the consumer can't commit any more.
         """
         offsets = [
-            confluent_kafka.TopicPartition(
-                commit.partition.topic,
-                commit.partition.partition,
-                commit.offset,
-                commit.metadata,
-                commit.epoch,
-            )
+            client_partition(commit.partition, commit.offset, commit.metadata, commit.epoch)
             for commit in commits
         ]
         self._sent.append((_key(offsets), answered))

@@ -18,6 +18,7 @@ from headrace.errors import TopicMissingError
 from headrace.kafka.broker_errors import Meaning, forbidden, is_forbidden, meaning
 from headrace.kafka.client import ClientConfig, non_producer_settings
 from headrace.kafka.groups import leave_group
+from headrace.kafka.partitions import client_partition, client_partitions, partition_of
 from headrace.model import TopicPartition
 
 SESSION_SECONDS = 10
@@ -120,7 +121,9 @@ class GroupMember:
                 may move the offsets has not ended.
         """
         try:
-            offsets = self._consumer.committed(_plain(partitions), timeout=_COMMITTED_SECONDS)
+            offsets = self._consumer.committed(
+                client_partitions(partitions), timeout=_COMMITTED_SECONDS
+            )
         except KafkaException as error:
             raise self._named(error.args[0]) from error
         for offset in offsets:
@@ -142,25 +145,17 @@ class GroupMember:
         return named
 
     def _assign(self, consumer: confluent_kafka.Consumer, assigned: list[Any]) -> None:
-        partitions = _ours(assigned)
+        partitions = set(map(partition_of, assigned))
         consumer.incremental_assign(
-            [confluent_kafka.TopicPartition(p.topic, p.partition, OFFSET_END) for p in partitions]
+            [client_partition(partition, OFFSET_END) for partition in partitions]
         )
-        consumer.pause(_plain(partitions))  # nothing is fetched
+        consumer.pause(client_partitions(partitions))  # nothing is fetched
         self._on_assigned(partitions)
 
     def _revoke(self, consumer: confluent_kafka.Consumer, revoked: list[Any]) -> None:
-        self._on_revoked(_ours(revoked))
-        consumer.incremental_unassign(_plain(_ours(revoked)))
+        self._on_revoked(set(map(partition_of, revoked)))
+        consumer.incremental_unassign(revoked)
 
     def _lose(self, consumer: confluent_kafka.Consumer, lost: list[Any]) -> None:
-        self._on_lost(_ours(lost))
-        consumer.incremental_unassign(_plain(_ours(lost)))
-
-
-def _ours(partitions: Iterable[Any]) -> set[TopicPartition]:
-    return {TopicPartition(partition.topic, partition.partition) for partition in partitions}
-
-
-def _plain(partitions: Iterable[TopicPartition]) -> list[confluent_kafka.TopicPartition]:
-    return [confluent_kafka.TopicPartition(p.topic, p.partition) for p in partitions]
+        self._on_lost(set(map(partition_of, lost)))
+        consumer.incremental_unassign(lost)

@@ -19,6 +19,7 @@ from headrace.kafka.client import (
     broker_ids,
     consumer,
 )
+from headrace.kafka.partitions import client_partition
 from headrace.model import TopicPartition
 
 _POLL_SECONDS = 0.2
@@ -117,9 +118,7 @@ def first_timestamps(
     if not positions:
         return {}
     reader = consumer(config, "headrace.lag", _ONE_RECORD)
-    reader.assign(
-        [confluent_kafka.TopicPartition(p.topic, p.partition, at) for p, at in positions.items()]
-    )
+    reader.assign([client_partition(partition, offset) for partition, offset in positions.items()])
     try:
         return _read_firsts(reader, set(positions))
     finally:
@@ -135,10 +134,10 @@ def _read_firsts(
         message = reader.poll(_POLL_SECONDS)
         if message is None or message.topic() is None:
             continue
-        partition = TopicPartition(message.topic(), message.partition())
+        partition = TopicPartition.of(message)
         if partition in missing:
             missing.discard(partition)
-            reader.pause([confluent_kafka.TopicPartition(partition.topic, partition.partition)])
+            reader.pause([client_partition(partition)])
             _, timestamp = message.timestamp()
             if message.error() is None and timestamp >= 0:
                 timestamps[partition] = timestamp

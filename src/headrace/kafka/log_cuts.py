@@ -22,6 +22,7 @@ from headrace.kafka.client import (
     consumer,
     latest_offsets,
 )
+from headrace.kafka.partitions import client_partition
 from headrace.model import TopicPartition
 
 _POLL_SECONDS = 0.2
@@ -74,7 +75,7 @@ def find_cuts(config: ClientConfig, topic: str, seen: Mapping[int, Seen]) -> dic
     try:
         reader.assign(
             [
-                confluent_kafka.TopicPartition(topic, p, at.offset, "", at.epoch)
+                client_partition(TopicPartition(topic, p), at.offset, epoch=at.epoch)
                 for p, at in known.items()
             ]
         )

@@ -26,6 +26,7 @@ from headrace.errors import (
 )
 from headrace.kafka.broker_errors import Meaning, forbidden, meaning
 from headrace.kafka.client import ClientConfig, consumer, watermarks
+from headrace.kafka.partitions import client_partition, client_partitions
 from headrace.model import OffsetRange, TopicPartition
 
 CHUNK_RECORDS = 10_000  # few enough that a chunk's messages stay in the processor's caches
@@ -195,7 +196,7 @@ class _Reading:
 
     def starts(self) -> list[confluent_kafka.TopicPartition]:
         """Returns the partitions to assign, with their offsets."""
-        return [_assigned(p, offset) for p, offset in self._positions.items()]
+        return [client_partition(p, offset) for p, offset in self._positions.items()]
 
     def offsets_left(self) -> int:
         """Returns at most how many records are to come; 0 once every range has ended."""
@@ -204,7 +205,7 @@ class _Reading:
     def just_ended(self) -> list[confluent_kafka.TopicPartition]:
         """Partitions whose range ended while others go on: what comes of them is not wanted."""
         ended, self._ended = self._ended, []
-        return [_assigned(p) for p in ended] if self._open else []
+        return client_partitions(ended) if self._open else []
 
     def take(self, got: Sequence[Message]) -> Iterator[Chunk]:
         """The chunks that lie in what a poll gave."""
@@ -280,10 +281,6 @@ class _Reading:
             silence = f"no record for {self._silence_limit:.0f} s while reading {read}"
             reason = f"{silence}; {self._last_error}" if self._last_error else silence
             raise BrokerUnreachableError(self._config.get("bootstrap.servers", ""), reason)
-
-
-def _assigned(partition: TopicPartition, offset: int = 0) -> confluent_kafka.TopicPartition:
-    return confluent_kafka.TopicPartition(partition.topic, partition.partition, offset)
 
 
 def _place(message: Message) -> tuple[str, int]:

@@ -44,6 +44,7 @@ from headrace.kafka.dead_letters import (
 from headrace.kafka.groups import offset_metadata_bytes
 from headrace.kafka.headers import foreign_headers
 from headrace.kafka.log_cuts import Seen, find_cuts
+from headrace.kafka.partitions import client_partition, partition_of
 from headrace.kafka.replayed import (
     REPLAYS,
     PartitionId,
@@ -193,7 +194,7 @@ def replayed(
     after: set[Position] = set()
     seen: dict[int, Seen] = {}
     for stored in committed(config, replay_group(topic), partitions):
-        partition = TopicPartition(stored.topic, stored.partition)
+        partition = partition_of(stored)
         before[partition] = stored.offset
         offsets = decode(stored.offset, stored.metadata or "")
         after |= {(partition, offset) for offset in offsets}
@@ -267,8 +268,7 @@ def _memory(
             first, [offset for offset in offsets if offset > first and (partition, offset) in done]
         )
         _, epoch = ends[partition]
-        name, number = partition.topic, partition.partition
-        memory.append(confluent_kafka.TopicPartition(name, number, first, after, epoch))
+        memory.append(client_partition(partition, first, after, epoch))
     return memory
 
 

@@ -23,6 +23,7 @@ import confluent_kafka
 
 from headrace.kafka.client import ClientConfig, committed, high_watermarks
 from headrace.kafka.headers import Headers
+from headrace.kafka.partitions import client_partition
 from headrace.model import TopicPartition
 
 REPLAYS = "headrace-replays"
@@ -123,7 +124,7 @@ def opened_windows(
     ends = high_watermarks(config, partitions)
     firsts = {partition: _first(before, partition, end) for partition, end in ends.items()}
     return [
-        _committable(partition, first, f"{first}{_OPEN}") for partition, first in firsts.items()
+        client_partition(partition, first, f"{first}{_OPEN}") for partition, first in firsts.items()
     ]
 
 
@@ -138,7 +139,7 @@ def closed_windows(
     before = windows(config, topic, partitions)
     ends = high_watermarks(config, partitions)
     return [
-        _committable(partition, end, f"{_first(before, partition, end)}")
+        client_partition(partition, end, f"{_first(before, partition, end)}")
         for partition, end in ends.items()
     ]
 
@@ -146,12 +147,6 @@ def closed_windows(
 def _first(before: Mapping[int, Window], partition: TopicPartition, end: int) -> int:
     known = before.get(partition.partition)
     return end if known is None else min(known.first, end)
-
-
-def _committable(
-    partition: TopicPartition, offset: int, metadata: str
-) -> confluent_kafka.TopicPartition:
-    return confluent_kafka.TopicPartition(partition.topic, partition.partition, offset, metadata)
 
 
 def _window(offset: int, metadata: str) -> Window:

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 from headrace.errors import BrokerUnreachableError, TopicMissingError
 from headrace.kafka.broker_errors import Meaning, meaning
 from headrace.kafka.client import ClientConfig, describe, leader_epoch, watermarks
+from headrace.kafka.partitions import partition_of
 from headrace.model import TopicPartition
 
 _LOG = logging.getLogger("headrace.kafka")
@@ -125,4 +126,4 @@ def _committed(
             if meaning(offset.error) in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
                 raise BrokerUnreachableError(config["bootstrap.servers"], offset.error.str())
             raise KafkaException(offset.error)
-    return {TopicPartition(offset.topic, offset.partition): offset for offset in answer}
+    return {partition_of(offset): offset for offset in answer}

@@ -25,6 +25,7 @@ from headrace.kafka.commits import Answered, Commits, OffsetCommit
 from headrace.kafka.groups import leave_group
 from headrace.kafka.log_cuts import Seen, cut_offset
 from headrace.kafka.lost_brokers import IdleCheck
+from headrace.kafka.partitions import client_partition, client_partitions, partition_of
 from headrace.kafka.start_positions import StartPosition, StartPositions
 from headrace.model import TopicPartition
 
@@ -154,7 +155,9 @@ class Subscription:
             return Taken([], [])
         self._idle_check.check(self._consumer, has_received=bool(taken))
         ends = [
-            (_partition(message), int(message.offset())) for message in taken if _is_end(message)
+            (TopicPartition.of(message), int(message.offset()))
+            for message in taken
+            if _is_end(message)
         ]
         return Taken([message for message in taken if self._is_record(message)], ends)
 
@@ -169,7 +172,9 @@ class Subscription:
             self._moved.clear()
             message = self._consumer.poll(0 if taken else seconds)
             if self._moved:  # a partition that moved starts over at its committed offset, if here
-                taken = [message for message in taken if _partition(message) not in self._moved]
+                taken = [
+                    message for message in taken if TopicPartition.of(message) not in self._moved
+                ]
             if message is None or self._closing:
                 break
             if self._begins and self._is_sought(message):
@@ -185,7 +190,7 @@ class Subscription:
         records that were compacted away and markers of transactions never come. What the client
         skipped would be taken for such, and its offsets would be committed.
         """
-        partition, error = _partition(message), message.error()
+        partition, error = TopicPartition.of(message), message.error()
         if partition not in self._begins or not (error is None or _is_end(message)):
             return False
         begin, offset = self._begins.pop(partition), message.offset()
@@ -263,10 +268,12 @@ class Subscription:
         self._consumer.close()
 
     def _assign(self, consumer: confluent_kafka.Consumer, assigned: list[Any]) -> None:
-        self._moved.update(_ours(assigned))
+        self._moved.update(map(partition_of, assigned))
         starts = self._starts.of(consumer, assigned)
         if self._closing:  # they go at once; to ask where they begin would have no answer
-            consumer.incremental_assign(_at(dict.fromkeys(_ours(assigned), Seen(OFFSET_END))))
+            consumer.incremental_assign(
+                _at(dict.fromkeys(map(partition_of, assigned), Seen(OFFSET_END)))
+            )
             return
         begins = {start.partition: Seen(start.position, start.epoch) for start in starts}
         self._log("assigned", {partition: start.offset for partition, start in begins.items()})
@@ -282,19 +289,19 @@ class Subscription:
         Both go to the coordinator over one connection. Waiting for the answer would stop all
         other partitions for as long as the coordinator is slow or away.
         """
-        commits = self._on_revoked(_ours(revoked))
+        commits = self._on_revoked(list(map(partition_of, revoked)))
         if commits:
             self.commit(commits, lambda _: None)
         committed = {commit.partition: commit.offset for commit in commits}
         self._unassign(
             "revoked",
             consumer,
-            {partition: committed.get(partition) for partition in _ours(revoked)},
+            {partition: committed.get(partition) for partition in map(partition_of, revoked)},
         )
 
     def _lose(self, consumer: confluent_kafka.Consumer, lost: list[Any]) -> None:
-        self._on_lost(_ours(lost))
-        self._unassign("lost", consumer, dict.fromkeys(_ours(lost)))
+        self._on_lost(list(map(partition_of, lost)))
+        self._unassign("lost", consumer, dict.fromkeys(map(partition_of, lost)))
 
     def _unassign(
         self,
@@ -311,8 +318,8 @@ class Subscription:
         }
         self._switch(consumer)
         # The client keeps the pause of a partition that goes, and applies it when it comes back.
-        consumer.resume(_plain(gone))
-        consumer.incremental_unassign(_plain(gone))
+        consumer.resume(client_partitions(gone))
+        consumer.incremental_unassign(client_partitions(gone))
 
     def _log(self, what: str, offsets: Mapping[TopicPartition, int | None]) -> None:
         at = ", ".join(
@@ -324,7 +331,7 @@ class Subscription:
     def _switch(self, consumer: confluent_kafka.Consumer) -> None:
         while self._switches:
             paused, requested = self._switches.popleft()
-            partitions = _plain(partition for partition in requested if partition in self._assigned)
+            partitions = client_partitions(p for p in requested if p in self._assigned)
             if partitions:
                 (consumer.pause if paused else consumer.resume)(partitions)
 
@@ -335,7 +342,7 @@ class Subscription:
         means = meaning(error)
         if means is Meaning.END:
             return False
-        partition, group = _partition(message), self._membership.group
+        partition, group = TopicPartition.of(message), self._membership.group
         if means is Meaning.TRUNCATED:
             raise WorkerTruncatedError(partition.topic, partition.partition, cut_offset(error) or 0)
         if means is Meaning.NO_RECORD:
@@ -395,23 +402,8 @@ def _is_end(message: confluent_kafka.Message) -> bool:
     return error is not None and meaning(error) is Meaning.END
 
 
-def _partition(message: confluent_kafka.Message) -> TopicPartition:
-    return TopicPartition(message.topic(), message.partition())
-
-
-def _ours(partitions: Iterable[Any]) -> list[TopicPartition]:
-    return [TopicPartition(partition.topic, partition.partition) for partition in partitions]
-
-
 def _at(positions: Mapping[TopicPartition, Seen]) -> list[confluent_kafka.TopicPartition]:
     return [
-        confluent_kafka.TopicPartition(partition.topic, partition.partition, offset, "", epoch)
+        client_partition(partition, offset, epoch=epoch)
         for partition, (offset, epoch) in positions.items()
-    ]
-
-
-def _plain(partitions: Iterable[TopicPartition]) -> list[confluent_kafka.TopicPartition]:
-    return [
-        confluent_kafka.TopicPartition(partition.topic, partition.partition)
-        for partition in partitions
     ]

@@ -15,6 +15,7 @@ from headrace.kafka.broker_errors import Meaning, forbidden, meaning
 from headrace.kafka.client import ClientConfig, consumer
 from headrace.kafka.headers import headers_of
 from headrace.kafka.lost_brokers import BrokersLostError, IdleCheck
+from headrace.kafka.partitions import client_partition
 from headrace.kafka.range_reader import Record
 from headrace.model import TopicPartition
 
@@ -93,10 +94,7 @@ def follow(config: ClientConfig, positions: Mapping[TopicPartition, int]) -> Ite
     while True:
         reader = consumer(config, tuning=_TUNING)
         reader.assign(
-            [
-                confluent_kafka.TopicPartition(partition.topic, partition.partition, offset)
-                for partition, offset in reached.items()
-            ]
+            [client_partition(partition, offset) for partition, offset in reached.items()]
         )
         try:
             yield from _polled(reader, config, reached)
@@ -121,7 +119,7 @@ def _polled(
             if meaning(error) not in _WAITED_FOR:
                 raise _failure(config, error, message)
             continue
-        partition = TopicPartition(message.topic(), message.partition())
+        partition = TopicPartition.of(message)
         reached[partition] = message.offset() + 1
         yield tailed(partition, message)
 

@@ -133,7 +133,7 @@ def _origins_between(
                     raise BrokerUnreachableError(servers, "the ends of its topics can't be read")
                 continue
             deadline = time.monotonic() + _SILENCE_SECONDS
-            copy = TopicPartition(message.topic(), message.partition())
+            copy = TopicPartition.of(message)
             if _is_gone(copies.config, message):
                 if not _begin_again(copies.config, reader, copy, ends[copy]):
                     open_.discard(copy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -11,6 +12,11 @@ class TopicPartition:
 
     topic: str
     partition: int
+
+    @classmethod
+    def of(cls, record: Any) -> TopicPartition:
+        """Returns the partition that a record of Kafka's client was read from."""
+        return cls(record.topic(), record.partition())
 
     def __str__(self) -> str:
         return f"{self.topic}[{self.partition}]"

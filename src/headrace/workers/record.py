@@ -56,7 +56,7 @@ def received(message: confluent_kafka.Message, retries: Mapping[str, str]) -> Co
         retries: the retry topics, and the topic that each is for.
     """
     _, timestamp = message.timestamp()
-    partition = TopicPartition(message.topic(), message.partition())
+    partition = TopicPartition.of(message)
     headers, epoch = headers_of(message), epoch_of(message)
     theirs, replay = parted(headers or ())
     record = WorkerRecord(

@@ -16,6 +16,7 @@ from headrace.errors import (
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.cluster import KafkaCluster, LivePositions
 from headrace.kafka.log_cuts import Seen
+from headrace.kafka.partitions import client_partition
 from headrace.model import TopicPartition
 from headrace.queries.aggregate.partition import PartitionAggregator
 from headrace.queries.answer.partition import PartitionAnswers
@@ -95,7 +96,7 @@ def _begin(place: TopicPartition, offset: int, seen: Seen) -> confluent_kafka.To
     After the last record are markers, which another leader may have written: they are read again.
     """
     at = min(offset, seen.offset) if seen.epoch >= 0 else offset
-    return confluent_kafka.TopicPartition(place.topic, place.partition, at, "", seen.epoch)
+    return client_partition(place, at, epoch=seen.epoch)
 
 
 def _log_deleted(queries: StandingQueries, place: TopicPartition, first: int) -> None:
