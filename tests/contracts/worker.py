@@ -16,8 +16,8 @@ from headrace.errors import ProcessingFailedError, ProcessingTimeoutError, Worke
 from headrace.kafka.client import topic_ids
 from headrace.kafka.replayed import PartitionId, addressees
 from headrace.model import TopicPartition
+from headrace.service.status import State
 from headrace.workers import Retry, RoundRobin, Skip, WorkerTask
-from headrace.workers.states import InstanceState
 
 FAST = {"commit_every": timedelta(milliseconds=100)}
 
@@ -113,7 +113,7 @@ class WorkerContract:
 
         async def run():
             async with running(instance):
-                await until(lambda: instance.state is InstanceState.RUNNING)
+                await until(lambda: instance.state is State.RUNNING)
                 with pytest.raises(WorkerStateError):
                     await instance.run()
             with pytest.raises(WorkerStateError):
@@ -121,7 +121,7 @@ class WorkerContract:
             instance.stop()
 
         drill(run())
-        assert instance.state is InstanceState.CLOSED
+        assert instance.state is State.CLOSED
         assert ends == [None]
 
     def test_stopped_before_it_began_it_does_not_begin(self, bench):
@@ -129,7 +129,7 @@ class WorkerContract:
         instance.stop()
         with pytest.raises(WorkerStateError):
             drill(instance.run())
-        assert instance.state is InstanceState.CLOSED
+        assert instance.state is State.CLOSED
 
     def test_a_failure_stops_the_instance_and_is_not_committed(self, bench):
         """ProcessingFailureTest."""
@@ -140,7 +140,7 @@ class WorkerContract:
         with pytest.raises(ProcessingFailedError, match="@144 failed: LookupError") as found:
             drill(instance.run())
         assert isinstance(found.value.__cause__, LookupError)
-        assert instance.state is InstanceState.FAILED
+        assert instance.state is State.FAILED
         assert ends == [found.value]
         assert bench.committed(worker) == {0: 144}
 
@@ -200,10 +200,10 @@ class WorkerContract:
 
         async def run():
             async with running(instance):
-                await until(lambda: instance.state is InstanceState.RUNNING)
+                await until(lambda: instance.state is State.RUNNING)
 
         drill(run())
-        assert instance.state is InstanceState.CLOSED
+        assert instance.state is State.CLOSED
 
     def test_what_can_be_interrupted_is_after_the_drain_timeout(self, bench):
         """ShutdownTest: what was not done is not committed."""
@@ -248,7 +248,7 @@ class WorkerContract:
             task = asyncio.create_task(instance.run())
             await until(lambda: begun)
             instance.stop()
-            await until(lambda: instance.state is InstanceState.DRAINING)
+            await until(lambda: instance.state is State.DRAINING)
             go_on.set()
             await task
 

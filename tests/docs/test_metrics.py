@@ -34,7 +34,6 @@ from headrace.sinks.opensearch.metrics import OPENSEARCH_METRICS
 from headrace.sinks.postgres.metrics import UNIQUE_METRICS
 from headrace.sinks.profiles.metrics import PROFILE_METRICS
 from headrace.workers.monitoring.progress import PartitionProgress, WorkerProgress
-from headrace.workers.states import InstanceState
 
 _PAGE = "docs/reference/metrics.md"
 _TITLES = {
@@ -68,7 +67,7 @@ _TITLES = {
 }
 _STATES = {
     "Of a pipeline": PipelineProgress.states,
-    "Of a worker": InstanceState,
+    "Of a worker": WorkerProgress.states,
     "Of a mirror": MirrorStatus.states,
     "Of a merger": MergerStatus.states,
     "Of a dispatcher": DispatcherStatus.states,
@@ -102,7 +101,7 @@ def test_every_state_is_documented_and_nothing_else(sections: dict[str, str], ti
 
 
 def test_every_field_of_the_status_is_documented(sections: dict[str, str]) -> None:
-    worker = WorkerProgress("any", "any", InstanceState.CREATED).to_json()
+    worker = WorkerProgress("any").to_json()
     for title, fields in (
         ("Of a pipeline", PipelineProgress("any").to_json()),
         ("Of a worker", worker),

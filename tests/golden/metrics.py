@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 
 from tests.golden import statuses
@@ -25,7 +26,6 @@ from headrace.sinks.lake.metrics import LAKE_METRICS
 from headrace.sinks.opensearch.metrics import OPENSEARCH_METRICS
 from headrace.sinks.postgres.metrics import UNIQUE_METRICS
 from headrace.sinks.profiles.metrics import PROFILE_METRICS
-from headrace.workers.monitoring.prometheus import exposition as worker_exposition
 
 _STEPS = (Join, deduplicate, count_windows, filter_rows, classify, enrich, fan_out)
 OF_SINKS_AND_STEPS: tuple[Metric, ...] = (
@@ -73,7 +73,7 @@ EXPOSITIONS: dict[str, Callable[[], str]] = {
     "dispatcher": lambda: _of(statuses.DISPATCHER),
     "matched-events": lambda: _of(statuses.EMITTER),
     "queries": lambda: _of(statuses.QUERIES),
-    "worker": lambda: worker_exposition([(statuses.WORKER, statuses.WORKER_PARTITIONS)]),
+    "worker": lambda: _of(replace(statuses.WORKER, own=statuses.WORKER_PARTITIONS)),
     "ingest": _ingest,
 }
 """By the kind of service."""

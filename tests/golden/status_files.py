@@ -8,7 +8,6 @@ from typing import Any
 
 from tests.golden import statuses
 
-from headrace.control import status_folders
 from headrace.pipelines.progress import PipelineProgress
 from headrace.service.status import StatusFolder
 from headrace.settings import Settings
@@ -22,10 +21,10 @@ def write_and_read(settings: Settings) -> Iterator[tuple[list[object], list[obje
             statuses.FAILED_PIPELINE,
             statuses.STARTING_PIPELINE,
         ),
-        status_folders.worker_folder(settings): (statuses.WORKER,),
         **{
             StatusFolder(settings.state, type(status)): (status,)
             for status in (
+                statuses.WORKER,
                 statuses.MIRROR,
                 statuses.MERGER,
                 statuses.DISPATCHER,

@@ -14,7 +14,6 @@ from headrace.queries.instance.status import QueryInstanceStatus
 from headrace.queries.matched_events.status import EmitterStatus
 from headrace.service.status import State
 from headrace.workers.monitoring.progress import PartitionProgress, WorkerProgress
-from headrace.workers.states import InstanceState
 
 NOW_MS = 1_800_000_000_000
 _INSTANCE = "host-1"
@@ -147,9 +146,8 @@ QUERIES = QueryInstanceStatus(
 
 WORKER = WorkerProgress(
     "enrich",
-    _INSTANCE,
-    InstanceState.RUNNING,
-    reason="",
+    State.RUNNING,
+    instance=_INSTANCE,
     processed=1,
     failed=2,
     retried=3,
@@ -178,7 +176,7 @@ WORKER = WorkerProgress(
     updated_ms=NOW_MS,
 )
 ENDED_WORKER = WorkerProgress(
-    "enrich", _INSTANCE, InstanceState.CLOSED, processed=1, updated_ms=NOW_MS
+    "enrich", State.CLOSED, instance=_INSTANCE, processed=1, updated_ms=NOW_MS
 )
 WORKER_PARTITIONS = (
     PartitionProgress(

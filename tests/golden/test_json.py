@@ -1,4 +1,4 @@
-"""What commands show with ``--json``: members, their order, types and values."""
+"""What commands show with ``--json``: members, types and values."""
 
 from __future__ import annotations
 

@@ -35,6 +35,7 @@ from headrace.kafka.topics import (
     topic_states,
 )
 from headrace.model import TopicPartition
+from headrace.service.status import State
 from headrace.workers import (
     BatchWorkerTask,
     DeadLetters,
@@ -49,7 +50,6 @@ from headrace.workers import (
 from headrace.workers.consumer_group import needed_topics
 from headrace.workers.consumer_group.needed_topics import ensure_needed_topics
 from headrace.workers.retry_topics import retry_headers, retry_topic
-from headrace.workers.states import InstanceState
 
 FAST = {"commit_every": timedelta(milliseconds=100)}
 
@@ -423,4 +423,4 @@ def test_of_two_instances_with_one_id_the_first_ends_and_says_why(bench):
                 await running_first
 
     drill(run())
-    assert first.state is InstanceState.FAILED
+    assert first.state is State.FAILED

@@ -27,7 +27,6 @@ from tests.waiting import LIMIT_SECONDS, until, wait_for
 
 from headrace.control import worker_reset
 from headrace.control import workers as control
-from headrace.control.status_folders import worker_folder
 from headrace.errors import (
     PartitionMissingError,
     ProcessingFailedError,
@@ -37,9 +36,11 @@ from headrace.errors import (
 from headrace.kafka.client import describe
 from headrace.model import Start, TopicPartition
 from headrace.runtime.ports import free_ports
+from headrace.service.run import ServiceRun
+from headrace.service.status import State, StatusFolder
 from headrace.settings import Settings, load_settings
 from headrace.workers import KeyHash, RetryTopics, WorkerTask
-from headrace.workers.states import InstanceState
+from headrace.workers.monitoring.progress import WorkerProgress
 
 HEADRACE = Path(sys.executable).with_name("headrace")
 FAST = {"commit_every": timedelta(milliseconds=100)}
@@ -66,7 +67,7 @@ def settings(broker, tmp_path) -> Settings:
 class Watched:
     """A run on a thread, and the last that it told."""
 
-    def __init__(self, run: control.WorkerRun) -> None:
+    def __init__(self, run: ServiceRun[WorkerProgress]) -> None:
         self.run, self.seen, self.failure = run, [], None
         self._thread = threading.Thread(target=self._run)
 
@@ -84,7 +85,7 @@ class Watched:
 
     def _run(self) -> None:
         try:
-            self.run.run(lambda progress, _: self.seen.append(progress))
+            self.run.run(self.seen.append)
         except ProcessingFailedError as error:
             self.failure = error
 
@@ -100,16 +101,18 @@ def test_an_instance_tells_how_it_stands_and_how_it_ended(bench, settings):
 
     [port] = free_ports(1)
     worker = bench.worker(Blocking, partitioner=KeyHash(2), queue_bytes=10_000, **FAST)
-    run = control.WorkerRun(settings, worker, control.WorkerRunOptions("me", metrics_port=port))
+    run = control.worker_run(
+        settings, worker, control.WorkerRunOptions(metrics_port=port, instance_id="me")
+    )
     with Watched(run) as watched:
         seen = watched.until(lambda one: one.starved and one.lag_records >= 100)
-        assert (seen.worker, seen.instance, seen.state) == (worker.name, "me", "running")
+        assert (seen.name, seen.instance, seen.state) == (worker.name, "me", "running")
         assert (seen.partitions, seen.lanes, seen.in_process, seen.starved) == (3, 6, 1, 1)
         assert (seen.lag_records, seen.processed, seen.queue_limit_bytes) == (100, 0, 10_000)
         assert seen.waiting * 200 < seen.queue_bytes
         assert seen.paused_partitions == {f"{bench.topic.name}/0": ("lane",)}
         watched.until(lambda one: one.lag_seconds > 0 and one.processing_seconds > 0)
-        [shown] = worker_folder(settings).read()
+        [shown] = StatusFolder(settings.state, WorkerProgress).read()
         assert (shown.instance, shown.lag_records) == ("me", 100)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             text = answer.read().decode()
@@ -119,8 +122,8 @@ def test_an_instance_tells_how_it_stands_and_how_it_ended(bench, settings):
         blocked.set()
         watched.until(lambda one: one.processed == 100 and not one.lag_records)
     last = watched.seen[-1]
-    assert (last.state, last.processed, last.reason) == (InstanceState.CLOSED, 100, "")
-    assert worker_folder(settings).read()[0].state is InstanceState.CLOSED
+    assert (last.state, last.processed, last.reason) == (State.CLOSED, 100, "")
+    assert StatusFolder(settings.state, WorkerProgress).read()[0].state is State.CLOSED
 
 
 def test_an_instance_that_failed_says_why(bench, settings):
@@ -130,12 +133,12 @@ def test_an_instance_that_failed_says_why(bench, settings):
         async def process(self, record):
             raise LookupError("no such campaign")
 
-    run = control.WorkerRun(settings, bench.worker(Failing), control.WorkerRunOptions())
+    run = control.worker_run(settings, bench.worker(Failing), control.WorkerRunOptions())
     with Watched(run) as watched:
-        watched.until(lambda one: one.final)
+        watched.until(lambda one: one.has_ended)
     assert watched.failure is not None
-    [shown] = worker_folder(settings).read()
-    assert shown.state is InstanceState.FAILED
+    [shown] = StatusFolder(settings.state, WorkerProgress).read()
+    assert shown.state is State.FAILED
     assert "no such campaign" in shown.reason
 
 

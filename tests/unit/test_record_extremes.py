@@ -6,7 +6,7 @@ import asyncio
 import io
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -53,15 +53,13 @@ from headrace.queries.records.ended import PartitionClocks, WindowResults, decod
 from headrace.queries.records.matched import Tick, decode_matched
 from headrace.queries.records.result import result_of
 from headrace.queries.registry.record import RegisteredQuery, encode_query
-from headrace.service.status import StatusFolder
+from headrace.service.metrics import exposition
+from headrace.service.status import State, StatusFolder
 from headrace.settings import IngestSettings, Rate, load_settings
 from headrace.workers.monitoring.progress import (
     PartitionProgress,
     WorkerProgress,
-    WorkerStatusFolder,
 )
-from headrace.workers.monitoring.prometheus import exposition
-from headrace.workers.states import InstanceState
 
 NOW = datetime(2026, 5, 1, 10, 0, 0, 250_000, tzinfo=UTC)
 NOW_MS = milliseconds_since_1970(NOW)
@@ -298,7 +296,7 @@ ADS = QueryInstanceStatus(
     faulty={"b": "why"},
 )
 WORKER = WorkerProgress(
-    "w", "i", InstanceState.RUNNING, paused_partitions={"clicks/0": ("requested",)}
+    "w", State.RUNNING, instance="i", paused_partitions={"clicks/0": ("requested",)}
 )
 STATUSES = [
     (MirrorStatus("m", **TRANSFER), mirrors.summary),
@@ -311,16 +309,9 @@ STATUSES = [
 ]
 
 
-def folder_of(status, path):
-    """Returns the folder of statuses of a kind."""
-    if isinstance(status, WorkerProgress):
-        return WorkerStatusFolder(path)
-    return StatusFolder(path, type(status))
-
-
 @pytest.mark.parametrize(("status", "summary"), STATUSES, ids=lambda each: type(each).__name__)
 def test_a_status_with_any_member_is_left_out_or_is_shown(tmp_path, screen, status, summary):
-    folder = folder_of(status, tmp_path)
+    folder = StatusFolder(tmp_path, type(status))
     folder.write(status)
     [file] = tmp_path.rglob("*.json")
     other = file.with_name("other.json")
@@ -342,4 +333,4 @@ def test_progress_of_a_partition_with_any_member_is_none_or_is_measured():
             taken = PartitionProgress.from_json(json.loads(changed))
         except ValueError:
             continue
-        assert exposition([(WORKER, (taken,))])
+        assert exposition(WorkerProgress, [replace(WORKER, own=(taken,))])

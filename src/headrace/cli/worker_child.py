@@ -14,12 +14,14 @@ from pathlib import Path
 
 from headrace.control.project import load_project
 from headrace.control.worker_processes import ChildFailure
-from headrace.control.workers import WorkerRun, WorkerRunOptions
+from headrace.control.workers import WorkerRunOptions, worker_run
 from headrace.runtime.instance_name import process_name
 from headrace.runtime.logs import Subject, log_to
+from headrace.service.run import ServiceRun
 from headrace.settings import environment, load_settings
 from headrace.workers import Worker
 from headrace.workers.distributed_run import is_permanent
+from headrace.workers.monitoring.progress import WorkerProgress
 
 
 def start_child(
@@ -64,7 +66,7 @@ def run_child(
             subject=Subject("worker", name),
         )
         worker = load_project(settings).workers[name]
-        _run(WorkerRun(settings, worker, options), connection)
+        _run(worker_run(settings, worker, options), connection)
     except Exception as error:
         instance = options.instance_id or process_name()
         reason = f"{instance}: {str(error) or type(error).__name__}"
@@ -73,11 +75,11 @@ def run_child(
         raise
 
 
-def _run(run: WorkerRun, connection: Connection) -> None:
+def _run(run: ServiceRun[WorkerProgress], connection: Connection) -> None:
     # A supervisor may send SIGTERM to every process of the service, and not to the parent alone.
     signal.signal(signal.SIGTERM, lambda *_: run.stop())
     threading.Thread(target=_await_stop, args=(connection, run.stop), daemon=True).start()
-    run.run(lambda progress, partitions: connection.send((progress, partitions)))
+    run.run(connection.send)
 
 
 def _await_stop(connection: Connection, stop: Callable[[], None]) -> None:

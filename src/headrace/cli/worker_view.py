@@ -15,8 +15,7 @@ from rich.table import Table
 from headrace.cli.screen import LINE_SECONDS
 
 if TYPE_CHECKING:
-    from headrace.control.workers import Observe
-    from headrace.workers.monitoring.progress import WorkerProgress
+    from headrace.workers.monitoring.progress import Observe, WorkerProgress
 
 _COLOURS = {"running": "green", "draining": "yellow", "failed": "red"}
 _FIGURES = (
@@ -44,7 +43,7 @@ def summary(workers: Sequence[WorkerProgress], rate: float | None = None) -> Gro
     for progress in workers:
         table.add_row(*_cells(progress), *([] if rate is None else [f"{rate:,.0f}"]))
     remarks = (
-        f"[dim]{escape(f'{progress.worker}: {note}')}"
+        f"[dim]{escape(f'{progress.name}: {note}')}"
         for progress in workers
         for note in notes(progress)
     )
@@ -70,7 +69,7 @@ def line(progress: WorkerProgress, rate: float) -> str:
     """Returns the figures and remarks as a line of plain text."""
     figures = ", ".join(f"{title} {getattr(progress, name):,}" for title, name in _FIGURES)
     lag = ", ".join(f"{title} {shown}" for title, shown in zip(_LAG, _lag(progress), strict=True))
-    text = f"{progress.worker} {progress.state}: {figures}, {lag}, rate/s {rate:,.0f}"
+    text = f"{progress.name} {progress.state}: {figures}, {lag}, rate/s {rate:,.0f}"
     return "; ".join((text, *notes(progress)))
 
 
@@ -89,7 +88,7 @@ class _Rate:
     def update(self, progress: WorkerProgress) -> float:
         milliseconds = progress.updated_ms - self._at_ms
         # By the time of the instance: its updates may come here late, and in bursts.
-        if self._at_ms and milliseconds > 0 and not progress.final:
+        if self._at_ms and milliseconds > 0 and not progress.has_ended:
             self.value = max(0.0, 1000 * (progress.processed - self._processed) / milliseconds)
         self._processed, self._at_ms = progress.processed, progress.updated_ms
         return self.value
@@ -130,7 +129,7 @@ def _lines(console: Console) -> Iterator[Observe]:
 def _cells(progress: WorkerProgress) -> list[str]:
     colour = _COLOURS.get(progress.state, "default")
     return [
-        escape(progress.worker),
+        escape(progress.name),
         escape(progress.instance),
         f"[{colour}]{progress.state}",
         *(f"{getattr(progress, name):,}" for _, name in _FIGURES),

@@ -5,34 +5,30 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
-from headrace.control.status_folders import worker_folder
-from headrace.control.workers import Observe
 from headrace.errors import PlacedRunError
 from headrace.pipelines.failures import BUDGET_WINDOW_SECONDS, FailureKind, RestartBudget
 from headrace.runtime.prometheus import MetricsServer, serving
+from headrace.service.metrics import exposition
+from headrace.service.run import RunOptions
+from headrace.service.status import State, StatusFolder
 from headrace.settings import Settings
 from headrace.workers.monitoring.progress import (
-    InstanceSnapshot,
-    PartitionProgress,
+    Observe,
     WorkerProgress,
     final_counts_only,
     summed,
 )
-from headrace.workers.monitoring.prometheus import exposition
-from headrace.workers.states import InstanceState
 
 STOP = "stop"
 """The parent's only message: what is in process may end."""
 
 StartChild = Callable[[int], tuple[SpawnProcess, Connection]]
 """Starts the process of that number; what it tells comes through the connection."""
-
-Told = tuple[WorkerProgress, Sequence[PartitionProgress]]
 
 _LOG = logging.getLogger("headrace.workers")
 # Messages end the wait at once; this bounds how late a stop or a restart that is due is noticed.
@@ -48,15 +44,6 @@ class ChildFailure:
     is_permanent: bool
 
 
-@dataclass(frozen=True)
-class ProcessesPlacement:
-    """How many processes there are, and where the metrics of all are served."""
-
-    processes: int
-    metrics_host: str = "127.0.0.1"
-    metrics_port: int | None = None
-
-
 class WorkerProcesses:
     """Instances of one worker, each in a process; one that ends by itself is started again.
 
@@ -64,12 +51,17 @@ class WorkerProcesses:
     """
 
     def __init__(
-        self, settings: Settings, worker: str, placement: ProcessesPlacement, start: StartChild
+        self,
+        settings: Settings,
+        worker: str,
+        processes: int,
+        options: RunOptions,
+        start: StartChild,
     ) -> None:
-        self._worker, self._placement = worker, placement
-        self._status = worker_folder(settings)
+        self._worker, self._options = worker, options
+        self._status = StatusFolder(settings.state, WorkerProgress)
         self._budget = RestartBudget(settings.restart)
-        self._children = [_Child(number, start) for number in range(placement.processes)]
+        self._children = [_Child(number, start) for number in range(processes)]
         self._stopping = threading.Event()
         self._failure = ""
 
@@ -84,9 +76,9 @@ class WorkerProcesses:
             ServerStartError: if the port of the metrics is taken.
             PlacedRunError: if an instance failed too often, or would fail again after a start.
         """
-        placement = self._placement
+        options = self._options
         try:
-            with serving(placement.metrics_host, placement.metrics_port) as server:
+            with serving(options.metrics_host, options.metrics_port) as server:
                 self._tend_all(observe, server)
         finally:
             for child in self._children:
@@ -106,10 +98,8 @@ class WorkerProcesses:
             if time.monotonic() >= show_at:
                 show_at = time.monotonic() + _SHOW_SECONDS
                 is_ending = self._stopping.is_set()
-                self._show(
-                    observe, server, InstanceState.DRAINING if is_ending else InstanceState.RUNNING
-                )
-        self._show(observe, server, InstanceState.FAILED if self._failure else InstanceState.CLOSED)
+                self._show(observe, server, State.DRAINING if is_ending else State.RUNNING)
+        self._show(observe, server, State.FAILED if self._failure else State.CLOSED)
 
     def _tend(self, child: _Child) -> None:
         if self._stopping.is_set():
@@ -124,7 +114,7 @@ class WorkerProcesses:
     def _ended(self, child: _Child, failure: ChildFailure) -> None:
         if child.seen is not None:
             # A process that was killed has written "running" as its last state.
-            self._status.write(child.seen[0])
+            self._status.write(child.seen)
         if self._stopping.is_set():
             self._failure = self._failure or failure.reason
         # Another start would fail in the same way, and the others of this worker will, too.
@@ -152,13 +142,13 @@ class WorkerProcesses:
         self._failure = self._failure or reason
         self.stop()
 
-    def _show(self, observe: Observe, server: MetricsServer | None, state: InstanceState) -> None:
+    def _show(self, observe: Observe, server: MetricsServer | None, state: State) -> None:
         seen = [child.seen for child in self._children if child.seen is not None]
         if server is not None:
-            server.publish(exposition(seen))
+            server.publish(exposition(WorkerProgress, seen))
         running = sum(child.lives for child in self._children)
         name = f"{running} of {len(self._children)} processes"
-        whole = summed(self._worker, name, state, [progress for progress, _ in seen])
+        whole = summed(self._worker, name, state, seen)
         observe(replace(whole, reason=self._failure or whole.reason))
 
 
@@ -169,7 +159,7 @@ class _Child:
 
     def __init__(self, number: int, start: StartChild) -> None:
         self.number, self.start_at = number, 0.0
-        self.seen: InstanceSnapshot | None = None
+        self.seen: WorkerProgress | None = None
         self._start = start
         self._process: SpawnProcess | None = None
         self._failure = ChildFailure("", is_permanent=False)
@@ -199,7 +189,7 @@ class _Child:
         """Reads what the process has reported."""
         try:
             while self.lives and self.connection.poll():
-                message: ChildFailure | Told = self.connection.recv()
+                message: ChildFailure | WorkerProgress = self.connection.recv()
                 if isinstance(message, ChildFailure):
                     self._failure = message
                 else:
@@ -223,11 +213,11 @@ class _Child:
             words = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
             failure = replace(failure, reason=f"process {self.number} {words}")
         if self.seen is not None:
-            state = InstanceState.FAILED if failure.reason else InstanceState.CLOSED
-            last = replace(self.seen[0], state=state, reason=failure.reason)
+            state = State.FAILED if failure.reason else State.CLOSED
+            last = replace(self.seen, state=state, reason=failure.reason)
             # Its counts stay in the sum, or totals would fall; its partitions and lag are
             # those of other instances now.
-            self.seen = final_counts_only(last), ()
+            self.seen = final_counts_only(last)
         self.connection.close()
         self._process = None
         return failure

@@ -2,91 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import uvloop
 
 from headrace.control.schemas import with_schemas
 from headrace.control.services import broker_config
-from headrace.control.status_folders import worker_folder
 from headrace.errors import PartitionMissingError, TopicMissingError
 from headrace.kafka.client import ClientConfig, describe, group_offsets, watermarks
 from headrace.kafka.groups import ConsumerGroup, describe_group, first_timestamps
 from headrace.kafka.subscription import Membership
 from headrace.model import TopicPartition
 from headrace.runtime.instance_name import process_name
-from headrace.runtime.prometheus import serving
+from headrace.service.run import RunOptions, ServiceRun
+from headrace.service.status import StatusFolder
 from headrace.settings import Settings
 from headrace.workers import Worker, WorkerInstance
 from headrace.workers.consumer_group import pause_requests
 from headrace.workers.monitoring.lag import seconds_since
-from headrace.workers.monitoring.progress import Observe as ObserveInstance
-from headrace.workers.monitoring.progress import PartitionProgress, WorkerProgress
+from headrace.workers.monitoring.progress import Observe, WorkerProgress
 from headrace.workers.monitoring.progress_monitor import ProgressMonitor
-from headrace.workers.monitoring.prometheus import exposition
 from headrace.workers.retry_topics import consumed_topics, topics_read
-
-Observe = Callable[[WorkerProgress], None]
 
 
 @dataclass(frozen=True)
-class WorkerRunOptions:
-    """How an instance is to run.
+class WorkerRunOptions(RunOptions):
+    """Options of the run of an instance.
 
     Attributes:
         instance_id: makes its membership static; empty: it is not.
         protocol: of the consumer group, ``classic`` or ``consumer``.
-        metrics_host: where its metrics are served.
-        metrics_port: the port; ``None``: they are not.
     """
 
     instance_id: str = ""
     protocol: str = "classic"
-    metrics_host: str = "127.0.0.1"
-    metrics_port: int | None = None
 
 
-class WorkerRun:
-    """One instance of ``worker`` in this process, with its status for others to see. Used once.
+class _WorkerService:
+    """An instance with an event loop of its own, which the monitor looks at."""
+
+    def __init__(self, instance: WorkerInstance, name: str, config: ClientConfig) -> None:
+        self._instance, self._name, self._config = instance, name, config
+        self._progress = WorkerProgress(instance.worker.name, instance=name)
+
+    def stop(self) -> None:
+        self._instance.stop()
+
+    def status(self) -> WorkerProgress:
+        return self._progress
+
+    def run(self, observe: Observe) -> None:
+        def seen(progress: WorkerProgress) -> None:
+            self._progress = progress
+            observe(progress)
+
+        monitor = ProgressMonitor(self._instance, self._name, self._config, seen)
+        uvloop.run(monitor.run_instance())
+
+
+def worker_run(
+    settings: Settings, worker: Worker, options: WorkerRunOptions
+) -> ServiceRun[WorkerProgress]:
+    """Returns an instance of a worker that is ready to run.
 
     Raises:
         BrokerUnreachableError: if the embedded broker is down.
         ExtraMissingError: if it reads events of a format without its extra.
     """
-
-    def __init__(self, settings: Settings, worker: Worker, options: WorkerRunOptions) -> None:
-        self._config, self._options = broker_config(settings), options
-        membership = Membership(
-            worker.consumer_group, instance_id=options.instance_id, protocol=options.protocol
-        )
-        worker = with_schemas(worker, settings)
-        self._instance = WorkerInstance(worker, self._config, membership=membership)
-        self._status = worker_folder(settings)
-        self.name = options.instance_id or process_name()
-
-    def stop(self) -> None:
-        """Ends it: what is in process may end. From any thread."""
-        self._instance.stop()
-
-    def run(self, observe: ObserveInstance) -> None:
-        """Runs it until it is stopped; ``observe`` is called every second and at the end.
-
-        Raises:
-            ServerStartError: if the port of the metrics is taken.
-            HeadraceError, KafkaException: why it ended, other than by :meth:`stop`.
-        """
-        self._status.forget(self._instance.worker.name)
-        with serving(self._options.metrics_host, self._options.metrics_port) as server:
-
-            def seen(progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> None:
-                self._status.write(progress)
-                if server is not None:
-                    server.publish(exposition([(progress, partitions)]))
-                observe(progress, partitions)
-
-            watch = ProgressMonitor(self._instance, self.name, self._config, seen)
-            uvloop.run(watch.run_instance())
+    config = broker_config(settings)
+    membership = Membership(
+        worker.consumer_group, instance_id=options.instance_id, protocol=options.protocol
+    )
+    instance = WorkerInstance(with_schemas(worker, settings), config, membership=membership)
+    service = _WorkerService(instance, options.instance_id or process_name(), config)
+    return ServiceRun(service, StatusFolder(settings.state, WorkerProgress), options)
 
 
 # -- where workers stand --------------------------------------------------------------------------

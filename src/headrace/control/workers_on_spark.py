@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING
 from headrace.control.project_modules import own_modules
 from headrace.control.schemas import with_schemas
 from headrace.control.services import broker_config
-from headrace.control.status_folders import worker_folder
-from headrace.control.workers import Observe, WorkerStanding, standings
+from headrace.control.workers import WorkerStanding, standings
 from headrace.errors import BrokerUnreachableError, PlacedRunError
 from headrace.kafka.subscription import Membership
 from headrace.pipelines.failures import headline
 from headrace.pipelines.session import SPARK_STARTS, start_session
 from headrace.runtime.prometheus import MetricsServer, serving
+from headrace.service.metrics import exposition
+from headrace.service.status import State, StatusFolder
 from headrace.workers.distributed_run import DistributedRun
-from headrace.workers.monitoring.progress import WorkerProgress, summed
+from headrace.workers.monitoring.progress import Observe, WorkerProgress, summed
 from headrace.workers.monitoring.progress_topic import ProgressFollower
-from headrace.workers.monitoring.prometheus import exposition
-from headrace.workers.states import InstanceState
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -96,7 +95,7 @@ def run_on_spark(
         failure = _place(settings, run, placement, overview, stop)
         failure = run.end() or failure
         overview.wait_for_final_reports()
-        state = InstanceState.FAILED if failure else InstanceState.CLOSED
+        state = State.FAILED if failure else State.CLOSED
         overview.show(f"0 of {placement.instances} on Spark", state, failure)
     if failure:
         raise PlacedRunError(worker.name, failure)
@@ -110,7 +109,7 @@ def _place(
     stop: threading.Event,
 ) -> str:
     """Runs until every instance has ended; returns why Spark gave up on one, if it did."""
-    overview.show(f"0 of {placement.instances} on Spark", InstanceState.STARTING, SPARK_STARTS)
+    overview.show(f"0 of {placement.instances} on Spark", State.STARTING, SPARK_STARTS)
     spark = start_session(
         f"headrace worker {run.worker.name}",
         replace(settings.spark, config=dict(settings.spark.config) | _restarts()),
@@ -138,20 +137,19 @@ class _Overview:
         server: MetricsServer | None,
     ) -> None:
         self._settings, self._worker, self._observe = settings, run.worker, observe
-        self._server, self._status = server, worker_folder(settings)
+        self._server, self._status = server, StatusFolder(settings.state, WorkerProgress)
         self._status.forget(run.worker.name)
         self._follower = ProgressFollower(run.config, run.run)
         self._shown: dict[str, WorkerProgress] = {}
         self._known: WorkerStanding | BrokerUnreachableError | None = None
         self._refresh_at = 0.0
 
-    def show(self, name: str, state: InstanceState, reason: str = "") -> None:
+    def show(self, name: str, state: State, reason: str = "") -> None:
         """How they are doing, and how the run is."""
         standing = self._standing()  # first: it says whether silence means anything
-        seen = self._follower.seen()
-        instances = [progress for progress, _ in seen]
+        instances = self._follower.seen()
         if self._server is not None:
-            self._server.publish(exposition(seen))
+            self._server.publish(exposition(WorkerProgress, instances))
         self._write(instances)
         whole = _of_group(summed(self._worker.name, name, state, instances), standing)
         self._observe(replace(whole, reason=reason or whole.reason))
@@ -160,7 +158,7 @@ class _Overview:
         """Waits a moment for the final reports of instances that have ended."""
         deadline = time.monotonic() + _FINAL_REPORTS_SECONDS
         while time.monotonic() < deadline and not all(
-            progress.final for progress, _ in self._follower.seen()
+            progress.has_ended for progress in self._follower.seen()
         ):
             time.sleep(_FINAL_REPORTS_SECONDS / 50)
 
@@ -243,7 +241,7 @@ def _tend(job: _Job, overview: _Overview, stop: threading.Event) -> None:
         # The event stays set, so waiting for it would not wait.
         elif is_stopping:
             time.sleep(_POLL_INTERVAL_SECONDS)
-        state = InstanceState.DRAINING if is_stopping else InstanceState.RUNNING
+        state = State.DRAINING if is_stopping else State.RUNNING
         overview.show(f"{job.running()} of {job.instances} on Spark", state)
 
 

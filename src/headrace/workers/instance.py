@@ -20,6 +20,7 @@ from headrace.kafka.client import ClientConfig, topic_ids
 from headrace.kafka.subscription import Membership, Taken
 from headrace.model import TopicPartition
 from headrace.runtime.error_text import error_message, exc_info
+from headrace.service.status import State
 from headrace.workers.consumer_group.group_consumer import GroupConsumer
 from headrace.workers.consumer_group.needed_topics import ensure_needed_topics
 from headrace.workers.consumer_group.pause_requests import PauseRequests
@@ -33,7 +34,7 @@ from headrace.workers.lanes.timers import LaneTimers
 from headrace.workers.lifespan import SharedResources
 from headrace.workers.record import received
 from headrace.workers.retry_topics import consumed_topics, retry_topics
-from headrace.workers.states import INSTANCE, InstanceState, transition
+from headrace.workers.states import INSTANCE, transition
 from headrace.workers.timing import WorkerTiming
 from headrace.workers.worker import Worker
 
@@ -63,7 +64,7 @@ class WorkerInstance:
         timing: WorkerTiming = WorkerTiming(),
     ) -> None:
         self.worker = worker
-        self.state = InstanceState.CREATED
+        self.state = State.CREATED
         self.failure: BaseException | None = None
         self._config = config
         self._membership = membership or Membership(worker.consumer_group)
@@ -79,7 +80,7 @@ class WorkerInstance:
             WorkerStateError: if it ran before, or was stopped before it began.
             HeadraceError, KafkaException: why it ended, other than by :meth:`stop`.
         """
-        self._enter(InstanceState.STARTING)
+        self._enter(State.STARTING)
         try:
             self._pause_requests = PauseRequests(self._config, self.worker.name)
             await self._pause_requests.wait_ready()
@@ -88,7 +89,7 @@ class WorkerInstance:
                 self.worker, self._config, self._membership, self._timing
             )
             self._pause_requests.subscribe(self._running.assignments.backpressure.set_requested)
-            self._enter(InstanceState.RUNNING)
+            self._enter(State.RUNNING)
             if self._stop_asked:
                 self._running.stop()
             await self._running.read()
@@ -114,20 +115,20 @@ class WorkerInstance:
         self._stop_asked = True
         if self._running is not None:
             self._running.stop()
-        elif self.state is InstanceState.CREATED:
-            self._enter(InstanceState.CLOSED)
+        elif self.state is State.CREATED:
+            self._enter(State.CLOSED)
 
     async def _close(self) -> None:
         if self._running is not None:
-            self._enter(InstanceState.DRAINING)
+            self._enter(State.DRAINING)
             self.failure = await self._running.close(self.failure)
         if self._pause_requests is not None:
             await self._pause_requests.close()
-        self._enter(InstanceState.CLOSED if self.failure is None else InstanceState.FAILED)
+        self._enter(State.CLOSED if self.failure is None else State.FAILED)
         if self._on_end is not None:
             self._on_end(self.failure)
 
-    def _enter(self, state: InstanceState) -> None:
+    def _enter(self, state: State) -> None:
         self.state = transition(self.state, state, INSTANCE)
 
 

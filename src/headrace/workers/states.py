@@ -7,17 +7,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from headrace.errors import WorkerStateError
-
-
-class InstanceState(enum.StrEnum):
-    """An instance. ``draining``: nothing new is begun, what is in process may end."""
-
-    CREATED = "created"
-    STARTING = "starting"
-    RUNNING = "running"
-    DRAINING = "draining"
-    CLOSED = "closed"
-    FAILED = "failed"
+from headrace.service.status import State
 
 
 class LaneState(enum.StrEnum):
@@ -32,17 +22,15 @@ class LaneState(enum.StrEnum):
     FAILED = "failed"
 
 
-State = TypeVar("State", InstanceState, LaneState)
+AnyState = TypeVar("AnyState", State, LaneState)
 
-INSTANCE: Mapping[InstanceState, frozenset[InstanceState]] = {
-    InstanceState.CREATED: frozenset({InstanceState.STARTING, InstanceState.CLOSED}),
-    InstanceState.STARTING: frozenset(
-        {InstanceState.RUNNING, InstanceState.CLOSED, InstanceState.FAILED}
-    ),
-    InstanceState.RUNNING: frozenset({InstanceState.DRAINING}),
-    InstanceState.DRAINING: frozenset({InstanceState.CLOSED, InstanceState.FAILED}),
-    InstanceState.CLOSED: frozenset(),
-    InstanceState.FAILED: frozenset(),
+INSTANCE: Mapping[State, frozenset[State]] = {
+    State.CREATED: frozenset({State.STARTING, State.CLOSED}),
+    State.STARTING: frozenset({State.RUNNING, State.CLOSED, State.FAILED}),
+    State.RUNNING: frozenset({State.DRAINING}),
+    State.DRAINING: frozenset({State.CLOSED, State.FAILED}),
+    State.CLOSED: frozenset(),
+    State.FAILED: frozenset(),
 }
 
 ACTIVE_STATES = frozenset({LaneState.RUNNING, LaneState.BLOCKED, LaneState.RETRYING})
@@ -60,12 +48,9 @@ LANE: Mapping[LaneState, frozenset[LaneState]] = {
 }
 
 
-def is_final(state: InstanceState) -> bool:
-    """Returns whether no state follows ``state``."""
-    return not INSTANCE[state]
-
-
-def transition(current: State, target: State, allowed: Mapping[State, frozenset[State]]) -> State:
+def transition(
+    current: AnyState, target: AnyState, allowed: Mapping[AnyState, frozenset[AnyState]]
+) -> AnyState:
     """Returns ``target``, if it may follow ``current``.
 
     Raises:

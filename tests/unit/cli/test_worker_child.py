@@ -29,7 +29,9 @@ def told(tmp_path, monkeypatch):
     def failing():
         here, there = multiprocessing.Pipe()
         with pytest.raises(Exception, match=r"."):
-            worker_child.run_child(tmp_path, "enrich", WorkerRunOptions("i-1"), None, there)
+            worker_child.run_child(
+                tmp_path, "enrich", WorkerRunOptions(instance_id="i-1"), None, there
+            )
         assert here.poll(0)
         return here.recv()
 
@@ -51,7 +53,7 @@ def test_a_broker_that_is_down_at_the_start_is_told_and_may_be_up_at_the_next(to
         raise BrokerUnreachableError("b:1", "it is down")
 
     monkeypatch.setattr(worker_child, "load_project", lambda _: project)
-    monkeypatch.setattr(worker_child, "WorkerRun", down)
+    monkeypatch.setattr(worker_child, "worker_run", down)
     failure = told()
     assert not failure.is_permanent
     assert "it is down" in failure.reason

@@ -20,13 +20,13 @@ from headrace.control.worker_reset import Reset
 from headrace.control.workers import PartitionStanding, WorkerStanding
 from headrace.errors import WorkerRunningError
 from headrace.kafka.groups import ConsumerGroup, Member
-from headrace.workers.monitoring.progress import WorkerProgress, WorkerStatusFolder
-from headrace.workers.states import InstanceState
+from headrace.service.status import State, StatusFolder
+from headrace.workers.monitoring.progress import WorkerProgress
 
 PROGRESS = WorkerProgress(
     "enrich",
-    "host-1",
-    InstanceState.RUNNING,
+    State.RUNNING,
+    instance="host-1",
     processed=1234,
     skipped=2,
     blocked=1,
@@ -84,7 +84,7 @@ def folder(tmp_path: Path) -> Path:
     ids=" ".join,
 )
 def test_a_wrong_argument_is_exit_code_two(folder, monkeypatch, arguments):
-    monkeypatch.setattr("headrace.control.workers.WorkerRun", lambda *_: None)
+    monkeypatch.setattr("headrace.control.workers.worker_run", lambda *_: None)
     assert run(*arguments, "--project", str(folder)).exit_code == 2
 
 
@@ -121,7 +121,7 @@ def test_check_and_plan_name_workers(folder):
 
 
 def test_status_shows_instances(folder):
-    WorkerStatusFolder(folder / ".headrace" / "status" / "workers").write(PROGRESS)
+    StatusFolder(folder / ".headrace", WorkerProgress).write(PROGRESS)
     found = json.loads(run("status", "--json", "--project", str(folder)).stdout)
     assert found["workers"][0]["processed"] == 1234
     assert found["pipelines"] == []
@@ -190,7 +190,7 @@ def test_what_is_not_there_yet_is_said(capsys):
 def test_programs_get_a_line_a_look_and_one_at_the_end(capsys):
     with JsonOutput().live(working) as observe:
         observe(PROGRESS)
-        observe(replace(PROGRESS, state=InstanceState.CLOSED))
+        observe(replace(PROGRESS, state=State.CLOSED))
     lines = [json.loads(one) for one in capsys.readouterr().out.splitlines()]
     assert [one["event"] for one in lines] == ["progress", "ended"]
     assert lines[0]["worker"]["paused_partitions"] == {"clicks/1": ["requested"]}
@@ -222,7 +222,7 @@ def test_progress_is_shown_while_it_runs_and_at_the_end(terminal):
     with reporting(console) as observe:
         observe(PROGRESS)
         observe(replace(PROGRESS, processed=1300, updated_ms=PROGRESS.updated_ms + 1000))
-        ended = {"state": InstanceState.CLOSED, "updated_ms": PROGRESS.updated_ms + 2000}
+        ended = {"state": State.CLOSED, "updated_ms": PROGRESS.updated_ms + 2000}
         observe(replace(PROGRESS, processed=1310, **ended))
     shown = console.file.getvalue()
     assert "closed" in shown

@@ -8,17 +8,16 @@ import time
 import pytest
 from tests.waiting import LIMIT_SECONDS
 
-from headrace.control.status_folders import worker_folder
 from headrace.control.worker_processes import (
     STOP,
     ChildFailure,
-    ProcessesPlacement,
     WorkerProcesses,
 )
 from headrace.errors import PlacedRunError
+from headrace.service.run import RunOptions
+from headrace.service.status import State, StatusFolder
 from headrace.settings import load_settings
 from headrace.workers.monitoring.progress import WorkerProgress
-from headrace.workers.states import InstanceState
 
 
 @pytest.fixture
@@ -30,16 +29,18 @@ def settings(tmp_path):
     return load_settings(tmp_path, {})
 
 
-def tell(connection, number, processed, state=InstanceState.RUNNING):
+def tell(connection, number, processed, state=State.RUNNING):
     name = f"host-{os.getpid()}"
-    told = WorkerProgress("enrich", name, state, processed=processed, partitions=number + 1)
-    connection.send((told, ()))
+    told = WorkerProgress(
+        "enrich", state, instance=name, processed=processed, partitions=number + 1
+    )
+    connection.send(told)
 
 
 def obedient(connection, number):
     tell(connection, number, 10)
     assert connection.recv() == STOP
-    tell(connection, number, 11, InstanceState.CLOSED)
+    tell(connection, number, 11, State.CLOSED)
 
 
 def failing(connection, number):
@@ -63,9 +64,7 @@ class Run:
 
     def __init__(self, settings, *bodies):
         self.bodies, self.started, self.shown = bodies, [], []
-        self.processes = WorkerProcesses(
-            settings, "enrich", ProcessesPlacement(len(bodies)), self.start
-        )
+        self.processes = WorkerProcesses(settings, "enrich", len(bodies), RunOptions(), self.start)
 
     def start(self, number):
         lives = sum(each == number for each in self.started)
@@ -104,7 +103,11 @@ def test_one_that_is_killed_is_started_again_and_its_end_is_in_the_status(settin
     run = Run(settings, [obedient], [killed, obedient])
     run.until(lambda run: run.shown[-1].processed == 20)
     assert run.started == [0, 1, 1]
-    [gone] = [one for one in worker_folder(settings).read() if one.state is InstanceState.FAILED]
+    [gone] = [
+        one
+        for one in StatusFolder(settings.state, WorkerProgress).read()
+        if one.state is State.FAILED
+    ]
     assert (gone.reason, gone.processed) == ("process 1 was killed by signal 9", 5)
 
 
@@ -113,7 +116,7 @@ def test_when_the_budget_of_restarts_is_spent_all_end_with_the_reason(settings):
     with pytest.raises(PlacedRunError, match=r"killed by signal 9 \(and the budget"):
         run.until(lambda _: False)
     assert run.started == [0, 1, 1, 1]
-    assert run.shown[-1].state is InstanceState.FAILED
+    assert run.shown[-1].state is State.FAILED
 
 
 def test_a_failure_that_another_start_would_meet_again_ends_all_at_once(settings):

@@ -9,23 +9,22 @@ import pytest
 
 from headrace import Topic, Worker, WorkerTask
 from headrace.control import workers_on_spark
-from headrace.control.status_folders import worker_folder
 from headrace.control.workers import PartitionStanding, WorkerStanding
 from headrace.control.workers_on_spark import _Overview
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.groups import ConsumerGroup
 from headrace.kafka.subscription import Membership
 from headrace.runtime.prometheus import serving
+from headrace.service.status import State, StatusFolder
 from headrace.settings import Settings, load_settings
 from headrace.workers.distributed_run import DistributedRun
 from headrace.workers.monitoring.progress import WorkerProgress
-from headrace.workers.states import InstanceState
 
 WORKER = Worker("enrich", Topic("clicks", partitions=2), WorkerTask)
 INSTANCE = WorkerProgress(
     "enrich",
-    "enrich-0",
-    InstanceState.RUNNING,
+    State.RUNNING,
+    instance="enrich-0",
     processed=12,
     lag_records=3,
     paused_partitions={"clicks/0": ("requested", "lane")},
@@ -48,7 +47,7 @@ class Told:
         self.excused = False
 
     def seen(self):
-        return [(INSTANCE, []), (replace(INSTANCE, instance="enrich-1", processed=30), [])]
+        return [INSTANCE, replace(INSTANCE, instance="enrich-1", processed=30)]
 
     def reset_liveness_timeout(self) -> None:
         self.excused = True
@@ -79,7 +78,7 @@ def test_all_instances_are_shown_as_one_and_each_in_status_and_metrics(
     settings, overview, monkeypatch
 ):
     monkeypatch.setattr(workers_on_spark, "standings", lambda *_: [STANDING])
-    overview.show("2 of 2 on Spark", InstanceState.RUNNING)
+    overview.show("2 of 2 on Spark", State.RUNNING)
     [whole] = overview.observed
     assert (whole.instance, whole.state, whole.processed) == ("2 of 2 on Spark", "running", 42)
     assert (whole.partitions, whole.lag_records, whole.lag_seconds) == (2, 2000, 9.5)
@@ -87,7 +86,9 @@ def test_all_instances_are_shown_as_one_and_each_in_status_and_metrics(
         "clicks/0": ("lane", "requested"),
         "clicks/1": ("requested",),
     }
-    shown = {one.instance: one.processed for one in worker_folder(settings).read()}
+    shown = {
+        one.instance: one.processed for one in StatusFolder(settings.state, WorkerProgress).read()
+    }
     assert shown == {"enrich-0": 12, "enrich-1": 30}
     with urllib.request.urlopen(f"http://127.0.0.1:{overview.port}/metrics") as answer:
         text = answer.read().decode()
@@ -100,7 +101,7 @@ def test_what_kafka_knows_is_not_asked_at_each_look(overview, monkeypatch):
     asked = []
     monkeypatch.setattr(workers_on_spark, "standings", lambda *_: asked.append(1) or [STANDING])
     for _ in range(3):
-        overview.show("2 of 2 on Spark", InstanceState.RUNNING)
+        overview.show("2 of 2 on Spark", State.RUNNING)
     assert len(asked) == 1
     assert {one.lag_records for one in overview.observed} == {2000}
 
@@ -110,7 +111,7 @@ def test_while_kafka_is_away_nobody_is_taken_for_lost(overview, monkeypatch):
         raise BrokerUnreachableError("127.0.0.1:9", "no answer")
 
     monkeypatch.setattr(workers_on_spark, "standings", away)
-    overview.show("2 of 2 on Spark", InstanceState.RUNNING)
+    overview.show("2 of 2 on Spark", State.RUNNING)
     [whole] = overview.observed
     assert (whole.processed, whole.lag_records) == (42, 6)
     assert "does not respond" in whole.reason
@@ -119,6 +120,6 @@ def test_while_kafka_is_away_nobody_is_taken_for_lost(overview, monkeypatch):
 
 def test_a_run_that_failed_says_why_at_its_end(overview, monkeypatch):
     monkeypatch.setattr(workers_on_spark, "standings", lambda *_: [STANDING])
-    overview.show("0 of 2 on Spark", InstanceState.FAILED, "enrich-0: no such campaign")
+    overview.show("0 of 2 on Spark", State.FAILED, "enrich-0: no such campaign")
     [whole] = overview.observed
-    assert (whole.state, whole.reason) == (InstanceState.FAILED, "enrich-0: no such campaign")
+    assert (whole.state, whole.reason) == (State.FAILED, "enrich-0: no such campaign")

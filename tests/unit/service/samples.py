@@ -9,6 +9,7 @@ from headrace.pipelines.progress import PipelineProgress
 from headrace.queries.instance.status import QueryInstanceStatus
 from headrace.queries.matched_events.status import EmitterStatus
 from headrace.service.status import State
+from headrace.workers.monitoring.progress import PartitionProgress, WorkerProgress
 
 NOW_MS = 1_800_000_000_000
 MIRROR = MirrorStatus(
@@ -81,5 +82,18 @@ PIPELINE = PipelineProgress(
     figures={"files_written": 4, "compaction_failure": "the disk is full"},
     updated_ms=NOW_MS,
 )
-INSTANCES = [MIRROR, MERGER, DISPATCHER, EMITTER, QUERIES]
+PARTITION = PartitionProgress(
+    "clicks", 1, ("requested",), 120, 100, 90, 1_700_000_000_500, 2048, 7, 33, 1.25
+)
+WORKER = WorkerProgress(
+    "enrich",
+    State.RUNNING,
+    instance="host-1",
+    processed=12,
+    lag_seconds=1.25,
+    paused_partitions={"clicks/1": ("requested", "lane")},
+    updated_ms=NOW_MS,
+    own=[PARTITION],
+)
+INSTANCES = [MIRROR, MERGER, DISPATCHER, EMITTER, QUERIES, WORKER]
 STATUSES = [*INSTANCES, PIPELINE]

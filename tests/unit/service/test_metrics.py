@@ -14,6 +14,7 @@ from tests.unit.service.samples import (
     PIPELINE,
     QUERIES,
     STATUSES,
+    WORKER,
 )
 
 from headrace.metrics import METRICS, Metric
@@ -70,6 +71,20 @@ SAMPLES = {
         'matched_events="ads.clicks",instance="host-1"',
         {"records_total": "3", "read_total": "7", "queries": "2", "lag_records": "0"},
     ),
+    "worker": (
+        WORKER,
+        'worker="enrich",instance="host-1"',
+        {
+            "processed_total": "12",
+            "lag_seconds": "1.250",
+            'partition_paused topic="clicks",partition="1",reason="requested"': "1",
+            'partition_paused topic="clicks",partition="1",reason="lane"': "0",
+            'partition_committed_offset topic="clicks",partition="1"': "90",
+            'partition_processing_timestamp_seconds topic="clicks",partition="1"': (
+                "1700000000.500"
+            ),
+        },
+    ),
     "pipeline": (
         PIPELINE,
         'pipeline="clicks"',
@@ -118,7 +133,7 @@ def test_every_metric_is_explained_once_above_the_samples_of_all_instances(statu
     explained = [line.split()[2] for line in lines if line.startswith("# HELP")]
     parts = [metric for metrics in status.part_metrics.values() for metric in metrics]
     assert len(explained) == len(set(explained)) == len(status.metrics) + len(parts) + 1
-    at = lines.index(f"# TYPE headrace_{status.kind}_records_total counter")
+    at = lines.index(f"# TYPE headrace_{status.kind}_{status.metrics[0].name}_total counter")
     assert ['instance="host-1"' in lines[at + 1], 'instance="host-2"' in lines[at + 2]] == [
         True, True,
     ]  # fmt: skip

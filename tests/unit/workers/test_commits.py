@@ -23,9 +23,9 @@ from tests.waiting import LIMIT_SECONDS, until, wait_for
 from headrace.errors import LastCommitError
 from headrace.kafka import changelog, client, start_positions
 from headrace.kafka.subscription import Membership, Subscription
+from headrace.service.status import State
 from headrace.workers import RoundRobin, WorkerInstance, WorkerTask
 from headrace.workers.consumer_group import group_consumer, needed_topics, pause_requests
-from headrace.workers.states import InstanceState
 
 COORDINATOR, LEADER = 1, 2
 OFFSET_COMMIT = 8
@@ -157,7 +157,7 @@ def test_an_instance_ends_though_its_last_commit_is_not_answered(made, monkeypat
         here.mock.delay(0)  # for the consumer, which was left to itself
 
     drill(run())
-    assert instance.state is InstanceState.FAILED
+    assert instance.state is State.FAILED
 
 
 def test_it_drains_as_soon_as_it_is_asked_to_and_commits_first(made):
@@ -178,9 +178,9 @@ def test_it_drains_as_soon_as_it_is_asked_to_and_commits_first(made):
         ended = asyncio.create_task(instance.run())
         await until(lambda: len(seen) == 9)
         instance.stop()
-        await until(lambda: instance.state is InstanceState.DRAINING)
+        await until(lambda: instance.state is State.DRAINING)
         await until(lambda: here.bench.committed(here.worker) == {0: 5})
-        assert instance.state is InstanceState.DRAINING
+        assert instance.state is State.DRAINING
         go_on.set()
         await ended
 

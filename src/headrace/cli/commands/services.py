@@ -41,7 +41,7 @@ def down(session: Session) -> Services:
 def status(session: Session) -> ProjectStatus:
     """Show how all parts of the project are doing."""
     from headrace.cli.views.services import ProjectStatus
-    from headrace.control import services, status_folders
+    from headrace.control import services
     from headrace.control.pipeline_progress import pipeline_progress
     from headrace.links.dispatcher.status import DispatcherStatus
     from headrace.links.merger.status import MergerStatus
@@ -49,12 +49,13 @@ def status(session: Session) -> ProjectStatus:
     from headrace.queries.instance.status import QueryInstanceStatus
     from headrace.queries.matched_events.status import EmitterStatus
     from headrace.service.status import StatusFolder
+    from headrace.workers.monitoring.progress import WorkerProgress
 
     settings = session.settings
     return ProjectStatus(
         services.status(settings),
         tuple(pipeline_progress(settings, _declared(session))),
-        tuple(status_folders.worker_folder(settings).read()),
+        tuple(StatusFolder(settings.state, WorkerProgress).read()),
         tuple(StatusFolder(settings.state, MirrorStatus).read()),
         tuple(StatusFolder(settings.state, MergerStatus).read()),
         tuple(StatusFolder(settings.state, DispatcherStatus).read()),

@@ -114,10 +114,10 @@ def run(  # noqa: PLR0913 - one for each option
     """
     from headrace.cli.views.lifecycle import Stopping
     from headrace.cli.views.workers import working
-    from headrace.control.workers import WorkerRun, WorkerRunOptions
+    from headrace.control.workers import WorkerRunOptions, worker_run
 
     worker = _declared(session, name)
-    options = WorkerRunOptions(instance_id, protocol, metrics_host, metrics_port)
+    options = WorkerRunOptions(metrics_host, metrics_port, instance_id, protocol)
     # All refusals of the command line come before the first file is written.
     _check_place(place, instance_id, instances, master, processes)
     log_to_file(session, log_format, Subject("worker", name))
@@ -128,14 +128,14 @@ def run(  # noqa: PLR0913 - one for each option
     if processes > 1:
         _run_processes(session, worker, processes, options, log_format)
         return
-    instance = WorkerRun(session.settings, worker, options)
+    instance = worker_run(session.settings, worker, options)
 
     def stop() -> None:
         instance.stop()
         session.output.show(Stopping(name))
 
     with session.output.live(working) as observe, stop_on_signal(stop):
-        instance.run(lambda progress, _: observe(progress))
+        instance.run(observe)
 
 
 def _run_processes(
@@ -148,13 +148,12 @@ def _run_processes(
     from headrace.cli.views.lifecycle import Stopping
     from headrace.cli.views.workers import working
     from headrace.cli.worker_child import start_child
-    from headrace.control.worker_processes import ProcessesPlacement, WorkerProcesses
+    from headrace.control.worker_processes import WorkerProcesses
 
-    placement = ProcessesPlacement(processes, options.metrics_host, options.metrics_port)
     # The folder and a name travel to the process, which loads the project itself: declarations
     # need not be picklable.
     start = functools.partial(start_child, session.settings.root, worker.name, options, log_format)
-    run = WorkerProcesses(session.settings, worker.name, placement, start)
+    run = WorkerProcesses(session.settings, worker.name, processes, options, start)
 
     def stop() -> None:
         run.stop()

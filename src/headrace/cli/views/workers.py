@@ -17,8 +17,8 @@ from headrace.cli.worker_view import reporting
 
 if TYPE_CHECKING:
     from headrace.control.worker_reset import Reset
-    from headrace.control.workers import Observe, WorkerStanding
-    from headrace.workers.monitoring.progress import WorkerProgress
+    from headrace.control.workers import WorkerStanding
+    from headrace.workers.monitoring.progress import Observe, WorkerProgress
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def _reset(result: ResetResult, screen: Screen) -> None:
 @contextmanager
 def _in_json(print_line: PrintLine) -> Iterator[Observe]:
     def observe(progress: WorkerProgress) -> None:
-        print_line(InstanceEvent("ended" if progress.final else "progress", progress))
+        print_line(InstanceEvent("ended" if progress.has_ended else "progress", progress))
 
     yield observe
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from headrace.kafka.client import ClientConfig
 from headrace.runtime.prometheus import serving
+from headrace.service.metrics import exposition
 from headrace.workers.instance import WorkerInstance
-from headrace.workers.monitoring.progress import PartitionProgress, WorkerProgress
+from headrace.workers.monitoring.progress import WorkerProgress
 from headrace.workers.monitoring.progress_monitor import ProgressMonitor
-from headrace.workers.monitoring.prometheus import exposition
 
 
 async def run_with_metrics(
@@ -38,8 +36,8 @@ async def run_with_metrics(
     """
     with serving(host, port) as server:
 
-        def observe(progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> None:
+        def observe(progress: WorkerProgress) -> None:
             if server is not None:
-                server.publish(exposition([(progress, partitions)]))
+                server.publish(exposition(WorkerProgress, [progress]))
 
         await ProgressMonitor(instance, name, client, observe).run_instance()

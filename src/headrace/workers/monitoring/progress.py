@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from headrace.events.times import TimeMs
-from headrace.metrics import WORKER_METRICS
+from headrace.metrics import PARTITION_METRICS, WORKER_METRICS
 from headrace.runtime.error_text import error_message
 from headrace.runtime.instance_name import process_name
-from headrace.runtime.json_files import read_json, write_passing
+from headrace.service.status import InstanceStatus, State
+from headrace.workers.lanes.backpressure import PauseReason
 from headrace.workers.monitoring.lag import EndOffsets, seconds_since
-from headrace.workers.states import InstanceState, LaneState, is_final
+from headrace.workers.states import INSTANCE, LaneState
 
 if TYPE_CHECKING:
+    from headrace.runtime.prometheus import Sample
     from headrace.workers.instance import WorkerInstance
     from headrace.workers.lanes.assigned_partition import AssignedPartition
-
-STALE_AFTER_SECONDS = 30.0
 
 _COUNTS = frozenset(metric.name for metric in WORKER_METRICS if metric.is_counter)
 _MAXIMA = frozenset({"processing_seconds", "lane_limit_bytes", "lag_seconds"})
 
 
 @dataclass(frozen=True)
-class WorkerProgress:
-    """Counts since the instance began, and how things stand. Names are those of the metrics."""
+class WorkerProgress(InstanceStatus):
+    """Counts since the instance began, and how things stand. Names are those of the metrics.
 
-    worker: str
-    instance: str
-    state: InstanceState
-    reason: str = ""
+    Attributes:
+        own: its partitions, one by one; they are not in its JSON.
+    """
+
+    state: State = State.CREATED
     processed: int = 0
     failed: int = 0
     retried: int = 0
@@ -61,25 +59,29 @@ class WorkerProgress:
     lag_seconds: float = 0.0
     paused_partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     process: str = ""
-    updated_ms: TimeMs = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    own: Sequence[PartitionProgress] = ()
 
-    @property
-    def final(self) -> bool:
-        """Whether the instance has ended."""
-        return is_final(self.state)
+    kind: ClassVar[str] = "worker"
+    folder: ClassVar[str] = "workers"
+    states: ClassVar = tuple(INSTANCE)
+    metrics = WORKER_METRICS
+    part_metrics: ClassVar = {"partition": PARTITION_METRICS}
+
+    def samples(self, part: str, metric: str) -> Iterator[Sample]:  # noqa: ARG002
+        """Returns the values of a metric of its partitions."""
+        for partition in self.own:
+            place = {"topic": partition.topic, "partition": str(partition.partition)}
+            if metric == "paused":
+                for reason in PauseReason:
+                    yield place | {"reason": str(reason)}, reason in partition.paused
+            else:
+                yield place, getattr(partition, metric)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values by name."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> WorkerProgress:
-        """Reads what :meth:`to_json` wrote.
-
-        Raises:
-            ValueError: if a value has another type than its field.
-        """
-        return msgspec.convert(values, cls)
+        """Returns plain values by name, without partitions."""
+        values = super().to_json()
+        del values["own"]
+        return values
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,11 @@ class PartitionProgress:
     lag_records: int
     lag_seconds: float
 
+    @property
+    def processing_timestamp_seconds(self) -> float:
+        """Returns about when the first record that is not done is from."""
+        return self.processing_timestamp_ms / 1000
+
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> PartitionProgress:
         """Reads what ``asdict`` made.
@@ -125,11 +132,8 @@ class PartitionProgress:
 # Made at import: msgspec crashes where several threads are the first to decode a class.
 msgspec.json.Decoder(tuple[WorkerProgress, PartitionProgress])
 
-InstanceSnapshot = tuple[WorkerProgress, Sequence[PartitionProgress]]
-"""An instance, and each partition that is its own."""
-
-Observe = Callable[[WorkerProgress, Sequence[PartitionProgress]], None]
-"""Called with the progress of an instance and its partitions."""
+Observe = Callable[[WorkerProgress], None]
+"""Called with the progress of an instance."""
 
 
 def measure_partitions(instance: WorkerInstance, ends: EndOffsets) -> list[PartitionProgress]:
@@ -151,10 +155,11 @@ def measure(
     failure = instance.failure
     progress = WorkerProgress(
         instance.worker.name,
-        name,
         instance.state,
         "" if failure is None else error_message(failure),
+        instance=name,
         process=process_name(),
+        own=partitions,
         **_counted(instance.counts),
     )
     assignments = instance.assignments
@@ -223,7 +228,7 @@ def _partition(assigned: AssignedPartition, ends: EndOffsets) -> PartitionProgre
 
 
 def summed(
-    worker: str, name: str, state: InstanceState, instances: Iterable[WorkerProgress]
+    worker: str, name: str, state: State, instances: Iterable[WorkerProgress]
 ) -> WorkerProgress:
     """Returns the progress of several instances of ``worker`` together.
 
@@ -231,7 +236,7 @@ def summed(
     run: each reports at a time of its own, and a rate is taken between two of these means.
     """
     all_progress = list(instances)
-    updates_ms = [progress.updated_ms for progress in all_progress if not progress.final]
+    updates_ms = [progress.updated_ms for progress in all_progress if not progress.has_ended]
     figures: dict[str, Any] = {
         metric.name: (max if metric.name in _MAXIMA else sum)(
             [0, *(getattr(progress, metric.name) for progress in all_progress)]
@@ -244,7 +249,7 @@ def summed(
         f"{progress.instance}: {progress.reason}" for progress in all_progress if progress.reason
     )
     paused = _paused(all_progress)
-    return WorkerProgress(worker, name, state, reason, paused_partitions=paused, **figures)
+    return WorkerProgress(worker, state, reason, instance=name, paused_partitions=paused, **figures)
 
 
 def _paused(instances: Iterable[WorkerProgress]) -> dict[str, tuple[str, ...]]:
@@ -255,47 +260,9 @@ def _paused(instances: Iterable[WorkerProgress]) -> dict[str, tuple[str, ...]]:
     return {partition: tuple(sorted(reasons)) for partition, reasons in sorted(paused.items())}
 
 
-def with_liveness(progress: WorkerProgress) -> WorkerProgress:
-    """Returns ``progress``, as failed where the instance has been silent for too long."""
-    if progress.final or time.time() - progress.updated_ms / 1000 < STALE_AFTER_SECONDS:
-        return progress
-    reason = f"no heartbeat for {STALE_AFTER_SECONDS:.0f} s; the process may have been killed"
-    return replace(progress, state=InstanceState.FAILED, reason=reason)
-
-
 def final_counts_only(progress: WorkerProgress) -> WorkerProgress:
     """Returns the counts of an instance that has ended; its partitions are others' by now."""
     kept = {name: getattr(progress, name) for name in ("process", "updated_ms", *_COUNTS)}
     return WorkerProgress(
-        progress.worker, progress.instance, progress.state, progress.reason, **kept
+        progress.name, progress.state, progress.reason, instance=progress.instance, **kept
     )
-
-
-class WorkerStatusFolder:
-    """One JSON file an instance under ``.headrace/status/workers``, for ``headrace status``."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def write(self, progress: WorkerProgress) -> None:
-        """Replaces the instance's file whole, if the disk takes it."""
-        write_passing(self._folder / _file_name(progress), progress.to_json())
-
-    def read(self) -> list[WorkerProgress]:
-        """Returns what every instance on this machine wrote last, by worker and instance.
-
-        A file that can't be read is left out.
-        """
-        paths = sorted(self._folder.glob("[!.]*.json"))
-        written = (read_json(path, WorkerProgress.from_json) for path in paths)
-        return [with_liveness(progress) for progress in written if progress is not None]
-
-    def forget(self, worker: str) -> None:
-        """Removes what ended instances of ``worker`` left."""
-        for progress in self.read():
-            if progress.worker == worker and progress.final:
-                (self._folder / _file_name(progress)).unlink(missing_ok=True)
-
-
-def _file_name(progress: WorkerProgress) -> str:
-    return f"{progress.worker}.{progress.instance}.json"

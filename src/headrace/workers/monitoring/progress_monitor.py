@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from headrace.kafka.client import ClientConfig
+from headrace.service.status import State
 from headrace.workers.instance import WorkerInstance
 from headrace.workers.monitoring.lag import EndOffsets
 from headrace.workers.monitoring.progress import Observe, measure, measure_partitions
-from headrace.workers.states import InstanceState
 
 _LOG = logging.getLogger("headrace.workers")
 POLL_INTERVAL_SECONDS = 1.0
@@ -44,7 +44,7 @@ class ProgressMonitor:
         """
         watching = asyncio.create_task(self._watch())
         try:
-            if self._instance.state is InstanceState.CREATED:  # else it was stopped already
+            if self._instance.state is State.CREATED:  # else it was stopped already
                 await self._instance.run()
         finally:
             watching.cancel()
@@ -68,9 +68,9 @@ class ProgressMonitor:
         partitions = measure_partitions(self._instance, self._ends)
         now = asyncio.get_running_loop().time()
         progress = measure(self._instance, self._name, partitions, now)
-        if not progress.reason and not progress.final:
+        if not progress.reason and not progress.has_ended:
             progress = replace(progress, reason=self._ends.reason)
-        self._observe(progress, partitions)
+        self._observe(progress)
 
     def _refresh_ends(self) -> None:
         """Fetches the ends of partitions, unless the last request is not answered yet."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
@@ -17,11 +16,9 @@ from headrace.kafka.changelog import ChangelogFollower, ensure_changelog
 from headrace.kafka.client import ClientConfig, producer
 from headrace.runtime.clock import Clock, now_in_ms
 from headrace.workers.monitoring.progress import (
-    InstanceSnapshot,
     PartitionProgress,
     WorkerProgress,
     final_counts_only,
-    with_liveness,
 )
 
 PROGRESS_TOPIC = "_headrace.progress"
@@ -66,7 +63,7 @@ class ProgressReporter:
         self._published: tuple[str, float] = "", 0.0
         self._complained = -_WARN_INTERVAL_SECONDS
 
-    def report(self, progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> None:
+    def report(self, progress: WorkerProgress) -> None:
         """Publishes progress when it is due; called about every second."""
         self._sender.poll(0)
         state, at = self._published
@@ -76,7 +73,7 @@ class ProgressReporter:
         try:
             self._sender.produce(
                 PROGRESS_TOPIC,
-                _encoded(progress, partitions),
+                _encoded(progress),
                 f"{self._run}/{progress.instance}".encode(),
                 on_delivery=self._delivered,
             )
@@ -104,14 +101,13 @@ class ProgressFollower:
     def __init__(self, config: ClientConfig, run: str, clock: Clock = now_in_ms) -> None:
         self._clock = clock
         self._prefix = f"{run}/".encode()
-        self._latest: dict[str, InstanceSnapshot] = {}
+        self._latest: dict[str, WorkerProgress] = {}
         self._grace_since_ms = 0
         self._follower = ChangelogFollower(config, PROGRESS_TOPIC, self._on_change)
 
-    def seen(self) -> list[InstanceSnapshot]:
+    def seen(self) -> list[WorkerProgress]:
         """Returns each instance by name: silent ones as failed, of ended ones only the counts."""
-        latest = sorted(self._latest.copy().items())
-        return [self._now(progress, partitions) for _, (progress, partitions) in latest]
+        return [self._now(progress) for _, progress in sorted(self._latest.copy().items())]
 
     def reset_liveness_timeout(self) -> None:
         """Counts silence from now on only, because the brokers did not answer until now."""
@@ -123,29 +119,23 @@ class ProgressFollower:
 
     def _on_change(self, key: bytes, value: bytes | None) -> None:
         if value is not None and key.startswith(self._prefix):
-            progress, partitions = _decoded(value)
             # Silence is measured by the clock here: that of another machine may be wrong.
-            progress = replace(progress, updated_ms=self._clock())
-            self._latest[progress.instance] = progress, partitions
+            progress = replace(_decoded(value), updated_ms=self._clock())
+            self._latest[progress.instance] = progress
 
-    def _now(
-        self, progress: WorkerProgress, partitions: Sequence[PartitionProgress]
-    ) -> InstanceSnapshot:
-        heard_ms = max(progress.updated_ms, self._grace_since_ms)
-        if not progress.final:
-            progress = with_liveness(replace(progress, updated_ms=heard_ms))
-        return (final_counts_only(progress), ()) if progress.final else (progress, partitions)
+    def _now(self, progress: WorkerProgress) -> WorkerProgress:
+        if not progress.has_ended:
+            heard_ms = max(progress.updated_ms, self._grace_since_ms)
+            progress = replace(progress, updated_ms=heard_ms).with_liveness()
+        return final_counts_only(progress) if progress.has_ended else progress
 
 
-def _encoded(progress: WorkerProgress, partitions: Sequence[PartitionProgress]) -> bytes:
-    document = {
-        "instance": progress.to_json(),
-        "partitions": [asdict(partition) for partition in partitions],
-    }
-    return json.dumps(document).encode()
+def _encoded(progress: WorkerProgress) -> bytes:
+    partitions = [asdict(partition) for partition in progress.own]
+    return json.dumps({"instance": progress.to_json(), "partitions": partitions}).encode()
 
 
-def _decoded(value: bytes) -> InstanceSnapshot:
+def _decoded(value: bytes) -> WorkerProgress:
     document: dict[str, Any] = json.loads(value)
     partitions = [PartitionProgress.from_json(partition) for partition in document["partitions"]]
-    return WorkerProgress.from_json(document["instance"]), partitions
+    return replace(WorkerProgress.from_json(document["instance"]), own=partitions)
