@@ -11,9 +11,9 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
 from headrace.errors import PlacedRunError
-from headrace.pipelines.failures import BUDGET_WINDOW_SECONDS, FailureKind, RestartBudget
 from headrace.runtime.prometheus import MetricsServer, serving
 from headrace.service.metrics import exposition
+from headrace.service.restart import Fail, FailureKind, Restart, RestartPolicy
 from headrace.service.run import RunOptions
 from headrace.service.status import State, StatusFolder
 from headrace.settings import Settings
@@ -60,7 +60,7 @@ class WorkerProcesses:
     ) -> None:
         self._worker, self._options = worker, options
         self._status = StatusFolder(settings.state, WorkerProgress)
-        self._budget = RestartBudget(settings.restart)
+        self._policy = RestartPolicy(settings.restart, _kind_of)
         self._children = [_Child(number, start) for number in range(processes)]
         self._stopping = threading.Event()
         self._failure = ""
@@ -117,24 +117,19 @@ class WorkerProcesses:
             self._status.write(child.seen)
         if self._stopping.is_set():
             self._failure = self._failure or failure.reason
-        # Another start would fail in the same way, and the others of this worker will, too.
-        elif failure.is_permanent:
-            self._give_up(failure.reason)
-        else:
-            self._start_again(child, failure.reason or "it ended without being stopped")
-
-    def _start_again(self, child: _Child, reason: str) -> None:
-        delay = self._budget.delay_after(FailureKind.TRANSIENT, time.monotonic())
-        if delay is None:
-            hours = BUDGET_WINDOW_SECONDS / 3600
-            self._give_up(f"{reason} (and the budget of restarts in {hours:.0f} h is spent)")
             return
-        child.start_at = time.monotonic() + delay
+        outcome = self._policy.after(failure)
+        reason = failure.reason or "it ended without being stopped"
+        if not isinstance(outcome, Restart):
+            spent = outcome.spent if isinstance(outcome, Fail) else ""
+            self._give_up(f"{reason} ({spent})" if spent else reason)
+            return
+        child.start_at = time.monotonic() + outcome.seconds
         _LOG.warning(
             "%s: process %d ended, starting another in %.1f s: %s",
             self._worker,
             child.number,
-            delay,
+            outcome.seconds,
             reason,
         )
 
@@ -150,6 +145,11 @@ class WorkerProcesses:
         name = f"{running} of {len(self._children)} processes"
         whole = summed(self._worker, name, state, seen)
         observe(replace(whole, reason=self._failure or whole.reason))
+
+
+def _kind_of(failure: ChildFailure) -> FailureKind:
+    # The other processes of this worker would meet a permanent one, too.
+    return FailureKind.PERMANENT if failure.is_permanent else FailureKind.TRANSIENT
 
 
 class _Child:

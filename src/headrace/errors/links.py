@@ -382,6 +382,7 @@ class DispatcherRunningError(RefusedError):
     """The dispatcher runs already, or its positions were committed by another instance."""
 
     code = "DISPATCHER_RUNNING"
+    runs_elsewhere = True
     dispatcher: str
     site: str
     instance: str

@@ -1,10 +1,8 @@
-"""What a failure means: its reason in one sentence, whether and when to start again."""
+"""What a failure means: its reason in one sentence, and whether another start may help."""
 
 from __future__ import annotations
 
-import enum
 import re
-from typing import TYPE_CHECKING
 
 from headrace.errors import (
     AuthenticationError,
@@ -25,34 +23,7 @@ from headrace.errors import (
 )
 from headrace.pipelines.remote_errors import original_error
 from headrace.pipelines.steps import raised_in_step, raised_type
-
-if TYPE_CHECKING:
-    from headrace.settings import RestartSettings
-
-BUDGET_WINDOW_SECONDS = 3600.0
-MAX_BUSY_STARTS = 20
-"""So many starts an hour may meet a busy machine.
-
-With the default delays and the longest of Spark's own waits, they fit into the hour.
-"""
-
-
-class FailureKind(enum.Enum):
-    """What another start would meet, and so what follows a failure.
-
-    PERMANENT: the same failure: an operator or a developer has to act first. No start follows.
-    UNAVAILABLE: perhaps a server that answers again. It is waited for, without a restart of the
-        budget, unless the run has an end.
-    BUSY: perhaps a machine that has time: a process of Spark's did not answer another one on the
-        same machine soon enough. A start follows, without a restart of the budget.
-    TRANSIENT: anything. A start follows, and uses up a restart of the budget.
-    """
-
-    PERMANENT = enum.auto()
-    UNAVAILABLE = enum.auto()
-    BUSY = enum.auto()
-    TRANSIENT = enum.auto()
-
+from headrace.service.restart import FailureKind
 
 _UNAVAILABLE = (BrokerUnreachableError, RegistryUnreachableError, SinkUnavailableError)
 _PERMANENT_ERRORS = (
@@ -134,36 +105,6 @@ def kind_of(error: BaseException) -> FailureKind:
         and not _PERMANENT_TYPES.isdisjoint((type(error).__name__, raised_type(text)))
     )
     return FailureKind.PERMANENT if is_permanent else FailureKind.TRANSIENT
-
-
-class RestartBudget:
-    """How often a failed pipeline may start again within an hour, and after how long."""
-
-    def __init__(self, settings: RestartSettings) -> None:
-        self._settings = settings
-        self._spent: list[float] = []
-        self._busy: list[float] = []
-
-    def delay_after(self, kind: FailureKind, now: float) -> float | None:
-        """Seconds to wait before the next start; ``None``: there is none.
-
-        Only a transient failure uses up a restart.
-        """
-        if kind is FailureKind.PERMANENT:
-            return None
-        if kind is FailureKind.UNAVAILABLE:
-            return self._settings.first_delay_seconds
-        if kind is FailureKind.BUSY:
-            return self._next_delay(self._busy, MAX_BUSY_STARTS, now)
-        return self._next_delay(self._spent, self._settings.budget, now)
-
-    def _next_delay(self, spent: list[float], budget: int, now: float) -> float | None:
-        spent[:] = [at for at in spent if now - at < BUDGET_WINDOW_SECONDS]
-        if len(spent) >= budget:
-            return None
-        delay = self._settings.first_delay_seconds * 2.0 ** min(len(spent), 64)
-        spent.append(now)
-        return min(delay, self._settings.max_delay_seconds)
 
 
 def cause(*errors: Exception | None) -> Exception | None:

@@ -15,7 +15,6 @@ from headrace.errors import (
     CheckpointInUseError,
     CheckpointLostError,
     HeadraceError,
-    RefusedError,
 )
 from headrace.kafka.client import client_config
 from headrace.kafka.cluster import KafkaCluster
@@ -27,15 +26,7 @@ from headrace.pipelines.checkpoint import (
     CurrentCheckpoint,
     checkpoint_root,
 )
-from headrace.pipelines.failures import (
-    MAX_BUSY_STARTS,
-    FailureKind,
-    RestartBudget,
-    cause,
-    headline,
-    kind_of,
-    used_twice,
-)
+from headrace.pipelines.failures import cause, headline, kind_of, used_twice
 from headrace.pipelines.graph import Graph, RunContext, build
 from headrace.pipelines.late_data.declaration import LateData
 from headrace.pipelines.ledger.folder import LedgerFolder
@@ -52,6 +43,7 @@ from headrace.runtime import storage
 from headrace.runtime.error_text import exc_info
 from headrace.runtime.logs import Subject, logging_about
 from headrace.runtime.spark_checkpoints import start_query
+from headrace.service.restart import Fail, Refuse, Restart, RestartPolicy
 from headrace.service.status import State, StatusFolder
 
 if TYPE_CHECKING:
@@ -122,7 +114,7 @@ class PipelineRun:
         self._context = run_context(settings, pipeline, deployment)
         self._lock = CheckpointLock(lock_folder(settings.state, deployment.lake), pipeline.name)
         self._status = StatusFolder(settings.state, PipelineProgress)
-        self._restarts = RestartBudget(settings.restart)
+        self._policy = RestartPolicy(settings.restart, kind_of, has_end=once)
         self._start_at = 0.0
         self._graph: Graph | None = None
         self._has_locked = self._has_begun = False
@@ -309,28 +301,19 @@ class PipelineRun:
         self._failed(error)
 
     def _failed(self, error: Exception) -> None:
-        reason, kind = headline(error), kind_of(error)
-        if kind is FailureKind.PERMANENT:
-            refused = isinstance(error, RefusedError)
-            state = State.REFUSED if refused else State.FAILED
-            self._end_failed(state, reason, error)
+        reason, outcome = headline(error), self._policy.after(error)
+        if outcome not in (Refuse(), Fail()):
+            _LOG.error("The query failed: %s", reason, exc_info=exc_info(error))
+        if isinstance(outcome, Refuse):
+            self._end_failed(State.REFUSED, reason, error)
             return
-        _LOG.error("The query failed: %s", reason, exc_info=exc_info(error))
-        # A server that does not answer is waited for; a run with an end uses up its restarts.
-        if kind is FailureKind.UNAVAILABLE and self._once:
-            kind = FailureKind.TRANSIENT
-        delay = self._restarts.delay_after(kind, time.monotonic())
-        restarts = self.progress.restarts + (kind is FailureKind.TRANSIENT)
-        if delay is None:
-            met = (
-                f"{MAX_BUSY_STARTS} starts within an hour met a busy machine"
-                if kind is FailureKind.BUSY
-                else f"{self._settings.restart.budget} restarts within an hour did not help"
-            )
-            self._end_failed(State.FAILED, f"{met}: {reason}", error)
+        if isinstance(outcome, Fail):
+            spent = outcome.spent and f"{outcome.spent}: "
+            self._end_failed(State.FAILED, f"{spent}{reason}", error)
             return
-        self._start_at = time.monotonic() + delay
-        _LOG.info("The next start follows in %.1f s, after %d restarts", delay, restarts)
+        restarts = self.progress.restarts + isinstance(outcome, Restart)
+        self._start_at = time.monotonic() + outcome.seconds
+        _LOG.info("The next start follows in %.1f s, after %d restarts", outcome.seconds, restarts)
         self._update_progress(state=State.RESTARTING, reason=reason, restarts=restarts)
 
     def _end_failed(self, state: State, reason: str, error: Exception) -> None:

@@ -113,7 +113,7 @@ def test_one_that_is_killed_is_started_again_and_its_end_is_in_the_status(settin
 
 def test_when_the_budget_of_restarts_is_spent_all_end_with_the_reason(settings):
     run = Run(settings, [obedient], [killed])
-    with pytest.raises(PlacedRunError, match=r"killed by signal 9 \(and the budget"):
+    with pytest.raises(PlacedRunError, match=r"signal 9 \(2 restarts within an hour"):
         run.until(lambda _: False)
     assert run.started == [0, 1, 1, 1]
     assert run.shown[-1].state is State.FAILED

@@ -27,35 +27,13 @@ from headrace.errors import (
     TopicMissingError,
 )
 from headrace.pipelines.failures import (
-    MAX_BUSY_STARTS,
-    FailureKind,
-    RestartBudget,
     cause,
     headline,
     kind_of,
     used_twice,
 )
 from headrace.pipelines.remote_errors import RemoteError, original_error, raising_remote_errors
-from headrace.settings.model import RestartSettings
-
-
-def test_restarts_wait_twice_as_long_each_time_and_end_with_the_budget():
-    budget = RestartBudget(RestartSettings(budget=3, first_delay_seconds=1.0))
-    delays = [budget.delay_after(FailureKind.TRANSIENT, now) for now in (0, 1, 2, 3)]
-    assert delays == [1.0, 2.0, 4.0, None]
-
-
-def test_thousands_of_restarts_wait_as_long_as_is_declared():
-    settings = RestartSettings(budget=3_000, first_delay_seconds=1.0, max_delay_seconds=1.0)
-    budget = RestartBudget(settings)
-    assert {budget.delay_after(FailureKind.TRANSIENT, now) for now in range(3_000)} == {1.0}
-
-
-def test_the_budget_is_for_an_hour():
-    budget = RestartBudget(RestartSettings(budget=1))
-    assert budget.delay_after(FailureKind.TRANSIENT, 0) is not None
-    assert budget.delay_after(FailureKind.TRANSIENT, 10) is None
-    assert budget.delay_after(FailureKind.TRANSIENT, 3700) is not None
+from headrace.service.restart import FailureKind
 
 
 @pytest.mark.parametrize(
@@ -270,30 +248,3 @@ def test_each_error_of_spark_is_judged_by_its_sqlstate():
     }
     assert {"DATATYPE_MISMATCH", "CAST_INVALID_INPUT", "UNRESOLVED_COLUMN"} <= permanent
     assert permanent.isdisjoint({"CONCURRENT_QUERY", "CANNOT_LOAD_STATE_STORE", "FAILED_READ_FILE"})
-
-
-def test_a_busy_machine_uses_up_no_restart_and_is_not_waited_for_for_ever():
-    budget = RestartBudget(RestartSettings(budget=1, max_delay_seconds=60.0))
-    delays = [budget.delay_after(FailureKind.BUSY, 0.0) for _ in range(MAX_BUSY_STARTS)]
-    assert delays[:7] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0]
-    assert budget.delay_after(FailureKind.BUSY, 1.0) is None
-    assert budget.delay_after(FailureKind.TRANSIENT, 2.0) == 1.0
-    assert budget.delay_after(FailureKind.TRANSIENT, 3.0) is None
-    assert budget.delay_after(FailureKind.BUSY, 3700.0) == 1.0
-
-
-@pytest.mark.parametrize("attempt_seconds", [0.0, 12.0, 130.0])
-def test_a_machine_that_stays_busy_ends_a_run(attempt_seconds):
-    """However long Spark waits: for a process of its own, or two minutes for an executor."""
-    budget, now = RestartBudget(RestartSettings()), attempt_seconds
-    for _ in range(MAX_BUSY_STARTS):
-        delay = budget.delay_after(FailureKind.BUSY, now)
-        assert delay is not None
-        now += delay + attempt_seconds
-    assert budget.delay_after(FailureKind.BUSY, now) is None
-
-
-def test_a_server_is_waited_for_and_what_cannot_pass_is_not_tried_again():
-    budget = RestartBudget(RestartSettings(budget=1))
-    assert {budget.delay_after(FailureKind.UNAVAILABLE, 0.0) for _ in range(100)} == {1.0}
-    assert budget.delay_after(FailureKind.PERMANENT, 0.0) is None

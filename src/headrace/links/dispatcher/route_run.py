@@ -41,9 +41,10 @@ from headrace.links.starts import Starts
 from headrace.links.target import naming_site
 from headrace.links.timing import TransferTiming
 from headrace.model import TopicPartition
-from headrace.pipelines.failures import FailureKind, RestartBudget, headline, kind_of
+from headrace.pipelines.failures import headline, kind_of
 from headrace.runtime.clock import now_in_ms
 from headrace.runtime.instance_name import process_name
+from headrace.service.restart import Fail, Refuse, RestartPolicy, Wait
 from headrace.service.status import State
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class RouteRun:
     ) -> None:
         self._spark, self._route, self._folder, self._once = spark, route, folder, once
         self._cores = cores
-        self._budget = RestartBudget(restart)
+        self._policy = RestartPolicy(restart, kind_of, has_end=once)
         self._refused_records = RefusedRecords(TransferTiming())
         self._stop = threading.Event()
         self._instance = f"{process_name()}-{uuid.uuid4().hex[:8]}"
@@ -155,14 +156,12 @@ class RouteRun:
 
     def _state_after(self, error: Exception) -> tuple[State, float | None]:
         """What the target is in after an error, and how long to the next start; None: no more."""
-        kind = kind_of(error)
-        ends = self._once and kind is not FailureKind.BUSY
-        if ends or isinstance(error, DispatcherRunningError):
+        outcome = self._policy.after(error)
+        if isinstance(outcome, Fail) or (self._once and not isinstance(outcome, Wait)):
             return State.FAILED, None
-        if isinstance(error, RefusedError):
+        if isinstance(outcome, Refuse):
             return State.REFUSED, LOOK_AGAIN_SECONDS
-        delay = self._budget.delay_after(kind, time.monotonic())
-        return State.WAITING, None if delay is None else max(delay, _SETTLE_SECONDS)
+        return State.WAITING, max(outcome.seconds, _SETTLE_SECONDS)
 
     def _run_query(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)  # also what a killed process left

@@ -20,7 +20,7 @@ from headrace.errors import (
     TopicMissingError,
 )
 from headrace.model import TopicPartition
-from headrace.pipelines.failures import FailureKind, RestartBudget, headline, kind_of
+from headrace.pipelines.failures import headline, kind_of
 from headrace.pipelines.lock import CheckpointLock
 from headrace.pipelines.references.positions import ReferencePosition
 from headrace.pipelines.session import SPARK_STARTS
@@ -39,6 +39,7 @@ from headrace.queries.matched_events.running_query import RunningQuery, lags_of
 from headrace.queries.matched_events.status import EmitterStatus
 from headrace.queries.topics import ensure_query_topics
 from headrace.runtime.clock import now_in_ms
+from headrace.service.restart import Fail, FailureKind, Refuse, Restart, RestartPolicy
 from headrace.service.status import State
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class EventEmitter:
         self._matched, self._registry, self._newest = matched, registry, newest
         self._session, self._state = session, state
         self._read_to: ReferencePosition | None = None
-        self._budget = RestartBudget(restart)
+        self._policy = RestartPolicy(restart, _kind_of)
         self._stop = threading.Event()
         self._changes_often = False
         self._running: RunningQuery | None = None
@@ -138,12 +139,10 @@ class EventEmitter:
 
     def _delay_after(self, error: Exception) -> float | None:
         """Returns the delay before the next start in seconds, or ``None`` if there is no retry."""
-        # A topic that is deleted may be on its way to be created again.
-        is_missing = isinstance(error, TopicMissingError)
-        kind = FailureKind.UNAVAILABLE if is_missing else kind_of(error)
-        if kind is FailureKind.TRANSIENT:
+        outcome = self._policy.after(error)
+        if isinstance(outcome, Restart):
             self._status = replace(self._status, restarts=self._status.restarts + 1)
-        return self._budget.delay_after(kind, time.monotonic())
+        return None if isinstance(outcome, Refuse | Fail) else outcome.seconds
 
     def _run_queries(self, spark: SparkSession) -> None:
         """Runs one Spark query after the other, until stopped."""
@@ -323,6 +322,11 @@ class EventEmitter:
         self._status = replace(self._status, state=State.WAITING, reason=reason)
         self._observe(None)
         self._stop.wait(seconds)
+
+
+def _kind_of(error: Exception) -> FailureKind:
+    # A topic that is deleted may be on its way to be created again.
+    return FailureKind.UNAVAILABLE if isinstance(error, TopicMissingError) else kind_of(error)
 
 
 def _left_out(rules: EmittingRules) -> str:
