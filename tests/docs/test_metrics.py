@@ -10,22 +10,7 @@ from headrace import Join, classify, count_windows, deduplicate, enrich, fan_out
 from headrace.links.dispatcher.status import DispatcherStatus
 from headrace.links.merger.status import MergerStatus
 from headrace.links.mirror.status import MirrorStatus
-from headrace.metrics import (
-    DISPATCHER_METRICS,
-    DISPATCHER_PARTITION_METRICS,
-    DISPATCHER_SITE_METRICS,
-    MATCHED_EVENTS_METRICS,
-    MERGER_METRICS,
-    MERGER_PARTITION_METRICS,
-    METRICS,
-    MIRROR_METRICS,
-    MIRROR_PARTITION_METRICS,
-    PARTITION_METRICS,
-    QUERY_METRICS,
-    QUERY_TOPIC_METRICS,
-    WORKER_METRICS,
-    Metric,
-)
+from headrace.metrics import Metric
 from headrace.pipelines.progress import PipelineProgress
 from headrace.queries.instance.status import QueryInstanceStatus
 from headrace.queries.matched_events.status import EmitterStatus
@@ -36,9 +21,10 @@ from headrace.sinks.profiles.metrics import PROFILE_METRICS
 from headrace.workers.monitoring.progress import PartitionProgress, WorkerProgress
 
 _PAGE = "docs/reference/metrics.md"
+_KINDS = (WorkerProgress, MirrorStatus, MergerStatus, DispatcherStatus, QueryInstanceStatus)
 _TITLES = {
     "Of a pipeline": (
-        *METRICS,
+        *PipelineProgress.metrics,
         *LAKE_METRICS,
         *UNIQUE_METRICS,
         *OPENSEARCH_METRICS,
@@ -50,19 +36,23 @@ _TITLES = {
             for metric in transform.metrics
         ),
     ),
-    "Of a worker": WORKER_METRICS,
-    "Of a mirror": MIRROR_METRICS,
-    "Of a merger": MERGER_METRICS,
-    "Of a dispatcher": DISPATCHER_METRICS,
-    "Of standing queries": QUERY_METRICS,
-    "Of matched events": MATCHED_EVENTS_METRICS,
-    "Prometheus": (
-        *PARTITION_METRICS,
-        *MIRROR_PARTITION_METRICS,
-        *MERGER_PARTITION_METRICS,
-        *DISPATCHER_SITE_METRICS,
-        *DISPATCHER_PARTITION_METRICS,
-        *QUERY_TOPIC_METRICS,
+    "Of a worker": WorkerProgress.metrics,
+    "Of a mirror": MirrorStatus.metrics,
+    "Of a merger": MergerStatus.metrics,
+    "Of a dispatcher": DispatcherStatus.metrics,
+    "Of standing queries": QueryInstanceStatus.metrics,
+    "Of matched events": EmitterStatus.metrics,
+    "Prometheus": tuple(
+        metric
+        for kind in (
+            WorkerProgress,
+            MirrorStatus,
+            MergerStatus,
+            DispatcherStatus,
+            QueryInstanceStatus,
+        )
+        for metrics in kind.part_metrics.values()
+        for metric in metrics
     ),
 }
 _STATES = {
@@ -116,4 +106,6 @@ def test_every_field_of_the_status_is_documented(sections: dict[str, str]) -> No
 
 def test_every_figure_of_a_partition_is_a_metric() -> None:
     fields = set(PartitionProgress.__dataclass_fields__) - _PARTS_OF_OTHERS
-    assert fields == {one.name for one in PARTITION_METRICS} - {"processing_timestamp_seconds"}
+    assert fields == {one.name for one in PartitionProgress.metrics} - {
+        "processing_timestamp_seconds"
+    }

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from headrace.metrics import METRICS, Metric
+from headrace.metrics import Metric
 from headrace.model.fault import Fault, is_a
+from headrace.pipelines.figures import PipelineFigures
 from headrace.pipelines.pipeline import Pipeline
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 # Counters are exposed with an ending.
-_TAKEN = {"state"} | {name for metric in METRICS for name in (metric.name, f"{metric.name}_total")}
+_TAKEN = {"state"} | {
+    name for metric in PipelineFigures.metrics for name in (metric.name, f"{metric.name}_total")
+}
 
 
 def metric_faults(pipeline: Pipeline) -> Iterator[Fault]:

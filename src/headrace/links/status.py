@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+from headrace.service.figures import Derived
 from headrace.service.status import InstanceStatus, State, StatusFolder
 
 if TYPE_CHECKING:
@@ -33,19 +34,18 @@ class TransferStatus(InstanceStatus):
     refused: Mapping[str, str] = field(default_factory=dict)
 
     states: ClassVar = (State.RUNNING, State.WAITING, State.STOPPED, State.FAILED)
-    derived: ClassVar[tuple[str, ...]] = ("partitions", "refused_partitions", "lag_records")
 
-    @property
+    @Derived
     def partitions(self) -> int:
         """Returns how many partitions it reads."""
         return len(self.lags)
 
-    @property
+    @Derived
     def refused_partitions(self) -> int:
         """Returns how many of its partitions can't continue."""
         return len(self.refused)
 
-    @property
+    @Derived
     def lag_records(self) -> int:
         """Returns the offsets from its positions to the ends of all its partitions."""
         return sum(lag or 0 for lag in self.lags.values())

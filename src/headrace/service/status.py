@@ -16,6 +16,7 @@ from headrace.metrics import Metric
 from headrace.runtime.clock import now_in_ms
 from headrace.runtime.instance_name import process_name
 from headrace.runtime.json_files import read_json, write_passing
+from headrace.service.figures import Measured
 
 if TYPE_CHECKING:
     from headrace.runtime.prometheus import Sample
@@ -51,7 +52,7 @@ _FINAL = frozenset({State.FINISHED, State.STOPPED, State.CLOSED, State.FAILED, S
 
 
 @dataclass(frozen=True)
-class ServiceStatus:
+class ServiceStatus(Measured):
     """The state and the figures of a service. Names are those of the metrics.
 
     Attributes:
@@ -70,10 +71,6 @@ class ServiceStatus:
     states: ClassVar[tuple[State, ...]]
     folder: ClassVar[str]
     """The folder of the files of this kind, under ``.headrace/status``."""
-    derived: ClassVar[tuple[str, ...]] = ()
-    """Properties that are in JSON, too."""
-    metrics: ClassVar[tuple[Metric, ...]] = ()
-    """Figures of the service: at /metrics ``headrace_<kind>_<name>``, counts with ``_total``."""
     part_metrics: ClassVar[Mapping[str, tuple[Metric, ...]]] = {}
     """Figures of its parts, such as partitions, by part: ``headrace_<kind>_<part>_<name>``."""
 

@@ -10,6 +10,14 @@ from headrace.errors import WorkerStateError
 from headrace.service.status import State
 
 
+class PauseReason(enum.StrEnum):
+    """Why a partition is paused; there may be several reasons at once."""
+
+    LANE = "lane"
+    BUDGET = "budget"
+    REQUESTED = "requested"
+
+
 class LaneState(enum.StrEnum):
     """A subpartition. ``blocked``: its task did not accept; ``retrying``: between two attempts."""
 

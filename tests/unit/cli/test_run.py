@@ -20,7 +20,6 @@ from headrace.cli.json_output import JsonOutput
 from headrace.cli.progress_view import line, notes, reporting, summary
 from headrace.cli.signals import beside_main_thread, stop_on_signal
 from headrace.cli.views.pipelines import RunResult, running
-from headrace.metrics import METRICS
 from headrace.pipelines.progress import PipelineProgress
 from headrace.runtime.ports import free_ports, is_free
 from headrace.service.status import State
@@ -137,7 +136,7 @@ def test_every_metric_is_a_figure_of_the_progress():
     progress = PipelineProgress("p").to_json()
     words = {"pipeline", "state", "reason", "exit_code", "updated_ms"}
     words |= {"idle_partitions", "paused_partitions"}
-    assert {one.name for one in METRICS} == set(progress) - words
+    assert {one.name for one in PipelineProgress.metrics} == set(progress) - words
 
 
 def test_a_run_serves_its_metrics_while_it_lasts(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from tests.unit.service.samples import (
     WORKER,
 )
 
-from headrace.metrics import METRICS, Metric
+from headrace.metrics import Metric
 from headrace.pipelines.progress import PipelineProgress
 from headrace.service.metrics import exposition
 from headrace.service.status import State
@@ -191,7 +191,7 @@ def test_a_sink_has_figures_of_its_own_for_the_pipelines_that_write_to_it():
         line for line in lines if line.startswith("headrace_pipeline_files") and "vi" in line
     ]
     helped = [line for line in lines if line.startswith("# HELP")]
-    assert len(helped) == len(METRICS) + len(LAKE_METRICS) + 1
+    assert len(helped) == len(PipelineProgress.metrics) + len(LAKE_METRICS) + 1
     assert 'headrace_pipeline_state{pipeline="views",state="failed"} 1' in lines
 
 

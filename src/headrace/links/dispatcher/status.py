@@ -9,19 +9,31 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headrace.events.times import TimeMs
 from headrace.links.status import TransferStatus
-from headrace.metrics import (
-    DISPATCHER_METRICS,
-    DISPATCHER_PARTITION_METRICS,
-    DISPATCHER_SITE_METRICS,
-)
+from headrace.metrics import Metric
+from headrace.service.figures import Measured, counter, derived_gauge
 from headrace.service.status import State
 
 if TYPE_CHECKING:
     from headrace.runtime.prometheus import Sample
 
+_PARTITION_METRICS = (
+    Metric(
+        "lag_records",
+        "records",
+        "offsets from the committed position to the end of the source's partition, by target",
+        "one far above the others: most records go to that partition",
+    ),
+    Metric(
+        "refused",
+        "1 or 0",
+        "it can't be gone on with to that target",
+        "1: `headrace dispatcher list` says why, and what to do",
+    ),
+)
+
 
 @dataclass(frozen=True)
-class RouteStatus:
+class RouteStatus(Measured):
     """Counts of one target since the instance began, and how things stand.
 
     Attributes:
@@ -30,7 +42,6 @@ class RouteStatus:
             is started again. REFUSED: no partition can continue; that is checked every 30 seconds.
         reason: why it waits, is refused or failed.
         read: records that were read.
-        records: that were sent, and are at the target.
         restarts: how often its query was started again.
         committed_ms: when its positions were committed last; ``None``: not yet.
         lags: offsets from the committed position to the end of each ``topic/partition``.
@@ -41,26 +52,38 @@ class RouteStatus:
     state: State = State.WAITING
     reason: str = ""
     read: int = 0
-    records: int = 0
+    records: int = counter(
+        "records",
+        "records that were sent to the target",
+        "standing still while those of other targets rise: it is away, or nothing is for it",
+    )
     restarts: int = 0
     committed_ms: TimeMs | None = None
     lags: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
 
-    @property
+    @derived_gauge(
+        "records",
+        "offsets from the committed positions to the end of the source",
+        "above what comes in during `commit_every`: it is away, or more arrives than is sent",
+    )
     def lag_records(self) -> int:
         """Returns the offsets from the committed positions to the end of all partitions."""
         return sum(self.lags.values())
 
-    @property
-    def commit_age_seconds(self) -> float | None:
-        """Returns how long ago its position was committed; ``None``: it was not yet."""
-        return None if self.committed_ms is None else time.time() - self.committed_ms / 1000
-
-    @property
+    @derived_gauge("1 or 0", "it gets nothing now", "1: `headrace status` says why")
     def waiting(self) -> int:
         """Returns 1 where records are not sent now."""
         return 0 if self.state in {State.RUNNING, State.STOPPED} else 1
+
+    @derived_gauge(
+        "s",
+        "age of the last commit of the target's position",
+        "above twice `commit_every`: the site does not respond, or the query stands still",
+    )
+    def commit_age_seconds(self) -> float | None:
+        """Returns how long ago its position was committed; ``None``: it was not yet."""
+        return None if self.committed_ms is None else time.time() - self.committed_ms / 1000
 
 
 @dataclass(frozen=True)
@@ -68,21 +91,29 @@ class DispatcherStatus(TransferStatus):
     """The status of an instance of a dispatcher.
 
     Attributes:
-        read: records that were read, once a target.
         sites: the status of each target.
     """
 
-    read: int = 0
+    records: int = counter(
+        "records",
+        "records that were sent, over all targets; they are at the target",
+        "standing still while `read` rises: nothing is routed to the targets",
+    )
+    read: int = counter(
+        "records",
+        "records that were read, once for each target",
+        "standing still with a lag: the source's site does not respond",
+    )
+    restarts: int = counter(
+        "restarts",
+        "times that the query of a target was started again",
+        "rising: the log says why; one for each outage of a site is normal",
+    )
     sites: Mapping[str, RouteStatus] = field(default_factory=dict)
 
     kind: ClassVar[str] = "dispatcher"
     folder: ClassVar[str] = "dispatchers"
-    metrics = DISPATCHER_METRICS
-    part_metrics: ClassVar = {
-        "partition": DISPATCHER_PARTITION_METRICS,
-        "site": DISPATCHER_SITE_METRICS,
-    }
-    derived: ClassVar[tuple[str, ...]] = (*TransferStatus.derived, "waiting_sites")
+    part_metrics: ClassVar = {"partition": _PARTITION_METRICS, "site": RouteStatus.metrics}
 
     @classmethod
     def of(cls, name: str, routes: Mapping[str, RouteStatus]) -> DispatcherStatus:
@@ -107,10 +138,21 @@ class DispatcherStatus(TransferStatus):
             sites=routes,
         )
 
-    @property
+    @derived_gauge("sites", "targets that get nothing now", "above 0: `headrace status` says why")
     def waiting_sites(self) -> int:
         """Returns how many targets get nothing now."""
         return sum(route.waiting for route in self.sites.values())
+
+    refused_partitions = TransferStatus.refused_partitions.gauge(
+        "partitions",
+        "partitions that can't be gone on with, counted at each target",
+        "above 0: `headrace dispatcher list` says why, and what to do",
+    )
+    lag_records = TransferStatus.lag_records.gauge(
+        "records",
+        "offsets from the committed positions to the end of the source, over all targets",
+        "above what comes in during `commit_every`: a target is away, or more arrives than is sent",
+    )
 
     def samples(self, part: str, metric: str) -> Iterator[Sample]:
         """Returns the values of a metric of partitions or targets that are known."""

@@ -6,20 +6,65 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from headrace.links.status import TransferStatus
-from headrace.metrics import MIRROR_METRICS, MIRROR_PARTITION_METRICS
+from headrace.metrics import Metric
+from headrace.service.figures import counter
+
+_PARTITION_METRICS = (
+    Metric(
+        "lag_records",
+        "records",
+        "offsets from the next record of the source's partition to its end, as of the last fetch",
+        "one far above the others: most records go to that partition",
+    ),
+    Metric(
+        "refused",
+        "1 or 0",
+        "it can't be copied on",
+        "1: `headrace mirror list` says why, and what to do",
+    ),
+)
 
 
 @dataclass(frozen=True)
 class MirrorStatus(TransferStatus):
-    """The status of an instance of a mirror. Its partitions are those of the source.
+    """The status of an instance of a mirror. Its partitions are those of the source."""
 
-    Attributes:
-        loops_skipped: records that have been at one of the two sites before, and were not sent.
-    """
-
-    loops_skipped: int = 0
+    records: int = counter(
+        "records",
+        "records that were copied and committed",
+        "standing still with a lag: the log says which site does not respond",
+    )
+    value_bytes: int = counter(
+        "bytes",
+        "bytes of their values",
+        "close to what the link between the sites carries: the lag grows",
+    )
+    loops_skipped: int = counter(
+        "records",
+        "records that have been at one of the two sites before, and were not sent",
+        "rising between sites that do not mirror each other: look for a way back through others",
+    )
+    restarts: int = counter(
+        "restarts",
+        "times that the instance gave its transaction up and started over from what is committed",
+        "rising: the log says why; a few with each deploy or election are normal",
+    )
+    partitions = TransferStatus.partitions.gauge(
+        "partitions",
+        "partitions that it copies",
+        "0 for long: there are more instances than partitions, or all are refused",
+    )
+    refused_partitions = TransferStatus.refused_partitions.gauge(
+        "partitions",
+        "its partitions that can't be copied on",
+        "above 0: `headrace mirror list` says why, and what to do",
+    )
+    lag_records = TransferStatus.lag_records.gauge(
+        "records",
+        "offsets from the next record to the end of the partitions that it copies",
+        "rising: more arrives than is copied; more instances, or a faster link",
+    )
 
     kind: ClassVar[str] = "mirror"
     folder: ClassVar[str] = "mirrors"
-    metrics = MIRROR_METRICS
-    part_metrics: ClassVar = {"partition": MIRROR_PARTITION_METRICS}
+    part_metrics: ClassVar = {"partition": _PARTITION_METRICS}

@@ -7,11 +7,21 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from headrace.events.times import TimeMs
-from headrace.metrics import QUERY_METRICS, QUERY_TOPIC_METRICS
+from headrace.metrics import Metric
+from headrace.service.figures import Derived, counter, derived_gauge, gauge
 from headrace.service.status import InstanceStatus, State
 
 if TYPE_CHECKING:
     from headrace.runtime.prometheus import Sample
+
+_TOPIC_METRICS = (
+    Metric(
+        "behind_seconds",
+        "s",
+        "how far the time of the topic's events is behind the clock; below 0: ahead of it",
+        "rising: events are late, or the pipeline that matches them stands still",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -20,9 +30,6 @@ class QueryInstanceStatus(InstanceStatus):
 
     Attributes:
         state: state of the instance; a spare is waiting.
-        records: matched records that the instance has read.
-        results: results that it has written.
-        windows: open windows.
         owned: numbers of the partitions that it has.
         uncovered: numbers of the partitions that no instance has.
         late: late events, by query.
@@ -31,9 +38,16 @@ class QueryInstanceStatus(InstanceStatus):
         faulty: queries whose records can't be added up, with the reason.
     """
 
-    records: int = 0
-    results: int = 0
-    windows: int = 0
+    records: int = counter(
+        "records",
+        "matched records that were added up",
+        "standing still while events come: see the state, and the pipelines of `MatchQueries`",
+    )
+    results: int = counter(
+        "results",
+        "results that were written to the topic of results",
+        "standing still while `records` rises: `behind_seconds` says how far event time is",
+    )
     owned: tuple[int, ...] = ()
     uncovered: tuple[int, ...] = ()
     late: Mapping[str, int] = field(default_factory=dict)
@@ -44,43 +58,63 @@ class QueryInstanceStatus(InstanceStatus):
     kind: ClassVar[str] = "queries"
     folder: ClassVar[str] = "queries"
     states: ClassVar = (State.RUNNING, State.WAITING, State.STOPPED, State.FAILED)
-    derived: ClassVar[tuple[str, ...]] = (
-        "partitions",
-        "uncovered_partitions",
-        "late_events",
-        "unbalanced_events",
-        "faulty_queries",
-        "behind_seconds",
+    part_metrics: ClassVar = {"topic": _TOPIC_METRICS}
+
+    @derived_gauge(
+        "events",
+        "events of its partitions that came for windows that had ended, of all queries; "
+        "it goes on over restarts",
+        "rising: `ALLOWED LATENESS` of the queries is too short, or a producer is behind",
     )
-    metrics = QUERY_METRICS
-    part_metrics: ClassVar = {"topic": QUERY_TOPIC_METRICS}
-
-    @property
-    def partitions(self) -> int:
-        """Returns how many partitions the instance has."""
-        return len(self.owned)
-
-    @property
-    def uncovered_partitions(self) -> int:
-        """Returns how many partitions no instance has."""
-        return len(self.uncovered)
-
-    @property
     def late_events(self) -> int:
         """Returns how many events came for windows that had ended."""
         return sum(self.late.values())
 
-    @property
+    @derived_gauge(
+        "events",
+        "matches of its partitions that are missing or too many, by the counts that it "
+        "has written last, at least every 5 s",
+        "above 0: `headrace reconcile` says in which partitions and at which hop",
+    )
     def unbalanced_events(self) -> int:
         """Returns the number of missing and surplus matches."""
         return sum(self.unbalanced.values())
 
-    @property
+    windows: int = gauge(
+        "windows",
+        "windows that have not ended",
+        "rising without end: event time stands still, or queries have too many groups",
+    )
+
+    @derived_gauge(
+        "partitions",
+        "partitions that it has",
+        "0: it is a spare, or it waits for the brokers, as its `reason` says",
+    )
+    def partitions(self) -> int:
+        """Returns how many partitions the instance has."""
+        return len(self.owned)
+
+    @derived_gauge(
+        "partitions",
+        "partitions that no instance has, as this one sees it",
+        "above 0: start more instances; `headrace query instances` shows which are missing",
+    )
+    def uncovered_partitions(self) -> int:
+        """Returns how many partitions no instance has."""
+        return len(self.uncovered)
+
+    @derived_gauge(
+        "queries",
+        "queries whose records can't be added up",
+        "above 0: `faulty` in `headrace status --json` has the reasons; restart "
+        "instances after an event class has changed",
+    )
     def faulty_queries(self) -> int:
         """Returns how many queries have records that can't be added up."""
         return len(self.faulty)
 
-    @property
+    @Derived
     def behind_seconds(self) -> dict[str, float]:
         """Returns by how much event clocks lag behind real time, by topic; negative if ahead."""
         return {

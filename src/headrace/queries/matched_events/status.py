@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from headrace.links.status import TransferStatus
-from headrace.metrics import MATCHED_EVENTS_METRICS
+from headrace.service.figures import counter, gauge
 
 
 @dataclass(frozen=True)
@@ -14,17 +14,39 @@ class EmitterStatus(TransferStatus):
     """The state of the process, and counts of what it has committed since it began.
 
     Attributes:
-        read: number of events that were matched.
-        queries: number of queries that are matched.
         registry_offset: the offset of the topic of queries before which queries were read.
         rules: hash of the live queries.
     """
 
-    read: int = 0
-    queries: int = 0
+    records: int = counter(
+        "records",
+        "matched events that were sent, as far as their positions are committed",
+        "standing still while `read` rises: no event matches",
+    )
+    read: int = counter(
+        "events",
+        "offsets of events that were looked at; counted where positions are committed: "
+        "every five minutes, and up to the last event that was sent where queries change "
+        "or the process ends",
+        "standing still while events come: see the state and its reason",
+    )
+    restarts: int = counter(
+        "restarts",
+        "times that the query of Spark failed and was started again",
+        "rising: the log says why",
+    )
+    queries: int = gauge(
+        "queries",
+        "live queries with `MATCHED EVENTS EMIT`",
+        "not as many as you have registered: `headrace query list` says which are live",
+    )
+    lag_records = TransferStatus.lag_records.gauge(
+        "records",
+        "offsets from the committed positions to the end of the topic: `since commit` in `status`",
+        "above what comes in ten minutes: it is too slow, or stands still",
+    )
     registry_offset: int = 0
     rules: str = ""
 
     kind: ClassVar[str] = "matched_events"
     folder: ClassVar[str] = "matched-events"
-    metrics = MATCHED_EVENTS_METRICS

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterable, Mapping
 
 from headrace.model import TopicPartition
 from headrace.workers.lanes.assigned_partition import AssignedPartition
 from headrace.workers.lanes.budget import Budget
 from headrace.workers.lanes.lane import Lane
+from headrace.workers.states import PauseReason
 
 Switch = Callable[[list[TopicPartition]], None]
-
-
-class PauseReason(enum.StrEnum):
-    """Why a partition is paused; there may be several reasons at once."""
-
-    LANE = "lane"
-    BUDGET = "budget"
-    REQUESTED = "requested"
 
 
 class Backpressure:

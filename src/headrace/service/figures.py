@@ -1,0 +1,96 @@
+"""Figures of a status: each is declared once, as a field or a property, together with its metric.
+
+A field is in JSON, and so is what is derived from fields. The metrics of a class are those that its
+own body declares, in their order; a class that declares none has those of its base.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import Field, field
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, overload
+
+from headrace.metrics import Metric
+
+Value = TypeVar("Value", covariant=True)  # noqa: PLC0105 - as typing's own names
+
+
+class _Texts(NamedTuple):
+    """What a metric says beside its name."""
+
+    unit: str
+    meaning: str
+    runbook: str
+    is_counter: bool = False
+
+
+def counter(unit: str, meaning: str, runbook: str) -> Any:
+    """Returns a field that begins at 0 with the run and never falls, and its metric.
+
+    Args:
+        unit: unit of the figure.
+        meaning: what is counted.
+        runbook: when to act, and what to do then.
+    """
+    return field(default=0, metadata={"metric": _Texts(unit, meaning, runbook, is_counter=True)})
+
+
+def gauge(unit: str, meaning: str, runbook: str, *, default: object = 0) -> Any:
+    """Returns a field that rises and falls, and its metric; arguments as of :func:`counter`."""
+    return field(default=default, metadata={"metric": _Texts(unit, meaning, runbook)})
+
+
+class Derived(Generic[Value]):
+    """A property that is in JSON, too.
+
+    Args:
+        get: returns its value.
+        texts: those of its metric; ``None``: it is none.
+    """
+
+    def __init__(self, get: Callable[[Any], Value], texts: _Texts | None = None) -> None:
+        self.get, self.texts, self.__doc__ = get, texts, get.__doc__
+
+    @overload
+    def __get__(self, status: None, kind: type) -> Self: ...
+    @overload
+    def __get__(self, status: object, kind: type) -> Value: ...
+    def __get__(self, status: object | None, kind: type) -> Self | Value:
+        return self if status is None else self.get(status)
+
+    def gauge(self, unit: str, meaning: str, runbook: str) -> Derived[Value]:
+        """Returns the property with a metric; arguments as of :func:`counter`."""
+        return Derived(self.get, _Texts(unit, meaning, runbook))
+
+
+def derived_gauge(
+    unit: str, meaning: str, runbook: str
+) -> Callable[[Callable[[Any], Value]], Derived[Value]]:
+    """Returns a decorator of a property that is a metric; arguments as of :func:`counter`."""
+    return lambda get: Derived(get, _Texts(unit, meaning, runbook))
+
+
+class Measured:
+    """A class with figures.
+
+    Attributes:
+        metrics: the metrics of its fields and properties.
+        derived: names of the properties that are in JSON.
+    """
+
+    metrics: ClassVar[tuple[Metric, ...]] = ()
+    derived: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        own = {name: _texts_of(value) for name, value in vars(cls).items()}
+        metrics = [Metric(name, *texts) for name, texts in own.items() if texts is not None]
+        cls.metrics = tuple(metrics) or cls.metrics
+        names = [name for name, value in vars(cls).items() if isinstance(value, Derived)]
+        cls.derived = tuple(dict.fromkeys((*cls.derived, *names)))
+
+
+def _texts_of(value: object) -> _Texts | None:
+    if isinstance(value, Field):
+        texts: _Texts | None = value.metadata.get("metric")
+        return texts
+    return value.texts if isinstance(value, Derived) else None
