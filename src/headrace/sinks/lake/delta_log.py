@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -17,6 +16,7 @@ from pyarrow import compute
 
 from headrace.errors import SinkError
 from headrace.runtime import storage
+from headrace.runtime.clock import now_in_ms
 from headrace.runtime.retrying import retry
 from headrace.runtime.storage import NO_OPTIONS, Options
 from headrace.sinks.api import PositionStore, RestoredTarget, Transaction
@@ -297,7 +297,7 @@ def _add_action(file: WrittenFile) -> AddAction:
         path=file.path,
         size=file.size,
         partition_values=file.partition_values,
-        modification_time=int(time.time() * 1000),
+        modification_time=now_in_ms(),
         data_change=True,
         stats=file.stats,
     )

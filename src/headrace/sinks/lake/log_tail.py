@@ -8,7 +8,6 @@ application committed last; the time that takes does not depend on the table's s
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from hashlib import sha256
 from itertools import count
@@ -21,6 +20,7 @@ from deltalake.exceptions import CommitFailedError
 
 from headrace.errors import SinkError
 from headrace.runtime import storage
+from headrace.runtime.clock import now_in_ms
 from headrace.runtime.storage import Options
 from headrace.sinks.api import Transaction
 from headrace.sinks.lake.data_file import FileSwap, StoredFile, WrittenFile
@@ -151,7 +151,7 @@ class LogTail:
         transactions: Mapping[str, int],
         metadata: Mapping[str, object],
     ) -> bytes:
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = now_in_ms()
         partition_by = json.dumps(self.partition_columns)
         info = {
             "timestamp": now_ms,
@@ -259,7 +259,7 @@ def replace_files(
     Raises:
         CommitFailedError: if another writer has removed files or changed the table meanwhile.
     """
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = now_in_ms()
     actions: list[dict[str, object]] = [
         {"commitInfo": {"timestamp": now_ms, "operation": "OPTIMIZE", "engineInfo": "headrace"}}
     ]
@@ -282,7 +282,7 @@ def replace_rows(
         CommitFailedError: if another writer has removed one of the files, changed the table or
             recorded something else than what is expected meanwhile.
     """
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = now_in_ms()
     # With a predicate it is no replacement of all rows, for pipelines that read it.
     parameters = {"mode": "Overwrite", "predicate": "rows of records that were read once more"}
     info = {

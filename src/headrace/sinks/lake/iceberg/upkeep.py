@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,6 +12,7 @@ import pyarrow as pa
 
 from headrace.errors import SinkError
 from headrace.runtime import storage
+from headrace.runtime.clock import now_in_ms
 from headrace.sinks.api import CompactionResult
 from headrace.sinks.lake.compaction import (
     RETENTION,
@@ -84,7 +84,7 @@ class IcebergUpkeep:
         # Snapshots show a rollback, until each pipeline that it took rows of was started again.
         if not all(mark.is_in(table.metadata) for mark in Mark.of_all(table.metadata)):
             return
-        if old := _old_snapshots(table, time.time_ns() // 1_000_000):
+        if old := _old_snapshots(table, now_in_ms()):
             table.maintenance.expire_snapshots().by_ids(old).commit()
 
     def small_files(self) -> tuple[int, dict[Partition, int]]:
