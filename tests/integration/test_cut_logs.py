@@ -168,7 +168,7 @@ def test_a_mirror_does_not_skip_what_follows_the_cut(own, broker, topic):
     log.remember()
     test_mirror.write(source, name, range(100, 150))
     with test_mirror.Running(link) as running:
-        running.until(lambda progress: progress.moved.records == 150)
+        running.until(lambda progress: progress.moved["records"] == 150)
 
     log.cut()
     test_mirror.write(source, name, range(1_000, 1_080))
@@ -197,11 +197,11 @@ def test_markers_that_another_leader_wrote_are_no_cut(own, broker, topic):
     sender._producer.flush(FLUSH_SECONDS)
     sender.close()
     with test_mirror.Running(link) as running:
-        running.until(lambda progress: progress.moved.records == 10)
+        running.until(lambda progress: progress.moved["records"] == 10)
         wait_for(lambda: test_mirror.committed_offset(target, link) == 12)
     test_mirror.write(source, name, range(10, 20))
     with test_mirror.Running(link) as running:
-        running.until(lambda progress: progress.moved.records == 10)
+        running.until(lambda progress: progress.moved["records"] == 10)
         assert running.refused == {}
     assert test_mirror.numbers(target, link) == list(range(20))
 

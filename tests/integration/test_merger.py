@@ -381,7 +381,7 @@ def test_a_record_that_the_target_refuses_is_named(plan, began_ms):
         [error] = running.instance.progress.refused.values()
     assert isinstance(error, LinkRecordError)
     assert (error.partition, error.offset) == (f"{merged.topics[0]}/0", 1)
-    before = running.instance.progress.moved.records  # 1, where it was read without the others
+    before = running.instance.progress.moved["records"]  # 1, where it was read without the others
     alter = [ConfigResource("topic", merged.target, incremental_configs=[LARGER])]
     admin_request(
         merged.config,

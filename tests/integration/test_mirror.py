@@ -166,7 +166,7 @@ def test_records_are_kept_as_they_are_with_their_origin(link, source, target):
     assert sender.flush(FLUSH_SECONDS) == 0
 
     with Running(link) as running:
-        running.until(lambda progress: progress.moved.records == 152)
+        running.until(lambda progress: progress.moved["records"] == 152)
 
     expected = records(source, name)
     for partition, rows in records(target, copy).items():
@@ -180,10 +180,10 @@ def test_a_further_instance_goes_on_behind_the_last_record(link, source, target)
     [name] = link.copies
     write(source, name, range(50))
     with Running(link) as running:
-        running.until(lambda progress: progress.moved.records == 50)
+        running.until(lambda progress: progress.moved["records"] == 50)
     write(source, name, range(50, 80))
     with Running(link) as running:
-        running.until(lambda progress: progress.moved.records == 30)
+        running.until(lambda progress: progress.moved["records"] == 30)
     assert numbers(target, link) == list(range(80))
 
 
@@ -193,11 +193,11 @@ def test_without_a_committed_offset_the_copys_last_record_tells_where_to_go_on(
     [name] = link.copies
     write(source, name, range(50))
     with Running(link) as running:
-        running.until(lambda progress: progress.moved.records == 50)
+        running.until(lambda progress: progress.moved["records"] == 50)
     wait_for(lambda: delete_group(target, link.group))
     write(source, name, range(50, 80))
     with Running(link) as running:
-        running.until(lambda progress: progress.moved.records == 30)
+        running.until(lambda progress: progress.moved["records"] == 30)
     assert numbers(target, link) == list(range(80))
 
 
@@ -218,7 +218,9 @@ def test_two_instances_share_the_partitions_and_copy_each_record_once(link, sour
             for at in range(0, 200, 20):
                 for partition in (0, 1):
                     write(source, name, range(at + partition, at + 20, 2), partition)
-            wait_for(lambda: sum(r.instance.progress.moved.records for r in (first, second)) == 200)
+            wait_for(
+                lambda: sum(r.instance.progress.moved["records"] for r in (first, second)) == 200
+            )
     assert numbers(target, link, 0) == list(range(0, 200, 2))
     assert numbers(target, link, 1) == list(range(1, 200, 2))
 
@@ -230,8 +232,8 @@ def test_what_has_been_at_one_of_the_sites_before_is_not_sent(link, source, targ
     loop = [(ORIGIN, b"waw/other/0/7"), (ORIGIN, b"ams/other/0/7")]
     write(source, name, range(20, 25), headers=loop)
     with Running(link) as running:
-        running.until(lambda progress: progress.moved.loops_skipped == 15)
-        assert running.instance.progress.moved.records == 10
+        running.until(lambda progress: progress.moved["loops_skipped"] == 15)
+        assert running.instance.progress.moved["records"] == 10
     assert numbers(target, link) == list(range(10, 20))
     [copy] = link.copies.values()
     headers = records(target, copy)[0][0][3]
@@ -248,7 +250,7 @@ def test_aborted_records_of_the_source_are_not_copied(link, source, target):
     aborted.close()
     TransactionalProducer(source, f"{name}-done").send([ProducerRecord(name, b"k5", b"5", (), 0)])
     with Running(link) as running:
-        running.until(lambda progress: progress.moved.records == 6)
+        running.until(lambda progress: progress.moved["records"] == 6)
     assert numbers(target, link) == list(range(6))
 
 
@@ -258,7 +260,7 @@ def test_records_that_retention_removed_are_named_and_hold_up_no_other_partition
     [name] = link.copies
     write(source, name, range(10))
     with Running(link) as running:
-        running.until(lambda progress: progress.moved.records == 10)
+        running.until(lambda progress: progress.moved["records"] == 10)
     write(source, name, range(10, 30))
     at = confluent_kafka.TopicPartition(name, 0, 25)
     [done] = admin(source).delete_records([at]).values()
@@ -266,7 +268,7 @@ def test_records_that_retention_removed_are_named_and_hold_up_no_other_partition
     write(source, name, range(5), partition=1)
 
     with Running(link) as running:
-        running.until(lambda progress: progress.moved.records == 5)
+        running.until(lambda progress: progress.moved["records"] == 5)
         refused = running.refused[TopicPartition(name, 0)]
     assert refused.code == "MIRROR_GAP"
     assert "15 offsets are gone, 10 to 24" in str(refused)
@@ -277,7 +279,7 @@ def test_a_topic_that_was_made_again_is_refused(link, source, target):
     [name] = link.copies
     write(source, name, range(10))
     with Running(link) as running:
-        running.until(lambda progress: progress.moved.records == 10)
+        running.until(lambda progress: progress.moved["records"] == 10)
     recreate(source, name)
     write(source, name, range(100, 120))
     with Running(link) as running:
@@ -303,7 +305,7 @@ def test_a_topic_that_is_made_again_while_it_is_mirrored_is_refused(link, source
     [name] = link.copies
     write(source, name, range(10))
     with Running(link) as running:
-        running.until(lambda progress: progress.moved.records == 10)
+        running.until(lambda progress: progress.moved["records"] == 10)
         recreate(source, name)
         write(source, name, range(100, 150))
         running.until(lambda progress: len(progress.refused) == 2)
@@ -365,14 +367,14 @@ def test_a_pair_in_both_directions_sends_nothing_back(source, target, topic):
     write(target, name, range(100, 200))
     with Running(there) as first, Running(back) as second:
         for running in (first, second):
-            running.until(lambda progress: progress.moved.records == 100)
+            running.until(lambda progress: progress.moved["records"] == 100)
         write(source, name, range(200, 210))
-        first.until(lambda progress: progress.moved.records == 110)
+        first.until(lambda progress: progress.moved["records"] == 110)
         # Each has seen what the other one brought, and left it out.
-        first.until(lambda progress: progress.moved.loops_skipped == 100)
-        second.until(lambda progress: progress.moved.loops_skipped == 110)
-        assert first.instance.progress.moved.records == 110
-        assert second.instance.progress.moved.records == 100
+        first.until(lambda progress: progress.moved["loops_skipped"] == 100)
+        second.until(lambda progress: progress.moved["loops_skipped"] == 110)
+        assert first.instance.progress.moved["records"] == 110
+        assert second.instance.progress.moved["records"] == 100
     for client in (source, target):
         values = [int(row[1]) for row in records(client, name)[0]]
         assert sorted(values) == list(range(210))
@@ -404,7 +406,7 @@ def test_a_record_that_the_target_refuses_is_named_and_those_before_it_are_copie
         assert isinstance(error, LinkRecordError)
         assert (error.site, error.partition, error.offset) == ("waw", f"{name}/0", 200)
         write(source, name, range(1050, 1100), partition=1)
-        running.until(lambda progress: progress.moved.records == 300)
+        running.until(lambda progress: progress.moved["records"] == 300)
         assert [*running.refused] == [TopicPartition(name, 0)]
     assert numbers(target, link) == list(range(200))
     assert numbers(target, link, partition=1) == list(range(1000, 1100))
@@ -419,7 +421,7 @@ def test_a_record_without_a_timestamp_has_the_time_of_copying(link, source, targ
     assert sender.flush(FLUSH_SECONDS) == 0
     assert [time_ms for _, _, time_ms, _ in records(source, name)[0]] == [-1, BEGAN_MS, -1]
     with Running(link) as running:
-        running.until(lambda progress: progress.moved.records == 3)
+        running.until(lambda progress: progress.moved["records"] == 3)
     without, first, _ = records(target, copy)[0]
     assert (without[2] > BEGAN_MS, without[3][-1]) == (True, (TIMESTAMP, b"-1"))
     assert (first[2], [name for name, _ in first[3]]) == (BEGAN_MS, [ORIGIN])
@@ -444,7 +446,7 @@ def test_a_record_from_the_future_is_named_with_the_setting_that_keeps_it(source
         resource = ConfigResource("topic", f"waw.{name}", incremental_configs=[ANY_TIME])
         for done in admin(target).incremental_alter_configs([resource]).values():
             done.result(LIMIT_SECONDS)
-        running.until(lambda progress: progress.moved.records == 3 and not progress.refused)
+        running.until(lambda progress: progress.moved["records"] == 3 and not progress.refused)
     assert numbers(target, link) == [0, 7_200_000, 1]
 
 
@@ -453,10 +455,10 @@ def test_a_partition_that_only_the_copy_has_waits_for_the_source(link, source, t
     grow_topic(target, copy, 3)
     write(source, name, range(10))
     with Running(link, OFTEN) as running:
-        running.until(lambda progress: progress.moved.records == 10)
+        running.until(lambda progress: progress.moved["records"] == 10)
         grow_topic(source, name, 3)
         write(source, name, range(10, 20), partition=2)
-        running.until(lambda progress: progress.moved.records == 20)
+        running.until(lambda progress: progress.moved["records"] == 20)
     assert [int(row[1]) for row in records(target, copy, partitions=3)[2]] == list(range(10, 20))
 
 
@@ -470,11 +472,11 @@ def test_a_topic_that_is_deleted_holds_up_no_other(source, target, topic):
     for name in names:
         write(source, name, range(10))
     with Running(link, OFTEN) as running:
-        running.until(lambda progress: progress.moved.records == 20)
+        running.until(lambda progress: progress.moved["records"] == 20)
         admin(source).delete_topics(names[:1])[names[0]].result(LIMIT_SECONDS)
         running.until(lambda _: TopicPartition(names[0], 0) in running.refused)
         write(source, names[1], range(10, 20))
-        running.until(lambda progress: progress.moved.records == 30)
+        running.until(lambda progress: progress.moved["records"] == 30)
         refused = dict(running.refused)
     assert {partition.topic for partition in refused} == {names[0]}
     assert {refusal.code for refusal in refused.values()} == {"MIRROR_TOPIC_MISSING"}
@@ -495,11 +497,11 @@ def test_a_partition_without_a_leader_holds_up_no_other(start_cluster, target, t
     wait_for(lambda: describe(source, [name])[name].leaderless == {1})
     write(source, name, range(10))
     with Running(link, OFTEN) as running:
-        running.until(lambda progress: progress.moved.records == 10)
+        running.until(lambda progress: progress.moved["records"] == 10)
         refused = running.refused
         assert {type(refused[TopicPartition(name, 1)])} == {LinkNoLeaderError}
         cluster.cluster.start_broker(2)
-        running.until(lambda progress: progress.moved.records == 15)
+        running.until(lambda progress: progress.moved["records"] == 15)
     assert numbers(target, link, 1) == list(range(5))
 
 
@@ -539,11 +541,11 @@ def test_partitions_that_are_added_are_copied_from_their_beginning(link, source,
     [(name, copy)] = link.copies.items()
     write(source, name, range(10))
     with Running(link) as running:
-        running.until(lambda progress: progress.moved.records == 10)
+        running.until(lambda progress: progress.moved["records"] == 10)
         grow_topic(source, name, 3)
         write(source, name, range(10, 20), partition=2)
         grow_topic(target, copy, 3)
-        running.until(lambda progress: progress.moved.records == 20)
+        running.until(lambda progress: progress.moved["records"] == 20)
     assert [int(row[1]) for row in records(target, copy, partitions=3)[2]] == list(range(10, 20))
 
 
@@ -554,7 +556,7 @@ def test_records_of_half_a_megabyte_are_copied(link, source, target):
         sender.produce(name, b"%d " % n * 100_000, partition=0, timestamp=BEGAN_MS)
     assert sender.flush(FLUSH_SECONDS) == 0
     with Running(link) as running:
-        running.until(lambda progress: progress.moved.records == 40)
+        running.until(lambda progress: progress.moved["records"] == 40)
     assert [row[1][:3].split()[0] for row in records(target, copy)[0]] == [
         b"%d" % n for n in range(40)
     ]

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
@@ -49,32 +50,6 @@ _INTERRUPTIONS = (
 )
 
 
-@dataclass(slots=True)
-class MovedRecords:
-    """Records that were committed to the target.
-
-    Attributes:
-        records: how many.
-        value_bytes: of their values.
-        loops_skipped: of a mirror: records that have been at one of the two sites before, and were
-            not sent.
-        late: of a merger: records that could not be put in order any more; they are in the topic
-            for those.
-    """
-
-    records: int = 0
-    value_bytes: int = 0
-    loops_skipped: int = 0
-    late: int = 0
-
-    def add(self, other: MovedRecords) -> None:
-        """Adds those of another transaction."""
-        self.records += other.records
-        self.value_bytes += other.value_bytes
-        self.loops_skipped += other.loops_skipped
-        self.late += other.late
-
-
 class Carrier(Protocol[NewStart]):
     """Moves records of the partitions that an instance has. Used on one thread, until it raises.
 
@@ -95,14 +70,14 @@ class Carrier(Protocol[NewStart]):
     def move(self, seconds: float) -> None:
         """Takes records into the transaction; waits ``seconds`` for the first."""
 
-    def commit(self, group: Any) -> MovedRecords:
+    def commit(self, group: Any) -> Counter[str]:
         """Ends the transaction.
 
         Args:
             group: metadata of the group, as this instance is a member of it.
 
         Returns:
-            what was in the transaction.
+            what was in the transaction, by the names of the counters of its status.
         """
 
     def check_topics(self) -> None:
@@ -149,7 +124,7 @@ class TransferProgress:
     """What an instance has done since its start.
 
     Attributes:
-        moved: records that were committed.
+        moved: what was committed, by the names of the counters of its status.
         partitions: those of the target that it moves records to.
         refused: those that can't be moved on, and why.
         restarts: how often it started over from what is committed.
@@ -157,7 +132,7 @@ class TransferProgress:
         hanging: offsets of the target at which transactions have been open for half a minute.
     """
 
-    moved: MovedRecords = field(default_factory=MovedRecords)
+    moved: Counter[str] = field(default_factory=Counter)
     partitions: set[TopicPartition] = field(default_factory=set)
     refused: dict[TopicPartition, RefusedError] = field(default_factory=dict)
     restarts: int = 0
@@ -272,7 +247,7 @@ class TransferInstance(Generic[Start]):
     def _commit(self) -> None:
         self._commit_at = time.monotonic() + self._target.commit_seconds
         if self.carrier is not None:
-            self.progress.moved.add(self.carrier.commit(self._member.metadata()))
+            self.progress.moved.update(self.carrier.commit(self._member.metadata()))
 
     def _check_topics(self) -> None:
         if self.carrier is not None and time.monotonic() >= self._check_at:

@@ -89,6 +89,11 @@ class ServiceStatus(Measured):
         """Returns the name of its file."""
         return f"{self.name}.json"
 
+    def counted(self, counts: Mapping[str, int]) -> Self:
+        """Returns the status with these values of its counters."""
+        values: dict[str, Any] = dict(counts)
+        return replace(self, **values)
+
     def figure(self, name: str) -> float | None:
         """Returns the value of a metric; ``None``: it is not known."""
         value: float | None = getattr(self, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
@@ -14,7 +15,6 @@ from headrace.errors import BrokerUnreachableError, LinkNoPartitionError, LinkRe
 from headrace.kafka.resume import Position
 from headrace.kafka.transactions import TransactionUnsettledError
 from headrace.links import instance as instance_module
-from headrace.links.instance import MovedRecords
 from headrace.links.mirror import instance as mirror_module
 from headrace.links.mirror.instance import MirrorInstance
 from headrace.links.mirror.link import Link
@@ -76,7 +76,7 @@ class World:
 
     def commit(self, _):
         self.calls.append("commit")
-        return MovedRecords(1)
+        return Counter(records=1)
 
     def check_topics(self):
         if self.away:

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group
-from rich.markup import escape
 
-from headrace.cli.screen import table
-from headrace.cli.views.transfers import live_figures
+from headrace.cli.views.transfers import instances, live_figures
 from headrace.service.status import State
 
 if TYPE_CHECKING:
@@ -18,14 +16,14 @@ if TYPE_CHECKING:
 
 def summary(statuses: Sequence[EmitterStatus]) -> Group:
     """Returns a table of processes, and below it why they wait or failed."""
-    titles = ("queries", "read", "sent", "since commit", "restarts")
-    processes = table("matched events", "instance", "state", *titles, right=(3, 4, 5, 6, 7))
-    for status in statuses:
-        names = (status.name, status.instance, str(status.state))
-        figures = (status.queries, status.read, status.records, status.lag_records, status.restarts)
-        processes.add_row(*map(escape, names), *(f"{figure:,}" for figure in figures))
-    reasons = [f"[dim]{escape(f'{s.name}: {s.reason}')}" for s in statuses if s.reason]
-    return Group(processes, *reasons)
+    columns = {
+        "queries": "queries",
+        "read": "read",
+        "sent": "records",
+        "since commit": "lag_records",
+        "restarts": "restarts",
+    }
+    return instances(statuses, columns, lambda _: (), "matched events")
 
 
 def _text(status: EmitterStatus) -> str:

@@ -12,7 +12,7 @@ from rich.markup import escape
 from headrace.cli.encoding import merged
 from headrace.cli.screen import Screen, table
 from headrace.cli.views import view
-from headrace.cli.views.transfers import live_figures
+from headrace.cli.views.transfers import instances, live_figures
 from headrace.control.mergers import AcceptedGap
 from headrace.events.times import time_of
 
@@ -70,30 +70,18 @@ def _accepted(accepted: AcceptedGap, screen: Screen) -> None:
 
 def summary(statuses: Sequence[MergerStatus]) -> Group:
     """Returns a table of instances, and below it what they wait for, and why they failed."""
-    titles = ("merger", "instance", "state", "records", "late", "lag", "waiting", "idle", "refused")
-    mergers = table(*titles, right=(3, 4, 5, 6, 7, 8))
-    for status in statuses:
-        figures = (
-            status.records,
-            status.late,
-            status.lag_records,
-            status.waiting_partitions,
-            status.idle_partitions,
-            status.refused_partitions,
-        )
-        names = (status.name, status.instance, str(status.state))
-        mergers.add_row(*map(escape, names), *(f"{figure:,}" for figure in figures))
-    remarks = (
-        f"[dim]{escape(f'{status.name}: {remark}')}"
-        for status in statuses
-        for remark in _remarks(status)
-    )
-    return Group(mergers, *remarks)
+    columns = {
+        "records": "records",
+        "late": "late",
+        "lag": "lag_records",
+        "waiting": "waiting_partitions",
+        "idle": "idle_partitions",
+        "refused": "refused_partitions",
+    }
+    return instances(statuses, columns, _remarks)
 
 
 def _remarks(status: MergerStatus) -> Iterator[str]:
-    if status.reason:
-        yield status.reason
     yield from status.refused.values()
     for partition, sources in status.waits_for.items():
         if sources:

@@ -11,7 +11,7 @@ from rich.markup import escape
 from headrace.cli.encoding import merged
 from headrace.cli.screen import Screen, table
 from headrace.cli.views import view
-from headrace.cli.views.transfers import live_figures
+from headrace.cli.views.transfers import instances, live_figures
 from headrace.control.mirrors import AcceptedLoss
 from headrace.service.status import State
 
@@ -62,25 +62,14 @@ def _accepted(accepted: AcceptedLoss, screen: Screen) -> None:
 
 def summary(statuses: Sequence[MirrorStatus]) -> Group:
     """Returns a table of instances, and below it why they failed or refuse partitions."""
-    titles = ("mirror", "instance", "state", "records", "partitions", "lag", "refused", "restarts")
-    mirrors = table(*titles, right=(3, 4, 5, 6, 7))
-    for status in statuses:
-        figures = (
-            status.records,
-            status.partitions,
-            status.lag_records,
-            status.refused_partitions,
-            status.restarts,
-        )
-        names = (status.name, status.instance, str(status.state))
-        mirrors.add_row(*map(escape, names), *(f"{figure:,}" for figure in figures))
-    remarks = (
-        f"[dim]{escape(f'{status.name}: {reason}')}"
-        for status in statuses
-        for reason in (status.reason, *status.refused.values())
-        if reason
-    )
-    return Group(mirrors, *remarks)
+    columns = {
+        "records": "records",
+        "partitions": "partitions",
+        "lag": "lag_records",
+        "refused": "refused_partitions",
+        "restarts": "restarts",
+    }
+    return instances(statuses, columns, lambda status: status.refused.values())
 
 
 def _text(status: MirrorStatus) -> str:

@@ -46,12 +46,10 @@ class MergerInstance(TransferInstance[OutputPosition]):
             self._plan.name,
             state=progress.state,
             reason=progress.reason,
-            records=progress.moved.records,
-            value_bytes=progress.moved.value_bytes,
-            late=progress.moved.late,
             restarts=progress.restarts,
             refused={output.path: str(why) for output, why in sorted(progress.refused.items())},
         )
+        status = status.counted(progress.moved)
         if not isinstance(merging, Merging):
             return status
         return replace(

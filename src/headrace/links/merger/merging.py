@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ from headrace.kafka.client import consumer, describe, high_watermarks
 from headrace.kafka.headers import headers_of
 from headrace.kafka.log_cuts import epoch_of
 from headrace.kafka.lost_brokers import IdleCheck
-from headrace.links.instance import MovedRecords, SourceChangedError
+from headrace.links.instance import SourceChangedError
 from headrace.links.merger.clock import InputClock
 from headrace.links.merger.order import Pending
 from headrace.links.merger.plan import ClockSource, MergePlan
@@ -104,7 +105,7 @@ class Merging:
         self._idle_check = IdleCheck(plan.config)
         self._outputs: dict[TopicPartition, TargetPartition] = {}
         self._inputs: dict[tuple[str, int], tuple[TargetPartition, SourcePartition]] = {}
-        self._uncommitted = MovedRecords()
+        self._uncommitted: Counter[str] = Counter()
         self._ask_at = 0.0
         self._is_partial = False
         self._ready: set[TopicPartition] = set()
@@ -117,7 +118,7 @@ class Merging:
         """Whether the transaction is to end before its time."""
         counts = self._uncommitted
         most = _FULL_RECORDS_ALONE if self._alone else _FULL_RECORDS
-        return counts.records + counts.late >= most or counts.value_bytes >= _FULL_BYTES
+        return counts["records"] + counts["late"] >= most or counts["value_bytes"] >= _FULL_BYTES
 
     def add(self, starts: Mapping[TopicPartition, OutputPosition]) -> None:
         """Merges further partitions, from their positions on."""
@@ -196,7 +197,7 @@ class Merging:
         self._hold_back()
         self._writer.poll()
 
-    def commit(self, group: Any) -> MovedRecords:
+    def commit(self, group: Any) -> Counter[str]:
         """Ends the transaction: its records are there for readers, and its positions are kept.
 
         After a record that the target does not take, nothing is committed: positions would be
@@ -216,7 +217,7 @@ class Merging:
         is_due = time.monotonic() >= self._commit_all_at
         moved = [(input_, at) for input_, at in positions if is_due or at != input_.committed]
         if not moved or self._is_partial:
-            return MovedRecords()
+            return Counter()
         self._writer.begin()  # also for offsets alone
         self._writer.flush()
         self._check_topics([input_ for input_, _ in moved])
@@ -225,8 +226,8 @@ class Merging:
             input_.committed = at
         if is_due:
             self._commit_all_at = time.monotonic() + _COMMIT_ALL_SECONDS
-        counts, self._uncommitted = self._uncommitted, MovedRecords()
-        self._warn_of_late(counts.late)
+        counts, self._uncommitted = self._uncommitted, Counter()
+        self._warn_of_late(counts["late"])
         return counts
 
     def check_topics(self) -> None:
@@ -379,13 +380,13 @@ class Merging:
             raise self._plan.record_error(input_.source, rejection, topic)
         if headers is not None and not reason:
             self._writer.send(input_.source, output.target, message, list(headers))
-            self._uncommitted.records += 1
+            self._uncommitted["records"] += 1
         else:
             late = TopicPartition(self._plan.late, output.target.partition)
             marked = [*(headers or ()), (LATE_HEADER, reason.encode())]
             self._writer.send(input_.source, late, message, marked)
-            self._uncommitted.late += 1
-        self._uncommitted.value_bytes += value_bytes(written.record)
+            self._uncommitted["late"] += 1
+        self._uncommitted["value_bytes"] += value_bytes(written.record)
 
     def _hold_back(self) -> None:
         """Pauses inputs that are ahead of the others with much that waits; resumes the others."""

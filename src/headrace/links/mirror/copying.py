@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from headrace.kafka.headers import headers_of
 from headrace.kafka.log_cuts import epoch_of
 from headrace.kafka.lost_brokers import IdleCheck
 from headrace.kafka.resume import Position
-from headrace.links.instance import MovedRecords, SourceChangedError
+from headrace.links.instance import SourceChangedError
 from headrace.links.mirror.link import Link
 from headrace.links.origin import ORIGIN, origin_prefix, origins
 from headrace.links.site_times import SITE_TIMES, SourceEnds, site_time_key
@@ -116,7 +117,7 @@ class Copier:
         self._reader = self._new_reader()
         self._idle_check = IdleCheck(link.source)
         self._partitions: dict[tuple[str, int], _Partition] = {}
-        self._uncommitted = MovedRecords()
+        self._uncommitted: Counter[str] = Counter()
         self._source_ends = SourceEnds(link.source) if link.tells_times else None
         self._told_ms = 0
         self._passed_sites = link.passed_sites
@@ -124,9 +125,9 @@ class Copier:
     @property
     def is_full(self) -> bool:
         """Whether the transaction is to end before its time."""
-        if self._alone and self._uncommitted.records >= _FULL_RECORDS_ALONE:
+        if self._alone and self._uncommitted["records"] >= _FULL_RECORDS_ALONE:
             return True
-        return self._uncommitted.value_bytes >= _FULL_BYTES
+        return self._uncommitted["value_bytes"] >= _FULL_BYTES
 
     def add(self, starts: Mapping[TopicPartition, Position]) -> None:
         """Copies further partitions, named by their copies, from their positions on."""
@@ -199,7 +200,7 @@ class Copier:
                 self._take(partition, message)
         self._writer.poll()
 
-    def commit(self, group: Any) -> MovedRecords:
+    def commit(self, group: Any) -> Counter[str]:
         """Ends the transaction: its records are there for readers, and its positions are kept.
 
         Args:
@@ -226,14 +227,14 @@ class Copier:
         ]
         is_told = self._tell_times()
         if not moved and not is_told:
-            return MovedRecords()
+            return Counter()
         self._writer.begin()  # also for offsets alone: at the start, and after what is not sent
         self._writer.flush()
         self._check_topics(moved)
         self._writer.commit([partition.offset for partition in moved], group)
         for partition in moved:
             partition.committed = partition.next
-        counts, self._uncommitted = self._uncommitted, MovedRecords()
+        counts, self._uncommitted = self._uncommitted, Counter()
         return counts
 
     def check_topics(self) -> None:
@@ -282,12 +283,12 @@ class Copier:
         if rejection is not None and rejection.offset == offset:
             raise self._link.record_error(partition.source, rejection)
         if headers and self._is_loop(headers):
-            self._uncommitted.loops_skipped += 1
+            self._uncommitted["loops_skipped"] += 1
         else:
             origin = (ORIGIN, b"%b%d" % (partition.prefix, offset))
             self._writer.send(partition.source, partition.copy, message, [*headers, origin])
-            self._uncommitted.records += 1
-            self._uncommitted.value_bytes += len(message.value() or b"")
+            self._uncommitted["records"] += 1
+            self._uncommitted["value_bytes"] += len(message.value() or b"")
         partition.next = partition.read_to = offset + 1
         partition.epoch = epoch_of(message)
 

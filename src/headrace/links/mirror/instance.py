@@ -34,17 +34,15 @@ class MirrorInstance(TransferInstance[Position]):
             self._link.source_of(copy).path: str(why)
             for copy, why in sorted(progress.refused.items())
         }
-        return MirrorStatus(
+        status = MirrorStatus(
             self._link.name,
             state=progress.state,
             reason=progress.reason,
-            records=progress.moved.records,
-            value_bytes=progress.moved.value_bytes,
-            loops_skipped=progress.moved.loops_skipped,
             restarts=progress.restarts,
             lags={source.path: lag for source, lag in sorted(lags.items())},
             refused=refused,
         )
+        return status.counted(progress.moved)
 
 
 class _MirrorTransfer:
