@@ -8,7 +8,6 @@ import click
 
 from headrace.cli import parameters
 from headrace.cli.session import REFUSED, Session, command, epilog, log_to_file, unknown
-from headrace.cli.signals import stop_on_signal
 from headrace.runtime.logs import Subject
 
 if TYPE_CHECKING:
@@ -48,8 +47,8 @@ def run(  # noqa: PLR0913 - one for each option
     not respond, its query waits, and the others go on. One instance dispatches to a target; with
     --site, targets have processes of their own, on any machines.
     """
+    from headrace.cli.service_run import run_service
     from headrace.cli.views.dispatchers import dispatching
-    from headrace.cli.views.lifecycle import Stopping
     from headrace.control.dispatcher_run import dispatcher_run
     from headrace.service.run import RunOptions
 
@@ -59,13 +58,7 @@ def run(  # noqa: PLR0913 - one for each option
     log_to_file(session, log_format, Subject("dispatcher", name))
     options = RunOptions(metrics_host, metrics_port)
     instance = dispatcher_run(session.project, declared, options, sites, once=once)
-
-    def stop() -> None:
-        instance.stop()
-        session.output.show(Stopping(name))
-
-    with session.output.live(dispatching) as observe, stop_on_signal(stop):
-        instance.run(observe)
+    run_service(session, instance, dispatching, name)
 
 
 @command("headrace dispatcher list --json", name="list")

@@ -8,7 +8,6 @@ import click
 
 from headrace.cli import parameters
 from headrace.cli.session import REFUSED, Session, command, epilog, log_to_file, unknown
-from headrace.cli.signals import stop_on_signal
 from headrace.runtime.logs import Subject
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def run(
     partitions, and each partition waits for its own sources alone. A partition of which a source
     has lost what comes next is not merged on; the others are, and `headrace merger list` says why.
     """
-    from headrace.cli.views.lifecycle import Stopping
+    from headrace.cli.service_run import run_service
     from headrace.cli.views.mergers import merging
     from headrace.control.transfer_run import merger_run
     from headrace.service.run import RunOptions
@@ -51,13 +50,7 @@ def run(
     log_to_file(session, log_format, Subject("merger", name))
     options = RunOptions(metrics_host, metrics_port)
     instance = merger_run(session.project, declared, options)
-
-    def stop() -> None:
-        instance.stop()
-        session.output.show(Stopping(name))
-
-    with session.output.live(merging) as observe, stop_on_signal(stop):
-        instance.run(observe)
+    run_service(session, instance, merging, name)
 
 
 @command("headrace merger list --json", name="list")

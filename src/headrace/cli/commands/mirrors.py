@@ -8,7 +8,6 @@ import click
 
 from headrace.cli import parameters
 from headrace.cli.session import REFUSED, Session, command, epilog, log_to_file, unknown
-from headrace.cli.signals import stop_on_signal
 from headrace.runtime.logs import Subject
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def run(
     what comes next, or whose next record the copy does not take, is not copied on; the others are,
     and `headrace mirror list` says why.
     """
-    from headrace.cli.views.lifecycle import Stopping
+    from headrace.cli.service_run import run_service
     from headrace.cli.views.mirrors import mirroring
     from headrace.control.transfer_run import mirror_run
     from headrace.service.run import RunOptions
@@ -52,13 +51,7 @@ def run(
     log_to_file(session, log_format, Subject("mirror", name))
     options = RunOptions(metrics_host, metrics_port)
     instance = mirror_run(session.project, declared, options)
-
-    def stop() -> None:
-        instance.stop()
-        session.output.show(Stopping(name))
-
-    with session.output.live(mirroring) as observe, stop_on_signal(stop):
-        instance.run(observe)
+    run_service(session, instance, mirroring, name)
 
 
 @command("headrace mirror list --json", name="list")

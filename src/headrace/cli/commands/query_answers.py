@@ -12,7 +12,7 @@ import click
 from headrace.cli import parameters
 from headrace.cli.closed_pipe import ReaderGoneError, interrupt_when_closed
 from headrace.cli.session import INTERRUPTED, OK, REFUSED, Session, command, log_to_file
-from headrace.cli.signals import interrupt_on_sigterm, stop_on_signal
+from headrace.cli.signals import interrupt_on_sigterm
 from headrace.runtime.logs import Subject
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def run(
     SIGTERM. Progress is shown. Start as many instances as you need, on any machines: each takes
     some of the partitions, and the spares among them wait to take the place of one that is lost.
     """
-    from headrace.cli.views.lifecycle import Stopping
+    from headrace.cli.service_run import run_service
     from headrace.cli.views.query_instances import answering
     from headrace.control.query_registry import declared_queries
     from headrace.control.query_run import query_run
@@ -54,13 +54,7 @@ def run(
     log_to_file(session, log_format, Subject("queries", declared.name))
     options = RunOptions(metrics_host, metrics_port)
     instance = query_run(session.project, declared, options)
-
-    def stop() -> None:
-        instance.stop()
-        session.output.show(Stopping())
-
-    with session.output.live(answering) as observe, stop_on_signal(stop):
-        instance.run(observe)
+    run_service(session, instance, answering)
 
 
 @command("headrace query emit --topic clicks", extra="queries")
@@ -84,7 +78,7 @@ def emit(
     NAME.matched-events, until Ctrl-C or SIGTERM. Progress is shown. One process sends the events
     of a topic; Spark has a core for each of its partitions. A new query takes part within seconds.
     """
-    from headrace.cli.views.lifecycle import Stopping
+    from headrace.cli.service_run import run_service
     from headrace.cli.views.matched_events import emitting
     from headrace.control.matched_events_run import matched_events_run
     from headrace.control.query_registry import declared_queries
@@ -94,13 +88,7 @@ def emit(
     log_to_file(session, log_format, Subject("queries", declared.name))
     options = RunOptions(metrics_host, metrics_port)
     instance = matched_events_run(session.project, declared, topic, options)
-
-    def stop() -> None:
-        instance.stop()
-        session.output.show(Stopping())
-
-    with session.output.live(emitting) as observe, stop_on_signal(stop):
-        instance.run(observe)
+    run_service(session, instance, emitting)
 
 
 @command(_RESULTS, extra="queries")

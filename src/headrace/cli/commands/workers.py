@@ -112,7 +112,7 @@ def run(  # noqa: PLR0913 - one for each option
     With `--on spark`, instances run as tasks of a Spark job, each a static member of the group,
     and are started again elsewhere when they are lost.
     """
-    from headrace.cli.views.lifecycle import Stopping
+    from headrace.cli.service_run import run_service
     from headrace.cli.views.workers import working
     from headrace.control.workers import WorkerRunOptions, worker_run
 
@@ -129,13 +129,7 @@ def run(  # noqa: PLR0913 - one for each option
         _run_processes(session, worker, processes, options, log_format)
         return
     instance = worker_run(session.settings, worker, options)
-
-    def stop() -> None:
-        instance.stop()
-        session.output.show(Stopping(name))
-
-    with session.output.live(working) as observe, stop_on_signal(stop):
-        instance.run(observe)
+    run_service(session, instance, working, name)
 
 
 def _run_processes(
@@ -145,7 +139,7 @@ def _run_processes(
     options: WorkerRunOptions,
     log_format: str | None,
 ) -> None:
-    from headrace.cli.views.lifecycle import Stopping
+    from headrace.cli.service_run import run_service
     from headrace.cli.views.workers import working
     from headrace.cli.worker_child import start_child
     from headrace.control.worker_processes import WorkerProcesses
@@ -154,13 +148,7 @@ def _run_processes(
     # need not be picklable.
     start = functools.partial(start_child, session.settings.root, worker.name, options, log_format)
     run = WorkerProcesses(session.settings, worker.name, processes, options, start)
-
-    def stop() -> None:
-        run.stop()
-        session.output.show(Stopping(worker.name))
-
-    with session.output.live(working) as observe, stop_on_signal(stop):
-        run.run(observe)
+    run_service(session, run, working, worker.name)
 
 
 def _check_place(
