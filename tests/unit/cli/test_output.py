@@ -160,12 +160,12 @@ SHOWN = [
         },
     ),
     (
-        ProjectStatus(SERVICES, (), ()),
+        ProjectStatus(SERVICES, {"pipelines": (), "workers": (), "mirrors": ()}),
         "Nothing has run yet",
         {"lake": "/lake", "pipelines": [], "workers": [], "mirrors": []},
     ),
     (
-        ProjectStatus(SERVICES, (), (), (MIRROR,)),
+        ProjectStatus(SERVICES, {"mirrors": (MIRROR,)}),
         "warsaw: clicks/2 is gone [again]",
         {"mirrors": [MIRROR.to_json()]},
     ),
@@ -336,7 +336,7 @@ def test_names_and_reasons_of_dead_letters_may_be_any_text(text, capsys):
 @pytest.mark.parametrize("text", ["\x1b]0;owned\x07", "\x1b[2J", "\r", "\u202e", "\ud800"])
 def test_texts_of_users_never_reach_the_terminal_as_commands(text, capsys):
     reason = replace(MIRROR, refused={"clicks/2": f"gone {text}\n[again]"})
-    ConsoleOutput().show(ProjectStatus(SERVICES, (), (), (reason,)))
+    ConsoleOutput().show(ProjectStatus(SERVICES, {"mirrors": (reason,)}))
     ConsoleOutput().failed(ProjectError([Problem("flow.py", 1, f"the field {text}\nis odd")]))
     ConsoleOutput().crashed(ValueError(text), Path("/x/headrace.log"))
     shown = "".join(capsys.readouterr())

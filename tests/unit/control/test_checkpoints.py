@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from headrace import Lake, Pipeline
 from headrace.control import checkpoints
 from headrace.control.checkpoints import parse_partition, standing
-from headrace.control.pipeline_progress import pipeline_progress
+from headrace.control.statuses import pipeline_progress
 from headrace.kafka.client import LiveTopic
 from headrace.model import Topic, TopicPartition
 from headrace.pipelines.lock import CheckpointLock, lock_folder

@@ -42,26 +42,10 @@ def status(session: Session) -> ProjectStatus:
     """Show how all parts of the project are doing."""
     from headrace.cli.views.services import ProjectStatus
     from headrace.control import services
-    from headrace.control.pipeline_progress import pipeline_progress
-    from headrace.links.dispatcher.status import DispatcherStatus
-    from headrace.links.merger.status import MergerStatus
-    from headrace.links.mirror.status import MirrorStatus
-    from headrace.queries.instance.status import QueryInstanceStatus
-    from headrace.queries.matched_events.status import EmitterStatus
-    from headrace.service.status import StatusFolder
-    from headrace.workers.monitoring.progress import WorkerProgress
+    from headrace.control.statuses import all_statuses
 
     settings = session.settings
-    return ProjectStatus(
-        services.status(settings),
-        tuple(pipeline_progress(settings, _declared(session))),
-        tuple(StatusFolder(settings.state, WorkerProgress).read()),
-        tuple(StatusFolder(settings.state, MirrorStatus).read()),
-        tuple(StatusFolder(settings.state, MergerStatus).read()),
-        tuple(StatusFolder(settings.state, DispatcherStatus).read()),
-        tuple(StatusFolder(settings.state, QueryInstanceStatus).read()),
-        tuple(StatusFolder(settings.state, EmitterStatus).read()),
-    )
+    return ProjectStatus(services.status(settings), all_statuses(settings, _declared(session)))
 
 
 def _declared(session: Session) -> Collection[str] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,44 +17,33 @@ from headrace.cli.views import view
 from headrace.control.services import Services
 
 if TYPE_CHECKING:
-    from headrace.links.dispatcher.status import DispatcherStatus
-    from headrace.links.merger.status import MergerStatus
-    from headrace.links.mirror.status import MirrorStatus
-    from headrace.pipelines.progress import PipelineProgress
-    from headrace.queries.instance.status import QueryInstanceStatus
-    from headrace.queries.matched_events.status import EmitterStatus
     from headrace.runtime.jars import Progress
-    from headrace.workers.monitoring.progress import WorkerProgress
-
+    from headrace.service.status import ServiceStatus
 
 _NOT_STARTED = "not started yet (`headrace up`)"
 
 
+_SUMMARIES = {
+    "pipelines": "progress_view",
+    "workers": "worker_view",
+    "mirrors": "views.mirrors",
+    "mergers": "views.mergers",
+    "dispatchers": "views.dispatchers",
+    "queries": "views.query_instances",
+    "matched_events": "views.matched_events",
+}
+
+
 @dataclass(frozen=True)
 class ProjectStatus:
-    """The project's servers, and the progress of what runs."""
+    """The project's servers, and the statuses of what runs by the names of their kinds."""
 
     services: Services
-    pipelines: tuple[PipelineProgress, ...]
-    workers: tuple[WorkerProgress, ...]
-    mirrors: tuple[MirrorStatus, ...] = ()
-    mergers: tuple[MergerStatus, ...] = ()
-    dispatchers: tuple[DispatcherStatus, ...] = ()
-    queries: tuple[QueryInstanceStatus, ...] = ()
-    matched_events: tuple[EmitterStatus, ...] = ()
+    statuses: Mapping[str, Sequence[ServiceStatus]]
 
     def to_json(self) -> dict[str, Any]:
         """Returns the servers' members beside those of what runs."""
-        progress = {
-            "pipelines": self.pipelines,
-            "workers": self.workers,
-            "mirrors": self.mirrors,
-            "mergers": self.mergers,
-            "dispatchers": self.dispatchers,
-            "queries": self.queries,
-            "matched_events": self.matched_events,
-        }
-        return merged(self.services, progress)
+        return merged(self.services, self.statuses)
 
 
 @view.register
@@ -72,20 +61,11 @@ def _services(services: Services, screen: Screen) -> None:
 @view.register
 def _status(status: ProjectStatus, screen: Screen) -> None:
     view(status.services, screen)
-    parts = {
-        "progress_view": status.pipelines,
-        "worker_view": status.workers,
-        "views.mirrors": status.mirrors,
-        "views.mergers": status.mergers,
-        "views.dispatchers": status.dispatchers,
-        "views.query_instances": status.queries,
-        "views.matched_events": status.matched_events,
-    }
-    for module, statuses in parts.items():
+    for name, statuses in status.statuses.items():
         if statuses:
-            summary = importlib.import_module(f"headrace.cli.{module}").summary
+            summary = importlib.import_module(f"headrace.cli.{_SUMMARIES[name]}").summary
             screen.out.print(summary(statuses))
-    if not any(parts.values()):
+    if not any(status.statuses.values()):
         screen.out.print("Nothing has run yet (`headrace run`, `headrace workers run`).")
 
 

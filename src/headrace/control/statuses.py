@@ -1,15 +1,44 @@
-"""How the pipelines of a project are doing, from what their drivers wrote last."""
+"""How all that has run on this machine is doing, from what it wrote last."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from headrace.control.services import status
+from headrace.links.dispatcher.status import DispatcherStatus
+from headrace.links.merger.status import MergerStatus
+from headrace.links.mirror.status import MirrorStatus
 from headrace.pipelines.lock import CheckpointLock, lock_folder
 from headrace.pipelines.progress import PipelineProgress
-from headrace.service.status import State, StatusFolder
+from headrace.queries.instance.status import QueryInstanceStatus
+from headrace.queries.matched_events.status import EmitterStatus
+from headrace.service.status import InstanceStatus, ServiceStatus, State, StatusFolder
 from headrace.settings import Settings
+from headrace.workers.monitoring.progress import WorkerProgress
+
+KINDS: Mapping[str, type[InstanceStatus]] = {
+    "workers": WorkerProgress,
+    "mirrors": MirrorStatus,
+    "mergers": MergerStatus,
+    "dispatchers": DispatcherStatus,
+    "queries": QueryInstanceStatus,
+    "matched_events": EmitterStatus,
+}
+"""The statuses of instances, by their names in the JSON of ``headrace status``."""
+
+
+def all_statuses(
+    settings: Settings, declared: Collection[str] | None
+) -> dict[str, Sequence[ServiceStatus]]:
+    """Returns the last statuses of pipelines and instances, by their names in JSON.
+
+    Args:
+        settings: the project's settings.
+        declared: as of :func:`pipeline_progress`.
+    """
+    instances = {name: StatusFolder(settings.state, kind).read() for name, kind in KINDS.items()}
+    return {"pipelines": pipeline_progress(settings, declared), **instances}
 
 
 def pipeline_progress(
