@@ -11,20 +11,20 @@ from headrace.links.dispatcher.status import DispatcherStatus
 from headrace.links.merger.status import MergerStatus
 from headrace.links.mirror.status import MirrorStatus
 from headrace.metrics import Metric
-from headrace.pipelines.progress import PipelineProgress
+from headrace.pipelines.status import PipelineStatus
 from headrace.queries.instance.status import QueryInstanceStatus
 from headrace.queries.matched_events.status import EmitterStatus
 from headrace.sinks.lake.metrics import LAKE_METRICS
 from headrace.sinks.opensearch.metrics import OPENSEARCH_METRICS
 from headrace.sinks.postgres.metrics import UNIQUE_METRICS
 from headrace.sinks.profiles.metrics import PROFILE_METRICS
-from headrace.workers.monitoring.progress import PartitionProgress, WorkerProgress
+from headrace.workers.status import PartitionStatus, WorkerStatus
 
 _PAGE = "docs/reference/metrics.md"
-_KINDS = (WorkerProgress, MirrorStatus, MergerStatus, DispatcherStatus, QueryInstanceStatus)
+_KINDS = (WorkerStatus, MirrorStatus, MergerStatus, DispatcherStatus, QueryInstanceStatus)
 _TITLES = {
     "Of a pipeline": (
-        *PipelineProgress.metrics,
+        *PipelineStatus.metrics,
         *LAKE_METRICS,
         *UNIQUE_METRICS,
         *OPENSEARCH_METRICS,
@@ -36,7 +36,7 @@ _TITLES = {
             for metric in transform.metrics
         ),
     ),
-    "Of a worker": WorkerProgress.metrics,
+    "Of a worker": WorkerStatus.metrics,
     "Of a mirror": MirrorStatus.metrics,
     "Of a merger": MergerStatus.metrics,
     "Of a dispatcher": DispatcherStatus.metrics,
@@ -45,7 +45,7 @@ _TITLES = {
     "Prometheus": tuple(
         metric
         for kind in (
-            WorkerProgress,
+            WorkerStatus,
             MirrorStatus,
             MergerStatus,
             DispatcherStatus,
@@ -56,8 +56,8 @@ _TITLES = {
     ),
 }
 _STATES = {
-    "Of a pipeline": PipelineProgress.states,
-    "Of a worker": WorkerProgress.states,
+    "Of a pipeline": PipelineStatus.states,
+    "Of a worker": WorkerStatus.states,
     "Of a mirror": MirrorStatus.states,
     "Of a merger": MergerStatus.states,
     "Of a dispatcher": DispatcherStatus.states,
@@ -91,9 +91,9 @@ def test_every_state_is_documented_and_nothing_else(sections: dict[str, str], ti
 
 
 def test_every_field_of_the_status_is_documented(sections: dict[str, str]) -> None:
-    worker = WorkerProgress("any").to_json()
+    worker = WorkerStatus("any").to_json()
     for title, fields in (
-        ("Of a pipeline", PipelineProgress("any").to_json()),
+        ("Of a pipeline", PipelineStatus("any").to_json()),
         ("Of a worker", worker),
         ("Of a mirror", MirrorStatus("any").to_json()),
         ("Of a merger", MergerStatus("any").to_json()),
@@ -105,7 +105,7 @@ def test_every_field_of_the_status_is_documented(sections: dict[str, str]) -> No
 
 
 def test_every_figure_of_a_partition_is_a_metric() -> None:
-    fields = set(PartitionProgress.__dataclass_fields__) - _PARTS_OF_OTHERS
-    assert fields == {one.name for one in PartitionProgress.metrics} - {
+    fields = set(PartitionStatus.__dataclass_fields__) - _PARTS_OF_OTHERS
+    assert fields == {one.name for one in PartitionStatus.metrics} - {
         "processing_timestamp_seconds"
     }

@@ -19,7 +19,7 @@ from headrace.ingest.figures.service_metrics import (
 )
 from headrace.ingest.spool import SpoolStats
 from headrace.metrics import Metric
-from headrace.pipelines.progress import PipelineProgress
+from headrace.pipelines.status import PipelineStatus
 from headrace.service.metrics import exposition
 from headrace.service.status import ServiceStatus
 from headrace.sinks.lake.metrics import LAKE_METRICS
@@ -39,7 +39,7 @@ OF_SINKS_AND_STEPS: tuple[Metric, ...] = (
 
 def _pipelines() -> str:
     progress = (statuses.PIPELINE, statuses.STARTING_PIPELINE, statuses.FAILED_PIPELINE)
-    return exposition(PipelineProgress, progress, OF_SINKS_AND_STEPS)
+    return exposition(PipelineStatus, progress, OF_SINKS_AND_STEPS)
 
 
 def _of(status: ServiceStatus) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.golden import statuses
 
-from headrace.pipelines.progress import PipelineProgress
+from headrace.pipelines.status import PipelineStatus
 from headrace.service.status import StatusFolder
 from headrace.settings import Settings
 
@@ -16,7 +16,7 @@ from headrace.settings import Settings
 def write_and_read(settings: Settings) -> Iterator[tuple[list[object], list[object]]]:
     """Writes all statuses as services do; yields those of each kind, as written and as read."""
     written = {
-        StatusFolder(settings.state, PipelineProgress): (
+        StatusFolder(settings.state, PipelineStatus): (
             statuses.PIPELINE,
             statuses.FAILED_PIPELINE,
             statuses.STARTING_PIPELINE,

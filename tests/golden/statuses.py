@@ -9,16 +9,16 @@ from __future__ import annotations
 from headrace.links.dispatcher.status import DispatcherStatus, RouteStatus
 from headrace.links.merger.status import MergerStatus
 from headrace.links.mirror.status import MirrorStatus
-from headrace.pipelines.progress import PipelineProgress
+from headrace.pipelines.status import PipelineStatus
 from headrace.queries.instance.status import QueryInstanceStatus
 from headrace.queries.matched_events.status import EmitterStatus
 from headrace.service.status import State
-from headrace.workers.monitoring.progress import PartitionProgress, WorkerProgress
+from headrace.workers.status import PartitionStatus, WorkerStatus
 
 NOW_MS = 1_800_000_000_000
 _INSTANCE = "host-1"
 
-PIPELINE = PipelineProgress(
+PIPELINE = PipelineStatus(
     "clicks",
     state=State.RUNNING,
     reason="the broker does not respond",
@@ -46,8 +46,8 @@ PIPELINE = PipelineProgress(
     figures={"files_written": 15, "compaction_failure": "the disk is full"},
     updated_ms=NOW_MS,
 )
-STARTING_PIPELINE = PipelineProgress("views", updated_ms=NOW_MS)
-FAILED_PIPELINE = PipelineProgress(
+STARTING_PIPELINE = PipelineStatus("views", updated_ms=NOW_MS)
+FAILED_PIPELINE = PipelineStatus(
     "sales", state=State.FAILED, reason="no disk", exit_code=1, updated_ms=NOW_MS
 )
 
@@ -144,7 +144,7 @@ QUERIES = QueryInstanceStatus(
     updated_ms=NOW_MS,
 )
 
-WORKER = WorkerProgress(
+WORKER = WorkerStatus(
     "enrich",
     State.RUNNING,
     instance=_INSTANCE,
@@ -175,11 +175,11 @@ WORKER = WorkerProgress(
     process="host-4711",
     updated_ms=NOW_MS,
 )
-ENDED_WORKER = WorkerProgress(
+ENDED_WORKER = WorkerStatus(
     "enrich", State.CLOSED, instance=_INSTANCE, processed=1, updated_ms=NOW_MS
 )
 WORKER_PARTITIONS = (
-    PartitionProgress(
+    PartitionStatus(
         "clicks",
         1,
         ("lane", "requested"),

@@ -33,8 +33,8 @@ from headrace.kafka.replay import DeadLetterFilter, replay
 from headrace.pipelines import run as run_module
 from headrace.pipelines.checkpoint import CheckpointFolder, CurrentCheckpoint
 from headrace.pipelines.lock import CheckpointLock
-from headrace.pipelines.progress import PipelineProgress
 from headrace.pipelines.source.state import SourceState
+from headrace.pipelines.status import PipelineStatus
 from headrace.runtime import storage
 from headrace.service.status import State, StatusFolder
 
@@ -71,7 +71,7 @@ def test_every_event_lands_once_in_its_partition_and_the_group_shows_it(flow, pa
     seen = []
 
     def look(*_):
-        [shown] = StatusFolder(flow.folder / ".headrace", PipelineProgress).read()
+        [shown] = StatusFolder(flow.folder / ".headrace", PipelineStatus).read()
         seen.append((shown.state, shown.rows_in))
 
     with monkeypatch.context() as patch:

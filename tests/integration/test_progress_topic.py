@@ -20,18 +20,16 @@ from headrace.runtime.ports import free_ports
 from headrace.service.status import STALE_AFTER_SECONDS, State
 from headrace.workers.distributed_run import DistributedRun
 from headrace.workers.monitoring import progress_topic
-from headrace.workers.monitoring.progress import PartitionProgress, WorkerProgress
 from headrace.workers.monitoring.progress_topic import (
     PROGRESS_TOPIC,
     ProgressFollower,
     ProgressReporter,
     ensure_progress_topic,
 )
+from headrace.workers.status import PartitionStatus, WorkerStatus
 
-RUNNING = WorkerProgress("enrich", State.RUNNING, instance="enrich-0", processed=12, lanes=4)
-PARTITION = PartitionProgress(
-    "clicks", 1, ("requested",), 120, 100, 90, 1_700_000, 2048, 7, 33, 1.25
-)
+RUNNING = WorkerStatus("enrich", State.RUNNING, instance="enrich-0", processed=12, lanes=4)
+PARTITION = PartitionStatus("clicks", 1, ("requested",), 120, 100, 90, 1_700_000, 2048, 7, 33, 1.25)
 
 
 @pytest.fixture
@@ -107,7 +105,7 @@ def test_an_instance_that_can_not_report_says_so_once_and_goes_on(caplog):
     config = {"bootstrap.servers": f"127.0.0.1:{port}"}
     reporter = ProgressReporter(config, "run", timeout_ms=50)
     with caplog.at_level(logging.WARNING, "headrace.workers"):
-        for state in WorkerProgress.states:
+        for state in WorkerStatus.states:
             reporter.report(replace(RUNNING, state=state))
         reporter.close()
     assert caplog.text.count("Failed to publish progress") == 1

@@ -40,7 +40,7 @@ from headrace.service.run import ServiceRun
 from headrace.service.status import State, StatusFolder
 from headrace.settings import Settings, load_settings
 from headrace.workers import KeyHash, RetryTopics, WorkerTask
-from headrace.workers.monitoring.progress import WorkerProgress
+from headrace.workers.status import WorkerStatus
 
 HEADRACE = Path(sys.executable).with_name("headrace")
 FAST = {"commit_every": timedelta(milliseconds=100)}
@@ -67,7 +67,7 @@ def settings(broker, tmp_path) -> Settings:
 class Watched:
     """A run on a thread, and the last that it told."""
 
-    def __init__(self, run: ServiceRun[WorkerProgress]) -> None:
+    def __init__(self, run: ServiceRun[WorkerStatus]) -> None:
         self.run, self.seen, self.failure = run, [], None
         self._thread = threading.Thread(target=self._run)
 
@@ -112,7 +112,7 @@ def test_an_instance_tells_how_it_stands_and_how_it_ended(bench, settings):
         assert seen.waiting * 200 < seen.queue_bytes
         assert seen.paused_partitions == {f"{bench.topic.name}/0": ("lane",)}
         watched.until(lambda one: one.lag_seconds > 0 and one.processing_seconds > 0)
-        [shown] = StatusFolder(settings.state, WorkerProgress).read()
+        [shown] = StatusFolder(settings.state, WorkerStatus).read()
         assert (shown.instance, shown.lag_records) == ("me", 100)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             text = answer.read().decode()
@@ -123,7 +123,7 @@ def test_an_instance_tells_how_it_stands_and_how_it_ended(bench, settings):
         watched.until(lambda one: one.processed == 100 and not one.lag_records)
     last = watched.seen[-1]
     assert (last.state, last.processed, last.reason) == (State.CLOSED, 100, "")
-    assert StatusFolder(settings.state, WorkerProgress).read()[0].state is State.CLOSED
+    assert StatusFolder(settings.state, WorkerStatus).read()[0].state is State.CLOSED
 
 
 def test_an_instance_that_failed_says_why(bench, settings):
@@ -137,7 +137,7 @@ def test_an_instance_that_failed_says_why(bench, settings):
     with Watched(run) as watched:
         watched.until(lambda one: one.has_ended)
     assert watched.failure is not None
-    [shown] = StatusFolder(settings.state, WorkerProgress).read()
+    [shown] = StatusFolder(settings.state, WorkerStatus).read()
     assert shown.state is State.FAILED
     assert "no such campaign" in shown.reason
 

@@ -42,7 +42,7 @@ from headrace.ingest.tokens.token import TokenKind, TokenScope
 from headrace.links.dispatcher.status import DispatcherStatus, RouteStatus
 from headrace.links.merger.status import MergerStatus
 from headrace.links.mirror.status import MirrorStatus
-from headrace.pipelines.progress import PipelineProgress
+from headrace.pipelines.status import PipelineStatus
 from headrace.queries.aggregate.plan import Plans
 from headrace.queries.answer.silent import WatchedQueries
 from headrace.queries.instance.leases import Claim, LeaseTable, read_claim
@@ -56,10 +56,7 @@ from headrace.queries.registry.record import RegisteredQuery, encode_query
 from headrace.service.metrics import exposition
 from headrace.service.status import State, StatusFolder
 from headrace.settings import IngestSettings, Rate, load_settings
-from headrace.workers.monitoring.progress import (
-    PartitionProgress,
-    WorkerProgress,
-)
+from headrace.workers.status import PartitionStatus, WorkerStatus
 
 NOW = datetime(2026, 5, 1, 10, 0, 0, 250_000, tzinfo=UTC)
 NOW_MS = milliseconds_since_1970(NOW)
@@ -295,7 +292,7 @@ ADS = QueryInstanceStatus(
     event_ms={"clicks": NOW_MS},
     faulty={"b": "why"},
 )
-WORKER = WorkerProgress(
+WORKER = WorkerStatus(
     "w", State.RUNNING, instance="i", paused_partitions={"clicks/0": ("requested",)}
 )
 STATUSES = [
@@ -304,7 +301,7 @@ STATUSES = [
     (DispatcherStatus.of("d", {"waw": ROUTE}), dispatchers.summary),
     (EmitterStatus("e", **TRANSFER), matched_events.summary),
     (ADS, query_instances.summary),
-    (PipelineProgress("p", idle_partitions=("t/0",), figures={"n": 3}), progress_view.summary),
+    (PipelineStatus("p", idle_partitions=("t/0",), figures={"n": 3}), progress_view.summary),
     (WORKER, worker_view.summary),
 ]
 
@@ -327,10 +324,10 @@ def test_a_status_with_any_member_is_left_out_or_is_shown(tmp_path, screen, stat
 
 
 def test_progress_of_a_partition_with_any_member_is_none_or_is_measured():
-    progress = PartitionProgress("clicks", 0, ("lane",), 1, 2, 3, NOW_MS, 4, 5, 6, 7.5)
+    progress = PartitionStatus("clicks", 0, ("lane",), 1, 2, 3, NOW_MS, 4, 5, 6, 7.5)
     for _, changed in variants(asdict(progress)):
         try:
-            taken = PartitionProgress.from_json(json.loads(changed))
+            taken = PartitionStatus.from_json(json.loads(changed))
         except ValueError:
             continue
-        assert exposition(WorkerProgress, [replace(WORKER, own=(taken,))])
+        assert exposition(WorkerStatus, [replace(WORKER, own=(taken,))])

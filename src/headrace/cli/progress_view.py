@@ -15,8 +15,8 @@ from rich.table import Table
 from headrace.cli.screen import LINE_SECONDS
 
 if TYPE_CHECKING:
-    from headrace.pipelines.progress import PipelineProgress
     from headrace.pipelines.runner import Observe
+    from headrace.pipelines.status import PipelineStatus
 
 _COLOURS = {
     "running": "green",
@@ -35,7 +35,7 @@ _FIGURES = (
 )
 
 
-def summary(pipelines: Sequence[PipelineProgress]) -> Group:
+def summary(pipelines: Sequence[PipelineStatus]) -> Group:
     """Returns a table of figures, and remarks below it."""
     table = Table(box=None, pad_edge=False)
     table.add_column("pipeline", overflow="fold")
@@ -55,7 +55,7 @@ def summary(pipelines: Sequence[PipelineProgress]) -> Group:
     return Group(table, *remarks)
 
 
-def notes(progress: PipelineProgress) -> list[str]:
+def notes(progress: PipelineStatus) -> list[str]:
     """Returns what figures do not show: reasons, restarts, paused and idle partitions."""
     remarks = [progress.reason] if progress.reason else []
     for name, value in progress.figures.items():
@@ -72,13 +72,13 @@ def notes(progress: PipelineProgress) -> list[str]:
     return remarks
 
 
-def own_figures(progress: PipelineProgress) -> str:
+def own_figures(progress: PipelineStatus) -> str:
     """Returns what its sink and its steps count, those above 0: ``12 files written``."""
     counts = {name: n for name, n in progress.figures.items() if isinstance(n, int) and n}
     return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
 
 
-def line(progress: PipelineProgress) -> str:
+def line(progress: PipelineStatus) -> str:
     """Returns the figures and remarks as a line of plain text."""
     figures = ", ".join(f"{title} {getattr(progress, name):,}" for title, name in _FIGURES)
     if own := own_figures(progress):
@@ -92,7 +92,7 @@ def line(progress: PipelineProgress) -> str:
     return "; ".join((text, *notes(progress)))
 
 
-def _backlog(progress: PipelineProgress) -> str:
+def _backlog(progress: PipelineStatus) -> str:
     if progress.backlog_records is None:
         return "unknown"
     seconds = progress.backlog_seconds
@@ -121,7 +121,7 @@ def _lines(console: Console) -> Iterator[Observe]:
     """Prints a line for each pipeline every 5 s, and at once when its state changes."""
     shown: dict[str, tuple[str, float]] = {}
 
-    def observe(pipelines: Mapping[str, PipelineProgress]) -> None:
+    def observe(pipelines: Mapping[str, PipelineStatus]) -> None:
         now = time.monotonic()
         for name, progress in pipelines.items():
             state, at = shown.get(name, ("", 0.0))
@@ -133,7 +133,7 @@ def _lines(console: Console) -> Iterator[Observe]:
     yield observe
 
 
-def _cells(progress: PipelineProgress) -> list[str]:
+def _cells(progress: PipelineStatus) -> list[str]:
     colour = _COLOURS.get(progress.state, "default")
     return [
         escape(progress.name),

@@ -21,7 +21,7 @@ from headrace.service.run import ServiceRun
 from headrace.settings import environment, load_settings
 from headrace.workers import Worker
 from headrace.workers.distributed_run import is_permanent
-from headrace.workers.monitoring.progress import WorkerProgress
+from headrace.workers.status import WorkerStatus
 
 
 def start_child(
@@ -75,7 +75,7 @@ def run_child(
         raise
 
 
-def _run(run: ServiceRun[WorkerProgress], connection: Connection) -> None:
+def _run(run: ServiceRun[WorkerStatus], connection: Connection) -> None:
     # A supervisor may send SIGTERM to every process of the service, and not to the parent alone.
     signal.signal(signal.SIGTERM, lambda *_: run.stop())
     threading.Thread(target=_await_stop, args=(connection, run.stop), daemon=True).start()

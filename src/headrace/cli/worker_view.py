@@ -15,7 +15,8 @@ from rich.table import Table
 from headrace.cli.screen import LINE_SECONDS
 
 if TYPE_CHECKING:
-    from headrace.workers.monitoring.progress import Observe, WorkerProgress
+    from headrace.workers.monitoring.progress import Observe
+    from headrace.workers.status import WorkerStatus
 
 _COLOURS = {"running": "green", "draining": "yellow", "failed": "red"}
 _FIGURES = (
@@ -30,7 +31,7 @@ _FIGURES = (
 _LAG = ("lag", "behind s")
 
 
-def summary(workers: Sequence[WorkerProgress], rate: float | None = None) -> Group:
+def summary(workers: Sequence[WorkerStatus], rate: float | None = None) -> Group:
     """Returns a table of figures, and remarks below it."""
     table = Table(box=None, pad_edge=False)
     table.add_column("worker", overflow="fold")
@@ -50,7 +51,7 @@ def summary(workers: Sequence[WorkerProgress], rate: float | None = None) -> Gro
     return Group(table, *remarks)
 
 
-def notes(progress: WorkerProgress) -> list[str]:
+def notes(progress: WorkerStatus) -> list[str]:
     """Returns what figures do not show: reasons, skipped records, blocked lanes, paused ones."""
     remarks = [progress.reason] if progress.reason else []
     if progress.skipped:
@@ -65,7 +66,7 @@ def notes(progress: WorkerProgress) -> list[str]:
     return remarks
 
 
-def line(progress: WorkerProgress, rate: float) -> str:
+def line(progress: WorkerStatus, rate: float) -> str:
     """Returns the figures and remarks as a line of plain text."""
     figures = ", ".join(f"{title} {getattr(progress, name):,}" for title, name in _FIGURES)
     lag = ", ".join(f"{title} {shown}" for title, shown in zip(_LAG, _lag(progress), strict=True))
@@ -85,7 +86,7 @@ class _Rate:
         self._processed, self._at_ms = 0, 0
         self.value = 0.0
 
-    def update(self, progress: WorkerProgress) -> float:
+    def update(self, progress: WorkerStatus) -> float:
         milliseconds = progress.updated_ms - self._at_ms
         # By the time of the instance: its updates may come here late, and in bursts.
         if self._at_ms and milliseconds > 0 and not progress.has_ended:
@@ -97,10 +98,10 @@ class _Rate:
 @contextmanager
 def _live(console: Console) -> Iterator[Observe]:
     rate = _Rate()
-    last: list[WorkerProgress] = []
+    last: list[WorkerStatus] = []
     with Live(console=console, auto_refresh=False, transient=True) as live:
 
-        def observe(progress: WorkerProgress) -> None:
+        def observe(progress: WorkerStatus) -> None:
             last[:] = [progress]
             live.update(summary([progress], rate.update(progress)), refresh=True)
 
@@ -115,7 +116,7 @@ def _lines(console: Console) -> Iterator[Observe]:
     """Prints a line every 5 s, and at once when the state changes."""
     rate, shown_at, state = _Rate(), 0.0, ""
 
-    def observe(progress: WorkerProgress) -> None:
+    def observe(progress: WorkerStatus) -> None:
         nonlocal shown_at, state
         per_second, now = rate.update(progress), time.monotonic()
         if state != progress.state or now - shown_at >= LINE_SECONDS:
@@ -126,7 +127,7 @@ def _lines(console: Console) -> Iterator[Observe]:
     yield observe
 
 
-def _cells(progress: WorkerProgress) -> list[str]:
+def _cells(progress: WorkerStatus) -> list[str]:
     colour = _COLOURS.get(progress.state, "default")
     return [
         escape(progress.name),
@@ -137,7 +138,7 @@ def _cells(progress: WorkerProgress) -> list[str]:
     ]
 
 
-def _lag(progress: WorkerProgress) -> tuple[str, str]:
+def _lag(progress: WorkerStatus) -> tuple[str, str]:
     """Returns records and seconds, which an instance without partitions does not know."""
     if not progress.partitions:
         return "-", "-"

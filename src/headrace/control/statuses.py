@@ -10,15 +10,15 @@ from headrace.links.dispatcher.status import DispatcherStatus
 from headrace.links.merger.status import MergerStatus
 from headrace.links.mirror.status import MirrorStatus
 from headrace.pipelines.lock import CheckpointLock, lock_folder
-from headrace.pipelines.progress import PipelineProgress
+from headrace.pipelines.status import PipelineStatus
 from headrace.queries.instance.status import QueryInstanceStatus
 from headrace.queries.matched_events.status import EmitterStatus
 from headrace.service.status import InstanceStatus, ServiceStatus, State, StatusFolder
 from headrace.settings import Settings
-from headrace.workers.monitoring.progress import WorkerProgress
+from headrace.workers.status import WorkerStatus
 
 KINDS: Mapping[str, type[InstanceStatus]] = {
-    "workers": WorkerProgress,
+    "workers": WorkerStatus,
     "mirrors": MirrorStatus,
     "mergers": MergerStatus,
     "dispatchers": DispatcherStatus,
@@ -43,7 +43,7 @@ def all_statuses(
 
 def pipeline_progress(
     settings: Settings, declared: Collection[str] | None = None
-) -> list[PipelineProgress]:
+) -> list[PipelineStatus]:
     """Returns what every pipeline wrote last, by name. Connects to nothing.
 
     A pipeline whose driver was killed is shown as stopped. One that is missing in ``declared``
@@ -56,7 +56,7 @@ def pipeline_progress(
         progress
         if progress.has_ended or CheckpointLock(locks, progress.name).holder_lives()
         else replace(progress, state=State.STOPPED, reason=killed)
-        for progress in StatusFolder(settings.state, PipelineProgress).read()
+        for progress in StatusFolder(settings.state, PipelineStatus).read()
     ]
     gone = "no longer declared; to forget it, delete .headrace/status/{}.json"
     return [

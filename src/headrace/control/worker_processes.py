@@ -17,12 +17,8 @@ from headrace.service.restart import Fail, FailureKind, Restart, RestartPolicy
 from headrace.service.run import RunOptions
 from headrace.service.status import State, StatusFolder
 from headrace.settings import Settings
-from headrace.workers.monitoring.progress import (
-    Observe,
-    WorkerProgress,
-    final_counts_only,
-    summed,
-)
+from headrace.workers.monitoring.progress import Observe, final_counts_only, summed
+from headrace.workers.status import WorkerStatus
 
 STOP = "stop"
 """The parent's only message: what is in process may end."""
@@ -59,7 +55,7 @@ class WorkerProcesses:
         start: StartChild,
     ) -> None:
         self._worker, self._options = worker, options
-        self._status = StatusFolder(settings.state, WorkerProgress)
+        self._status = StatusFolder(settings.state, WorkerStatus)
         self._policy = RestartPolicy(settings.restart, _kind_of)
         self._children = [_Child(number, start) for number in range(processes)]
         self._stopping = threading.Event()
@@ -140,7 +136,7 @@ class WorkerProcesses:
     def _show(self, observe: Observe, server: MetricsServer | None, state: State) -> None:
         seen = [child.seen for child in self._children if child.seen is not None]
         if server is not None:
-            server.publish(exposition(WorkerProgress, seen))
+            server.publish(exposition(WorkerStatus, seen))
         running = sum(child.lives for child in self._children)
         name = f"{running} of {len(self._children)} processes"
         whole = summed(self._worker, name, state, seen)
@@ -159,7 +155,7 @@ class _Child:
 
     def __init__(self, number: int, start: StartChild) -> None:
         self.number, self.start_at = number, 0.0
-        self.seen: WorkerProgress | None = None
+        self.seen: WorkerStatus | None = None
         self._start = start
         self._process: SpawnProcess | None = None
         self._failure = ChildFailure("", is_permanent=False)
@@ -189,7 +185,7 @@ class _Child:
         """Reads what the process has reported."""
         try:
             while self.lives and self.connection.poll():
-                message: ChildFailure | WorkerProgress = self.connection.recv()
+                message: ChildFailure | WorkerStatus = self.connection.recv()
                 if isinstance(message, ChildFailure):
                     self._failure = message
                 else:

@@ -21,9 +21,10 @@ from headrace.settings import Settings
 from headrace.workers import Worker, WorkerInstance
 from headrace.workers.consumer_group import pause_requests
 from headrace.workers.monitoring.lag import seconds_since
-from headrace.workers.monitoring.progress import Observe, WorkerProgress
+from headrace.workers.monitoring.progress import Observe
 from headrace.workers.monitoring.progress_monitor import ProgressMonitor
 from headrace.workers.retry_topics import consumed_topics, topics_read
+from headrace.workers.status import WorkerStatus
 
 
 @dataclass(frozen=True)
@@ -44,16 +45,16 @@ class _WorkerService:
 
     def __init__(self, instance: WorkerInstance, name: str, config: ClientConfig) -> None:
         self._instance, self._name, self._config = instance, name, config
-        self._progress = WorkerProgress(instance.worker.name, instance=name)
+        self._progress = WorkerStatus(instance.worker.name, instance=name)
 
     def stop(self) -> None:
         self._instance.stop()
 
-    def status(self) -> WorkerProgress:
+    def status(self) -> WorkerStatus:
         return self._progress
 
     def run(self, observe: Observe) -> None:
-        def seen(progress: WorkerProgress) -> None:
+        def seen(progress: WorkerStatus) -> None:
             self._progress = progress
             observe(progress)
 
@@ -63,7 +64,7 @@ class _WorkerService:
 
 def worker_run(
     settings: Settings, worker: Worker, options: WorkerRunOptions
-) -> ServiceRun[WorkerProgress]:
+) -> ServiceRun[WorkerStatus]:
     """Returns an instance of a worker that is ready to run.
 
     Raises:
@@ -76,7 +77,7 @@ def worker_run(
     )
     instance = WorkerInstance(with_schemas(worker, settings), config, membership=membership)
     service = _WorkerService(instance, options.instance_id or process_name(), config)
-    return ServiceRun(service, StatusFolder(settings.state, WorkerProgress), options)
+    return ServiceRun(service, StatusFolder(settings.state, WorkerStatus), options)
 
 
 # -- where workers stand --------------------------------------------------------------------------

@@ -23,8 +23,9 @@ from headrace.runtime.prometheus import MetricsServer, serving
 from headrace.service.metrics import exposition
 from headrace.service.status import State, StatusFolder
 from headrace.workers.distributed_run import DistributedRun
-from headrace.workers.monitoring.progress import Observe, WorkerProgress, summed
+from headrace.workers.monitoring.progress import Observe, summed
 from headrace.workers.monitoring.progress_topic import ProgressFollower
+from headrace.workers.status import WorkerStatus
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -137,10 +138,10 @@ class _Overview:
         server: MetricsServer | None,
     ) -> None:
         self._settings, self._worker, self._observe = settings, run.worker, observe
-        self._server, self._status = server, StatusFolder(settings.state, WorkerProgress)
+        self._server, self._status = server, StatusFolder(settings.state, WorkerStatus)
         self._status.forget(run.worker.name)
         self._follower = ProgressFollower(run.config, run.run)
-        self._shown: dict[str, WorkerProgress] = {}
+        self._shown: dict[str, WorkerStatus] = {}
         self._known: WorkerStanding | BrokerUnreachableError | None = None
         self._refresh_at = 0.0
 
@@ -149,7 +150,7 @@ class _Overview:
         standing = self._standing()  # first: it says whether silence means anything
         instances = self._follower.seen()
         if self._server is not None:
-            self._server.publish(exposition(WorkerProgress, instances))
+            self._server.publish(exposition(WorkerStatus, instances))
         self._write(instances)
         whole = _of_group(summed(self._worker.name, name, state, instances), standing)
         self._observe(replace(whole, reason=reason or whole.reason))
@@ -166,7 +167,7 @@ class _Overview:
         """Follow them no longer."""
         self._follower.close()
 
-    def _write(self, instances: Sequence[WorkerProgress]) -> None:
+    def _write(self, instances: Sequence[WorkerStatus]) -> None:
         for progress in instances:
             if self._shown.get(progress.instance) != progress:
                 self._status.write(progress)
@@ -186,8 +187,8 @@ class _Overview:
 
 
 def _of_group(
-    whole: WorkerProgress, standing: WorkerStanding | BrokerUnreachableError
-) -> WorkerProgress:
+    whole: WorkerStatus, standing: WorkerStanding | BrokerUnreachableError
+) -> WorkerStatus:
     """With what Kafka knows of the group, which is right also while an instance is lost."""
     if isinstance(standing, BrokerUnreachableError):
         return replace(whole, reason=str(standing))

@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 
 from headrace.model import DeadLetter, TopicPartition
-from headrace.pipelines.progress import PipelineProgress
+from headrace.pipelines.status import PipelineStatus
 from headrace.service.status import State
 
 _LOG = logging.getLogger("headrace.pipelines")
 _FAILURES = (State.FAILED, State.REFUSED)
 
 
-def log_changes(before: PipelineProgress, after: PipelineProgress) -> None:
+def log_changes(before: PipelineStatus, after: PipelineStatus) -> None:
     """Logs a new state, a new reason and other paused partitions."""
     if after.state != before.state:
         level = logging.ERROR if after.state in _FAILURES else logging.INFO
@@ -25,7 +25,7 @@ def log_changes(before: PipelineProgress, after: PipelineProgress) -> None:
         _LOG.info("Paused partitions: %s", ", ".join(after.paused_partitions) or "none")
 
 
-def _log_reason(before: PipelineProgress, after: PipelineProgress) -> None:
+def _log_reason(before: PipelineStatus, after: PipelineStatus) -> None:
     """Logs why a pipeline waits: while it runs, it has a reason only then."""
     if after.state is not State.RUNNING:
         _LOG.warning("The pipeline is %s%s", after.state, _because(after.reason))

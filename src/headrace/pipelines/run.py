@@ -34,11 +34,11 @@ from headrace.pipelines.ledger.reprocessed import ReprocessedFolder
 from headrace.pipelines.lifecycle_log import log_changes
 from headrace.pipelines.lock import CheckpointLock, lock_folder
 from headrace.pipelines.pipeline import Pipeline
-from headrace.pipelines.progress import PipelineProgress
 from headrace.pipelines.run_figures import RunFigures
 from headrace.pipelines.source.staging import driver_staging
 from headrace.pipelines.source.state import SourceState
 from headrace.pipelines.start_checks import StartChecks, check_topics
+from headrace.pipelines.status import PipelineStatus
 from headrace.runtime import storage
 from headrace.runtime.error_text import exc_info
 from headrace.runtime.logs import Subject, logging_about
@@ -113,7 +113,7 @@ class PipelineRun:
         self._once = once
         self._context = run_context(settings, pipeline, deployment)
         self._lock = CheckpointLock(lock_folder(settings.state, deployment.lake), pipeline.name)
-        self._status = StatusFolder(settings.state, PipelineProgress)
+        self._status = StatusFolder(settings.state, PipelineStatus)
         self._policy = RestartPolicy(settings.restart, kind_of, has_end=once)
         self._start_at = 0.0
         self._graph: Graph | None = None
@@ -121,7 +121,7 @@ class PipelineRun:
         self._query: StreamingQuery | None = None
         self._figures = RunFigures(pipeline, SourceState(self._context.state))
         self._guard = threading.Lock()
-        self.progress = PipelineProgress(pipeline.name)
+        self.progress = PipelineStatus(pipeline.name)
 
     def poll(self) -> None:
         """Starts the query when it is due, restarts it when it failed, keeps the figures."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from headrace.model import Registered
 from headrace.pipelines.pipeline import Pipeline
-from headrace.pipelines.progress import PipelineProgress
 from headrace.pipelines.run import POLL_INTERVAL_SECONDS, Deployment, PipelineRun
 from headrace.pipelines.session import SPARK_STARTS, start_session
+from headrace.pipelines.status import PipelineStatus
 from headrace.runtime.extras import require_extra
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from headrace.settings import Settings, SparkSettings
 
-Observe = Callable[[Mapping[str, PipelineProgress]], None]
+Observe = Callable[[Mapping[str, PipelineStatus]], None]
 
 
 def run_pipelines(
@@ -31,7 +31,7 @@ def run_pipelines(
     once: bool,
     observe: Observe,
     stop: threading.Event,
-) -> Mapping[str, PipelineProgress]:
+) -> Mapping[str, PipelineStatus]:
     """Runs pipelines in a Spark session of their own, see :meth:`Driver.run`.
 
     Raises:
@@ -43,7 +43,7 @@ def run_pipelines(
             require_extra(source.topic.record_format.extra)
     observe(
         {
-            pipeline.name: PipelineProgress(pipeline.name, reason=SPARK_STARTS)
+            pipeline.name: PipelineStatus(pipeline.name, reason=SPARK_STARTS)
             for pipeline in pipelines
         }
     )
@@ -84,7 +84,7 @@ class Driver:
         once: bool,
         observe: Observe,
         stop: threading.Event,
-    ) -> Mapping[str, PipelineProgress]:
+    ) -> Mapping[str, PipelineStatus]:
         """Runs pipelines until they end, or until ``stop`` is set; returns how each one ended.
 
         A pipeline that fails is restarted with back-off within its budget; the others go on. One

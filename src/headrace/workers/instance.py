@@ -107,7 +107,7 @@ class WorkerInstance:
 
     @property
     def counts(self) -> Counts:
-        """The counters since the start, by the names of :class:`WorkerProgress`."""
+        """The counters since the start, by the names of :class:`WorkerStatus`."""
         return self._running.counts if self._running else Counts()
 
     def stop(self) -> None:

@@ -18,7 +18,7 @@ from headrace.cli.session import EXIT_CODES
 from headrace.kafka.brokers import Brokers
 from headrace.kafka.client import LiveTopic
 from headrace.kafka.topics import TopicState
-from headrace.pipelines.progress import PipelineProgress
+from headrace.pipelines.status import PipelineStatus
 from headrace.service.status import State, StatusFolder
 
 
@@ -190,10 +190,10 @@ def test_apply_without_a_broker_fails_with_the_remedy(at):
 
 
 def test_status_shows_how_each_pipeline_ended(folder, at):
-    progress = PipelineProgress(
+    progress = PipelineStatus(
         "page-views-to-lake", State.FAILED, reason="the disk is full", rows_in=1234
     )
-    StatusFolder(folder / ".headrace", PipelineProgress).write(progress)
+    StatusFolder(folder / ".headrace", PipelineStatus).write(progress)
     [found] = answer("status", *at)["pipelines"]
     assert (found["pipeline"], found["rows_in"]) == ("page-views-to-lake", 1234)
     result = run("status", *at)
@@ -202,9 +202,9 @@ def test_status_shows_how_each_pipeline_ended(folder, at):
 
 
 def test_status_says_which_pipelines_are_no_longer_declared(folder, at):
-    statuses = StatusFolder(folder / ".headrace", PipelineProgress)
+    statuses = StatusFolder(folder / ".headrace", PipelineStatus)
     for name in ("page-views-to-lake", "from-last-year"):
-        statuses.write(PipelineProgress(name, State.FINISHED))
+        statuses.write(PipelineStatus(name, State.FINISHED))
     reasons = {one["pipeline"]: one["reason"] for one in answer("status", *at)["pipelines"]}
     assert reasons["page-views-to-lake"] == ""
     assert "no longer declared" in reasons["from-last-year"]
@@ -212,7 +212,7 @@ def test_status_says_which_pipelines_are_no_longer_declared(folder, at):
 
 def test_status_works_in_a_project_that_is_broken(folder, at):
     (folder / "flow.py").write_text("this is no Python")
-    StatusFolder(folder / ".headrace", PipelineProgress).write(PipelineProgress("any"))
+    StatusFolder(folder / ".headrace", PipelineStatus).write(PipelineStatus("any"))
     assert [one["pipeline"] for one in answer("status", *at)["pipelines"]] == ["any"]
 
 

@@ -20,15 +20,15 @@ from headrace.cli.json_output import JsonOutput
 from headrace.cli.progress_view import line, notes, reporting, summary
 from headrace.cli.signals import beside_main_thread, stop_on_signal
 from headrace.cli.views.pipelines import RunResult, running
-from headrace.pipelines.progress import PipelineProgress
+from headrace.pipelines.status import PipelineStatus
 from headrace.runtime.ports import free_ports, is_free
 from headrace.service.status import State
 
 FAILED, REFUSED = State.FAILED, State.REFUSED
 
 
-def outcome(state: State, exit_code: int = 0) -> PipelineProgress:
-    return PipelineProgress("p", state, exit_code=exit_code)
+def outcome(state: State, exit_code: int = 0) -> PipelineStatus:
+    return PipelineStatus("p", state, exit_code=exit_code)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_what_runs_beside_the_main_thread_gives_its_result_and_its_errors():
 
 
 def test_a_pipeline_is_a_line_with_every_figure():
-    progress = PipelineProgress(
+    progress = PipelineStatus(
         "p", State.RUNNING, rows_in=1500, dead_letters=2, restarts=1, reason="slow disk"
     )
     text = line(progress)
@@ -81,25 +81,25 @@ def test_a_pipeline_is_a_line_with_every_figure():
     [(None, None, "unknown,"), (4500, None, "4,500 (age unknown),"), (0, 0.0, "0 (0 s),")],
 )
 def test_a_backlog_that_is_not_known_is_no_zero(records, seconds, text):
-    progress = PipelineProgress("p", backlog_records=records, backlog_seconds=seconds)
+    progress = PipelineStatus("p", backlog_records=records, backlog_seconds=seconds)
     assert f"backlog {text}" in line(progress)
 
 
 def test_a_summary_says_what_is_not_known():
     out = io.StringIO()
-    Console(file=out, width=200).print(summary([PipelineProgress("p", State.RUNNING)]))
+    Console(file=out, width=200).print(summary([PipelineStatus("p", State.RUNNING)]))
     assert out.getvalue().count("unknown") == 2
 
 
 def test_a_pipeline_in_good_health_needs_no_notes():
-    assert notes(PipelineProgress("p")) == []
+    assert notes(PipelineStatus("p")) == []
 
 
 def test_elsewhere_than_on_a_terminal_a_line_tells_each_change_of_state():
     out = io.StringIO()
     with reporting(Console(file=out, width=200)) as observe:
         for state in ("starting", "running", "running", "finished"):
-            observe({"p": PipelineProgress("p", State(state))})
+            observe({"p": PipelineStatus("p", State(state))})
     assert [one.split()[1] for one in out.getvalue().splitlines()] == [
         "starting:",
         "running:",
@@ -111,21 +111,21 @@ def test_on_a_terminal_the_live_table_leaves_nothing_behind():
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=200)
     with reporting(console) as observe:
-        observe({"p": PipelineProgress("p", State.RUNNING, rows_in=77)})
+        observe({"p": PipelineStatus("p", State.RUNNING, rows_in=77)})
         assert "77" in out.getvalue()
 
 
 def test_a_summary_says_why_a_pipeline_failed():
     out = io.StringIO()
-    Console(file=out, width=200).print(summary([PipelineProgress("p", FAILED, "[disk] full")]))
+    Console(file=out, width=200).print(summary([PipelineStatus("p", FAILED, "[disk] full")]))
     assert "p: [disk] full" in out.getvalue()
 
 
 def test_programs_get_a_line_of_json_a_report(capsys):
     output = JsonOutput()
     with output.live(running) as observe:
-        observe({"p": PipelineProgress("p", rows_in=5)})
-        observe({"p": PipelineProgress("p", rows_in=6)})
+        observe({"p": PipelineStatus("p", rows_in=5)})
+        observe({"p": PipelineStatus("p", rows_in=6)})
     output.show(RunResult((outcome(State.FINISHED),)))
     first, last = map(json.loads, capsys.readouterr().out.splitlines())
     assert (first["event"], first["pipelines"][0]["rows_in"]) == ("progress", 5)
@@ -133,10 +133,10 @@ def test_programs_get_a_line_of_json_a_report(capsys):
 
 
 def test_every_metric_is_a_figure_of_the_progress():
-    progress = PipelineProgress("p").to_json()
+    progress = PipelineStatus("p").to_json()
     words = {"pipeline", "state", "reason", "exit_code", "updated_ms"}
     words |= {"idle_partitions", "paused_partitions"}
-    assert {one.name for one in PipelineProgress.metrics} == set(progress) - words
+    assert {one.name for one in PipelineStatus.metrics} == set(progress) - words
 
 
 def test_a_run_serves_its_metrics_while_it_lasts(tmp_path, monkeypatch):
@@ -144,7 +144,7 @@ def test_a_run_serves_its_metrics_while_it_lasts(tmp_path, monkeypatch):
     seen = []
 
     def run_pipelines(settings, pipelines, *, observe, **_):
-        progress = {one.name: PipelineProgress(one.name, rows_in=7) for one in pipelines}
+        progress = {one.name: PipelineStatus(one.name, rows_in=7) for one in pipelines}
         observe(progress)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             seen.append(answer.read().decode())

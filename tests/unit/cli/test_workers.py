@@ -21,9 +21,9 @@ from headrace.control.workers import PartitionStanding, WorkerStanding
 from headrace.errors import WorkerRunningError
 from headrace.kafka.groups import ConsumerGroup, Member
 from headrace.service.status import State, StatusFolder
-from headrace.workers.monitoring.progress import WorkerProgress
+from headrace.workers.status import WorkerStatus
 
-PROGRESS = WorkerProgress(
+PROGRESS = WorkerStatus(
     "enrich",
     State.RUNNING,
     instance="host-1",
@@ -121,7 +121,7 @@ def test_check_and_plan_name_workers(folder):
 
 
 def test_status_shows_instances(folder):
-    StatusFolder(folder / ".headrace", WorkerProgress).write(PROGRESS)
+    StatusFolder(folder / ".headrace", WorkerStatus).write(PROGRESS)
     found = json.loads(run("status", "--json", "--project", str(folder)).stdout)
     assert found["workers"][0]["processed"] == 1234
     assert found["pipelines"] == []

@@ -14,7 +14,7 @@ from headrace.control.statuses import pipeline_progress
 from headrace.kafka.client import LiveTopic
 from headrace.model import Topic, TopicPartition
 from headrace.pipelines.lock import CheckpointLock, lock_folder
-from headrace.pipelines.progress import PipelineProgress
+from headrace.pipelines.status import PipelineStatus
 from headrace.service.status import State, StatusFolder
 from headrace.settings import Settings
 from headrace.sinks.lake.data_file import WriteSpec
@@ -28,8 +28,8 @@ def settings(tmp_path) -> Settings:
 
 
 def write(settings: Settings, state: State) -> None:
-    folder = StatusFolder(settings.state, PipelineProgress)
-    folder.write(PipelineProgress("p", state, rows_in=5))
+    folder = StatusFolder(settings.state, PipelineStatus)
+    folder.write(PipelineStatus("p", state, rows_in=5))
 
 
 def test_a_pipeline_whose_driver_was_killed_is_shown_as_stopped(settings):

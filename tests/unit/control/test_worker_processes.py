@@ -17,7 +17,7 @@ from headrace.errors import PlacedRunError
 from headrace.service.run import RunOptions
 from headrace.service.status import State, StatusFolder
 from headrace.settings import load_settings
-from headrace.workers.monitoring.progress import WorkerProgress
+from headrace.workers.status import WorkerStatus
 
 
 @pytest.fixture
@@ -31,9 +31,7 @@ def settings(tmp_path):
 
 def tell(connection, number, processed, state=State.RUNNING):
     name = f"host-{os.getpid()}"
-    told = WorkerProgress(
-        "enrich", state, instance=name, processed=processed, partitions=number + 1
-    )
+    told = WorkerStatus("enrich", state, instance=name, processed=processed, partitions=number + 1)
     connection.send(told)
 
 
@@ -105,7 +103,7 @@ def test_one_that_is_killed_is_started_again_and_its_end_is_in_the_status(settin
     assert run.started == [0, 1, 1]
     [gone] = [
         one
-        for one in StatusFolder(settings.state, WorkerProgress).read()
+        for one in StatusFolder(settings.state, WorkerStatus).read()
         if one.state is State.FAILED
     ]
     assert (gone.reason, gone.processed) == ("process 1 was killed by signal 9", 5)

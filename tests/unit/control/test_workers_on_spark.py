@@ -18,10 +18,10 @@ from headrace.runtime.prometheus import serving
 from headrace.service.status import State, StatusFolder
 from headrace.settings import Settings, load_settings
 from headrace.workers.distributed_run import DistributedRun
-from headrace.workers.monitoring.progress import WorkerProgress
+from headrace.workers.status import WorkerStatus
 
 WORKER = Worker("enrich", Topic("clicks", partitions=2), WorkerTask)
-INSTANCE = WorkerProgress(
+INSTANCE = WorkerStatus(
     "enrich",
     State.RUNNING,
     instance="enrich-0",
@@ -87,7 +87,7 @@ def test_all_instances_are_shown_as_one_and_each_in_status_and_metrics(
         "clicks/1": ("requested",),
     }
     shown = {
-        one.instance: one.processed for one in StatusFolder(settings.state, WorkerProgress).read()
+        one.instance: one.processed for one in StatusFolder(settings.state, WorkerStatus).read()
     }
     assert shown == {"enrich-0": 12, "enrich-1": 30}
     with urllib.request.urlopen(f"http://127.0.0.1:{overview.port}/metrics") as answer:

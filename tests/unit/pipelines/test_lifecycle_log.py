@@ -6,10 +6,10 @@ import pytest
 
 from headrace.model import DeadLetter, TopicPartition
 from headrace.pipelines.lifecycle_log import log_batch, log_changes, log_dead_letters
-from headrace.pipelines.progress import PipelineProgress
+from headrace.pipelines.status import PipelineStatus
 from headrace.service.status import State
 
-RUNNING = PipelineProgress("p", State.RUNNING)
+RUNNING = PipelineStatus("p", State.RUNNING)
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from pyspark.sql import Row
 from headrace import Lake, Pipeline, count_windows, deduplicate
 from headrace.model import Topic, TopicPartition
 from headrace.pipelines.batch import BatchResult
-from headrace.pipelines.progress import PipelineProgress
 from headrace.pipelines.run_figures import RunFigures
 from headrace.pipelines.source.report import LateCounts
 from headrace.pipelines.source.state import SourceState, SourceView
+from headrace.pipelines.status import PipelineStatus
 
 
 class Click:
@@ -89,7 +89,7 @@ def figures(tmp_path):
 
 def test_every_value_is_a_figure_of_the_progress(figures):
     figures.batch_ended(result(0))
-    progress = PipelineProgress("p").after(**figures.values())
+    progress = PipelineStatus("p").after(**figures.values())
     assert (progress.batches, progress.rows_in, progress.rows_out) == (1, 10, 9)
     assert (progress.dead_letters, progress.records_per_second) == (1, 5.0)
 
@@ -213,7 +213,7 @@ def test_before_the_first_batch_the_backlog_is_what_the_planner_saw(
     figures, tmp_path, view, backlog
 ):
     SourceState(tmp_path).write_view("clicks", view)
-    progress = PipelineProgress("p").after(**figures.values())
+    progress = PipelineStatus("p").after(**figures.values())
     assert (progress.backlog_records, progress.batch_id) == (backlog, None)
     assert progress.backlog_seconds == (0.0 if backlog == 0 else None)
 

@@ -10,9 +10,9 @@ import pytest
 
 from headrace import Join, Kafka, Lake, Pipeline, Topic, enrich
 from headrace.pipelines import runner
-from headrace.pipelines.progress import PipelineProgress
 from headrace.pipelines.run import POLL_INTERVAL_SECONDS, Deployment
 from headrace.pipelines.runner import Driver, due, run_pipelines
+from headrace.pipelines.status import PipelineStatus
 from headrace.service.status import State
 from headrace.settings.model import Settings
 
@@ -103,7 +103,7 @@ def test_a_run_ends_without_a_wait_once_its_pipelines_have_ended(tmp_path, monke
 
 
 def test_a_run_says_that_spark_is_starting_before_it_waits_for_it(tmp_path, monkeypatch) -> None:
-    shown: list[Mapping[str, PipelineProgress]] = []
+    shown: list[Mapping[str, PipelineStatus]] = []
 
     def started(*_: object, **__: object) -> None:
         [progress] = shown[0].values()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from headrace.links.dispatcher.status import DispatcherStatus, RouteStatus
 from headrace.links.merger.status import MergerStatus
 from headrace.links.mirror.status import MirrorStatus
-from headrace.pipelines.progress import PipelineProgress
+from headrace.pipelines.status import PipelineStatus
 from headrace.queries.instance.status import QueryInstanceStatus
 from headrace.queries.matched_events.status import EmitterStatus
 from headrace.service.status import State
-from headrace.workers.monitoring.progress import PartitionProgress, WorkerProgress
+from headrace.workers.status import PartitionStatus, WorkerStatus
 
 NOW_MS = 1_800_000_000_000
 MIRROR = MirrorStatus(
@@ -73,7 +73,7 @@ QUERIES = QueryInstanceStatus(
     updated_ms=NOW_MS,
     event_ms={"clicks": NOW_MS - 1_500},
 )
-PIPELINE = PipelineProgress(
+PIPELINE = PipelineStatus(
     "clicks",
     State.RUNNING,
     rows_in=12,
@@ -82,10 +82,10 @@ PIPELINE = PipelineProgress(
     figures={"files_written": 4, "compaction_failure": "the disk is full"},
     updated_ms=NOW_MS,
 )
-PARTITION = PartitionProgress(
+PARTITION = PartitionStatus(
     "clicks", 1, ("requested",), 120, 100, 90, 1_700_000_000_500, 2048, 7, 33, 1.25
 )
-WORKER = WorkerProgress(
+WORKER = WorkerStatus(
     "enrich",
     State.RUNNING,
     instance="host-1",

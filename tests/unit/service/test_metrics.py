@@ -18,7 +18,7 @@ from tests.unit.service.samples import (
 )
 
 from headrace.metrics import Metric
-from headrace.pipelines.progress import PipelineProgress
+from headrace.pipelines.status import PipelineStatus
 from headrace.service.metrics import exposition
 from headrace.service.status import State
 from headrace.sinks.lake.metrics import LAKE_METRICS
@@ -108,7 +108,7 @@ SAMPLES = {
 }
 
 
-VIEWS = PipelineProgress("views", State.FAILED, rows_in=3)
+VIEWS = PipelineStatus("views", State.FAILED, rows_in=3)
 
 
 def lines_of(*statuses):
@@ -177,8 +177,8 @@ def test_the_state_is_one_of_those_of_its_kind():
 
 
 def test_what_is_not_known_of_a_pipeline_has_no_sample():
-    seen = PipelineProgress("seen", batch_id=3, backlog_records=0, backlog_seconds=0.0)
-    text = exposition(PipelineProgress, [PIPELINE, seen])
+    seen = PipelineStatus("seen", batch_id=3, backlog_records=0, backlog_seconds=0.0)
+    text = exposition(PipelineStatus, [PIPELINE, seen])
     for name in ("batch_id", "backlog_records", "backlog_seconds"):
         assert f'headrace_pipeline_{name}{{pipeline="seen"}}' in text
         assert f'headrace_pipeline_{name}{{pipeline="clicks"}}' not in text
@@ -191,19 +191,19 @@ def test_a_sink_has_figures_of_its_own_for_the_pipelines_that_write_to_it():
         line for line in lines if line.startswith("headrace_pipeline_files") and "vi" in line
     ]
     helped = [line for line in lines if line.startswith("# HELP")]
-    assert len(helped) == len(PipelineProgress.metrics) + len(LAKE_METRICS) + 1
+    assert len(helped) == len(PipelineStatus.metrics) + len(LAKE_METRICS) + 1
     assert 'headrace_pipeline_state{pipeline="views",state="failed"} 1' in lines
 
 
 def test_a_meaning_of_several_lines_is_one_of_the_text():
     metric = Metric("odd_rows", "rows", "line one\nevil_total 1, of C:\\temp", "never")
-    text = exposition(PipelineProgress, [PIPELINE], [metric])
+    text = exposition(PipelineStatus, [PIPELINE], [metric])
     assert "# HELP headrace_pipeline_odd_rows line one\\nevil_total 1, of C:\\\\temp\n" in text
 
 
 def test_metrics_of_one_name_of_two_pipelines_are_one_of_the_text():
     first = Metric("files_written", "files", "of one", "never", is_counter=True)
     own = [first, replace(first, meaning="of another")]
-    text = exposition(PipelineProgress, [PIPELINE, VIEWS], own)
+    text = exposition(PipelineStatus, [PIPELINE, VIEWS], own)
     assert text.count("headrace_pipeline_files_written_total{") == 1
     assert text.count("# HELP headrace_pipeline_files_written_total of one\n") == 1

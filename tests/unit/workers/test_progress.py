@@ -5,13 +5,10 @@ from dataclasses import replace
 
 from headrace.service.status import State
 from headrace.workers.lanes.timestamps import TimestampIndex
-from headrace.workers.monitoring.progress import (
-    WorkerProgress,
-    final_counts_only,
-    summed,
-)
+from headrace.workers.monitoring.progress import final_counts_only, summed
+from headrace.workers.status import WorkerStatus
 
-RUNNING = WorkerProgress(
+RUNNING = WorkerStatus(
     "enrich",
     State.RUNNING,
     instance="host-1",
@@ -48,7 +45,7 @@ def test_several_instances_are_one_with_their_counts_added_and_their_longest_dur
         "clicks/1": ("budget", "lane", "requested"),
     }
     nobody = summed("enrich", "none", State.RUNNING, [])
-    assert nobody == WorkerProgress(
+    assert nobody == WorkerStatus(
         "enrich", State.RUNNING, instance="none", updated_ms=nobody.updated_ms
     )
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from headrace.cli.views.pipelines import PipelineCheckpoint, RunResult
     from headrace.metrics import Metric
     from headrace.pipelines.pipeline import Pipeline
-    from headrace.pipelines.progress import PipelineProgress
     from headrace.pipelines.run import Deployment
     from headrace.pipelines.runner import Observe
+    from headrace.pipelines.status import PipelineStatus
     from headrace.runtime.prometheus import MetricsServer
 
 _PARTITION = "TOPIC/PARTITION"
@@ -213,7 +213,7 @@ for subcommand in (show, reset):
     checkpoint.add_command(subcommand)
 
 
-def exit_code(outcomes: Mapping[str, PipelineProgress]) -> int:
+def exit_code(outcomes: Mapping[str, PipelineStatus]) -> int:
     """Returns 0, the exit code of the failures if they agree, else 1."""
     # A supervisor restarts a failed process, and not one that was refused (3): where pipelines end
     # differently, a restart is worth a try.
@@ -230,14 +230,14 @@ def _nothing_to_run(workers: tuple[str, ...]) -> str:
 
 def _also_served(observe: Observe, server: MetricsServer | None, own: Sequence[Metric]) -> Observe:
     """Returns an observer that shows progress and publishes it as metrics."""
-    from headrace.pipelines.progress import PipelineProgress
+    from headrace.pipelines.status import PipelineStatus
     from headrace.service.metrics import exposition
 
     if server is None:
         return observe
 
-    def both(progress: Mapping[str, PipelineProgress]) -> None:
-        server.publish(exposition(PipelineProgress, [*progress.values()], own))
+    def both(progress: Mapping[str, PipelineStatus]) -> None:
+        server.publish(exposition(PipelineStatus, [*progress.values()], own))
         observe(progress)
 
     return both

@@ -18,8 +18,8 @@ from headrace.cli.views import view
 
 if TYPE_CHECKING:
     from headrace.control.checkpoints import CheckpointStatus
-    from headrace.pipelines.progress import PipelineProgress
     from headrace.pipelines.runner import Observe
+    from headrace.pipelines.status import PipelineStatus
     from headrace.sinks.api import CompactionResult
 
 REPORT_SECONDS = 1.0
@@ -30,7 +30,7 @@ class RunProgress:
     """The progress of running pipelines."""
 
     event: str = field(default="progress", init=False)
-    pipelines: tuple[PipelineProgress, ...]
+    pipelines: tuple[PipelineStatus, ...]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class RunResult:
     """The final progress of pipelines."""
 
     event: str = field(default="ended", init=False)
-    pipelines: tuple[PipelineProgress, ...]
+    pipelines: tuple[PipelineStatus, ...]
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _checkpoint(result: PipelineCheckpoint, screen: Screen) -> None:
 def _in_json(print_line: PrintLine) -> Iterator[Observe]:
     last = 0.0
 
-    def observe(progress: Mapping[str, PipelineProgress]) -> None:
+    def observe(progress: Mapping[str, PipelineStatus]) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last >= REPORT_SECONDS:

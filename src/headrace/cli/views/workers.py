@@ -18,7 +18,8 @@ from headrace.cli.worker_view import reporting
 if TYPE_CHECKING:
     from headrace.control.worker_reset import Reset
     from headrace.control.workers import WorkerStanding
-    from headrace.workers.monitoring.progress import Observe, WorkerProgress
+    from headrace.workers.monitoring.progress import Observe
+    from headrace.workers.status import WorkerStatus
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class InstanceEvent:
     """The progress of an instance, or its end."""
 
     event: Literal["progress", "ended"]
-    worker: WorkerProgress
+    worker: WorkerStatus
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def _reset(result: ResetResult, screen: Screen) -> None:
 
 @contextmanager
 def _in_json(print_line: PrintLine) -> Iterator[Observe]:
-    def observe(progress: WorkerProgress) -> None:
+    def observe(progress: WorkerStatus) -> None:
         print_line(InstanceEvent("ended" if progress.has_ended else "progress", progress))
 
     yield observe

@@ -6,8 +6,8 @@ from headrace.kafka.client import ClientConfig
 from headrace.runtime.prometheus import serving
 from headrace.service.metrics import exposition
 from headrace.workers.instance import WorkerInstance
-from headrace.workers.monitoring.progress import WorkerProgress
 from headrace.workers.monitoring.progress_monitor import ProgressMonitor
+from headrace.workers.status import WorkerStatus
 
 
 async def run_with_metrics(
@@ -36,8 +36,8 @@ async def run_with_metrics(
     """
     with serving(host, port) as server:
 
-        def observe(progress: WorkerProgress) -> None:
+        def observe(progress: WorkerStatus) -> None:
             if server is not None:
-                server.publish(exposition(WorkerProgress, [progress]))
+                server.publish(exposition(WorkerStatus, [progress]))
 
         await ProgressMonitor(instance, name, client, observe).run_instance()

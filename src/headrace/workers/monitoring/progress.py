@@ -2,263 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar
-
-import msgspec
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
 
 from headrace.runtime.error_text import error_message
 from headrace.runtime.instance_name import process_name
-from headrace.service.figures import Measured, counter, derived_gauge, gauge
-from headrace.service.status import InstanceStatus, State
+from headrace.service.status import State
 from headrace.workers.monitoring.lag import EndOffsets, seconds_since
-from headrace.workers.states import INSTANCE, LaneState, PauseReason
+from headrace.workers.states import LaneState
+from headrace.workers.status import PartitionStatus, WorkerStatus
 
 if TYPE_CHECKING:
-    from headrace.runtime.prometheus import Sample
     from headrace.workers.instance import WorkerInstance
     from headrace.workers.lanes.assigned_partition import AssignedPartition
 
 _MAXIMA = frozenset({"processing_seconds", "lane_limit_bytes", "lag_seconds"})
 
 
-@dataclass(frozen=True)
-class PartitionProgress(Measured):
-    """One partition of an instance. Offsets are always the next record.
-
-    Attributes:
-        topic: of the partition.
-        partition: its number.
-        processing_timestamp_ms: about when the first record that is not done is from; -1: unknown.
-    """
-
-    topic: str
-    partition: int
-    paused: tuple[str, ...] = gauge(
-        "1 or 0",
-        "its records wait in Kafka, by reason: `lane`, `budget` or `requested`",
-        "`requested`: an operator paused it (`headrace workers resume`); the others pass",
-        default=(),
-    )
-    consumed_offset: int = gauge(
-        "offset", "the next record to read", "standing still with a lag: it is paused"
-    )
-    processing_offset: int = gauge(
-        "offset",
-        "the first record that is not done",
-        "standing still while `consumed_offset` rises: that record is stuck",
-    )
-    committed_offset: int = gauge(
-        "offset",
-        "what was committed last",
-        "far below `processing_offset`: commits fail, see the log",
-    )
-    processing_timestamp_ms: int = -1
-
-    @derived_gauge(
-        "s since 1970",
-        "about when the first record that is not done is from",
-        "far in the past: a lag, or a stuck record",
-    )
-    def processing_timestamp_seconds(self) -> float:
-        """Returns about when the first record that is not done is from."""
-        return self.processing_timestamp_ms / 1000
-
-    queue_bytes: int = gauge(
-        "bytes",
-        "bytes of its records that wait or are in process",
-        "large in one partition alone: its keys are slow",
-    )
-    uncommitted: int = gauge(
-        "records", "its records that are done, after one that is not", "large: a record is stuck"
-    )
-    lag_records: int = gauge(
-        "records",
-        "offsets from the first record that is not done to its end",
-        "one far above the others: a hot key, or a paused partition",
-    )
-    lag_seconds: float = gauge(
-        "s", "age of its first record that is not done", "as of the instance", default=0.0
-    )
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> PartitionProgress:
-        """Reads what ``asdict`` made.
-
-        Raises:
-            ValueError: if a value has another type than its field.
-        """
-        return msgspec.convert(values, cls)
-
-
-@dataclass(frozen=True)
-class WorkerProgress(InstanceStatus):
-    """Counts since the instance began, and how things stand. Names are those of the metrics.
-
-    Attributes:
-        own: its partitions, one by one; they are not in its JSON.
-    """
-
-    state: State = State.CREATED
-    processed: int = counter(
-        "records",
-        "records that are done, the skipped and the dead letters included",
-        "standing still with a lag: see `paused_partitions`, `blocked`, `processing_seconds`",
-    )
-    failed: int = counter(
-        "attempts",
-        "attempts that failed, time-outs included",
-        "rising: the log names the records; what the task calls may be away",
-    )
-    retried: int = counter(
-        "attempts",
-        "attempts that will be retried",
-        "rising with `failed`: they are retried; without an end: more attempts will not help",
-    )
-    timed_out: int = counter(
-        "attempts",
-        "attempts that took longer than `processing_timeout`",
-        "above 0: what the task calls hangs, or the limit is too short",
-    )
-    skipped: int = counter(
-        "records",
-        "records that failed for good and were left out (`Skip`)",
-        "above 0: that many records are lost; the log names them",
-    )
-    dead_letters: int = counter(
-        "records",
-        "records that failed for good and went to the dead-letter topic",
-        "above 0: `headrace dead-letters list`, then correct the task or the producer",
-    )
-    tombstones: int = counter(
-        "records",
-        "records without a value, left out of a topic with `compaction` as the task takes events",
-        "rises as keys are deleted; a task that takes the `record` alone is given them",
-    )
-    replays_skipped: int = counter(
-        "records",
-        "records left out because they were replayed for other pipelines or workers",
-        "rises after a replay that was not for this one; nothing to do",
-    )
-    commits: int = counter(
-        "commits",
-        "commits of offsets",
-        "standing still while `processed` rises: a record is stuck (`processing_seconds`)",
-    )
-    rebalances: int = counter(
-        "rebalances",
-        "times that partitions came to this instance",
-        "rising without a deploy: members come and go, see their logs",
-    )
-    partitions: int = gauge(
-        "partitions",
-        "partitions that are this instance's",
-        "0 for long: there are more instances than partitions",
-    )
-    lanes: int = gauge(
-        "lanes",
-        "subpartitions of these partitions: most records at a time, unless they are observed",
-        "below what the rate needs: more subpartitions",
-    )
-    in_process: int = gauge(
-        "records",
-        "records that the task was given and that are not done",
-        "close to `lanes` with a lag: more subpartitions or instances",
-    )
-    waiting: int = gauge(
-        "records",
-        "records that wait in this instance for their turn",
-        "a few thousand are normal under load",
-    )
-    blocked: int = gauge(
-        "lanes",
-        "lanes whose record was not accepted by its task, or is a retry that is not due",
-        "for long: what the task waits for does not come",
-    )
-    starved: int = gauge(
-        "lanes",
-        "lanes with nothing to do, in a partition that a full lane beside them has paused",
-        "above 0 for long: one key or lane is too slow; more subpartitions, a larger `queue_bytes`",
-    )
-    queue_bytes: int = gauge(
-        "bytes",
-        "bytes of records that wait or are in process",
-        "at `queue_limit_bytes`: the tasks are slower than the topic, which is what limits are for",
-    )
-    queue_limit_bytes: int = gauge(
-        "bytes",
-        "the worker's `queue_bytes`, at which partitions are paused; it may come to twice that",
-        "as declared",
-    )
-    lane_limit_bytes: int = gauge(
-        "bytes",
-        "most that one lane may hold now, before its partition is paused",
-        "falls as the queue fills, never below the lanes' fair share",
-    )
-    uncommitted: int = gauge(
-        "records",
-        "records that are done, after one that is not: not covered by the committed offset",
-        "large: a record is stuck; a restart repeats only what the commit's metadata can't hold",
-    )
-    processing_seconds: float = gauge(
-        "s",
-        "how long the oldest record in process has been with the task",
-        "close to `processing_timeout`: what the task calls is slow",
-        default=0.0,
-    )
-    lag_records: int = gauge(
-        "records",
-        "offsets from the first record that is not done to the end of the partitions",
-        "rising: more arrives than is processed",
-    )
-    lag_seconds: float = gauge(
-        "s",
-        "age of the oldest record that is not done, to a second; 0 without a lag",
-        "close to the topic's retention: act before records are deleted unread",
-        default=0.0,
-    )
-    paused_partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    process: str = ""
-    own: Sequence[PartitionProgress] = ()
-
-    kind: ClassVar[str] = "worker"
-    folder: ClassVar[str] = "workers"
-    states: ClassVar = tuple(INSTANCE)
-    part_metrics: ClassVar = {"partition": PartitionProgress.metrics}
-
-    def samples(self, part: str, metric: str) -> Iterator[Sample]:  # noqa: ARG002
-        """Returns the values of a metric of its partitions."""
-        for partition in self.own:
-            place = {"topic": partition.topic, "partition": str(partition.partition)}
-            if metric == "paused":
-                for reason in PauseReason:
-                    yield place | {"reason": str(reason)}, reason in partition.paused
-            else:
-                yield place, getattr(partition, metric)
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns plain values by name, without partitions."""
-        values = super().to_json()
-        del values["own"]
-        return values
-
-
-# Made at import: msgspec crashes where several threads are the first to decode a class.
-msgspec.json.Decoder(tuple[WorkerProgress, PartitionProgress])
-
-Observe = Callable[[WorkerProgress], None]
+Observe = Callable[[WorkerStatus], None]
 """Called with the progress of an instance."""
 
 
-def measure_partitions(instance: WorkerInstance, ends: EndOffsets) -> list[PartitionProgress]:
+def measure_partitions(instance: WorkerInstance, ends: EndOffsets) -> list[PartitionStatus]:
     """Returns the progress of each partition; call it on the event loop."""
     return [_partition(assigned, ends) for assigned in (instance.assignments or {}).values()]
 
 
 def measure(
-    instance: WorkerInstance, name: str, partitions: Sequence[PartitionProgress], now: float
-) -> WorkerProgress:
+    instance: WorkerInstance, name: str, partitions: Sequence[PartitionStatus], now: float
+) -> WorkerStatus:
     """How ``instance`` is doing; on the event loop.
 
     Args:
@@ -268,7 +41,7 @@ def measure(
         now: the loop's clock.
     """
     failure = instance.failure
-    progress = WorkerProgress(
+    progress = WorkerStatus(
         instance.worker.name,
         instance.state,
         "" if failure is None else error_message(failure),
@@ -309,8 +82,8 @@ def _counted(counts: Mapping[str, int]) -> dict[str, Any]:
     return {name: count for name, count in counts.items() if name in _FIELDS}
 
 
-_COUNTS = frozenset(metric.name for metric in WorkerProgress.metrics if metric.is_counter)
-_FIELDS = frozenset(field_.name for field_ in fields(WorkerProgress))
+_COUNTS = frozenset(metric.name for metric in WorkerStatus.metrics if metric.is_counter)
+_FIELDS = frozenset(field_.name for field_ in fields(WorkerStatus))
 
 
 def _starved(assignment: AssignedPartition) -> int:
@@ -320,7 +93,7 @@ def _starved(assignment: AssignedPartition) -> int:
     return sum(not (lane.waiting or lane.in_process) for lane in assignment.lanes)
 
 
-def _partition(assigned: AssignedPartition, ends: EndOffsets) -> PartitionProgress:
+def _partition(assigned: AssignedPartition, ends: EndOffsets) -> PartitionStatus:
     timestamp = assigned.times.at(assigned.committable)
     if timestamp < 0:
         timestamp = ends.first_ms(assigned.partition)
@@ -328,7 +101,7 @@ def _partition(assigned: AssignedPartition, ends: EndOffsets) -> PartitionProgre
     lag = max(
         ends.lag(assigned.partition, assigned.committable), assigned.position - assigned.committable
     )
-    return PartitionProgress(
+    return PartitionStatus(
         assigned.partition.topic,
         assigned.partition.partition,
         tuple(sorted(map(str, assigned.paused_for))),
@@ -343,9 +116,7 @@ def _partition(assigned: AssignedPartition, ends: EndOffsets) -> PartitionProgre
     )
 
 
-def summed(
-    worker: str, name: str, state: State, instances: Iterable[WorkerProgress]
-) -> WorkerProgress:
+def summed(worker: str, name: str, state: State, instances: Iterable[WorkerStatus]) -> WorkerStatus:
     """Returns the progress of several instances of ``worker`` together.
 
     Counts are added up; of durations, the longest counts. ``updated_ms`` is the mean of all that
@@ -357,7 +128,7 @@ def summed(
         metric.name: (max if metric.name in _MAXIMA else sum)(
             [0, *(getattr(progress, metric.name) for progress in all_progress)]
         )
-        for metric in WorkerProgress.metrics
+        for metric in WorkerStatus.metrics
     }
     if updates_ms:
         figures["updated_ms"] = sum(updates_ms) // len(updates_ms)
@@ -365,10 +136,10 @@ def summed(
         f"{progress.instance}: {progress.reason}" for progress in all_progress if progress.reason
     )
     paused = _paused(all_progress)
-    return WorkerProgress(worker, state, reason, instance=name, paused_partitions=paused, **figures)
+    return WorkerStatus(worker, state, reason, instance=name, paused_partitions=paused, **figures)
 
 
-def _paused(instances: Iterable[WorkerProgress]) -> dict[str, tuple[str, ...]]:
+def _paused(instances: Iterable[WorkerStatus]) -> dict[str, tuple[str, ...]]:
     paused: dict[str, set[str]] = {}
     for progress in instances:
         for partition, reasons in progress.paused_partitions.items():
@@ -376,9 +147,9 @@ def _paused(instances: Iterable[WorkerProgress]) -> dict[str, tuple[str, ...]]:
     return {partition: tuple(sorted(reasons)) for partition, reasons in sorted(paused.items())}
 
 
-def final_counts_only(progress: WorkerProgress) -> WorkerProgress:
+def final_counts_only(progress: WorkerStatus) -> WorkerStatus:
     """Returns the counts of an instance that has ended; its partitions are others' by now."""
     kept = {name: getattr(progress, name) for name in ("process", "updated_ms", *_COUNTS)}
-    return WorkerProgress(
+    return WorkerStatus(
         progress.name, progress.state, progress.reason, instance=progress.instance, **kept
     )

@@ -15,11 +15,8 @@ from confluent_kafka import KafkaError, KafkaException
 from headrace.kafka.changelog import ChangelogFollower, ensure_changelog
 from headrace.kafka.client import ClientConfig, producer
 from headrace.runtime.clock import Clock, now_in_ms
-from headrace.workers.monitoring.progress import (
-    PartitionProgress,
-    WorkerProgress,
-    final_counts_only,
-)
+from headrace.workers.monitoring.progress import final_counts_only
+from headrace.workers.status import PartitionStatus, WorkerStatus
 
 PROGRESS_TOPIC = "_headrace.progress"
 """Compacted, and deleted after minutes. Keys: ``<run>/<instance>``."""
@@ -63,7 +60,7 @@ class ProgressReporter:
         self._published: tuple[str, float] = "", 0.0
         self._complained = -_WARN_INTERVAL_SECONDS
 
-    def report(self, progress: WorkerProgress) -> None:
+    def report(self, progress: WorkerStatus) -> None:
         """Publishes progress when it is due; called about every second."""
         self._sender.poll(0)
         state, at = self._published
@@ -101,11 +98,11 @@ class ProgressFollower:
     def __init__(self, config: ClientConfig, run: str, clock: Clock = now_in_ms) -> None:
         self._clock = clock
         self._prefix = f"{run}/".encode()
-        self._latest: dict[str, WorkerProgress] = {}
+        self._latest: dict[str, WorkerStatus] = {}
         self._grace_since_ms = 0
         self._follower = ChangelogFollower(config, PROGRESS_TOPIC, self._on_change)
 
-    def seen(self) -> list[WorkerProgress]:
+    def seen(self) -> list[WorkerStatus]:
         """Returns each instance by name: silent ones as failed, of ended ones only the counts."""
         return [self._now(progress) for _, progress in sorted(self._latest.copy().items())]
 
@@ -123,19 +120,19 @@ class ProgressFollower:
             progress = replace(_decoded(value), updated_ms=self._clock())
             self._latest[progress.instance] = progress
 
-    def _now(self, progress: WorkerProgress) -> WorkerProgress:
+    def _now(self, progress: WorkerStatus) -> WorkerStatus:
         if not progress.has_ended:
             heard_ms = max(progress.updated_ms, self._grace_since_ms)
             progress = replace(progress, updated_ms=heard_ms).with_liveness()
         return final_counts_only(progress) if progress.has_ended else progress
 
 
-def _encoded(progress: WorkerProgress) -> bytes:
+def _encoded(progress: WorkerStatus) -> bytes:
     partitions = [asdict(partition) for partition in progress.own]
     return json.dumps({"instance": progress.to_json(), "partitions": partitions}).encode()
 
 
-def _decoded(value: bytes) -> WorkerProgress:
+def _decoded(value: bytes) -> WorkerStatus:
     document: dict[str, Any] = json.loads(value)
-    partitions = [PartitionProgress.from_json(partition) for partition in document["partitions"]]
-    return replace(WorkerProgress.from_json(document["instance"]), own=partitions)
+    partitions = [PartitionStatus.from_json(partition) for partition in document["partitions"]]
+    return replace(WorkerStatus.from_json(document["instance"]), own=partitions)

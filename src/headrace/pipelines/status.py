@@ -14,7 +14,7 @@ _OWN = frozenset(metric.name for metric in PipelineFigures.metrics)
 
 
 @dataclass(frozen=True)
-class PipelineProgress(PipelineFigures, ServiceStatus):
+class PipelineStatus(PipelineFigures, ServiceStatus):
     """Counts since the run began, and figures of the last batch.
 
     In JSON the ``figures`` stand beside the others.
@@ -48,11 +48,11 @@ class PipelineProgress(PipelineFigures, ServiceStatus):
         value = super().figure(name) if name in _OWN else self.figures.get(name)
         return None if isinstance(value, str) else value
 
-    def after(self, **changes: Any) -> PipelineProgress:
+    def after(self, **changes: Any) -> PipelineStatus:
         """Returns the progress with ``changes``, updated now."""
         return replace(self, updated_ms=now_in_ms(), **changes)
 
-    def same_as(self, other: PipelineProgress) -> bool:
+    def same_as(self, other: PipelineStatus) -> bool:
         """Whether nothing but the time differs."""
         return replace(self, updated_ms=other.updated_ms) == other
 
