@@ -77,7 +77,7 @@ def imported(broker, tmp_path_factory: pytest.TempPathFactory) -> Imported:
         (
             "query register SELECT_count(*)_FROM_clicks-{}",
             {"datasketches", "msgspec", "numpy", "pyarrow", "rich", "sqlglot"} | CLIENT,
-            190,
+            195,
         ),
     ],
 )
