@@ -28,11 +28,12 @@ from headrace.cli.views.query_instances import answering
 from headrace.cli.views.reprocess import reprocessing
 from headrace.cli.views.topics import producing
 from headrace.cli.views.workers import ResetResult, WorkerStandings, working
-from headrace.control.dispatchers import AcceptedDispatch, DispatchedPartition, RouteStanding
+from headrace.control.accepted_ranges import AcceptedLoss
+from headrace.control.dispatchers import DispatchedPartition, RouteStanding
 from headrace.control.link_balances import LinkBalance
 from headrace.control.matched_event_balances import MatchedEventsBalance
-from headrace.control.mergers import AcceptedGap, MergedPartition, MergerStanding
-from headrace.control.mirrors import AcceptedLoss, MirroredPartition, MirrorStanding
+from headrace.control.mergers import MergedPartition, MergerStanding
+from headrace.control.mirrors import MirroredPartition, MirrorStanding
 from headrace.control.produce import RejectedLine
 from headrace.control.query_balances import QueryBalance
 from headrace.control.query_instances import InstanceSlot
@@ -210,13 +211,16 @@ _QUERY = parse_query("SELECT count(*) FROM clicks WINDOW 1 hour FACET country")
 
 RESULTS: dict[str, list[object]] = {
     "compact": [Compacted("sales", CompactionResult(1, 2, 3))],
-    "dispatcher accept": [AcceptedDispatch("waw", "clicks/1", 10, 20, "retention")],
+    "dispatcher accept": [AcceptedLoss("dispatcher", "clicks/1", 10, 20, "retention", site="waw")],
     "dispatcher list": [ROUTES],
     "ingest": [Serving("127.0.0.1:8080", 2, ("clicks",))],
     "load-offline-files": [LoadResult("legacy", _LOADED, dry_run=True)],
-    "merger accept": [AcceptedGap("waw.clicks/1", 10, 20, "retention")],
+    "merger accept": [AcceptedLoss("merger", "waw.clicks/1", 10, 20, "retention")],
     "merger list": [MERGERS],
-    "mirror accept": [AcceptedLoss("clicks/1", 10, 20, 10), AcceptedLoss("clicks/1", 10, 5, None)],
+    "mirror accept": [
+        AcceptedLoss("mirror", "clicks/1", 10, 20, lost=10),
+        AcceptedLoss("mirror", "clicks/1", 10, 5),
+    ],
     "mirror list": [MIRRORS],
     "pause": [PausedPartitions("pipeline", "sales", ("clicks[0]",))],
     "query instances": [SLOTS],

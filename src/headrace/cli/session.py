@@ -9,11 +9,11 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from headrace.pipelines.pipeline import Pipeline
 
 Arguments = ParamSpec("Arguments")
+Value = TypeVar("Value")
 
 OK, FAILED, INVALID, REFUSED, DEAD_LETTER_LIMIT, CHANGES, UNBALANCED = range(7)
 INTERRUPTED = 130
@@ -110,6 +111,13 @@ class Session:
         if "settings" in self.__dict__:  # loading them could fail again, while a failure is shown
             return self.settings.log
         return Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}.log"
+
+
+def declared_value(kind: str, name: str, declared: Mapping[str, Value]) -> Value:
+    """Returns a declared value by its name; raises a usage error if there is none."""
+    if name not in declared:
+        raise unknown(kind, name, declared)
+    return declared[name]
 
 
 def unknown(kind: str, name: str, declared: Iterable[str], hint: str = "") -> click.BadParameter:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from headrace.control.services import lake_uri
-from headrace.errors import SinkError
+from headrace.errors import LinkRunningError, SinkError
+from headrace.kafka.client import ClientConfig
+from headrace.kafka.groups import describe_group
 from headrace.link_ledger.accepted import AcceptedFolder, AcceptedRange
 from headrace.model import TopicPartition
 from headrace.runtime.extras import require_extra
@@ -27,6 +30,48 @@ def accepted_folder(settings: Settings, group: str) -> AcceptedFolder:
     if not is_local(lake) and not is_s3(lake):
         require_extra("spark")  # brings the client of HDFS
     return AcceptedFolder(lake, group, settings.storage)
+
+
+@dataclass(frozen=True)
+class AcceptedLoss:
+    """A partition of a link that continues after records that are lost.
+
+    Attributes:
+        kind: of the link: ``mirror``, ``merger`` or ``dispatcher``.
+        partition: of the source, as ``topic/partition``.
+        next_offset: the next one, before.
+        accepted_offset: the next one now.
+        reason: what had happened; empty for mirrors.
+        lost: of mirrors, offsets that are left out; ``None``: not known, since offsets of the
+            source mean other records now.
+        site: the target of a dispatcher; empty for others.
+    """
+
+    kind: str
+    partition: str
+    next_offset: int
+    accepted_offset: int
+    reason: str = ""
+    lost: int | None = None
+    site: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        """Returns the fields that the kind of link has."""
+        left_out = {"kind", "reason" if self.kind == "mirror" else "lost"}
+        left_out |= set() if self.site else {"site"}
+        return {name: value for name, value in asdict(self).items() if name not in left_out}
+
+
+def refuse_running(kind: str, link: str, config: ClientConfig, group: str) -> None:
+    """Refuses to change positions of a link while members of its group would overwrite them.
+
+    Raises:
+        LinkRunningError: if an instance runs.
+        BrokerUnreachableError: if the brokers do not answer.
+    """
+    members = describe_group(config, group).members
+    if members:
+        raise LinkRunningError(kind, link, len(members))
 
 
 @contextmanager

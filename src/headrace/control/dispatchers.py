@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headrace.control.accepted_ranges import keep_accepted
+from headrace.control.accepted_ranges import AcceptedLoss, keep_accepted
 from headrace.control.kafka_session import kafka_session
 from headrace.control.project import LoadedProject
 from headrace.control.site_clusters import cluster_of, own_cluster, site_clusters
@@ -217,28 +217,9 @@ def _dispatched(
     )
 
 
-@dataclass(frozen=True)
-class AcceptedDispatch:
-    """A partition that goes on after records that are not dispatched to a target.
-
-    Attributes:
-        site: the target.
-        partition: of the source, as ``topic/partition``.
-        next_offset: the next one to dispatch, before.
-        accepted_offset: the next one now.
-        reason: what was lost, and how.
-    """
-
-    site: str
-    partition: str
-    next_offset: int
-    accepted_offset: int
-    reason: str
-
-
-def accept_dispatch(
+def accept_loss(
     project: LoadedProject, dispatcher: Dispatcher, site: str, partition: TopicPartition
-) -> AcceptedDispatch:
+) -> AcceptedLoss:
     """Lets a partition go on after records that are not dispatched to a target.
 
     The ledger keeps which. A running instance goes on with it within half a minute.
@@ -282,4 +263,5 @@ def accept_dispatch(
         target_end=None if is_gap else end,
     ):
         commit_positions(route, {partition: at})
-    return AcceptedDispatch(site, refusal.partition, refusal.next_offset, at.offset, refusal.reason)
+    offsets = refusal.next_offset, at.offset
+    return AcceptedLoss("dispatcher", refusal.partition, *offsets, refusal.reason, site=site)

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from headrace.control.accepted_ranges import keep_accepted
+from headrace.control.accepted_ranges import AcceptedLoss, keep_accepted, refuse_running
 from headrace.control.project import LoadedProject
 from headrace.control.site_clusters import own_cluster
-from headrace.errors import LinkNotRefusedError, LinkRunningError, RefusedError, TopicMissingError
+from headrace.errors import LinkNotRefusedError, RefusedError, TopicMissingError
 from headrace.kafka.client import (
     LiveTopic,
     commit,
@@ -190,24 +190,7 @@ def _merged(
     )
 
 
-@dataclass(frozen=True)
-class AcceptedGap:
-    """A partition of a source that is merged on after records that are lost.
-
-    Attributes:
-        partition: as ``topic/partition``.
-        next_offset: the next one to merge, before.
-        accepted_offset: the next one to merge now.
-        reason: what had happened.
-    """
-
-    partition: str
-    next_offset: int
-    accepted_offset: int
-    reason: str
-
-
-def accept_gap(project: LoadedProject, merger: Merger, partition: TopicPartition) -> AcceptedGap:
+def accept_loss(project: LoadedProject, merger: Merger, partition: TopicPartition) -> AcceptedLoss:
     """Lets a partition of a source go on after records that it has lost; the ledger keeps that.
 
     Raises:
@@ -219,9 +202,7 @@ def accept_gap(project: LoadedProject, merger: Merger, partition: TopicPartition
         SinkError: if the ledger can't be written; nothing is accepted then.
     """
     plan = plan_of(project, merger)
-    members = describe_group(plan.config, plan.group).members
-    if members:
-        raise LinkRunningError("merger", merger.name, len(members))
+    refuse_running("merger", merger.name, plan.config, plan.group)
     output = TopicPartition(plan.target, partition.partition)
     offsets = committed(plan.config, plan.group, plan.inputs_of(output))
     loss = find_loss(plan, output, offsets)
@@ -239,4 +220,5 @@ def accept_gap(project: LoadedProject, merger: Merger, partition: TopicPartition
         time_ms=last_times(plan.config, [output]).get(output, 0),
     ):
         commit(plan.config, plan.group, [committed_offset(partition, loss.accepted)])
-    return AcceptedGap(name, loss.next_offset, loss.accepted.offset, loss.reason)
+    moved = loss.next_offset, loss.accepted.offset
+    return AcceptedLoss("merger", name, *moved, loss.reason)

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 
 from confluent_kafka import TopicPartition as ConsumerOffset
 
-from headrace.control.accepted_ranges import keep_accepted
+from headrace.control.accepted_ranges import AcceptedLoss, keep_accepted, refuse_running
 from headrace.control.site_clusters import cluster_of, own_cluster
 from headrace.errors import (
     BrokerUnreachableError,
     LinkLossError,
     LinkNotRefusedError,
-    LinkRunningError,
     MirrorOffsetError,
     PartitionMissingError,
 )
@@ -174,23 +173,6 @@ def _mirrored(
     )
 
 
-@dataclass(frozen=True)
-class AcceptedLoss:
-    """A partition that goes on after records that are not mirrored.
-
-    Attributes:
-        partition: of the source, as ``topic/partition``.
-        next_offset: the next one to mirror, before.
-        accepted_offset: the next one to mirror now.
-        lost: offsets that are left out; ``None``: it is not known, since the topic was recreated.
-    """
-
-    partition: str
-    next_offset: int
-    accepted_offset: int
-    lost: int | None
-
-
 def accept_loss(
     settings: Settings, mirror: Mirror, partition: TopicPartition, to: int | None = None
 ) -> AcceptedLoss:
@@ -214,9 +196,7 @@ def accept_loss(
     """
     link = link_of(settings, mirror)
     with naming_site(link.target_site):
-        members = describe_group(link.target, link.group).members
-    if members:
-        raise LinkRunningError("mirror", mirror.name, len(members))
+        refuse_running("mirror", mirror.name, link.target, link.group)
     _check_partition(link, partition)
     copy = link.copy_of(partition)
     starts = find_starts(link, committed_positions(link, [copy]))
@@ -248,7 +228,8 @@ def accept_loss(
             target_end=None if is_known else end,
         ):
             commit(link.target, link.group, [offset])
-    return AcceptedLoss(name, before, after, after - before if is_known else None)
+    lost = after - before if is_known else None
+    return AcceptedLoss("mirror", name, before, after, lost=lost)
 
 
 def _check_partition(link: Link, partition: TopicPartition) -> None:

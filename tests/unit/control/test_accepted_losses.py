@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.control import mergers, mirrors
+from headrace.control import accepted_ranges, mergers, mirrors
 from headrace.errors import LinkNotRefusedError, LinkRunningError, MirrorOffsetError
 from headrace.kafka.client import LiveTopic
 from headrace.kafka.groups import ConsumerGroup, Member
@@ -28,8 +28,10 @@ def group(monkeypatch):
         raise AssertionError
 
     for module in (mirrors, mergers):
-        monkeypatch.setattr(module, "describe_group", lambda *_: ConsumerGroup("", tuple(members)))
         monkeypatch.setattr(module, "commit", commit)
+    monkeypatch.setattr(
+        accepted_ranges, "describe_group", lambda *_: ConsumerGroup("", tuple(members))
+    )
     topic = LiveTopic("a", "id", 1, 1)
     starts = Starts({SOURCE: Position(8, "id"), COPY: Position(8, "id")}, {}, frozenset())
     monkeypatch.setattr(mirrors, "link_of", lambda *_: LINK)
@@ -48,7 +50,7 @@ def accept_of_mirror(to=None):
 
 
 def accept_of_merger():
-    return mergers.accept_gap(SimpleNamespace(settings=None), SimpleNamespace(name="m"), SOURCE)
+    return mergers.accept_loss(SimpleNamespace(settings=None), SimpleNamespace(name="m"), SOURCE)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from headrace.control import dispatchers
-from headrace.control.dispatchers import accept_dispatch
+from headrace.control.dispatchers import accept_loss
 from headrace.errors import LinkLossError, LinkNotRefusedError
 from headrace.kafka.client import LiveTopic
 from headrace.links.committed_position import CommittedPosition
@@ -44,7 +44,7 @@ def test_copies_of_other_records_are_not_looked_for(
         "keep_accepted": lambda *given, **named: nullcontext(kept.append((given, named))),
     }.items():
         monkeypatch.setattr(dispatchers, name, value)
-    accept_dispatch(SimpleNamespace(settings=None), SimpleNamespace(name="d"), "waw", PARTITION)
+    accept_loss(SimpleNamespace(settings=None), SimpleNamespace(name="d"), "waw", PARTITION)
     assert committed == {PARTITION: CommittedPosition(accepted, topic_id, scan_from, "host-1")}
     [(given, named)] = kept
     assert given[2:5] == (PARTITION, (topic_id, topic_id), (1_000, accepted))
@@ -56,5 +56,5 @@ def test_what_is_not_lost_is_not_accepted(monkeypatch):
     monkeypatch.setattr(dispatchers, "routes_of", lambda *_: [ROUTE])
     monkeypatch.setattr(dispatchers, "find_starts", lambda _: known)
     with pytest.raises(LinkNotRefusedError) as raised:
-        accept_dispatch(SimpleNamespace(settings=None), SimpleNamespace(name="d"), "waw", PARTITION)
+        accept_loss(SimpleNamespace(settings=None), SimpleNamespace(name="d"), "waw", PARTITION)
     assert raised.value.code == "DISPATCHER_NOT_REFUSED"

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli import parameters
-from headrace.cli.session import REFUSED, Session, command, epilog, log_to_file, unknown
+from headrace.cli.session import REFUSED, Session, command, declared_value, epilog, log_to_file
 from headrace.runtime.logs import Subject
 
 if TYPE_CHECKING:
     from headrace.cli.views.dispatchers import RouteStandings
-    from headrace.control.dispatchers import AcceptedDispatch
+    from headrace.control.accepted_ranges import AcceptedLoss
     from headrace.links.dispatcher.declaration import Dispatcher
     from headrace.model import TopicPartition
 
@@ -52,7 +52,7 @@ def run(  # noqa: PLR0913 - one for each option
     from headrace.control.dispatcher_run import dispatcher_run
     from headrace.service.run import RunOptions
 
-    declared = _declared(session, name)
+    declared = declared_value("dispatcher", name, session.project.dispatchers)
     for site in sites:
         _check_target(declared, site)
     log_to_file(session, log_format, Subject("dispatcher", name))
@@ -84,33 +84,26 @@ def list_(session: Session) -> RouteStandings:
 @click.argument("name", metavar="DISPATCHER")
 @click.argument("site", metavar="SITE")
 @click.argument("partition", type=parameters.PartitionName(), metavar="TOPIC/PARTITION")
-def accept(session: Session, name: str, site: str, partition: TopicPartition) -> AcceptedDispatch:
+def accept(session: Session, name: str, site: str, partition: TopicPartition) -> AcceptedLoss:
     """Accept that records of a partition are not sent to SITE.
 
     It goes on after them, with the first record that the source has. A running instance does so
     within half a minute. Refused (exit code 3) where nothing is to be accepted.
     """
-    from headrace.control.dispatchers import accept_dispatch
+    from headrace.control.dispatchers import accept_loss
 
-    declared = _declared(session, name)
+    declared = declared_value("dispatcher", name, session.project.dispatchers)
     _check_target(declared, site)
     if partition.topic != declared.source.name:
         message = f"{name} does not read {partition.topic!r}: {declared.source.name}"
         raise click.BadParameter(message)
-    return accept_dispatch(session.project, declared, site, partition)
+    return accept_loss(session.project, declared, site, partition)
 
 
 def _check_target(declared: Dispatcher, site: str) -> None:
     if site not in declared.targets:
         known = ", ".join(declared.targets)
         raise click.BadParameter(f"{declared.name} does not dispatch to {site!r}: {known}")
-
-
-def _declared(session: Session, name: str) -> Dispatcher:
-    declared = session.project.dispatchers
-    if name not in declared:
-        raise unknown("dispatcher", name, declared)
-    return declared[name]
 
 
 for subcommand in (run, list_, accept):

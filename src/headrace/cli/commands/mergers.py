@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli import parameters
-from headrace.cli.session import REFUSED, Session, command, epilog, log_to_file, unknown
+from headrace.cli.session import REFUSED, Session, command, declared_value, epilog, log_to_file
 from headrace.runtime.logs import Subject
 
 if TYPE_CHECKING:
     from headrace.cli.views.mergers import MergerStandings
-    from headrace.control.mergers import AcceptedGap
-    from headrace.links.merger.declaration import Merger
+    from headrace.control.accepted_ranges import AcceptedLoss
     from headrace.model import TopicPartition
 
 
@@ -46,7 +45,7 @@ def run(
     from headrace.control.transfer_run import merger_run
     from headrace.service.run import RunOptions
 
-    declared = _declared(session, name)
+    declared = declared_value("merger", name, session.project.mergers)
     log_to_file(session, log_format, Subject("merger", name))
     options = RunOptions(metrics_host, metrics_port)
     instance = merger_run(session.project, declared, options)
@@ -72,27 +71,20 @@ def list_(session: Session) -> MergerStandings:
 @command("headrace merger accept clicks warsaw.clicks/3")
 @click.argument("name", metavar="MERGER")
 @click.argument("partition", type=parameters.PartitionName(), metavar="TOPIC/PARTITION")
-def accept(session: Session, name: str, partition: TopicPartition) -> AcceptedGap:
+def accept(session: Session, name: str, partition: TopicPartition) -> AcceptedLoss:
     """Accept that records of a source are lost.
 
     TOPIC is a source of MERGER. It is merged on after them, with the first record that it has.
     Refused (exit code 3) while an instance runs, and where nothing is to be accepted.
     """
-    from headrace.control.mergers import accept_gap
+    from headrace.control.mergers import accept_loss
 
-    declared = _declared(session, name)
+    declared = declared_value("merger", name, session.project.mergers)
     sources = [topic.name for topic in declared.sources]
     if partition.topic not in sources:
         known = ", ".join(sources)
         raise click.BadParameter(f"{name} does not merge {partition.topic!r}: {known}")
-    return accept_gap(session.project, declared, partition)
-
-
-def _declared(session: Session, name: str) -> Merger:
-    declared = session.project.mergers
-    if name not in declared:
-        raise unknown("merger", name, declared)
-    return declared[name]
+    return accept_loss(session.project, declared, partition)
 
 
 for subcommand in (run, list_, accept):

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli import parameters
-from headrace.cli.session import REFUSED, Session, command, epilog, log_to_file, unknown
+from headrace.cli.session import REFUSED, Session, command, declared_value, epilog, log_to_file
 from headrace.runtime.logs import Subject
 
 if TYPE_CHECKING:
     from headrace.cli.views.mirrors import MirrorStandings
-    from headrace.control.mirrors import AcceptedLoss
-    from headrace.links.mirror.declaration import Mirror
+    from headrace.control.accepted_ranges import AcceptedLoss
     from headrace.model import TopicPartition
 
 
@@ -47,7 +46,7 @@ def run(
     from headrace.control.transfer_run import mirror_run
     from headrace.service.run import RunOptions
 
-    declared = _declared(session, name)
+    declared = declared_value("mirror", name, session.project.mirrors)
     log_to_file(session, log_format, Subject("mirror", name))
     options = RunOptions(metrics_host, metrics_port)
     instance = mirror_run(session.project, declared, options)
@@ -88,18 +87,11 @@ def accept(
     """
     from headrace.control.mirrors import accept_loss
 
-    declared = _declared(session, name)
+    declared = declared_value("mirror", name, session.project.mirrors)
     if partition.topic not in declared.topics:
         known = ", ".join(declared.topics)
         raise click.BadParameter(f"{name} does not mirror {partition.topic!r}: {known}")
     return accept_loss(session.settings, declared, partition, to)
-
-
-def _declared(session: Session, name: str) -> Mirror:
-    declared = session.project.mirrors
-    if name not in declared:
-        raise unknown("mirror", name, declared)
-    return declared[name]
 
 
 for subcommand in (run, list_, accept):

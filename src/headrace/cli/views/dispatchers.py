@@ -11,8 +11,8 @@ from rich.markup import escape
 from headrace.cli.encoding import merged
 from headrace.cli.screen import Screen, table
 from headrace.cli.views import view
+from headrace.cli.views.links import show_accepted
 from headrace.cli.views.transfers import live_figures
-from headrace.control.dispatchers import AcceptedDispatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,12 +45,7 @@ def _standings(result: RouteStandings, screen: Screen) -> None:
             screen.warning(reason)
 
 
-@view.register
-def _accepted(accepted: AcceptedDispatch, screen: Screen) -> None:
-    screen.line(
-        f"{escape(accepted.partition)} to {escape(accepted.site)} goes on at offset "
-        f"{accepted.accepted_offset:,}, after {accepted.next_offset:,}: {escape(accepted.reason)}."
-    )
+view.register(show_accepted)
 
 
 def summary(statuses: Sequence[DispatcherStatus]) -> Group:

@@ -12,8 +12,8 @@ from rich.markup import escape
 from headrace.cli.encoding import merged
 from headrace.cli.screen import Screen, table
 from headrace.cli.views import view
+from headrace.cli.views.links import show_accepted
 from headrace.cli.views.transfers import instances, live_figures
-from headrace.control.mergers import AcceptedGap
 from headrace.events.times import time_of
 
 if TYPE_CHECKING:
@@ -60,12 +60,7 @@ def _time(time_ms: int | None) -> str:
     return time_of(time_ms * 1000).isoformat(timespec="milliseconds")
 
 
-@view.register
-def _accepted(accepted: AcceptedGap, screen: Screen) -> None:
-    screen.line(
-        f"{escape(accepted.partition)} is merged on at offset {accepted.accepted_offset:,}, after "
-        f"{accepted.next_offset:,}: {escape(accepted.reason)}."
-    )
+view.register(show_accepted)
 
 
 def summary(statuses: Sequence[MergerStatus]) -> Group:

@@ -11,8 +11,8 @@ from rich.markup import escape
 from headrace.cli.encoding import merged
 from headrace.cli.screen import Screen, table
 from headrace.cli.views import view
+from headrace.cli.views.links import show_accepted
 from headrace.cli.views.transfers import instances, live_figures
-from headrace.control.mirrors import AcceptedLoss
 from headrace.service.status import State
 
 if TYPE_CHECKING:
@@ -51,13 +51,7 @@ def _standings(result: MirrorStandings, screen: Screen) -> None:
             screen.warning(partition.refused)
 
 
-@view.register
-def _accepted(accepted: AcceptedLoss, screen: Screen) -> None:
-    lost = "what was lost is not known" if accepted.lost is None else f"{accepted.lost:,} lost"
-    screen.line(
-        f"{escape(accepted.partition)} goes on at offset {accepted.accepted_offset:,}, after "
-        f"{accepted.next_offset:,}: {lost}."
-    )
+view.register(show_accepted)
 
 
 def summary(statuses: Sequence[MirrorStatus]) -> Group:
