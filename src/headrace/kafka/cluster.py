@@ -21,6 +21,7 @@ from headrace.kafka.client import (
 from headrace.kafka.log_cuts import Seen, find_cuts
 from headrace.kafka.range_reader import Chunk, read_ranges
 from headrace.kafka.replayed import Window, windows
+from headrace.kafka.resume import UNKNOWN_EPOCH, LogState
 from headrace.kafka.topics import delete_retention_ms
 from headrace.model import OffsetRange, TopicPartition
 
@@ -38,6 +39,12 @@ class LivePositions:
     earliest: Mapping[int, int]
     latest: Mapping[int, int]
     epochs: Mapping[int, int] = field(default_factory=dict)
+
+    def log(self, partition: int) -> LogState:
+        """Returns the state of a partition's log; without its first offset, that is 0."""
+        epoch = self.epochs.get(partition, UNKNOWN_EPOCH)
+        first, end = self.earliest.get(partition, 0), self.latest.get(partition, 0)
+        return LogState(self.topic_id, first, end, epoch)
 
 
 class Cluster(Protocol):

@@ -17,6 +17,7 @@ from headrace.kafka.client import ClientConfig
 from headrace.kafka.cluster import KafkaCluster, LivePositions
 from headrace.kafka.log_cuts import Seen
 from headrace.kafka.partitions import client_partition
+from headrace.kafka.resume import LogState, Position, Recreated, Truncated, verdict, with_cuts
 from headrace.model import TopicPartition
 from headrace.queries.aggregate.partition import PartitionAggregator
 from headrace.queries.answer.partition import PartitionAnswers
@@ -49,12 +50,12 @@ def place_stages(
     """
     places, cluster = [], KafkaCluster(config)
     for topic in (queries.matched_topic, queries.ended_topic):
-        live = cluster.live(topic)
-        stages = {number: partition.stage(topic) for number, partition in owned.items()}
-        _compare_logs(cluster, queries, topic, live, stages)
-        for number, partition in owned.items():
-            place, stage = TopicPartition(topic, number), stages[number]
-            first, latest = live.earliest[number], live.latest[number]
+        stages = {
+            TopicPartition(topic, n): partition.stage(topic) for n, partition in owned.items()
+        }
+        logs = _logs(config, queries, cluster.live(topic), stages)
+        for place, stage in stages.items():
+            partition, first, latest = owned[place.partition], logs[place].first, logs[place].end
             if stage.offset > latest:
                 reason = f"it ends at {latest}: it was truncated, or deleted and created again"
                 raise RecordsUnreadableError(str(place), stage.offset, reason)
@@ -70,24 +71,29 @@ def place_stages(
     return places
 
 
-def _compare_logs(
-    cluster: KafkaCluster,
+def _logs(
+    config: ClientConfig,
     queries: StandingQueries,
-    topic: str,
     live: LivePositions,
-    stages: Mapping[int, PartitionAggregator | PartitionAnswers],
-) -> None:
-    """Checks that the logs of a topic are those of which the stages have taken records."""
-    for number, stage in stages.items():
-        if stage.topic_id not in {"", live.topic_id}:
-            ids = stage.topic_id, live.topic_id
-            raise QueryTopicRecreatedError(topic, *ids, queries.snapshots_topic)
+    stages: Mapping[TopicPartition, PartitionAggregator | PartitionAnswers],
+) -> dict[TopicPartition, LogState]:
+    """Returns the logs of a topic, if they are those of which the stages have taken records."""
+    positions = {
+        place: Position(stage.offset, stage.topic_id, *stage.seen)
+        for place, stage in stages.items()
+    }
+    logs = with_cuts(config, {place: live.log(place.partition) for place in stages}, positions)
+    for place, stage in stages.items():
+        match verdict(positions[place], logs[place]):
+            case Recreated():
+                ids = stage.topic_id, live.topic_id
+                raise QueryTopicRecreatedError(place.topic, *ids, queries.snapshots_topic)
+            case Truncated(cut) if logs[place].cut is not None:
+                raise truncated_error(queries, place, cut)
         stage.topic_id = live.topic_id
-        if stage.seen.offset < live.earliest[number]:
+        if stage.seen.offset < logs[place].first:
             stage.seen = Seen(0)  # a log is not compared at a record that is deleted
-    seen = {n: stage.seen for n, stage in stages.items() if stage.seen.epoch != live.epochs.get(n)}
-    for number, cut in cluster.cuts(topic, seen).items():
-        raise truncated_error(queries, TopicPartition(topic, number), cut)
+    return logs
 
 
 def _begin(place: TopicPartition, offset: int, seen: Seen) -> confluent_kafka.TopicPartition:
