@@ -13,8 +13,8 @@ import pytest
 from tests.integration.instances import Bench, recorder
 from tests.waiting import wait_for
 
-from headrace.kafka.changelog import read_changelog
 from headrace.kafka.subscription import Membership
+from headrace.kafka.table import read_table
 from headrace.kafka.topics import topic_states
 from headrace.runtime.ports import free_ports
 from headrace.service.status import STALE_AFTER_SECONDS, State
@@ -74,10 +74,10 @@ def test_nothing_is_told_twice_in_a_moment_unless_the_state_changes(client, run,
         reporter.report(replace(RUNNING, processed=processed))
     reporter.close()
     key = f"{run}/enrich-0".encode()
-    assert b'"processed": 0' in read_changelog(client, PROGRESS_TOPIC)[key]
+    assert b'"processed": 0' in read_table(client, PROGRESS_TOPIC)[key]
     reporter.report(replace(RUNNING, processed=100, state=State.CLOSED))
     reporter.close()
-    assert b'"processed": 100' in read_changelog(client, PROGRESS_TOPIC)[key]
+    assert b'"processed": 100' in read_table(client, PROGRESS_TOPIC)[key]
 
 
 def test_an_instance_that_fell_silent_is_shown_as_failed(client, run, monkeypatch):

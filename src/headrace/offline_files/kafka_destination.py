@@ -10,11 +10,12 @@ from confluent_kafka import KafkaException
 from headrace.errors import BrokerUnreachableError, LoaderRunningError, TopicMissingError
 from headrace.ingest.events.json_limits import JsonLimits
 from headrace.ingest.events.validation import Accepted, Clock, EventCheck, largest_message
-from headrace.kafka.changelog import ensure_changelog, read_settled_changelog
+from headrace.kafka.changelog import ensure_changelog
 from headrace.kafka.client import ClientConfig, describe
 from headrace.kafka.dead_letter_writer import dead_letter_records
 from headrace.kafka.dead_letters import OFFLINE_FILES
 from headrace.kafka.sending import ProducerRecord
+from headrace.kafka.table import read_table
 from headrace.kafka.topics import ensure_dead_letters
 from headrace.kafka.transactions import (
     TransactionalProducer,
@@ -114,7 +115,7 @@ class KafkaDestination:
             self._producer = None
 
     def _progress(self) -> LoadProgress:
-        table = read_settled_changelog(self._config, OFFLINE_FILES_TOPIC)
+        table = read_table(self._config, OFFLINE_FILES_TOPIC, settled=True)
         counters = table.get(self._source.encode(), b"[]").decode()
         # A source is the key of its ranges, source/digest that of a line without a counter.
         prefix = f"{self._source}/".encode()

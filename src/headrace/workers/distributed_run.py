@@ -18,13 +18,9 @@ from headrace.errors import (
     SubpartitionError,
     WorkerTruncatedError,
 )
-from headrace.kafka.changelog import (
-    ChangelogFollower,
-    ensure_changelog,
-    read_changelog,
-    write_changelog,
-)
+from headrace.kafka.changelog import ensure_changelog, write_changelog
 from headrace.kafka.subscription import Membership
+from headrace.kafka.table import TableFollower, read_table
 from headrace.runtime.error_text import is_error
 from headrace.workers.consumer_group.pause_requests import CONTROL_TOPIC
 from headrace.workers.instance import WorkerInstance
@@ -74,7 +70,7 @@ class DistributedRun:
         name = f"{self.worker.name}-{index}"
         membership = replace(self.membership, instance_id=name)
         instance = WorkerInstance(self.worker, self.config, membership=membership)
-        follower = ChangelogFollower(
+        follower = TableFollower(
             self.config, CONTROL_TOPIC, lambda key, _: instance.stop() if key == self._key else None
         )
         reporter = ProgressReporter(self.config, self.run)
@@ -114,7 +110,7 @@ class DistributedRun:
 
         Empty where an operator stopped it.
         """
-        reason = read_changelog(self.config, CONTROL_TOPIC).get(self._key, _STOPPED)
+        reason = read_table(self.config, CONTROL_TOPIC).get(self._key, _STOPPED)
         write_changelog(self.config, CONTROL_TOPIC, {self._key: None})
         return "" if reason == _STOPPED else reason.decode()
 

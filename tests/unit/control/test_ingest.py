@@ -68,7 +68,7 @@ def records(monkeypatch):
     """What the registry's topic holds."""
     table = {}
     monkeypatch.setattr(registry, "ensure_changelog", lambda *_: None)
-    monkeypatch.setattr(registry, "read_changelog", lambda *_: dict(table))
+    monkeypatch.setattr(registry, "read_table", lambda *_: dict(table))
     monkeypatch.setattr(registry, "write_changelog", lambda *given: table.update(given[2]))
     return table
 

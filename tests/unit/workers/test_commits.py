@@ -21,7 +21,7 @@ from tests.unit.workers.test_contract import MockBench, describe
 from tests.waiting import LIMIT_SECONDS, until, wait_for
 
 from headrace.errors import LastCommitError
-from headrace.kafka import changelog, client, start_positions
+from headrace.kafka import client, start_positions, table
 from headrace.kafka.subscription import Membership, Subscription
 from headrace.service.status import State
 from headrace.workers import RoundRobin, WorkerInstance, WorkerTask
@@ -100,7 +100,7 @@ class Mock:
 @pytest.fixture
 def made(monkeypatch):
     """A worker of its own on brokers of its own: ``made(task)``."""
-    for module in (client, start_positions, changelog, pause_requests, needed_topics):
+    for module in (client, start_positions, table, pause_requests, needed_topics):
         monkeypatch.setattr(module, "describe", describe)
     mock = Mock()
 

@@ -9,7 +9,7 @@ from tests.integration.instances import Bench
 from tests.integration.librdkafka import handle, library
 from tests.waiting import LIMIT_SECONDS
 
-from headrace.kafka import changelog, client, start_positions
+from headrace.kafka import client, start_positions, table
 from headrace.kafka.client import LiveTopic
 from headrace.kafka.subscription import Membership
 from headrace.workers.consumer_group import needed_topics, pause_requests
@@ -40,7 +40,7 @@ def mock_brokers():
 
 @pytest.fixture
 def bench(mock_brokers, monkeypatch):
-    for module in (client, start_positions, changelog, pause_requests, needed_topics):
+    for module in (client, start_positions, table, pause_requests, needed_topics):
         monkeypatch.setattr(module, "describe", describe)
     return MockBench(mock_brokers)
 

@@ -8,13 +8,9 @@ from datetime import datetime, timedelta
 
 from headrace.ingest.tokens.table import TokenTable, revocation
 from headrace.ingest.tokens.token import Token, issue, webhook_secret
-from headrace.kafka.changelog import (
-    ChangelogFollower,
-    ensure_changelog,
-    read_changelog,
-    write_changelog,
-)
+from headrace.kafka.changelog import ensure_changelog, write_changelog
 from headrace.kafka.client import ClientConfig
+from headrace.kafka.table import TableFollower, read_table
 from headrace.settings import Secret
 
 TOKENS_TOPIC = "_headrace.tokens"
@@ -26,7 +22,7 @@ class TokenRegistry:
     def __init__(self, config: ClientConfig) -> None:
         self._table = TokenTable()
         self._changes = 0
-        self._follower = ChangelogFollower(config, TOKENS_TOPIC, self._take)
+        self._follower = TableFollower(config, TOKENS_TOPIC, self._take)
 
     @property
     def ready(self) -> bool:
@@ -71,7 +67,7 @@ def read_tokens(config: ClientConfig) -> TokenTable:
         BrokerUnreachableError: if no broker responds.
     """
     table = TokenTable()
-    for key, value in read_changelog(config, TOKENS_TOPIC).items():
+    for key, value in read_table(config, TOKENS_TOPIC).items():
         table.take(key, value)
     return table
 

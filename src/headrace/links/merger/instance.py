@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import confluent_kafka
 
-from headrace.kafka.changelog import ChangelogFollower
+from headrace.kafka.table import TableFollower
 from headrace.links.instance import TransferInstance, TransferProgress
 from headrace.links.merger.merging import Merging
 from headrace.links.merger.plan import ClockSource, MergePlan
@@ -33,7 +33,7 @@ class MergerInstance(TransferInstance[OutputPosition]):
         if ClockSource.MIRROR not in self._plan.sources.values():
             super().run(observe)
             return
-        follower = ChangelogFollower(self._plan.config, SITE_TIMES, self._site_times.take)
+        follower = TableFollower(self._plan.config, SITE_TIMES, self._site_times.take)
         try:
             super().run(observe)
         finally:

@@ -15,12 +15,12 @@ from confluent_kafka import KafkaException
 
 from headrace.errors import BrokerUnreachableError
 from headrace.kafka.broker_errors import Meaning, meaning
-from headrace.kafka.changelog import ChangelogFollower
 from headrace.kafka.client import ClientConfig, consumer
 from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.log_cuts import Seen, cut_offset, epoch_of
 from headrace.kafka.lost_brokers import BrokersLostError, IdleCheck
 from headrace.kafka.open_transactions import OPEN_TRANSACTION_SECONDS
+from headrace.kafka.table import TableFollower
 from headrace.kafka.transactions import TransactionFencedError, TransactionUnsettledError
 from headrace.model import EventSchema, TopicPartition
 from headrace.queries.aggregate.plan import Plans
@@ -161,7 +161,7 @@ class AggregatorInstance:
         """
         if not self._topics_are_there(observe):
             return
-        follower = ChangelogFollower(
+        follower = TableFollower(
             self._config,
             self._queries.queries_topic,
             self._watched.take,
@@ -184,7 +184,7 @@ class AggregatorInstance:
                 return True
         return False
 
-    def _queries_are_read(self, follower: ChangelogFollower, observe: Observe) -> bool:
+    def _queries_are_read(self, follower: TableFollower, observe: Observe) -> bool:
         """Waits until the registry is read; returns ``False`` if the instance was stopped."""
         while not follower.ready and not self._ending.is_set():
             self._wait_for_news("the registered queries are being read", observe)

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from headrace.errors import SinkError, SinkUnavailableError
-from headrace.kafka.changelog import read_settled_changelog
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.sending import ProducerRecord
+from headrace.kafka.table import read_table
 from headrace.kafka.transactions import (
     TransactionalProducer,
     TransactionFencedError,
@@ -41,7 +41,7 @@ class MatchPositions(PositionStore):
 
     def versions(self, app_ids: Iterable[str]) -> Mapping[str, int]:
         """See :class:`PositionStore`."""
-        recorded = read_settled_changelog(self._client, self._topic)
+        recorded = read_table(self._client, self._topic, settled=True)
         keys = {name: name.encode() for name in app_ids}
         return {name: int(recorded[key]) for name, key in keys.items() if key in recorded}
 

@@ -6,13 +6,9 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable
 
-from headrace.kafka.changelog import (
-    ChangelogFollower,
-    ensure_changelog,
-    read_changelog,
-    write_changelog,
-)
+from headrace.kafka.changelog import ensure_changelog, write_changelog
 from headrace.kafka.client import ClientConfig, describe
+from headrace.kafka.table import TableFollower, read_table
 from headrace.model import TopicPartition
 from headrace.runtime.clock import now_in_ms
 
@@ -35,7 +31,7 @@ class PauseRequests:
         self._loop = asyncio.get_running_loop()
         self._paused: set[TopicPartition] = set()
         self._set_requested: SetRequested | None = None
-        self._follower = ChangelogFollower(config, CONTROL_TOPIC, self._on_change)
+        self._follower = TableFollower(config, CONTROL_TOPIC, self._on_change)
 
     async def wait_ready(self) -> None:
         """Returns when all earlier requests are known; at once when there never was one.
@@ -75,7 +71,7 @@ def paused(config: ClientConfig, worker: str) -> set[TopicPartition]:
     Raises:
         BrokerUnreachableError: if the brokers do not answer.
     """
-    requested = (_partition(key, worker) for key in read_changelog(config, CONTROL_TOPIC))
+    requested = (_partition(key, worker) for key in read_table(config, CONTROL_TOPIC))
     return {partition for partition in requested if partition is not None}
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
-from headrace.kafka.changelog import ChangelogFollower, ensure_changelog
+from headrace.kafka.changelog import ensure_changelog
 from headrace.kafka.client import ClientConfig, producer
+from headrace.kafka.table import TableFollower
 from headrace.runtime.clock import Clock, now_in_ms
 from headrace.workers.monitoring.progress import final_counts_only
 from headrace.workers.status import PartitionStatus, WorkerStatus
@@ -100,7 +101,7 @@ class ProgressFollower:
         self._prefix = f"{run}/".encode()
         self._latest: dict[str, WorkerStatus] = {}
         self._grace_since_ms = 0
-        self._follower = ChangelogFollower(config, PROGRESS_TOPIC, self._on_change)
+        self._follower = TableFollower(config, PROGRESS_TOPIC, self._on_change)
 
     def seen(self) -> list[WorkerStatus]:
         """Returns each instance by name: silent ones as failed, of ended ones only the counts."""

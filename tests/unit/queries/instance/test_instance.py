@@ -64,7 +64,7 @@ def test_an_instance_that_fails_three_times_in_a_row_leaves_its_partitions(monke
 def test_an_instance_that_has_not_read_the_queries_claims_no_partitions(monkeypatch):
     follower = SimpleNamespace(ready=False, close=lambda: None)
     monkeypatch.setattr(instance_module, "ensure_query_topics", lambda *_: None)
-    monkeypatch.setattr(instance_module, "ChangelogFollower", lambda *_, **__: follower)
+    monkeypatch.setattr(instance_module, "TableFollower", lambda *_, **__: follower)
     monkeypatch.setattr(instance_module, "LeaseHolder", lambda *_, **__: pytest.fail("it claims"))
     instance = AggregatorInstance({}, StandingQueries("ads"), {})
     statuses = []
@@ -98,7 +98,7 @@ def test_an_instance_continues_as_soon_as_queries_are_read_and_it_has_a_lease(mo
         return lease
 
     monkeypatch.setattr(instance_module, "ensure_query_topics", lambda *_: None)
-    monkeypatch.setattr(instance_module, "ChangelogFollower", follow)
+    monkeypatch.setattr(instance_module, "TableFollower", follow)
     monkeypatch.setattr(instance_module, "LeaseHolder", hold)
     timing = InstanceTiming(wait_seconds=2 * LIMIT_SECONDS)
     instance = AggregatorInstance({}, StandingQueries("ads"), {}, timing)

@@ -7,8 +7,9 @@ from confluent_kafka import KafkaError
 from tests.waiting import LIMIT_SECONDS
 
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka import changelog, lost_brokers
-from headrace.kafka.changelog import ChangelogFollower
+from headrace.kafka import lost_brokers
+from headrace.kafka import table as table_module
+from headrace.kafka.table import TableFollower
 from headrace.model import TopicPartition
 
 
@@ -67,9 +68,9 @@ def follow(monkeypatch):
         class Live:
             all_partitions = (TopicPartition("t", 0),)
 
-        monkeypatch.setattr(changelog, "describe", lambda *_: {"t": Live})
-        monkeypatch.setattr(changelog, "consumer", lambda *_: Reader(given))
-        followers.append(ChangelogFollower({}, "t", on_record, retry_seconds=0.01))
+        monkeypatch.setattr(table_module, "describe", lambda *_: {"t": Live})
+        monkeypatch.setattr(table_module, "consumer", lambda *_: Reader(given))
+        followers.append(TableFollower({}, "t", on_record, retry_seconds=0.01))
         return followers[-1]
 
     yield start
