@@ -6,12 +6,12 @@ import confluent_kafka
 from tests.golden.formats import Format
 
 from headrace.kafka.resume import Position
+from headrace.kafka.table import TopicPosition
 from headrace.links.dispatcher.positions import CommittedPosition
 from headrace.links.merger.position import InputPosition, WrittenTo, committed_offset, position_of
 from headrace.links.mirror.positions import positions_of
 from headrace.model import TopicPartition
 from headrace.pipelines.join.offsets import JoinOffset
-from headrace.pipelines.references.positions import ReferencePosition
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.queries.match.held import RegistryPoint
 from headrace.queries.matched_events.matched_position import MatchedPosition, MatchedQueries
@@ -53,7 +53,7 @@ _source_offset = SourceOffset(
     heartbeat_us=7,
     epochs={0: 4, 1: 5},
     event_us={0: 1_763_999_990_000_000},
-    references={"campaigns": ReferencePosition(_OTHER_ID, {0: 40}, {0: 2})},
+    references={"campaigns": TopicPosition(_OTHER_ID, {0: 40}, {0: 2})},
     caught_up_ms=1_763_999_999_000,
 )
 
@@ -118,9 +118,9 @@ FORMATS = (
     ),
     Format(
         "position-of-reference",
-        ReferencePosition(TOPIC_ID, {0: 40, 1: 41}, {0: 2}),
-        ReferencePosition.to_json,
-        ReferencePosition.from_json,
+        TopicPosition(TOPIC_ID, {0: 40, 1: 41}, {0: 2}),
+        TopicPosition.to_json,
+        TopicPosition.from_json,
     ),
     Format("source-offset", _source_offset, SourceOffset.to_json, SourceOffset.from_json),
     Format(

@@ -24,6 +24,7 @@ from headrace.errors import UnreadRangesError
 from headrace.kafka.client import ClientConfig
 from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.dead_letter_writer import DeadLetterWriter
+from headrace.kafka.table import TopicPosition, live_positions
 from headrace.model import DeadLetter, TopicPartition
 from headrace.model.durations import microseconds
 from headrace.pipelines.checkpoint import Checkpoint, PlannedBatch, positions_of
@@ -40,11 +41,7 @@ from headrace.pipelines.limit_check import LimitCheck
 from headrace.pipelines.manifest import Manifest, derived_letter
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import NoPositions, TablePositions
-from headrace.pipelines.references.positions import (
-    ReferencePosition,
-    announce,
-    live_positions,
-)
+from headrace.pipelines.references.positions import announce
 from headrace.pipelines.source.feedback import Feedback
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.source.report import JoinCounts, LateCounts, RangeReport, missing_ranges
@@ -218,7 +215,7 @@ class BatchCommitter:
         log_batch(batch_id, figures, positions_of(planned.starts), planned.positions)
         return result
 
-    def _references(self, planned: PlannedBatch) -> dict[str, ReferencePosition]:
+    def _references(self, planned: PlannedBatch) -> dict[str, TopicPosition]:
         """Returns where the batch looks values up.
 
         A batch that was planned before the pipeline had the reference looks up where it is now.

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import SinkError
+from headrace.kafka.table import TopicPosition
 from headrace.model import OffsetRange, TopicPartition
 from headrace.pipelines.join.offsets import offsets_of
-from headrace.pipelines.references.positions import ReferencePosition
 from headrace.pipelines.source.initial import initial_path, read_initial
 from headrace.pipelines.source.offsets import SourceOffset, ranges_between
 from headrace.pipelines.state_operators import SEVERAL_OPERATORS
@@ -74,7 +74,7 @@ class PlannedBatch:
         }
 
     @property
-    def references(self) -> dict[str, ReferencePosition]:
+    def references(self) -> dict[str, TopicPosition]:
         """The positions of its references, by topic, as the source planned last has them."""
         planned = sorted(self.ends.values(), key=lambda end: end.planned_ms)
         return {topic: at for end in planned for topic, at in end.references.items()}

@@ -8,9 +8,9 @@ from tests.contracts.source import drained, event, spec
 from headrace import Lake, Pipeline, Topic, enrich
 from headrace.control.pipeline_rules import pipeline_faults
 from headrace.errors import ReferenceRecreatedError, ReferenceTooLargeError
+from headrace.kafka.table import TopicPosition, live_positions
 from headrace.model import Json, event_schema
 from headrace.pipelines.checkpoint import PlannedBatch
-from headrace.pipelines.references.positions import ReferencePosition, live_positions
 from headrace.pipelines.references.table import ReferenceReader, ReferenceSpec, ReferenceTable
 from headrace.pipelines.source.offsets import SourceOffset
 from headrace.pipelines.source.planner import Planner
@@ -185,7 +185,7 @@ def test_after_a_failed_read_the_table_is_read_again(cluster, reader, monkeypatc
 
 
 def test_a_batch_has_the_references_of_its_source_that_was_planned_last():
-    old, new = ReferencePosition("id", {0: 3}), ReferencePosition("id", {0: 5}, {0: 2})
+    old, new = TopicPosition("id", {0: 3}), TopicPosition("id", {0: 5}, {0: 2})
     ends = {
         "clicks": SourceOffset("clicks", "a", {0: 1}, 20, references={"campaigns": new}),
         "views": SourceOffset("views", "b", {0: 1}, 10, references={"campaigns": old, "x": old}),

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import logging
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.errors import ReferenceRecreatedError, ReferenceTooLargeError
+from headrace.errors import ReferenceTooLargeError
 from headrace.kafka.cluster import Cluster
 from headrace.kafka.range_reader import Record
-from headrace.model import EventSchema, Format, OffsetRange
-from headrace.pipelines.references.positions import ReferencePosition
+from headrace.kafka.table import TopicPosition, held_table
+from headrace.model import EventSchema, Format
 from headrace.pipelines.source.decode import columns_for, decoder_for, record_values
 from headrace.settings import SchemaRegistrySettings
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("headrace.pipelines")
 # What Python's dictionary needs for a key of some twenty bytes, its offset included.
 _BYTES_PER_KEY = 150
-_MAX_TABLES = 8
 
 
 @dataclass(frozen=True)
@@ -59,40 +57,16 @@ class ReferenceReader:
     cluster: Cluster
     registry: SchemaRegistrySettings | None = None
 
-    def table(self, spec: ReferenceSpec, position: ReferencePosition) -> ReferenceTable:
-        """Returns the table of this process at a position, read as far as it was not read before.
+    def table(self, spec: ReferenceSpec, position: TopicPosition) -> ReferenceTable:
+        """Returns the table of this process at a position.
 
         Raises:
             ReferenceTooLargeError: if it needs more memory than it may.
-            ReferenceRecreatedError: if the topic is another one than when the batch was planned.
-            BrokerUnreachableError: if the broker does not respond.
+            HeadraceError: those of :meth:`headrace.kafka.table.HeldTable.read_to`.
         """
-        held = _held(os.getpid(), self.pipeline, spec, position.topic_id)
-        at = held.position
-        if held.table is None or not at.leads_to(position, self.cluster, spec.topic):
-            held.table = ReferenceTable(self.pipeline, spec, self.registry)
-            at = ReferencePosition(position.topic_id, {})
-        ranges = self._ranges(spec, at, position)
-        try:
-            for chunk in self.cluster.read(ranges) if ranges else ():
-                held.table.take(chunk.records)
-        except BaseException:
-            held.table = None  # it is at no position
-            raise
-        held.position = position
-        return held.table
-
-    def _ranges(
-        self, spec: ReferenceSpec, at: ReferencePosition, position: ReferencePosition
-    ) -> list[OffsetRange]:
-        """Returns the ranges between two positions; brokers are not asked if there are none."""
-        if at.partitions == position.partitions:
-            return []
-        live = self.cluster.live(spec.topic)
-        if live.topic_id != position.topic_id:
-            ids = (position.topic_id, live.topic_id)
-            raise ReferenceRecreatedError(spec.topic, *ids, pipeline=self.pipeline)
-        return at.ranges_to(position, spec.topic, live.earliest)
+        create = partial(ReferenceTable, self.pipeline, spec, self.registry)
+        with held_table(create, self.pipeline, spec) as held:
+            return held.read_to(position, self.cluster, spec.topic, self.pipeline)
 
 
 def kept_columns(spec: ReferenceSpec) -> pa.Schema:
@@ -190,21 +164,3 @@ class ReferenceTable:
             "values: %s, %s",
             *(self._pipeline, self._spec.topic, record.offset(), key, *rejection),
         )
-
-
-@dataclass
-class _Held:
-    """A table of this process, and where it stands."""
-
-    position: ReferencePosition
-    table: ReferenceTable | None = None
-
-
-@functools.lru_cache(maxsize=_MAX_TABLES)
-def _held(
-    pid: int,  # noqa: ARG001  a forked process has no tables
-    pipeline: str,  # noqa: ARG001  pipelines stand at positions of their own
-    spec: ReferenceSpec,  # noqa: ARG001
-    topic_id: str,
-) -> _Held:
-    return _Held(ReferencePosition(topic_id, {}))

@@ -12,6 +12,7 @@ from headrace.errors import RangeExpiredError, RecordsDeletedError
 from headrace.kafka.cluster import KafkaCluster
 from headrace.kafka.dead_letter_writer import DeadLetterWriter
 from headrace.kafka.replay import replayed_records
+from headrace.kafka.table import live_positions
 from headrace.model import DeadLetter, OffsetRange
 from headrace.pipelines.commit_rows import commit_rows
 from headrace.pipelines.failures import cause
@@ -22,7 +23,7 @@ from headrace.pipelines.limit_check import LimitCheck
 from headrace.pipelines.manifest import Manifest, derived_letter
 from headrace.pipelines.pipeline import Pipeline
 from headrace.pipelines.positions import CheckpointIds
-from headrace.pipelines.references.positions import announce, live_positions
+from headrace.pipelines.references.positions import announce
 from headrace.pipelines.reprocessing.checks import refuse_older_topic, reprocessable_sink
 from headrace.pipelines.reprocessing.part import ReprocessedPart
 from headrace.pipelines.reprocessing.part_reading import PartReader

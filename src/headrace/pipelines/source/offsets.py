@@ -26,8 +26,8 @@ from itertools import pairwise
 from typing import Any
 
 from headrace.kafka.log_cuts import Seen
+from headrace.kafka.table import TopicPosition
 from headrace.model import OffsetRange, TopicPartition
-from headrace.pipelines.references.positions import ReferencePosition
 
 NOTHING_READ = -1
 """For ``caught_up_ms``: no tombstone that is not read yet can be missed, as no row is there."""
@@ -44,7 +44,7 @@ class SourceOffset:
     heartbeat_us: int = 0
     epochs: Mapping[int, int] = field(default_factory=dict)
     event_us: Mapping[int, int] = field(default_factory=dict)
-    references: Mapping[str, ReferencePosition] = field(default_factory=dict)
+    references: Mapping[str, TopicPosition] = field(default_factory=dict)
     caught_up_ms: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class SourceOffset:
             {int(p): int(epoch) for p, epoch in stored["epochs"].items()},
             {int(p): int(us) for p, us in stored["event_us"].items()},
             {
-                name: ReferencePosition.from_json(at)
+                name: TopicPosition.from_json(at)
                 for name, at in stored.get("references", {}).items()
             },
             int(stored.get("caught_up_ms", 0)),
@@ -86,7 +86,7 @@ class SourceOffset:
         *,
         planned_ms: int,
         event_us: Mapping[int, int] | None = None,
-        references: Mapping[str, ReferencePosition] | None = None,
+        references: Mapping[str, TopicPosition] | None = None,
         caught_up_ms: int = 0,
     ) -> SourceOffset:
         """Returns the source further on, as leaders of these epochs reported it.

@@ -15,8 +15,8 @@ from dataclasses import replace
 from headrace.errors import BrokerUnreachableError, RefusedError
 from headrace.kafka.cluster import LivePositions
 from headrace.kafka.replayed import Window
+from headrace.kafka.table import live_positions
 from headrace.model import OffsetRange, Start
-from headrace.pipelines.references.positions import live_positions
 from headrace.pipelines.source.feedback import Feedback
 from headrace.pipelines.source.initial import read_initial, write_initial
 from headrace.pipelines.source.offsets import (

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import heapq
 import logging
-import os
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TypeAlias
 
 import msgspec
 import pyarrow as pa
 
-from headrace.errors import QueryTextError, ReferenceRecreatedError
+from headrace.errors import QueryTextError
 from headrace.kafka.cluster import Cluster
+from headrace.kafka.range_reader import Record
+from headrace.kafka.table import TopicPosition, held_table, live_positions
 from headrace.model import EventSchema
-from headrace.pipelines.references.positions import ReferencePosition, live_positions
 from headrace.queries.hashing import HASH_BITS, text_hash
 from headrace.queries.language import check_query, parse_query
 from headrace.queries.language.tree import Expression
@@ -32,11 +31,9 @@ from headrace.queries.match.shape import (
     operands_of,
 )
 from headrace.queries.registry.record import RegisteredQuery, decode_query
-from headrace.queries.registry.topic import MAX_IDLE_SECONDS
 from headrace.runtime.clock import now_in_ms
 
 _LOG = logging.getLogger("headrace.queries")
-_MAX_HELD = 8  # sets of queries that a process holds
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -58,10 +55,10 @@ class RegistryPoint:
     epoch: int | None = None
 
     @property
-    def position(self) -> ReferencePosition:
+    def position(self) -> TopicPosition:
         """The offset, as a position in the topic of queries."""
         epochs = {} if self.epoch is None else {0: self.epoch}
-        return ReferencePosition(self.topic_id, {0: self.offset}, epochs)
+        return TopicPosition(self.topic_id, {0: self.offset}, epochs)
 
 
 @dataclass(frozen=True)
@@ -97,46 +94,20 @@ class RegistryReader:
         """Returns the live queries at a point. Raises as :meth:`live`."""
         return self.live(point.position, point.at_ms)
 
-    def live(self, position: ReferencePosition, at_ms: int) -> LiveQueries:
+    def live(self, position: TopicPosition, at_ms: int) -> LiveQueries:
         """Returns the live queries at a position and a time, which the process holds from then on.
 
         Raises:
-            ReferenceRecreatedError: if the topic of queries was recreated since the batch was
-                planned.
-            RecordsDeletedError: if Kafka deletes records while they are read.
-            BrokerUnreachableError: if the broker does not respond.
+            HeadraceError: those of :meth:`headrace.kafka.table.HeldTable.read_to`.
         """
-        now = time.monotonic()
-        held = _held(os.getpid(), self.pipeline, self.topic, self.schema, position.topic_id)
-        try:
-            if held.position != position or at_ms < held.at_ms:
-                self._read_on(held, position, at_ms)
-            held.queries.expire(at_ms)
-        except BaseException:
-            held.start_over(LiveQueries(self.topic, self.schema))
-            raise
-        held.position, held.at_ms, held.read_at = position, at_ms, now
-        return held.queries
-
-    def _read_on(self, held: _Held, position: ReferencePosition, at_ms: int) -> None:
-        live = self.cluster.live(self.registry)
-        if live.topic_id != position.topic_id:
-            ids = (position.topic_id, live.topic_id)
-            raise ReferenceRecreatedError(self.registry, *ids, pipeline=self.pipeline)
-        at = held.position
-        goes_on = (
-            at_ms >= held.at_ms
-            # After a longer time, Kafka may have deleted the tombstones of cancelled queries.
-            and time.monotonic() - held.read_at <= MAX_IDLE_SECONDS
-            and all(end >= live.earliest[p] for p, end in at.partitions.items())
-            and at.leads_to(position, self.cluster, self.registry)
-        )
-        if not goes_on:
-            held.start_over(LiveQueries(self.topic, self.schema))
-        ranges = held.position.ranges_to(position, self.registry, live.earliest)
-        for chunk in self.cluster.read(ranges) if ranges else ():
-            for record in chunk.records:
-                held.queries.apply(record.key(), record.value())
+        create = partial(LiveQueries, self.topic, self.schema)
+        key = (self.pipeline, self.registry, self.topic, self.schema)
+        with held_table(create, *key) as held:
+            if at_ms < held.table.expired_ms:
+                held.clear()
+            queries = held.read_to(position, self.cluster, self.registry, self.pipeline)
+            queries.expire(at_ms)
+            return queries
 
 
 QueryIdentity: TypeAlias = tuple[str, int, int, str]
@@ -198,6 +169,7 @@ class LiveQueries:
 
     Attributes:
         rules: the rules of the queries.
+        expired_ms: the last time of :meth:`expire`; 0 if it was not called.
         max_templates: the parsed queries, of different shapes, that are held.
         max_former_expiries: former expiries beyond two per query; with more, they are removed.
     """
@@ -207,6 +179,7 @@ class LiveQueries:
 
     def __init__(self, topic: str, schema: EventSchema) -> None:
         self.rules = RuleSet()
+        self.expired_ms = 0
         self._topic, self._schema = topic, schema
         self._queries: dict[str, LiveQuery] = {}
         self._templates: dict[str, ShapeTemplate] = {}
@@ -243,6 +216,11 @@ class LiveQueries:
             if rule.shape.emits_events
         }
 
+    def take(self, records: Sequence[Record]) -> None:
+        """Takes the next records of the topic of queries."""
+        for record in records:
+            self.apply(record.key(), record.value())
+
     def apply(self, key: bytes | None, value: bytes | None) -> None:
         """Takes the next record of the topic of queries.
 
@@ -269,6 +247,7 @@ class LiveQueries:
         Args:
             at_ms: the time of the batch, in milliseconds since 1970.
         """
+        self.expired_ms = at_ms
         while self._expiries and self._expiries[0][0] <= at_ms:
             expires_ms, query_id = heapq.heappop(self._expiries)
             query = self._queries.get(query_id)
@@ -332,29 +311,3 @@ class LiveQueries:
 def milliseconds_since_1970(at: datetime) -> int:
     """Returns a time as milliseconds since 1970."""
     return (at - _EPOCH) // _MILLISECOND
-
-
-@dataclass
-class _Held:
-    """The queries that this process holds, their position, and when they were read."""
-
-    queries: LiveQueries
-    position: ReferencePosition
-    at_ms: int = 0
-    read_at: float = 0.0
-
-    def start_over(self, queries: LiveQueries) -> None:
-        """Replaces the queries by an empty set, to be read from the start of the topic."""
-        self.queries, self.at_ms = queries, 0
-        self.position = replace(self.position, partitions={}, epochs={})
-
-
-@functools.lru_cache(maxsize=_MAX_HELD)
-def _held(
-    pid: int,  # noqa: ARG001  a forked process begins without queries
-    pipeline: str,  # noqa: ARG001  each pipeline has its own position
-    topic: str,
-    schema: EventSchema,
-    topic_id: str,  # of the topic of queries
-) -> _Held:
-    return _Held(LiveQueries(topic, schema), ReferencePosition(topic_id, {}))

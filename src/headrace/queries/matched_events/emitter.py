@@ -19,10 +19,10 @@ from headrace.errors import (
     MatchedEventsRunningError,
     TopicMissingError,
 )
+from headrace.kafka.table import TopicPosition
 from headrace.model import TopicPartition
 from headrace.pipelines.failures import headline, kind_of
 from headrace.pipelines.lock import CheckpointLock
-from headrace.pipelines.references.positions import ReferencePosition
 from headrace.pipelines.session import SPARK_STARTS
 from headrace.queries.match.held import RegistryReader
 from headrace.queries.matched_events.matched_position import MatchedPosition
@@ -78,7 +78,7 @@ class EventEmitter:
     ) -> None:
         self._matched, self._registry, self._newest = matched, registry, newest
         self._session, self._state = session, state
-        self._read_to: ReferencePosition | None = None
+        self._read_to: TopicPosition | None = None
         self._policy = RestartPolicy(restart, _kind_of)
         self._stop = threading.Event()
         self._changes_often = False

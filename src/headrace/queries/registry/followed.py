@@ -6,9 +6,9 @@ import time
 
 from headrace.kafka.client import ClientConfig, describe, earliest_offsets, high_watermarks
 from headrace.kafka.range_reader import read_records
+from headrace.kafka.table import MAX_IDLE_SECONDS
 from headrace.model import OffsetRange, TopicPartition
 from headrace.queries.registry.table import ParseText, QueryTable
-from headrace.queries.registry.topic import MAX_IDLE_SECONDS
 
 
 class FollowedRegistry:

@@ -20,13 +20,6 @@ from headrace.model.durations import milliseconds
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.registry.record import RegisteredQuery, decode_query
 
-MAX_IDLE_SECONDS = 3_600.0
-"""After this time without reading, the topic is read again from its first record.
-
-Compaction removes the tombstone of a cancelled query after the topic's compaction lag and
-``delete.retention.ms``, a day each, without moving the first offset.
-"""
-
 _SEND_SECONDS = 30.0  # after this time without acknowledgement, a write has failed
 # Compaction leaves out the open segment: with segments of a week, the default, it does nothing.
 _COMPACTED_SEGMENT = timedelta(hours=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
@@ -12,10 +11,10 @@ from tests.unit.queries.match.clicks import CLICKS
 from tests.unit.queries.pipeline import REGISTERED, registration
 
 from headrace.errors import ReferenceRecreatedError
-from headrace.queries.match import held
+from headrace.kafka import table
+from headrace.kafka.table import MAX_IDLE_SECONDS
 from headrace.queries.match.held import RegistryReader, milliseconds_since_1970
 from headrace.queries.registry.record import RegisteredQuery, encode_query
-from headrace.queries.registry.topic import MAX_IDLE_SECONDS
 from headrace.testing.memory import MemoryCluster
 
 COUNT = "SELECT count(*) FROM clicks"
@@ -124,8 +123,8 @@ def test_tombstones_that_retention_deletes_bring_no_query_back(cluster, reader):
 
 
 def test_tombstones_that_compaction_removes_bring_no_query_back(cluster, reader, monkeypatch):
-    clock = SimpleNamespace(monotonic=lambda: 0.0, time_ns=time.time_ns)
-    monkeypatch.setattr(held, "time", clock)
+    clock = SimpleNamespace(monotonic=lambda: 0.0)
+    monkeypatch.setattr(table, "time", clock)
     put(cluster, "cancelled")
     assert live_at(reader, reader.end()) == {"cancelled"}
     cancel(cluster, "cancelled")

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 from tests.unit.queries.pipeline import registration
 
+from headrace.kafka.table import MAX_IDLE_SECONDS
 from headrace.queries.language import parse_query
 from headrace.queries.registry import followed as followed_module
 from headrace.queries.registry.followed import FollowedRegistry
-from headrace.queries.registry.topic import MAX_IDLE_SECONDS
 
 COUNT = "SELECT count(*) FROM clicks"
 
