@@ -46,18 +46,15 @@ from headrace.errors import BrokerUnreachableError, ReferenceRecreatedError
 from headrace.kafka.broker_errors import Meaning, meaning
 from headrace.kafka.client import (
     ClientConfig,
-    consumer,
     describe,
     earliest_offsets,
-    fetch_metadata,
     high_watermarks,
     latest_offsets,
 )
 from headrace.kafka.cluster import Cluster
 from headrace.kafka.log_cuts import Seen
-from headrace.kafka.lost_brokers import IdleCheck
-from headrace.kafka.partitions import client_partition
 from headrace.kafka.range_reader import Record, read_records
+from headrace.kafka.tail import poll_endlessly
 from headrace.model import OffsetRange, TopicPartition
 
 MAX_IDLE_SECONDS = 3_600.0
@@ -73,7 +70,6 @@ OnRecord = Callable[[bytes, bytes | None], None]
 _LOG = logging.getLogger("headrace.kafka")
 _MAX_TABLES = 16  # that a process holds
 _GROUP = "headrace.changelog"
-_POLL_SECONDS = 0.2
 _WAITING = {"fetch.wait.max.ms": "100"}  # so soon the end is known to be the end
 _SILENCE_SECONDS = 30.0
 _SETTLE_SECONDS = 120.0  # a transaction that was left open ends after a minute
@@ -346,20 +342,13 @@ class TableFollower:
         return []
 
     def _follow(self, partitions: list[TopicPartition]) -> None:
-        reader = consumer(self._config, _GROUP, _WAITING)
-        fetch_metadata(reader, self._name)
-        earliest = confluent_kafka.OFFSET_BEGINNING
-        reader.assign([client_partition(partition, earliest) for partition in partitions])
         unread, missing = {partition.partition for partition in partitions}, set(self._keys)
-        idle_check = IdleCheck(self._config)
-        try:
-            while not self._ending.is_set():
-                message = reader.poll(_POLL_SECONDS)
-                idle_check.check(reader, has_received=message is not None)
-                if message is not None:
-                    self._take(message, unread, missing)
-        finally:
-            reader.close()
+        starts = dict.fromkeys(partitions, confluent_kafka.OFFSET_BEGINNING)
+        for messages in poll_endlessly(self._config, _GROUP, starts, _WAITING):
+            for message in messages:
+                self._take(message, unread, missing)
+            if self._ending.is_set():
+                break
 
     def _take(
         self, message: confluent_kafka.Message, unread: set[int], missing: set[bytes]
@@ -380,7 +369,7 @@ class TableFollower:
             unread.discard(message.partition())
             if not unread:
                 self._end_reached(missing)
-        elif meaning(error) not in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
+        else:
             raise KafkaException(error)
 
     def _end_reached(self, missing: set[bytes]) -> None:

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from headrace.errors import HeadraceError, RecordsUnreadableError, TopicMissingError
 from headrace.kafka.broker_errors import Meaning, forbidden, meaning
-from headrace.kafka.client import ClientConfig, consumer
+from headrace.kafka.client import ClientConfig, consumer, fetch_metadata
 from headrace.kafka.headers import headers_of
 from headrace.kafka.lost_brokers import BrokersLostError, IdleCheck
 from headrace.kafka.partitions import client_partition
@@ -20,16 +19,10 @@ from headrace.kafka.range_reader import Record
 from headrace.model import TopicPartition
 
 _LOG = logging.getLogger("headrace.kafka")
-_POLL_SECONDS = 0.2
 # What retention has removed meanwhile is left out; where a log was cut, its end is read.
 _TUNING = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
-_WAITED_FOR = {
-    Meaning.END,
-    Meaning.UNREACHABLE,
-    Meaning.TRANSIENT,
-    Meaning.NO_RECORD,
-    Meaning.TRUNCATED,
-}
+_PASSING = {Meaning.UNREACHABLE, Meaning.TRANSIENT}  # the consumer recovers by itself
+_EXPECTED = {Meaning.END, Meaning.NO_RECORD, Meaning.TRUNCATED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,36 +85,60 @@ def follow(config: ClientConfig, positions: Mapping[TopicPartition, int]) -> Ite
     """
     reached = dict(positions)
     while True:
-        reader = consumer(config, tuning=_TUNING)
-        reader.assign(
-            [client_partition(partition, offset) for partition, offset in reached.items()]
-        )
         try:
-            yield from _polled(reader, config, reached)
+            for messages in poll_endlessly(config, "headrace.reader", reached, _TUNING):
+                for message in messages:
+                    if (error := message.error()) is None:
+                        partition = TopicPartition.of(message)
+                        reached[partition] = message.offset() + 1
+                        yield tailed(partition, message)
+                    elif meaning(error) not in _EXPECTED:
+                        raise _failure(config, error, message)
         except BrokersLostError as error:
             _LOG.warning("Reading goes on with a new consumer: %s", error)
-        finally:
-            with suppress(KafkaException):
-                reader.close()
 
 
-def _polled(
-    reader: confluent_kafka.Consumer, config: ClientConfig, reached: dict[TopicPartition, int]
-) -> Iterator[TailedRecord]:
-    idle = IdleCheck(config)
-    while True:
-        message = reader.poll(_POLL_SECONDS)
-        idle.check(reader, has_received=message is not None)
-        if message is None:
-            continue
-        error = message.error()
-        if error is not None:
-            if meaning(error) not in _WAITED_FOR:
-                raise _failure(config, error, message)
-            continue
-        partition = TopicPartition.of(message)
-        reached[partition] = message.offset() + 1
-        yield tailed(partition, message)
+def poll_endlessly(
+    config: ClientConfig,
+    group: str,
+    offsets: Mapping[TopicPartition, int],
+    tuning: ClientConfig,
+    seconds: float = 0.2,
+) -> Iterator[list[Message]]:
+    """Reads partitions with a consumer of its own, which is closed when the caller stops.
+
+    Yields what is available: up to 100 records and events, such as ends of partitions and errors,
+    without the errors that a consumer recovers from. A list is empty if nothing comes in time.
+
+    Args:
+        config: librdkafka's settings of the cluster.
+        group: name by which brokers know the consumer; it joins no group.
+        offsets: by partition, the first offset to read.
+        tuning: further settings of the consumer.
+        seconds: how long a record is waited for.
+
+    Raises:
+        BrokersLostError: if only a new consumer can continue.
+    """
+    reader = consumer(config, group, tuning)
+    idle_check = IdleCheck(config)
+    try:
+        for topic in {partition.topic for partition in offsets}:
+            fetch_metadata(reader, topic)
+        reader.assign([client_partition(partition, at) for partition, at in offsets.items()])
+        while True:
+            first = reader.consume(1, seconds)
+            # Consuming 100 at first would wait for all of them.
+            messages = first + reader.consume(99, 0) if first else []
+            idle_check.check(reader, has_received=bool(messages))
+            yield [
+                message
+                for message in messages
+                if (error := message.error()) is None or meaning(error) not in _PASSING
+            ]
+    finally:
+        with suppress(KafkaException):
+            reader.close()
 
 
 def _failure(config: ClientConfig, error: KafkaError, message: Message) -> HeadraceError:

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError
 from tests.waiting import LIMIT_SECONDS
 
 from headrace.errors import BrokerUnreachableError
-from headrace.kafka import lost_brokers
+from headrace.kafka import lost_brokers, tail
 from headrace.kafka import table as table_module
 from headrace.kafka.table import TableFollower
 from headrace.model import TopicPartition
@@ -38,7 +38,7 @@ class End:
 
 
 class Reader:
-    """Gives what it was told to, then nothing; raises what is an exception."""
+    """Gives one at a time of what it was given, then nothing; raises what is an exception."""
 
     def __init__(self, given):
         self._given = given
@@ -49,11 +49,11 @@ class Reader:
     def assign(self, _):
         pass
 
-    def poll(self, seconds):
-        given = self._given.pop(0) if self._given else None
+    def consume(self, number, seconds):
+        given = self._given.pop(0) if self._given and number == 1 else None
         if isinstance(given, Exception):
             raise given
-        return given
+        return [] if given is None else [given]
 
     def close(self):
         pass
@@ -69,7 +69,7 @@ def follow(monkeypatch):
             all_partitions = (TopicPartition("t", 0),)
 
         monkeypatch.setattr(table_module, "describe", lambda *_: {"t": Live})
-        monkeypatch.setattr(table_module, "consumer", lambda *_: Reader(given))
+        monkeypatch.setattr(tail, "consumer", lambda *_: Reader(given))
         followers.append(TableFollower({}, "t", on_record, retry_seconds=0.01))
         return followers[-1]
 

@@ -15,8 +15,10 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.kafka.broker_errors import Meaning, delivery_failure, meaning
-from headrace.kafka.client import ClientConfig, consumer, fetch_metadata, producer
-from headrace.kafka.lost_brokers import BrokersLostError, IdleCheck
+from headrace.kafka.client import ClientConfig, producer
+from headrace.kafka.lost_brokers import BrokersLostError
+from headrace.kafka.tail import poll_endlessly
+from headrace.model import TopicPartition
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.instance.leases import (
     Claim,
@@ -146,30 +148,23 @@ class LeaseHolder:
                 self._ending.wait(delay)
 
     def _hold(self) -> None:
-        reader = consumer(self._config, "headrace.leases", _READING)
         timeout_ms = {"message.timeout.ms": str(self._timing.lease_ms)}
         sender = producer(self._config, _SENDING | timeout_ms)
         with self._lock:
             self._table, self._at_end = LeaseTable(len(self._slots), self._timing.lease_ms), False
         self._unread_renewals = 0
-        idle_check = IdleCheck(self._config)
-        fetch_metadata(reader, self._topic)
-        reader.assign(
-            [confluent_kafka.TopicPartition(self._topic, 0, confluent_kafka.OFFSET_BEGINNING)]
-        )
-        try:
-            while not self._ending.is_set():
-                messages = _available(reader, self._timing.poll_seconds)
-                idle_check.check(reader, has_received=bool(messages))
-                for message in messages:
-                    self._take(message)
-                is_due = time.monotonic() - self._sent_at >= self._timing.renew_seconds
-                if self._at_end and is_due and not self._watchdog.is_hung():
-                    self._renew_or_claim(sender)
-                sender.poll(0)
-            self._release(sender)
-        finally:
-            reader.close()
+        starts = {TopicPartition(self._topic, 0): confluent_kafka.OFFSET_BEGINNING}
+        wait = self._timing.poll_seconds
+        for messages in poll_endlessly(self._config, "headrace.leases", starts, _READING, wait):
+            for message in messages:
+                self._take(message)
+            is_due = time.monotonic() - self._sent_at >= self._timing.renew_seconds
+            if self._at_end and is_due and not self._watchdog.is_hung():
+                self._renew_or_claim(sender)
+            sender.poll(0)
+            if self._ending.is_set():
+                break
+        self._release(sender)
 
     def _take(self, message: confluent_kafka.Message) -> None:
         error = message.error()
@@ -178,7 +173,7 @@ class LeaseHolder:
                 with self._lock:
                     self._at_end, self._failure = True, ""
                 self._on_change()
-            elif meaning(error) not in {Meaning.UNREACHABLE, Meaning.TRANSIENT}:
+            else:
                 raise KafkaException(error)
             return
         try:
@@ -246,15 +241,6 @@ class LeaseHolder:
         if reason and reason != self._send_failure:
             _LOG.warning("The lease can't be renewed: %s", reason)
         self._send_failure = reason
-
-
-def _available(reader: confluent_kafka.Consumer, seconds: float) -> list[confluent_kafka.Message]:
-    """Returns the records that are available, or else the first that comes.
-
-    ``consume`` of a hundred waits until all of them are there, or for the whole time.
-    """
-    first = reader.consume(1, seconds)
-    return first + reader.consume(100, 0) if first else []
 
 
 def _is_older(lease: Lease, seconds: float) -> bool:

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import KafkaError
 from tests.waiting import LIMIT_SECONDS, wait_for
 
+from headrace.kafka import tail
 from headrace.queries.declaration import StandingQueries
 from headrace.queries.instance import lease_holder as lease_holder_module
 from headrace.queries.instance.lease_holder import LeaseHolder
@@ -167,7 +168,7 @@ class _Reader:
 @pytest.fixture
 def topic(monkeypatch):
     topic = Leases()
-    monkeypatch.setattr(lease_holder_module, "consumer", topic.reader)
+    monkeypatch.setattr(tail, "consumer", topic.reader)
     monkeypatch.setattr(lease_holder_module, "producer", topic.sender)
     return topic
 
