@@ -11,7 +11,7 @@ SEED := $(or $(SEED),$(shell date +%s))
 FORM ?= long
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --no-loadscope-reorder --max-worker-restart=0 --slowest=30
 
-.PHONY: help env lint docs test drills demo demo-errors demo-sinks demo-sites demo-telemetry bench bench-writer bench-ingest bench-formats bench-sinks bench-iceberg-faults bench-sites bench-live-edge bench-batch-end bench-worker-send bench-peers bench-flow bench-queries chart lock clean
+.PHONY: help env lint docs test drills demo demo-errors demo-sinks demo-sites demo-telemetry bench bench-writer bench-ingest bench-formats bench-sinks bench-iceberg-faults bench-sites bench-live-edge bench-batch-end bench-worker-send bench-peers bench-flow bench-queries chart recording lock clean
 
 help:
 	@echo "make demo    real Kafka, Spark, PostgreSQL and a lake, a week of real ads joined and counted, and the proof"
@@ -32,6 +32,7 @@ help:
 	@echo "make bench-flow  speed of joins, de-duplication, statistics and the ledger, beside others (FLOW=\"join dedup\": parts)"
 	@echo "make bench-queries  speed and latency of standing queries, with 1 to 1,000,000 of them, and of a windowed count, in two hours"
 	@echo "make chart   the README's chart of speeds, from bench/results.json"
+	@echo "make recording  the quickstart in a terminal as a picture, from a run of its page"
 	@echo "make bench-peers  speed against Kafka Workers, Kafka Connect, Flink and Quix Streams, in an hour"
 
 env: $(VENV)/.installed
@@ -142,6 +143,9 @@ bench-queries: env
 
 chart: env
 	cd $(ROOT) && $(BIN)/python -m bench.chart
+
+recording: env
+	cd $(ROOT) && PYTHONPATH=$(ROOT) $(BIN)/python -m tests.docs.quickstart_recording
 
 # Resolves pyproject.toml again; the lock is reviewed like code. That of the demos is a part of it.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml

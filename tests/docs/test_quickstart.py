@@ -6,11 +6,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
 import pytest
+from tests.docs.quickstart_recording import PICTURE, commands, drawn, without_figures
+from tests.docs.terminal import drawn_lines, run
 from tests.quick_java import quick_kafka
 
 from headrace.runtime.java import Java
@@ -34,21 +36,16 @@ def folder(tmp_path: Path, environ: dict[str, str]) -> Iterator[Path]:
 
 
 def test_its_commands_bring_a_hundred_rows_to_the_lake_and_stop_what_they_started(
-    blocks: Callable[[str], list], folder: Path, environ: dict[str, str]
+    folder: Path, environ: dict[str, str]
 ) -> None:
-    script = "".join(block.text for block in blocks("sh") if block.page == "docs/quickstart.md")
-    run = subprocess.run(
-        ["bash", "-e"],
-        input=script,
-        cwd=folder,
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
+    steps = run(commands(), folder, environ)
+    shown = "\n".join(text for step in steps for text in step.texts)
     rows = pl.read_delta(str(folder / "ads" / ".headrace" / "lake" / "page_views"))
     assert rows.height == rows["event_id"].n_unique() == 100
-    assert re.search(r"page-views/\d:\d+ +wrong-type", run.stdout)  # the bad record, by its place
-    assert "1 of 1 line(s) sent to page-views" in run.stdout
-    assert run.stdout.rstrip().endswith(": down")
+    assert re.search(r"page-views/\d:\d+ +wrong-type", shown)  # the bad record, by its place
+    assert "1 of 1 line(s) sent to page-views" in shown
+    assert steps[-1].texts[-1].endswith(": down")
+    recorded = drawn_lines(PICTURE.read_text(encoding="utf-8"))
+    assert without_figures(recorded) == without_figures(drawn_lines(drawn(steps))), (
+        "`make recording` draws what the commands show now"
+    )
